@@ -1,0 +1,1060 @@
+"""Query text to typed values, for text that nobody trusts.
+
+Strategy: limit first, cut second, parse third, allow-list last. A linear scanner of our own splits a file
+into statements (so that a broken one costs only itself) and blanks comments. Bytes, tokens, nesting and
+connectives are counted on the token list of the *stock* sqlglot tokenizer before any recursive code sees it.
+Our own clauses are cut out of that list, the rest is parsed by stock sqlglot (dialect ``spark``, never a
+subclass), and the tree is mapped node by node to :mod:`optimizer.query` values. A node, an argument of a node
+or a function that is not named here is refused, so new syntax of a later sqlglot is refused too. The text
+itself goes no further.
+"""
+
+from __future__ import annotations
+
+import bisect
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import NoReturn
+
+from sqlglot import ErrorLevel, exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokens import Token, TokenType
+
+from optimizer.aggregates import AGGREGATES
+from optimizer.errors import Diagnostic, HeddleError
+from optimizer.expression import call_type, moment, negated, number
+from optimizer.query import (
+    ACQ,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    SECOND,
+    STRING,
+    TIMESTAMP,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    Output,
+    Stream,
+    Type,
+    Window,
+    Workload,
+    columns_of,
+)
+
+DAY = 86_400 * SECOND
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one query may ask for. Durations in microseconds; ``ratio`` is the largest range/slide;
+    ``literal`` the longest string or name in characters; ``depth`` counts parentheses and prefix operators
+    around one place; ``connectives`` ANDs, ORs and commas of a query."""
+
+    bytes: int = 8192
+    tokens: int = 2048
+    depth: int = 24
+    connectives: int = 256
+    literal: int = 256
+    slide: int = SECOND
+    range: int = 366 * DAY
+    ratio: int = 1440
+    group_columns: int = 4
+    outputs: int = 32
+
+
+@dataclass(frozen=True)
+class ParseResult:
+    """The queries that can be answered, in file order, and everything found wrong or worth knowing."""
+
+    queries: tuple[ACQ, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def errors(self) -> tuple[Diagnostic, ...]:
+        return tuple(found for found in self.diagnostics if found.severity == "error")
+
+
+# -------------------------------------------------------------------------------------------- durations
+_UNITS = {
+    "microsecond": 1,
+    "millisecond": 1000,
+    "second": SECOND,
+    "minute": 60 * SECOND,
+    "hour": 3600 * SECOND,
+    "day": DAY,
+    "week": 7 * DAY,
+}
+_TERM = re.compile(r"([+-]?\d{1,12}(?:\.\d{1,6})?)\s*([a-z]+)", re.ASCII)
+
+
+def parse_duration(text: str) -> int:
+    """Microseconds of a duration like ``'90 seconds'`` or ``'1 day 6 hours'``; may be zero or negative.
+
+    Raises HDL-204 if it is malformed, uses months or years, or is not a whole number of microseconds.
+    """
+    example = "write it like '5 minutes', '90 seconds' or '1 day 6 hours'"
+    total, rest = Fraction(0), text.strip().lower()
+    if not rest:
+        raise HeddleError("HDL-204", "the duration is empty", example)
+    while rest:
+        term = _TERM.match(rest)
+        if term is None:
+            raise HeddleError("HDL-204", f"{text!r} is not a duration", example)
+        unit = term[2].removesuffix("s")
+        if unit in ("month", "year", "quarter"):
+            raise HeddleError(
+                "HDL-204", f"{text!r}: {unit}s have no fixed length", "write the days: '30 days', '365 days'"
+            )
+        if unit not in _UNITS:
+            close = difflib.get_close_matches(unit, _UNITS, 1)
+            hint = (
+                f"did you mean {close[0]}s?"
+                if close
+                else "units: " + ", ".join(name + "s" for name in _UNITS)
+            )
+            raise HeddleError("HDL-204", f"{text!r}: there is no unit {term[2]}", hint)
+        total += Fraction(term[1]) * _UNITS[unit]
+        rest = rest[term.end() :].lstrip()
+    if total.denominator != 1:
+        raise HeddleError("HDL-204", f"{text!r} is not a whole number of microseconds")
+    return int(total)
+
+
+def duration_text(microseconds: int) -> str:
+    """A duration in words: ``90 minutes``."""
+    for unit, size in reversed(_UNITS.items()):
+        if microseconds % size == 0 and abs(microseconds) >= size:
+            count = microseconds // size
+            return f"{count} {unit}" + ("" if count == 1 else "s")
+    return "0 seconds"
+
+
+# ------------------------------------------------------------------------------------------- statements
+@dataclass
+class _Statement:
+    """One statement of a file: ``text`` has comments blanked and ``start`` is its offset in the file."""
+
+    start: int
+    text: str
+    end: int
+    comments: list[tuple[int, str]] = field(default_factory=list)
+    broken: list[tuple[int, str, str, str]] = field(default_factory=list)
+
+
+_PIECE = re.compile(
+    r"""(?P<line>--[^\n]*) | (?P<block>/\*) | (?P<end>;)
+    | (?P<string>'(?:[^'\\\n]|\\[^\n])*' | "(?:[^"\\\n]|\\[^\n])*" | `[^`\n]*`)
+    | (?P<open>['"`][^\n]*)""",
+    re.VERBOSE,
+)
+_SETTING = re.compile(r"--\s*(name|owner)\s*:\s*(.*?)\s*", re.IGNORECASE)
+_NAMED_LINE = re.compile(r"^[ \t]*--\s*name\s*:", re.IGNORECASE | re.MULTILINE)
+
+
+def _statements(text: str) -> Iterator[_Statement]:
+    """Split a file in one linear pass.
+
+    Statements end at ``;`` or where a ``-- name:`` line begins the next one. Strings end on their line, so a
+    forgotten quote or an unclosed comment is found where it is and the scan recovers at the next statement.
+    """
+    blanked: list[str] = []
+    comments: list[tuple[int, str]] = []
+    broken: list[tuple[int, str, str, str]] = []
+    begin: int | None = None
+    position, closed = 0, text.rfind("*/")
+
+    def keep(until: int) -> None:
+        nonlocal begin, position
+        piece = text[position:until]
+        if begin is None and piece.strip():
+            begin = position + len(piece) - len(piece.lstrip())
+            blanked.append(text[begin:until])
+        elif begin is not None:
+            blanked.append(piece)
+        position = until
+
+    def blank(until: int) -> None:
+        nonlocal position
+        if begin is not None:
+            blanked.append(re.sub(r"[^\n]", " ", text[position:until]))
+        position = until
+
+    def flush() -> Iterator[_Statement]:
+        nonlocal begin, blanked, comments, broken
+        if begin is not None or broken:
+            start = begin if begin is not None else broken[0][0]
+            yield _Statement(start, "".join(blanked), position, comments, broken)
+        begin, blanked, comments, broken = None, [], [], []
+
+    while True:
+        piece = _PIECE.search(text, position)
+        keep(piece.start() if piece else len(text))
+        if piece is None:
+            break
+        if piece["line"]:
+            starts_line = not text[text.rfind("\n", 0, piece.start()) + 1 : piece.start()].strip()
+            setting = _SETTING.fullmatch(piece["line"])
+            if setting and setting[1].lower() == "name" and starts_line and (begin is not None or broken):
+                yield from flush()
+            if begin is None:
+                comments.append((position, piece["line"]))
+            blank(piece.end())
+        elif piece["block"]:
+            if text.startswith("/*+", position):
+                broken.append(
+                    (position, "HDL-103", "hints are not allowed", "the optimizer plans the sharing")
+                )
+            if position + 2 <= closed:
+                blank(text.index("*/", position + 2) + 2)
+                continue
+            broken.append((position, "HDL-108", "this comment is never closed", "close it with */"))
+            resume = _NAMED_LINE.search(text, position)
+            blank(resume.start() if resume else len(text))
+            yield from flush()
+        elif piece["end"]:
+            yield from flush()
+            position = piece.end()
+        elif piece["string"]:
+            keep(piece.end())
+        else:
+            hint = f"close it with {piece['open'][0]} on the same line"
+            broken.append((position, "HDL-108", "this quote is never closed", hint))
+            keep(piece.end())
+            if piece["open"].rstrip().endswith(";"):
+                yield from flush()
+    yield from flush()
+
+
+# --------------------------------------------------------------------------------------------- refusals
+class _Refused(Exception):
+    """Ends the reading of one clause; ``at`` is an offset in the statement's text."""
+
+    def __init__(self, code: str, message: str, hint: str = "", at: int = 0) -> None:
+        super().__init__(message)
+        self.code, self.message, self.hint, self.at = code, message, hint, at
+
+    @classmethod
+    def of(cls, error: HeddleError, at: int) -> _Refused:
+        found = error.diagnostic
+        return cls(found.code, found.message, found.hint, at)
+
+
+_SOURCES = "a query reads one stream: FROM <stream>"
+_CLAUSES: dict[str, tuple[str, str, str]] = {
+    "joins": ("JOIN", "joins are not allowed", _SOURCES),
+    "laterals": ("LATERAL", "LATERAL is not allowed", _SOURCES),
+    "order": ("ORDER BY", "ORDER BY is not allowed", "answers are a table: order them when you read it"),
+    "sort": ("SORT BY", "SORT BY is not allowed", "answers are a table: order them when you read it"),
+    "cluster": ("CLUSTER BY", "CLUSTER BY is not allowed", "the plan decides how work is split"),
+    "distribute": ("DISTRIBUTE BY", "DISTRIBUTE BY is not allowed", "the plan decides how work is split"),
+    "limit": ("LIMIT", "LIMIT is not allowed", "answers are a table: limit them when you read it"),
+    "offset": ("OFFSET", "OFFSET is not allowed", "answers are a table: limit them when you read it"),
+    "distinct": ("DISTINCT", "SELECT DISTINCT is not allowed", "use GROUP BY"),
+    "qualify": ("QUALIFY", "QUALIFY is not allowed", "filter events in WHERE"),
+    "windows": (
+        "WINDOW",
+        "named windows are not allowed",
+        "write WINDOW RANGE '1 hour' SLIDE '5 minutes' ON <time>",
+    ),
+}
+_NAMES_OF_SYNTAX: dict[type[exp.Expr], tuple[str, str]] = {
+    exp.Star: ("*", "name the columns; only count(*) takes a star"),
+    exp.NullSafeEQ: ("<=>", "write `a = b OR (a IS NULL AND b IS NULL)`"),
+    exp.Mod: ("%", "arithmetic is + - * /"),
+    exp.IntDiv: ("integer division", "arithmetic is + - * /"),
+    exp.RegexpLike: ("a regular expression", "use LIKE with % and _"),
+    exp.ILike: ("ILIKE", "write lower(x) LIKE 'text%'"),
+    exp.Escape: ("ESCAPE", "a backslash escapes % and _"),
+    exp.Concat: ("joining strings", "a quote inside a string is written \\'"),
+    exp.Distinct: ("DISTINCT", "only count(DISTINCT x) will be supported"),
+    exp.Filter: ("FILTER", "filter events in WHERE"),
+    exp.Window: ("OVER", "windows are declared once: WINDOW RANGE … SLIDE … ON <time>"),
+    exp.Placeholder: ("a placeholder", "write the value"),
+    exp.Tuple: ("a list of values", "only IN takes a list"),
+}
+_FORBIDDEN: dict[TokenType, tuple[str, str]] = {
+    TokenType.CASE: ("CASE is not allowed", "write a query for each case, or filter in WHERE"),
+    TokenType.INTERVAL: ("INTERVAL is not allowed", "durations are quoted: RANGE '1 hour'"),
+    TokenType.L_BRACE: ("substitutions are not allowed", "write the value"),
+    TokenType.BLOCK_START: ("templates are not allowed", "write the value"),
+    TokenType.PARAMETER: ("substitutions are not allowed", "write the value"),
+    TokenType.PLACEHOLDER: ("placeholders are not allowed", "write the value"),
+    TokenType.L_BRACKET: ("brackets are not allowed", "columns are plain values"),
+    TokenType.ARROW: ("-> is not allowed", ""),
+    TokenType.COLON: (": is not allowed", ""),
+    TokenType.SEMICOLON: ("a statement ends here", "one statement at a time"),
+}
+_LATER_FUNCTIONS = (
+    "approx_count_distinct",
+    "approx_percentile",
+    "median",
+    "percentile",
+    "percentile_approx",
+    "percentile_cont",
+    "percentile_disc",
+)
+_MEANT = {"mean": "avg", "average": "avg", "len": "count", "std": "stddev", "var": "variance"}
+_MEANT |= {"ifnull": "coalesce", "nvl": "coalesce", "ucase": "upper", "lcase": "lower"}
+_CALLABLE = ("abs", "lower", "upper", "coalesce")
+_BINARY: dict[type[exp.Expr], str] = {
+    exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/",
+}  # fmt: skip
+_SUFFIXES = {exp.DType.BIGINT: "L", exp.DType.DOUBLE: "D", exp.DType.DECIMAL: "BD"}
+_MOMENTS = {
+    exp.DType.DATE: DATE,
+    exp.DType.TIMESTAMP: TIMESTAMP,
+    exp.DType.TIMESTAMPTZ: TIMESTAMP,
+    exp.DType.TIMESTAMPLTZ: TIMESTAMP,
+}
+_OPERANDS = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING, TokenType.R_PAREN}
+_NULL = Type("null")
+"""Type of NULL until what stands beside it is known; never leaves this module."""
+
+_QUERY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}", re.ASCII)
+_RESERVED = ("window_start", "window_end")
+_SHOWN = 60
+"""Characters of somebody's text that a message repeats."""
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+
+
+def _resolve(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is meant, as Spark resolves: case does not matter unless two names differ by it."""
+    known = list(known)
+    if name in known:
+        return name
+    same = [candidate for candidate in known if candidate.lower() == name.lower()]
+    return same[0] if len(same) == 1 else None
+
+
+def _did_you_mean(name: str, known: Iterable[str], what: str) -> str:
+    known = sorted(known)
+    lower = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower(), lower, 1)
+    if close:
+        return f"did you mean {lower[close[0]]}?"
+    return f"{what}: " + ", ".join(known[:12]) + (", …" if len(known) > 12 else "") if known else ""
+
+
+# ------------------------------------------------------------------------------------------- one query
+class _Reader:
+    """Reads one statement; clauses are read one by one so that several mistakes are reported at once."""
+
+    def __init__(self, text: str, streams: Mapping[str, Stream], limits: Limits) -> None:
+        self.text, self.streams, self.limits = text, streams, limits
+        self.problems: list[_Refused] = []
+        self.warnings: list[_Refused] = []
+        self.stream: Stream | None = None
+        self.schema: dict[str, Type] = {}
+
+    def read(self, name: str, owner: str, source: str) -> ACQ | None:
+        """The query, or None with :attr:`problems`."""
+        try:
+            tokens = self._tokens()
+            clause, rest = self._cut(tokens)
+            tree = self._tree(rest)
+            self._from(tree)
+        except _Refused as refused:
+            self.problems.append(refused)
+            return None
+        assert self.stream is not None
+        window, filter = None, None
+        try:
+            window = self._window(clause)
+        except _Refused as refused:
+            self.problems.append(refused)
+        group_by = self._group_by(tree)
+        outputs, select = self._select(tree, group_by)
+        where = tree.args.get("where")
+        if where is not None:
+            try:
+                filter, found = self._expression(where.this, 0)
+                if found not in (BOOLEAN, _NULL):
+                    self._refuse("HDL-203", f"WHERE needs a condition, not {found}", "compare it", where.this)
+                filter = _settled(filter, BOOLEAN)
+            except _Refused as refused:
+                self.problems.append(refused)
+        if self.problems or window is None:
+            return None
+        return ACQ(
+            name, self.stream.name, window, outputs, filter, tuple(group_by.items()), select, owner, source
+        )
+
+    def _refuse(self, code: str, message: str, hint: str, node: exp.Expr) -> NoReturn:
+        raise _Refused(code, message, hint, self._at(node))
+
+    def _at(self, node: exp.Expr) -> int:
+        starts = [found.meta["start"] for found in node.walk() if "start" in found.meta]
+        return min(starts, default=0)
+
+    # ------------------------------------------------------------------------------------------ tokens
+    def _tokens(self) -> list[Token]:
+        limits = self.limits
+        size = len(self.text.encode())
+        if size > limits.bytes:
+            raise _Refused("HDL-301", f"the query has {size} bytes, the limit is {limits.bytes}", "split it")
+        try:
+            tokens = Spark().tokenize(self.text)
+        except TokenError:
+            raise _Refused(
+                "HDL-101", "this text cannot be split into words", "look for stray quotes"
+            ) from None
+        if len(tokens) > limits.tokens:
+            raise _Refused(
+                "HDL-302", f"the query has {len(tokens)} words, the limit is {limits.tokens}", "split it"
+            )
+        first = tokens[0]
+        if first.token_type == TokenType.WITH:
+            raise _Refused("HDL-103", "common table expressions are not allowed", _SOURCES, first.start)
+        if first.token_type != TokenType.SELECT:
+            raise _Refused(
+                "HDL-102", f"a query starts with SELECT, not {_shown(first.text)}", "", first.start
+            )
+        self._check_nesting(tokens)
+        for token, after in zip(tokens, [*tokens[1:], None], strict=True):
+            self._check_token(token, after, first)
+        return tokens
+
+    def _check_token(self, token: Token, after: Token | None, first: Token) -> None:
+        source = self.text[token.start : token.end + 1]
+        if len(token.text) > self.limits.literal:
+            limit = self.limits.literal
+            raise _Refused(
+                "HDL-305",
+                f"a word or literal of {len(token.text)} characters; the limit is {limit}",
+                "",
+                token.start,
+            )
+        if token.token_type in _FORBIDDEN:
+            raise _Refused("HDL-103", *_FORBIDDEN[token.token_type], token.start)
+        # 5L arrives as 5 :: BIGINT, all three at the same place
+        if token.token_type == TokenType.DCOLON and source == "::":
+            raise _Refused(
+                "HDL-103", "casts are not allowed", "the stream's schema fixes the types", token.start
+            )
+        if token.token_type == TokenType.SELECT and token is not first:
+            hint = "one SELECT over one stream: no subqueries, no UNION"
+            raise _Refused("HDL-103", "subqueries and set operations are not allowed", hint, token.start)
+        if token.token_type == TokenType.STRING and "${" in token.text:
+            raise _Refused(
+                "HDL-103", "substitutions are not allowed in strings", "write the value", token.start
+            )
+        if token.token_type == TokenType.COMMA and after is not None and after.token_type == TokenType.FROM:
+            raise _Refused("HDL-101", "nothing follows this comma", "remove it", token.start)
+        called = after is not None and after.token_type == TokenType.L_PAREN
+        if called and token.text.lower() in _LATER_FUNCTIONS:
+            self._later(f"the function {token.text.lower()}", token)
+        if called and token.text.lower() in ("cast", "try_cast", "convert", "transform"):
+            hint = "the stream's schema fixes the types"
+            raise _Refused("HDL-103", f"{token.text} is not allowed", hint, token.start)
+
+    def _check_nesting(self, tokens: Sequence[Token]) -> None:
+        """Bound recursion before any recursive code runs: parentheses, and prefix operators not yet ended."""
+        prefixes, total, connectives = [0], 0, 0
+        previous: Token | None = None
+        for token in tokens:
+            kind = token.token_type
+            if kind == TokenType.L_PAREN:
+                prefixes.append(0)
+            elif kind == TokenType.R_PAREN and len(prefixes) > 1:
+                total -= prefixes.pop()
+            elif kind in (TokenType.AND, TokenType.OR, TokenType.COMMA):
+                connectives += 1
+                total -= prefixes[-1]
+                prefixes[-1] = 0
+            elif kind == TokenType.NOT or (
+                kind in (TokenType.DASH, TokenType.PLUS, TokenType.TILDE)
+                and (previous is None or previous.token_type not in _OPERANDS)
+            ):
+                prefixes[-1] += 1
+                total += 1
+            if len(prefixes) - 1 + total > self.limits.depth:
+                message = f"expressions are nested more than {self.limits.depth} deep here"
+                raise _Refused("HDL-303", message, "remove parentheses", token.start)
+            if connectives > self.limits.connectives:
+                message = f"the query has more than {self.limits.connectives} ANDs, ORs and commas"
+                raise _Refused("HDL-304", message, "use IN or BETWEEN, or split the query", token.start)
+            previous = token
+
+    # --------------------------------------------------------------------------------------- our clauses
+    def _cut(self, tokens: list[Token]) -> tuple[list[Token], list[Token]]:
+        """The tokens of the WINDOW clause, and all the others."""
+        depth, source, found = 0, None, []
+        for index, token in enumerate(tokens):
+            depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+            after = tokens[index + 1] if index + 1 < len(tokens) else None
+            if depth or (source is None and token.token_type != TokenType.FROM):
+                continue
+            if token.token_type == TokenType.FROM:
+                source = token
+            elif token.token_type == TokenType.WINDOW:
+                found.append(index)
+            elif token.token_type == TokenType.HAVING:
+                self._later("HAVING (a threshold on an aggregate)", token)
+            elif token.text.upper() == "PATTERN" and after is not None and after.text.upper() == "SEQ":
+                self._later("PATTERN SEQ (event sequences)", token)
+            elif (
+                token.token_type == TokenType.WITH
+                and after is not None
+                and after.token_type == TokenType.L_PAREN
+            ):
+                self._later("WITH (error = …)", token)
+        example = "WINDOW RANGE '1 hour' SLIDE '5 minutes' ON <time column>"
+        if source is None:
+            raise _Refused("HDL-101", "the query has no FROM", _SOURCES, tokens[-1].start)
+        if not found:
+            message = "the query has no WINDOW clause"
+            raise _Refused("HDL-107", message, f"after the stream, write {example}", source.start)
+        if len(found) > 1:
+            raise _Refused("HDL-107", "a query has one WINDOW clause", "", tokens[found[1]].start)
+        begin, cursor = found[0], found[0] + 1
+
+        def expect(*words: str, string: bool = False) -> Token:
+            nonlocal cursor
+            token = tokens[cursor] if cursor < len(tokens) else None
+            if token is None or (
+                token.token_type != TokenType.STRING if string else token.text.upper() not in words
+            ):
+                wanted = "a quoted duration" if string else " or ".join(words)
+                got = "the end" if token is None else _shown(token.text)
+                raise _Refused(
+                    "HDL-107",
+                    f"expected {wanted} here, not {got}",
+                    f"write {example}",
+                    (token or tokens[-1]).start,
+                )
+            cursor += 1
+            return token
+
+        kind = expect("RANGE", "ROWS")
+        if kind.text.upper() == "ROWS":
+            self._later("WINDOW ROWS (windows of a number of rows)", kind)
+        expect(string=True)
+        expect("SLIDE")
+        if cursor < len(tokens) and tokens[cursor].text.upper() == "AT":
+            self._later("SLIDE AT MOST (a refresh bound)", tokens[cursor])
+        expect(string=True)
+        if expect("ON", "ENDING").text.upper() == "ENDING":
+            self._later("ENDING … AGO (historical windows)", tokens[cursor - 1])
+        if cursor >= len(tokens) or tokens[cursor].token_type in (TokenType.STRING, TokenType.NUMBER):
+            raise _Refused(
+                "HDL-107", "ON names the time column", f"write {example}", tokens[cursor - 1].start
+            )
+        cursor += 1
+        if cursor < len(tokens) and tokens[cursor].token_type in (*_OPERANDS, TokenType.L_PAREN):
+            message = f"{_shown(tokens[cursor].text)} cannot follow the WINDOW clause"
+            raise _Refused("HDL-101", message, "WHERE, GROUP BY or the end follow it", tokens[cursor].start)
+        return tokens[begin:cursor], tokens[:begin] + tokens[cursor:]
+
+    def _later(self, what: str, token: Token) -> NoReturn:
+        raise _Refused("HDL-106", f"{what} is not supported yet", "", token.start)
+
+    def _window(self, clause: Sequence[Token]) -> Window:
+        """``WINDOW RANGE '…' SLIDE '…' ON time``; the words were checked by :meth:`_cut`."""
+        assert self.stream is not None
+        limits, values = self.limits, []
+        for word, token in (("RANGE", clause[2]), ("SLIDE", clause[4])):
+            try:
+                value = parse_duration(token.text)
+            except HeddleError as error:
+                raise _Refused.of(error, token.start) from None
+            if value <= 0:
+                raise _Refused("HDL-204", f"{word} must be longer than zero", "", token.start)
+            if value > limits.range:
+                message = f"{word} is longer than {duration_text(limits.range)}"
+                raise _Refused("HDL-307", message, "", token.start)
+            values.append(value)
+        range, slide = values
+        if slide < limits.slide:
+            raise _Refused(
+                "HDL-306", f"SLIDE is shorter than {duration_text(limits.slide)}", "", clause[4].start
+            )
+        if Fraction(range, slide) > limits.ratio:
+            least = duration_text(-(-range // limits.ratio))
+            message = f"RANGE is more than {limits.ratio} times SLIDE"
+            raise _Refused(
+                "HDL-308", message, f"a slide of {least} or more is allowed with it", clause[4].start
+            )
+        if _resolve(clause[6].text, [self.stream.time]) is None:
+            message = f"windows of {self.stream.name} are on {self.stream.time}, not {_shown(clause[6].text)}"
+            raise _Refused("HDL-205", message, f"write ON {self.stream.time}", clause[6].start)
+        if slide > range:
+            self.warnings.append(
+                _Refused(
+                    "HDL-210",
+                    f"the slide ({duration_text(slide)}) is longer than the range ({duration_text(range)})",
+                    f"answered as windows [k*slide, k*slide + range): of every {duration_text(slide)} the "
+                    f"first {duration_text(range)} count, the events between two windows are in none",
+                    clause[4].start,
+                )
+            )
+        return Window(range, slide)
+
+    # ------------------------------------------------------------------------------------ stock clauses
+    def _tree(self, tokens: list[Token]) -> exp.Select:
+        # so much context that the length of start_context is the position of the error
+        parser = Spark().parser(
+            error_level=ErrorLevel.IMMEDIATE, error_message_context=10 * self.limits.bytes
+        )
+        try:
+            trees = parser.parse(tokens, self.text)
+        except ParseError as error:
+            found = error.errors[0] if error.errors else {}
+            near, description = str(found.get("highlight") or ""), str(found.get("description") or "")
+            message = f"the query cannot be read near {_shown(near)}" if near else "the query cannot be read"
+            if description.startswith("Expecting"):
+                message += f": {description[0].lower()}{description[1:]}"
+            elif description.startswith("The number of provided arguments"):
+                message += ": too many arguments"
+            elif description.startswith("Required keyword"):
+                message += ": something is missing"
+            raise _Refused("HDL-101", message, "", len(str(found.get("start_context") or ""))) from None
+        except RecursionError:
+            raise _Refused("HDL-303", "expressions are nested too deeply", "remove parentheses") from None
+        tree = trees[0] if len(trees) == 1 else None
+        if not isinstance(tree, exp.Select):
+            message = "this is not a plain SELECT"
+            raise _Refused("HDL-103", message, "one SELECT over one stream", tokens[0].start)
+        for name, value in tree.args.items():
+            if value and name not in ("expressions", "from_", "where", "group"):
+                word, message, hint = _CLAUSES.get(name, ("", f"{name} is not allowed", _SOURCES))
+                at = next(
+                    (token.start for token in tokens if word and token.text.upper() == word), tokens[0].start
+                )
+                if name == "joins":
+                    at = self._at(value[0])
+                raise _Refused("HDL-103", message, hint, at)
+        return tree
+
+    def _from(self, tree: exp.Select) -> None:
+        source = tree.args["from_"]
+        table = source.this
+        if type(table) is not exp.Table or not isinstance(table.this, exp.Identifier):
+            self._refuse("HDL-103", "FROM takes the name of a stream", _SOURCES, source)
+        for name, value in table.args.items():
+            if value and name != "this":
+                what = {"db": "paths and qualified names", "alias": "aliases of streams"}.get(name, name)
+                self._refuse("HDL-103", f"{what}: not allowed in FROM", _SOURCES, table)
+        found = _resolve(table.name, self.streams)
+        if found is None:
+            hint = _did_you_mean(table.name, self.streams, "streams") or "declare it in streams.yaml"
+            self._refuse("HDL-201", f"there is no stream {_shown(table.name)}", hint, table)
+        self.stream = self.streams[str(found)]
+        if not self.stream.schema:
+            message = f"the columns of stream {self.stream.name} are not known"
+            self._refuse("HDL-213", message, "give it a `schema` in streams.yaml", table)
+        self.schema = dict(self.stream.schema)
+
+    def _group_by(self, tree: exp.Select) -> dict[str, Type]:
+        """Group columns with their types, in order."""
+        assert self.stream is not None
+        group, found = tree.args.get("group"), dict[str, Type]()
+        if group is None:
+            return found
+        try:
+            for name, value in group.args.items():
+                if value and name != "expressions":
+                    self._refuse(
+                        "HDL-206", f"GROUP BY {name.upper()} is not allowed", "name the columns", tree
+                    )
+            for node in group.expressions:
+                if type(node) is not exp.Column:
+                    message = "GROUP BY takes column names"
+                    self._refuse("HDL-206", message, "expressions and positions are not allowed", node)
+                column, type_ = self._column(node)
+                if column == self.stream.time:
+                    hint = "the windows already divide time: choose RANGE and SLIDE"
+                    self._refuse("HDL-206", f"grouping by the time column {column}", hint, node)
+                if type_ == DOUBLE:
+                    hint = "equal doubles are chance: group by an integer, decimal or string column"
+                    self._refuse("HDL-206", f"grouping by the double column {column}", hint, node)
+                if column in found:
+                    self._refuse("HDL-206", f"{column} is grouped by twice", "", node)
+                found[column] = type_
+            if len(found) > self.limits.group_columns:
+                message = f"{len(found)} group columns; the limit is {self.limits.group_columns}"
+                self._refuse("HDL-309", message, "", group.expressions[self.limits.group_columns])
+        except _Refused as refused:
+            self.problems.append(refused)
+        return found
+
+    def _select(
+        self, tree: exp.Select, group_by: dict[str, Type]
+    ) -> tuple[tuple[Output, ...], tuple[str, ...]]:
+        outputs: list[Output] = []
+        names: dict[str, str] = {}
+        taken: dict[str, exp.Expr] = {}
+        for item in tree.expressions:
+            try:
+                node, alias = item, ""
+                if type(item) is exp.Alias:
+                    node, alias = item.this, item.alias
+                if type(node) is exp.Column:
+                    column, _ = self._column(node)
+                    if column not in group_by:
+                        self._refuse(
+                            "HDL-207",
+                            f"{column} is neither grouped by nor aggregated",
+                            f"add GROUP BY {column}, or write max({column})",
+                            node,
+                        )
+                    if column in names:
+                        self._refuse("HDL-208", f"{column} is selected twice", "", node)
+                    names[column] = name = alias or column
+                else:
+                    output = self._output(node, alias)
+                    outputs.append(output)
+                    name = output.name
+                if alias and not (alias.isidentifier() and len(alias) <= 64):
+                    self._refuse(
+                        "HDL-208",
+                        f"{_shown(alias)} cannot name a column of the answers",
+                        "letters, digits and underscores, not starting with a digit",
+                        item,
+                    )
+                self._take(name, taken, item)
+            except _Refused as refused:
+                self.problems.append(refused)
+        for column in group_by:
+            if column not in names:
+                try:
+                    self._take(column, taken, tree.args["group"])
+                except _Refused as refused:
+                    self.problems.append(refused)
+        if not outputs and not self.problems:
+            self.problems.append(
+                _Refused("HDL-105", "the query computes no aggregate", "add count(*) or another")
+            )
+        if len(outputs) > self.limits.outputs:
+            message = f"{len(outputs)} outputs; the limit is {self.limits.outputs}"
+            self.problems.append(_Refused("HDL-310", message, "split the query"))
+        return tuple(outputs), tuple(names.get(column, column) for column in group_by)
+
+    def _take(self, name: str, taken: dict[str, exp.Expr], item: exp.Expr) -> None:
+        if name.lower() in _RESERVED:
+            self._refuse("HDL-208", f"{name} is the name of a column that every answer has", "use AS", item)
+        if name.lower() in taken:
+            self._refuse("HDL-208", f"two columns of the answers are named {name}", "use AS", item)
+        taken[name.lower()] = item
+
+    def _output(self, node: exp.Expr, alias: str) -> Output:
+        function = self._function(node)
+        if function is None or function not in AGGREGATES:
+            if (
+                function in _CALLABLE
+                or type(node) in _BINARY
+                or type(node) in (exp.Paren, exp.Literal, exp.Neg)
+            ):
+                hint = (
+                    "combine aggregates when you read the answers; inside an aggregate arithmetic is allowed"
+                )
+                self._refuse("HDL-105", "SELECT takes group columns and single aggregates", hint, node)
+            self._unknown(node)
+        arguments = self._arguments(node)
+        if len(arguments) != 1:
+            self._refuse("HDL-104", f"{function} takes one argument, not {len(arguments)}", "", node)
+        inner = arguments[0]
+        argument: Expression | None = None
+        found: Type | None = None
+        if type(inner) is exp.Distinct:
+            self._refuse("HDL-106", f"{function}(DISTINCT …) is not supported yet", "", node)
+        if type(inner) is not exp.Star:
+            argument, found = self._expression(inner, 0)
+            if found == _NULL:
+                argument, found = Literal(None, BOOLEAN), BOOLEAN
+            if function == "count" and isinstance(argument, Literal) and argument.value is not None:
+                argument, found = None, None
+        assert function is not None
+        try:
+            type_ = AGGREGATES[function].output_type(found)
+        except TypeError as error:
+            raise _Refused("HDL-203", str(error), "", self._at(node)) from None
+        read = [] if argument is None else list(dict.fromkeys(columns_of(argument)))
+        name = alias or "_".join([function, *read])[:64]
+        return Output(name, function, argument, found, type_)
+
+    # -------------------------------------------------------------------------------------- expressions
+    def _function(self, node: exp.Expr) -> str | None:
+        """The function's name as written: sqlglot maps many names to one node, the language does not."""
+        if not isinstance(node, exp.Func) or "start" not in node.meta:
+            return None
+        return self.text[node.meta["start"] : node.meta["end"] + 1].lower()
+
+    def _arguments(self, node: exp.Expr) -> list[exp.Expr]:
+        found: list[exp.Expr] = []
+        for name, value in node.args.items():
+            if name == "this" and isinstance(value, exp.Expr):
+                found.insert(0, value)
+            elif name == "expressions":
+                found += value
+            elif value and name != "big_int":
+                self._refuse("HDL-103", f"{name} is not allowed in a function", "", node)
+        return found
+
+    def _unknown(self, node: exp.Expr) -> NoReturn:
+        """Say why a node is not of the language."""
+        if type(node) in _NAMES_OF_SYNTAX:
+            what, hint = _NAMES_OF_SYNTAX[type(node)]
+            self._refuse("HDL-103", f"{what} is not allowed here", hint, node)
+        name = self._function(node)
+        if name is None:
+            self._refuse("HDL-103", f"{type(node).__name__.lower()} is not allowed here", "", node)
+        hint = _did_you_mean(name, [*AGGREGATES, *_CALLABLE], "functions")
+        if name in _MEANT:
+            hint = f"did you mean {_MEANT[name]}?"
+        self._refuse("HDL-104", f"there is no function {_shown(name)}", hint, node)
+
+    def _column(self, node: exp.Expr) -> tuple[str, Type]:
+        assert self.stream is not None
+        for name, value in node.args.items():
+            if value and name not in ("this", "table"):
+                self._refuse("HDL-103", "nested names are not allowed", "columns are plain names", node)
+        if not isinstance(node.this, exp.Identifier):
+            self._unknown(node.this)
+        table = node.args.get("table")
+        if table is not None and _resolve(table.name, [self.stream.name]) is None:
+            self._refuse(
+                "HDL-202",
+                f"{_shown(table.name)} is not the stream of this query",
+                f"write {self.stream.name}.{node.this.name}",
+                node,
+            )
+        found = _resolve(node.this.name, self.schema)
+        if found is None:
+            message = f"stream {self.stream.name} has no column {_shown(node.this.name)}"
+            self._refuse("HDL-202", message, _did_you_mean(node.this.name, self.schema, "columns"), node)
+        return str(found), self.schema[str(found)]
+
+    def _expression(self, node: exp.Expr, depth: int) -> tuple[Expression, Type]:
+        """The value of a node and its type; every kind of node that the language has is named here."""
+        # chains like a + b + c lean to the left: no parenthesis, but as deep
+        if depth > 2 * self.limits.depth:
+            self._refuse("HDL-303", "the expression is too long", "shorten the chain of operators", node)
+        kind = type(node)
+        if kind is exp.Paren:
+            return self._expression(self._only(node, "this"), depth + 1)
+        if kind is exp.Column:
+            name, found = self._column(node)
+            return Column(name), found
+        if kind in (exp.Literal, exp.Boolean, exp.Null, exp.TryCast, exp.Cast):
+            literal = self._literal(node)
+            return literal, literal.type
+        if kind in (exp.And, exp.Or):
+            operands = []
+            while type(node) is kind:
+                operands.append(node.expression)
+                node = node.this
+            read = [self._expression(operand, depth + 1) for operand in (node, *reversed(operands))]
+            return self._call("and" if kind is exp.And else "or", read, node)
+        if kind is exp.Not:
+            return self._call("not", [self._expression(self._only(node, "this"), depth + 1)], node)
+        if kind is exp.Neg:
+            value, found = self._expression(self._only(node, "this"), depth + 1)
+            if isinstance(value, Literal) and found.is_numeric:
+                return (literal := negated(value)), literal.type
+            return self._call("neg", [(value, found)], node)
+        if kind is exp.Is and type(node.expression) is exp.Null:
+            value, found = self._expression(node.this, depth + 1)
+            return self._call("is_null", [(value, found)], node)
+        if kind is exp.Is:
+            self._refuse("HDL-103", "IS takes NULL or NOT NULL", "write the condition itself", node)
+        if kind in (exp.In, exp.Like, exp.Between):
+            return self._predicate(node, depth)
+        if kind in _BINARY:
+            self._only(node, "this", "expression", "typed", "safe")
+            sides = [self._expression(side, depth + 1) for side in (node.this, node.expression)]
+            return self._call(_BINARY[kind], sides, node)
+        function = self._function(node)
+        if function in _CALLABLE:
+            arguments = [self._expression(argument, depth + 1) for argument in self._arguments(node)]
+            return self._call(function, arguments, node)
+        if function in AGGREGATES:
+            self._refuse(
+                "HDL-105", f"the aggregate {function} cannot stand here", "aggregates belong in SELECT", node
+            )
+        self._unknown(node)
+
+    def _predicate(self, node: exp.Expr, depth: int) -> tuple[Expression, Type]:
+        """IN, LIKE and BETWEEN, negated or not."""
+        self._only(node, "this", "expression", "expressions", "low", "high", "negate")
+        names = {exp.In: "expressions", exp.Like: "expression"}
+        subject = self._expression(node.this, depth + 1)
+        if type(node) is exp.Between:
+            low, high = (self._expression(node.args[side], depth + 1) for side in ("low", "high"))
+            found = self._call(
+                "and", [self._call(">=", [subject, low], node), self._call("<=", [subject, high], node)], node
+            )
+        else:
+            items = node.args.get(names[type(node)]) or []
+            items = items if isinstance(items, list) else [items]
+            read = [subject, *(self._expression(item, depth + 1) for item in items)]
+            found = self._call("in" if type(node) is exp.In else "like", read, node)
+        return self._call("not", [found], node) if node.args.get("negate") else found
+
+    def _only(self, node: exp.Expr, *names: str) -> exp.Expr:
+        """Refuse a node with an argument that is not expected; its first expected argument."""
+        for name, value in node.args.items():
+            if value and name not in names:
+                self._refuse("HDL-103", f"{name} is not allowed here", "", node)
+        return node.args[names[0]]
+
+    def _literal(self, node: exp.Expr) -> Literal:
+        try:
+            if type(node) is exp.Null:
+                return Literal(None, _NULL)
+            if type(node) is exp.Boolean:
+                return Literal(bool(node.this), BOOLEAN)
+            if type(node) is exp.Literal:
+                return Literal(node.this, STRING) if node.is_string else number(node.this)
+            # `date '…'`, `timestamp '…'` and suffixed numbers are left: real casts were refused as tokens
+            inner, target = node.this, node.args["to"].this
+            if type(inner) is exp.Literal and inner.is_string and target in _MOMENTS:
+                return moment(inner.this, _MOMENTS[target])
+            if type(inner) is exp.Literal and target in _SUFFIXES:
+                found = number(inner.this)
+                if target == exp.DType.DOUBLE:
+                    return Literal(float(found.value), DOUBLE)
+                return found
+        except HeddleError as error:
+            raise _Refused.of(error, self._at(node)) from None
+        self._refuse("HDL-103", "casts are not allowed", "the stream's schema fixes the types", node)
+
+    def _call(
+        self, name: str, arguments: Sequence[tuple[Expression, Type]], node: exp.Expr
+    ) -> tuple[Expression, Type]:
+        """A call with its type, after giving NULLs and date strings the type of what stands beside them."""
+        known = [type_ for _, type_ in arguments if type_ != _NULL]
+        beside = known[0] if known else DOUBLE if name in ("+", "-", "*", "/", "neg", "abs") else BOOLEAN
+        if name in ("like", "lower", "upper"):
+            beside = STRING
+        values, types = [], []
+        try:
+            moments = [type_ for type_ in known if type_.name in ("date", "timestamp")]
+            for value, type_ in arguments:
+                if type_ == _NULL:
+                    value, type_ = _settled(value, beside), beside
+                elif type_ == STRING and isinstance(value, Literal) and moments:
+                    value = moment(value.value, moments[0])
+                    type_ = value.type
+                values.append(value)
+                types.append(type_)
+            call = Call(name, tuple(values))
+            return call, call_type(name, types, call.arguments)
+        except HeddleError as error:
+            raise _Refused.of(error, self._at(node)) from None
+
+
+def _settled(value: Expression, type: Type) -> Expression:
+    """The value, with a NULL of no type given one."""
+    return Literal(None, type) if isinstance(value, Literal) and value.type == _NULL else value
+
+
+# ----------------------------------------------------------------------------------------------- files
+def parse(
+    text: str, streams: Mapping[str, Stream], file: str = "", limits: Limits | None = None
+) -> ParseResult:
+    """All the queries of one workload file.
+
+    Never raises for bad text: a query that cannot be used is left out and said why, with line and column in
+    ``file`` (1-based, columns in characters); the others are returned. Linear in the text.
+
+    Statements end with ``;``. A line ``-- name: x`` before a statement names it (otherwise the file's stem
+    and its number in the file do), ``-- owner: y`` says whose it is.
+    """
+    limits = limits or Limits()
+    lines = [0, *(match.end() for match in re.finditer("\n", text))]
+    queries: dict[str, ACQ] = {}
+    diagnostics: list[Diagnostic] = []
+    where: dict[str, int] = {}
+
+    def report(at: int, query: str, code: str, message: str, hint: str, severity: str = "error") -> None:
+        line = bisect.bisect_right(lines, at)
+        column = at - lines[line - 1] + 1
+        diagnostics.append(Diagnostic(code, message, hint, file, line, column, query, severity))
+
+    stem = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(file).stem) or "query"
+    stem = stem if _QUERY_NAME.match(stem) else "_" + stem
+    for ordinal, statement in enumerate(_statements(text), 1):
+        name, owner = f"{stem[:100]}_{ordinal}", ""
+        bad = list(statement.broken)
+        given: set[str] = set()
+        for at, comment in statement.comments:
+            setting = _SETTING.fullmatch(comment)
+            if setting is None:
+                continue
+            what, value = setting[1].lower(), setting[2]
+            if what in given:
+                bad.append((at, "HDL-109", f"a second {what} for one query", "is a semicolon missing above?"))
+            given.add(what)
+            if what == "owner" and value.isprintable() and 0 < len(value) <= 128:
+                owner = value
+            elif what == "name" and _QUERY_NAME.fullmatch(value):
+                name = value
+            else:
+                rule = (
+                    "letters, digits, _ . - (a letter or _ first)"
+                    if what == "name"
+                    else "printable characters"
+                )
+                bad.append((at, "HDL-109", f"{_shown(value)} is no {what}", f"1 to 128 {rule}"))
+        if name in where:
+            line = bisect.bisect_right(lines, where[name])
+            hint = f"the first is in line {line} and is kept"
+            bad.append((statement.start, "HDL-209", f"two queries are named {name}", hint))
+        where.setdefault(name, statement.start)
+        for at, code, message, hint in bad:
+            report(at, name, code, message, hint)
+        if bad:
+            continue
+        reader = _Reader(statement.text, streams, limits)
+        query = reader.read(name, owner, text[statement.start : statement.end].rstrip())
+        for found in reader.problems:
+            report(statement.start + found.at, name, found.code, found.message, found.hint)
+        for found in reader.warnings:
+            report(statement.start + found.at, name, found.code, found.message, found.hint, "warning")
+        if query is not None:
+            queries[name] = query
+    return ParseResult(tuple(queries.values()), tuple(diagnostics))
+
+
+def load_workload(
+    files: Iterable[str | Path], streams: Mapping[str, Stream], limits: Limits | None = None
+) -> tuple[Workload, tuple[Diagnostic, ...]]:
+    """The workload of some files, and what was found wrong with them.
+
+    A file that cannot be read gives HDL-111, a name that an earlier file has HDL-209; the first one is kept.
+    """
+    queries: dict[str, ACQ] = {}
+    origin: dict[str, str] = {}
+    diagnostics: list[Diagnostic] = []
+    for path in files:
+        try:
+            text = Path(path).read_bytes().decode("utf-8-sig")
+        except OSError as error:
+            diagnostics.append(Diagnostic("HDL-111", f"cannot be read: {error.strerror}", file=str(path)))
+            continue
+        except UnicodeDecodeError as error:
+            message = f"is not UTF-8 text (byte {error.start})"
+            diagnostics.append(Diagnostic("HDL-111", message, "save it as UTF-8", file=str(path)))
+            continue
+        found = parse(text, streams, str(path), limits)
+        diagnostics += found.diagnostics
+        for query in found.queries:
+            if query.name in queries:
+                message = f"two queries are named {query.name}"
+                hint = f"the first is in {origin[query.name]} and is kept"
+                line = text.count("\n", 0, max(0, text.find(query.text))) + 1
+                diagnostics.append(Diagnostic("HDL-209", message, hint, str(path), line, 1, query.name))
+            else:
+                queries[query.name], origin[query.name] = query, str(path)
+    return Workload(tuple(queries.values()), tuple(streams.values())), tuple(diagnostics)

@@ -1,0 +1,254 @@
+"""What a user registers: streams, queries and workloads, as frozen, validated values.
+
+Time is integer microseconds UTC; every window is half-open ``[start, end)`` and *starts* on a multiple
+of its slide since the epoch (see :mod:`optimizer.window`). Query text never goes further than
+:mod:`optimizer.parser`: everything below works on these values only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from fractions import Fraction
+from typing import Any, Union
+
+SECOND = 1_000_000
+"""Microseconds in a second."""
+
+
+# --------------------------------------------------------------------------------------------- types
+@dataclass(frozen=True)
+class Type:
+    """A column type: ``boolean``, ``long``, ``double``, ``string``, ``date``, ``timestamp`` or ``decimal``.
+
+    Narrow source types are widened on reading (``byte``, ``short``, ``int`` to ``long``, ``float`` to
+    ``double``): ``digits`` keeps how many decimal digits an integer can have, so that exact arithmetic can
+    be proven not to overflow; ``precision`` and ``scale`` belong to ``decimal`` alone.
+    """
+
+    name: str
+    digits: int = 0
+    precision: int = 0
+    scale: int = 0
+
+    @property
+    def is_exact(self) -> bool:
+        """Integers and decimals: sums are bit-exact."""
+        return self.name in ("long", "decimal")
+
+    @property
+    def is_numeric(self) -> bool:
+        return self.is_exact or self.name == "double"
+
+    def __str__(self) -> str:
+        if self.name == "decimal":
+            return f"decimal({self.precision},{self.scale})"
+        return {3: "byte", 5: "short", 10: "int"}.get(self.digits, self.name) if self.name == "long" else self.name
+
+
+BOOLEAN, DOUBLE, STRING = Type("boolean"), Type("double"), Type("string")
+DATE, TIMESTAMP = Type("date"), Type("timestamp")
+BYTE, SHORT, INT, LONG = Type("long", 3), Type("long", 5), Type("long", 10), Type("long", 19)
+
+
+def decimal(precision: int, scale: int) -> Type:
+    """``decimal(precision, scale)``, 1 <= precision <= 38, 0 <= scale <= precision."""
+    if not (1 <= precision <= 38 and 0 <= scale <= precision):
+        raise ValueError(f"decimal({precision},{scale}) is out of range")
+    return Type("decimal", 0, precision, scale)
+
+
+# --------------------------------------------------------------------------------------- expressions
+@dataclass(frozen=True)
+class Column:
+    """A source column, by its name in the stream's schema."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A constant. ``value``: bool, int, float, str, ``decimal.Decimal``, or None (SQL null).
+
+    Dates are ISO strings with type ``date``; timestamps integer microseconds UTC with type ``timestamp``.
+    """
+
+    value: Any
+    type: Type
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator or function of the allow-list (:data:`optimizer.expression.FUNCTIONS`).
+
+    Comparisons ``= != < <= > >=``; logic ``and or not`` (three-valued); ``is_null``, ``in``, ``like``
+    (pattern literal second); arithmetic ``+ - * / neg``; functions ``abs lower upper coalesce``.
+    """
+
+    function: str
+    arguments: tuple[Expression, ...]
+
+
+Expression = Union[Column, Literal, Call]
+
+
+def columns_of(expression: Expression | None) -> Iterator[str]:
+    """Names of the source columns that an expression reads (with repeats)."""
+    if isinstance(expression, Column):
+        yield expression.name
+    elif isinstance(expression, Call):
+        for argument in expression.arguments:
+            yield from columns_of(argument)
+
+
+# ------------------------------------------------------------------------------------------- queries
+@dataclass(frozen=True)
+class Window:
+    """RANGE and SLIDE in microseconds: windows ``[k*slide, k*slide + range)`` for every integer k."""
+
+    range: int
+    slide: int
+
+    def __post_init__(self) -> None:
+        if self.range <= 0 or self.slide <= 0:
+            raise ValueError("range and slide must be positive")
+
+    @property
+    def overlap_factor(self) -> Fraction:
+        """r/s: final aggregations per fragment (Weave Share Eq. 2)."""
+        return Fraction(self.range, self.slide)
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output column: ``function`` of ``argument`` (None: ``count(*)``) under ``name``, typed ``type``."""
+
+    name: str
+    function: str
+    argument: Expression | None
+    argument_type: Type | None
+    type: Type
+
+
+@dataclass(frozen=True)
+class ACQ:
+    """An aggregate continuous query over one stream.
+
+    ``group_by`` holds column names with their types; ``select`` the names under which the group columns
+    are returned, in the same order (a group column that is not selected is returned all the same).
+    """
+
+    name: str
+    stream: str
+    window: Window
+    outputs: tuple[Output, ...]
+    filter: Expression | None = None
+    group_by: tuple[tuple[str, Type], ...] = ()
+    select: tuple[str, ...] = ()
+    owner: str = ""
+    text: str = field(default="", compare=False)
+
+    def columns(self) -> list[str]:
+        """Source columns that the query reads, without the time column, sorted."""
+        found = {name for name, _ in self.group_by} | set(columns_of(self.filter))
+        for output in self.outputs:
+            found |= set(columns_of(output.argument))
+        return sorted(found)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what the query answers: its meaning, neither its owner nor its layout or comments."""
+        meaning = to_json(self)
+        for cosmetic in ("owner", "text"):
+            meaning.pop(cosmetic)
+        return digest(meaning)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a stream's events are: ``format`` csv, parquet or delta; ``path`` a file or folder (absolute)."""
+
+    format: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A declared stream. ``schema``: (column, type) pairs; ``time`` the event-time column;
+    ``lateness`` in microseconds: how far behind the clock the watermark is."""
+
+    name: str
+    source: Source
+    schema: tuple[tuple[str, Type], ...]
+    time: str
+    lateness: int = 0
+
+    def type_of(self, column: str) -> Type | None:
+        return dict(self.schema).get(column)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Registered queries and the streams that they read. Query names are unique."""
+
+    queries: tuple[ACQ, ...]
+    streams: tuple[Stream, ...]
+
+    def __post_init__(self) -> None:
+        names = [query.name for query in self.queries]
+        if len(set(names)) != len(names):
+            raise ValueError("query names must be unique")
+
+    def stream(self, name: str) -> Stream:
+        return next(stream for stream in self.streams if stream.name == name)
+
+    def query(self, name: str) -> ACQ:
+        return next(query for query in self.queries if query.name == name)
+
+    def queries_of(self, stream: str) -> list[ACQ]:
+        return [query for query in self.queries if query.stream == stream]
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all the queries' meanings and names."""
+        return digest(sorted((query.name, query.fingerprint) for query in self.queries))
+
+
+# ------------------------------------------------------------------------------------- stored as JSON
+_CLASSES = {cls.__name__: cls for cls in (Type, Column, Literal, Call, Window, Output, ACQ, Source, Stream, Workload)}
+
+
+def to_json(value: Any) -> Any:
+    """A value of this module as plain JSON data; :func:`from_json` gives an equal value back."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"is": type(value).__name__} | {f.name: to_json(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, tuple):
+        return [to_json(item) for item in value]
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return {"is": "float", "hex": value.hex()}
+    return {"is": "Decimal", "text": str(value)}
+
+
+def from_json(data: Any) -> Any:
+    """Inverse of :func:`to_json`."""
+    if isinstance(data, list):
+        return tuple(from_json(item) for item in data)
+    if not isinstance(data, dict):
+        return data
+    if data["is"] == "float":
+        return float.fromhex(data["hex"])
+    if data["is"] == "Decimal":
+        from decimal import Decimal
+
+        return Decimal(data["text"])
+    return _CLASSES[data["is"]](**{key: from_json(value) for key, value in data.items() if key != "is"})
+
+
+def digest(data: Any) -> str:
+    """A short stable hash (16 hex digits) of JSON data."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

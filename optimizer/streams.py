@@ -1,0 +1,247 @@
+"""Declared streams: ``streams.yaml`` to :class:`optimizer.query.Stream` values.
+
+The YAML is composed with the safe loader and read node by node, so that every message has a line, an alias
+expands nothing and an unknown key is an error instead of a silent default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+
+import yaml
+
+from optimizer.errors import Diagnostic, HeddleError
+from optimizer.parser import parse_duration
+from optimizer.query import (
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    INT,
+    LONG,
+    SHORT,
+    STRING,
+    TIMESTAMP,
+    Source,
+    Stream,
+    Type,
+    decimal,
+)
+
+FORMATS = ("csv", "parquet", "delta")
+"""What a stream's events can be stored as."""
+
+TYPES: dict[str, Type] = {
+    "boolean": BOOLEAN,
+    "byte": BYTE,
+    "short": SHORT,
+    "int": INT,
+    "integer": INT,
+    "long": LONG,
+    "bigint": LONG,
+    "float": DOUBLE,
+    "double": DOUBLE,
+    "real": DOUBLE,
+    "string": STRING,
+    "date": DATE,
+    "timestamp": TIMESTAMP,
+}
+"""Column types by their names in streams.yaml; ``decimal(p,s)`` beside them."""
+
+FILE_BYTES = 1 << 20
+"""Largest streams.yaml that is read."""
+
+_DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\)", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def parse_type(text: str) -> Type:
+    """The type that ``long``, ``decimal(10,2)``, … names. Raises HDL-454 for any other text."""
+    text = text.strip().lower()
+    if text in TYPES:
+        return TYPES[text]
+    match = _DECIMAL.fullmatch(text)
+    try:
+        if match:
+            return decimal(int(match[1]), int(match[2] or 0))
+    except ValueError as error:
+        raise HeddleError(
+            "HDL-454", f"{error}", "1 to 38 digits, at most all of them after the point"
+        ) from None
+    if text.startswith("decimal"):
+        hint = "write decimal(10,2), inside {…} quoted: 'decimal(10,2)'"
+        raise HeddleError("HDL-454", f"{text!r} is not a type", hint)
+    raise HeddleError("HDL-454", f"there is no type {text!r}", _close(text, TYPES))
+
+
+def with_schema(stream: Stream, schema: Mapping[str, Type] | Iterable[tuple[str, Type]]) -> Stream:
+    """The stream with these columns.
+
+    Raises HDL-456 if two columns differ by case alone, HDL-455 if the time column is missing or no timestamp.
+    """
+    pairs = tuple(schema.items() if isinstance(schema, Mapping) else schema)
+    seen: dict[str, str] = {}
+    for name, _ in pairs:
+        if name.lower() in seen:
+            message = f"stream {stream.name}: columns {seen[name.lower()]} and {name} differ by case at most"
+            raise HeddleError("HDL-456", message, "rename one: Spark and Delta do not tell them apart")
+        seen[name.lower()] = name
+    found = dict(pairs).get(stream.time)
+    if found is None:
+        message = f"stream {stream.name} has no column {stream.time} (its `time`)"
+        raise HeddleError("HDL-455", message, _close(stream.time, dict(pairs)))
+    if found != TIMESTAMP:
+        message = f"stream {stream.name}: its time column {stream.time} is a {found}"
+        raise HeddleError("HDL-455", message, "declare it as timestamp")
+    return replace(stream, schema=pairs)
+
+
+def load_streams(path: str | Path) -> tuple[dict[str, Stream], tuple[Diagnostic, ...]]:
+    """The streams that a file declares, by name, and what is wrong with the others.
+
+    Never raises for bad content. Relative source paths are resolved against the file's folder; ``schema`` may
+    be absent (then it is empty, see :func:`with_schema`), ``lateness`` too (then it is zero).
+    """
+    file = str(path)
+    try:
+        content = Path(path).read_bytes()
+        if len(content) > FILE_BYTES:
+            return {}, (Diagnostic("HDL-450", f"is larger than {FILE_BYTES} bytes", file=file),)
+        root = yaml.compose(content.decode("utf-8-sig"), Loader=yaml.SafeLoader)
+    except OSError as error:
+        hint = "name the file that declares the streams"
+        return {}, (Diagnostic("HDL-450", f"cannot be read: {error.strerror}", hint, file),)
+    except UnicodeDecodeError:
+        return {}, (Diagnostic("HDL-450", "is not UTF-8 text", "save it as UTF-8", file),)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        return {}, (Diagnostic("HDL-451", f"is not YAML: {error.problem}", "", file, line, column),)
+    except (yaml.YAMLError, RecursionError):
+        return {}, (Diagnostic("HDL-451", "is not YAML that can be read", "", file),)
+    reader = _Reader(Path(path).absolute().parent, file)
+    return reader.read(root), tuple(reader.diagnostics)
+
+
+def _close(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    close = get_close_matches(name, known, 1)
+    return f"did you mean {close[0]}?" if close else "known: " + ", ".join(known[:16])
+
+
+class _Bad(Exception):
+    """A finding at a node; ends the reading of one stream or, inside a stream, of one key."""
+
+    def __init__(self, code: str, message: str, hint: str, node: yaml.Node) -> None:
+        super().__init__(message)
+        self.code, self.message, self.hint, self.node = code, message, hint, node
+
+
+class _Reader:
+    def __init__(self, folder: Path, file: str) -> None:
+        self.folder, self.file = folder, file
+        self.diagnostics: list[Diagnostic] = []
+
+    def report(self, bad: _Bad, stream: str = "") -> None:
+        mark = bad.node.start_mark
+        message = f"stream {stream}: {bad.message}" if stream else bad.message
+        found = Diagnostic(bad.code, message, bad.hint, self.file, mark.line + 1, mark.column + 1)
+        self.diagnostics.append(found)
+
+    def read(self, root: yaml.Node | None) -> dict[str, Stream]:
+        streams: dict[str, Stream] = {}
+        if root is None:
+            message = "is empty"
+            self.diagnostics.append(Diagnostic("HDL-453", message, "it begins with `streams:`", self.file))
+            return streams
+        try:
+            keys = self._keys(root, {"streams": True})
+            entries = list(self._items(keys["streams"]))
+        except _Bad as bad:
+            self.report(bad)
+            return streams
+        for name_node, node in entries:
+            name = str(name_node.value)
+            try:
+                if not _NAME.fullmatch(name):
+                    hint = "letters, digits and underscores, not starting with a digit"
+                    raise _Bad("HDL-457", f"{name!r} cannot name a stream", hint, name_node)
+                if name in streams:
+                    raise _Bad("HDL-456", "declared twice", "the first is kept", name_node)
+                streams[name] = self._stream(name, node)
+            except _Bad as bad:
+                self.report(bad, name)
+        return streams
+
+    def _stream(self, name: str, node: yaml.Node) -> Stream:
+        keys = self._keys(node, {"source": True, "schema": False, "time": True, "lateness": False})
+        source = self._keys(keys["source"], {"format": True, "path": True})
+        format_, path = self._text(source["format"]), self._text(source["path"])
+        if format_ not in FORMATS:
+            message = f"there is no source format {format_!r}"
+            raise _Bad("HDL-457", message, _close(format_, FORMATS), source["format"])
+        if not path:
+            raise _Bad("HDL-457", "the source's path is empty", "a file or folder", source["path"])
+        where = path if _URI.match(path) else str(Path(self.folder, path).resolve())
+        lateness = 0
+        if "lateness" in keys:
+            try:
+                lateness = parse_duration(self._text(keys["lateness"]))
+            except HeddleError as error:
+                raise _Bad(
+                    "HDL-457", error.diagnostic.message, error.diagnostic.hint, keys["lateness"]
+                ) from None
+            if lateness < 0:
+                raise _Bad("HDL-457", "lateness is negative", "0 seconds or more", keys["lateness"])
+        stream = Stream(name, Source(format_, where), (), self._text(keys["time"]), lateness)
+        if "schema" not in keys:
+            return stream
+        schema: dict[str, Type] = {}
+        for column, type_node in self._items(keys["schema"]):
+            text = self._text(type_node)
+            if column.value in schema:
+                raise _Bad("HDL-456", f"column {column.value} is declared twice", "", column)
+            try:
+                schema[str(column.value)] = parse_type(text)
+            except HeddleError as error:
+                message = f"column {column.value}: {error.diagnostic.message}"
+                raise _Bad("HDL-454", message, error.diagnostic.hint, column) from None
+        try:
+            return with_schema(stream, schema)
+        except HeddleError as error:
+            found = error.diagnostic
+            message = found.message.removeprefix(f"stream {name}: ")
+            at = keys["time" if found.code == "HDL-455" else "schema"]
+            raise _Bad(found.code, message, found.hint, at) from None
+
+    def _items(self, node: yaml.Node) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
+        if not isinstance(node, yaml.MappingNode):
+            raise _Bad("HDL-453", "expected `key: value` pairs here", "see the example in the README", node)
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise _Bad("HDL-453", "a key must be a plain word", "", key)
+            yield key, value
+
+    def _keys(self, node: yaml.Node, known: Mapping[str, bool]) -> dict[str, yaml.Node]:
+        """The values of a mapping with fixed keys (True: required)."""
+        found: dict[str, yaml.Node] = {}
+        for key, value in self._items(node):
+            if key.value not in known:
+                raise _Bad("HDL-452", f"there is no key {key.value!r} here", _close(key.value, known), key)
+            if key.value in found:
+                raise _Bad("HDL-456", f"the key {key.value!r} stands twice", "", key)
+            found[key.value] = value
+        for name, required in known.items():
+            if required and name not in found:
+                raise _Bad("HDL-453", f"the key {name!r} is missing", "", node)
+        return found
+
+    def _text(self, node: yaml.Node) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise _Bad("HDL-453", "expected a single value here", "", node)
+        return str(node.value).strip()

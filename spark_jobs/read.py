@@ -1,0 +1,109 @@
+"""Reads published answers as typed tables, without a JVM (delta-rs)."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from optimizer.errors import HeddleError
+from optimizer.query import ACQ, Type
+from optimizer.window import day_label
+from spark_jobs.expressions import arrow_type
+from spark_jobs.final_aggregates import places
+from spark_jobs.planning import current_version, load_plan
+from spark_jobs.tables import INSTANT, Warehouse
+
+
+def read(warehouse: Warehouse, query: str, begin: int | None = None, end: int | None = None) -> pa.Table:
+    """The published answers of a query: ``window_start``, ``window_end`` (UTC), its group columns and outputs.
+
+    ``begin``, ``end``: only windows that end in (begin, end], microseconds. Rows are by window end, then group.
+    Rows that an older definition of the query answered are returned as far as it had the same columns.
+    Raises HDL-507 for a query that no plan has known.
+    """
+    newest = current_version(warehouse)
+    versions = range(newest or 0, 0, -1)
+    definition = next((found for version in versions if (found := _definition(warehouse, version, query))), None)
+    if definition is None:
+        known = sorted(found.name for found in load_plan(warehouse, newest).workload.queries) if newest else []
+        raise HeddleError("HDL-507", f"no plan knows a query {query}", f"known: {', '.join(known[:20])}")
+    rows = _rows(warehouse, query, begin, end)
+    tables = [_typed(definition, rows.slice(0, 0))]
+    for version in pc.unique(rows["plan_version"]).to_pylist():
+        answered = _definition(warehouse, version, query)
+        if answered is not None and answered.fingerprint == definition.fingerprint:
+            tables.append(_typed(answered, rows.filter(pc.equal(rows["plan_version"], version))))
+        elif answered is not None:
+            older = _typed(answered, rows.filter(pc.equal(rows["plan_version"], version)))
+            tables.append(_as(older, tables[0].schema))
+    table = pa.concat_tables(tables)
+    keys = [("window_end", "ascending"), *((name, "ascending") for name in _group_names(definition))]
+    return table.sort_by(keys)
+
+
+def _definition(warehouse: Warehouse, version: int, query: str) -> ACQ | None:
+    try:
+        return load_plan(warehouse, version).workload.query(query)
+    except StopIteration:
+        return None
+
+
+def _rows(warehouse: Warehouse, query: str, begin: int | None, end: int | None) -> pa.Table:
+    chosen = ds.field("query") == query
+    if begin is not None:
+        chosen &= (ds.field("window_end") > pa.scalar(begin, INSTANT)) & (ds.field("day") >= day_label(begin))
+    if end is not None:
+        chosen &= (ds.field("window_end") <= pa.scalar(end, INSTANT)) & (ds.field("day") <= day_label(end - 1))
+    return DeltaTable(warehouse.path("results")).to_pyarrow_dataset().to_table(filter=chosen)
+
+
+def _group_names(query: ACQ) -> list[str]:
+    return list(query.select) if query.select else [name for name, _ in query.group_by]
+
+
+def _typed(query: ACQ, rows: pa.Table) -> pa.Table:
+    columns: dict[str, Any] = {"window_start": rows["window_start"], "window_end": rows["window_end"]}
+    for index, (name, (_, type)) in enumerate(zip(_group_names(query), query.group_by, strict=True)):
+        columns[name] = typed(_element(rows["key"], index), type)
+    for output, (carrier, index) in zip(query.outputs, places(query), strict=True):
+        columns[output.name] = typed(_element(rows[carrier], index), output.type)
+    if pc.any(pc.is_valid(rows["error"])).as_py():
+        columns["error"] = rows["error"]
+    return pa.table(columns)
+
+
+def _element(lists: pa.ChunkedArray, index: int) -> pa.ChunkedArray:
+    return pc.list_element(lists, index) if len(lists) else pa.chunked_array([pa.array([], lists.type.value_type)])
+
+
+def typed(values: pa.ChunkedArray, type: Type) -> pa.ChunkedArray:
+    """Stored values (int64, float64 or text) as the Arrow type of a column's type."""
+    target = arrow_type(type)
+    stored = values.type
+    if type.name == "decimal":
+        texts = [None if text is None else Decimal(text) for text in values.to_pylist()]
+        return pa.chunked_array([pa.array(texts, target)])
+    if pa.types.is_string(stored) and not pa.types.is_string(target):
+        if type.name == "timestamp":
+            values = values.cast(pa.int64())
+        return values.cast(target)
+    if type.name == "boolean" and pa.types.is_integer(stored):
+        return pc.not_equal(values, 0)
+    if type.name == "date" and pa.types.is_integer(stored):
+        return values.cast(pa.int32()).cast(target)
+    return values.cast(target)
+
+
+def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = {
+        field.name: table[field.name].cast(field.type)
+        if field.name in table.schema.names
+        else pa.nulls(len(table), field.type)
+        for field in schema
+    }
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,531 @@
+"""One run: partials, finals, audit and publication of one interval of event time, in one Spark session.
+
+    spark-submit spark_jobs/run.py --warehouse DIR --plan-version N --from T --to T --run-id ID
+
+A run over [from, to) publishes exactly the windows whose end lies in (from, to], up to the watermark of their
+stream (the clock less its lateness). It reads as much earlier history as those windows cover, but computes only the
+partials that no earlier run left behind for the same content. Running it again changes nothing: the same content is
+published once, and a retry goes on under the revision that its run id was given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from optimizer.errors import Diagnostic, HeddleError
+from optimizer.plan import SharingPlan
+from optimizer.query import Stream, digest
+from optimizer.synopsis import FORMAT, synopses_of
+from optimizer.window import day_label, day_pieces, history_start
+from spark_jobs.final_aggregates import ANSWERS_DDL, Part, finals_task
+from spark_jobs.partial_aggregates import SCHEMA_DDL, Span, columns_of_synopsis, combine_task, lift_task
+from spark_jobs.planning import load_plan
+from spark_jobs.quality import audit
+from spark_jobs.session import cpu_seconds, start_session
+from spark_jobs.sources import Split, format_instant, parse_instant, snapshot_token, splits_of
+from spark_jobs.tables import INSTANT, Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Report = Callable[[str], None]
+
+
+@dataclass
+class RunRecord:
+    """What a run did: stored in the publish log and shown by ``heddle status``.
+
+    ``status``: ``published``, ``unchanged`` (the same content was published before) or ``failed``. ``rows_scanned``
+    counts events read in the interval and the history it needed; ``partials_written`` rows of the partials table;
+    ``fragments_reused`` synopses whose history was already there. Times in seconds.
+    """
+
+    run_id: str
+    plan_version: int
+    begin: int
+    end: int
+    revision: int = 0
+    status: str = "failed"
+    answers: int = 0
+    queries: int = 0
+    rows_scanned: int = 0
+    rows_without_time: int = 0
+    partials_written: int = 0
+    synopses: int = 0
+    synopses_reused: int = 0
+    session_starts: int = 1
+    withheld: dict[str, str] = field(default_factory=dict)
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
+    wall_seconds: dict[str, float] = field(default_factory=dict)
+    checks: list[dict[str, Any]] = field(default_factory=list)
+    diagnostics: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format_version": 1, **asdict(self)} | {
+            "begin": format_instant(self.begin),
+            "end": format_instant(self.end),
+        }
+
+
+class _Stages:
+    """Measures CPU and wall seconds of each stage into a record, and reports its start."""
+
+    def __init__(self, record: RunRecord, report: Report) -> None:
+        self.record, self.report = record, report
+
+    def __call__(self, name: str, saying: str) -> _Stages:
+        self.name = name
+        self.report(saying)
+        return self
+
+    def __enter__(self) -> None:
+        self.cpu, self.wall = cpu_seconds(), time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        for book, spent in (
+            (self.record.cpu_seconds, cpu_seconds() - self.cpu),
+            (self.record.wall_seconds, time.perf_counter() - self.wall),
+        ):
+            book[self.name] = round(book.get(self.name, 0.0) + spent, 3)
+
+
+def run(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    plan_version: int,
+    begin: int,
+    end: int,
+    run_id: str,
+    *,
+    as_of: int | None = None,
+    recompute: bool = False,
+    report: Report = lambda line: None,
+) -> RunRecord:
+    """Compute, check and publish the answers of one interval.
+
+    ``begin``, ``end``: the interval [begin, end) in microseconds. ``as_of``: the clock for the watermark
+    (microseconds; default: now). ``recompute``: publish a new revision even if nothing changed.
+
+    A stream that cannot be read fails alone: its previous answers stay and the others' are published.
+    Raises HeddleError when nothing could be published (HDL-5xx; the checks failed: HDL-530).
+    """
+    if end <= begin:
+        raise HeddleError("HDL-504", "the interval is empty: --to must be after --from")
+    plan = load_plan(warehouse, plan_version)
+    clock = as_of if as_of is not None else time.time_ns() // 1000
+    record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries))
+    stages = _Stages(record, report)
+    with stages("list", "listing sources"):
+        sources, failed = _sources(plan, record)
+        ends = {name: min(end, clock - plan.workload.stream(name).lateness) for name in sources}
+        record.withheld = {name: format_instant(at) for name, at in ends.items() if at < end}
+        parts = _parts(plan, begin, ends)
+        content = _content(plan, parts, sources, ends, begin, end)
+        if not sources:
+            _refuse(warehouse, record, "HDL-505", "none of the plan's streams could be read")
+    _reconcile(warehouse, begin, end)
+    if not recompute and (previous := _published(warehouse, begin, end, content)) is not None:
+        record.status, record.revision, record.answers = "unchanged", previous["revision"], previous["answers"]
+        report(f"nothing changed since revision {record.revision}")
+        return record
+    record.revision = _revision(warehouse, record, content, recompute)
+    with stages("partials", "computing partial aggregates"):
+        try:
+            _write_partials(spark, warehouse, plan, parts, sources, record)
+        except Exception as error:
+            raise _coded(error) from error
+    staged = warehouse.root / "staging" / digest([run_id, begin, end, record.revision])
+    try:
+        with stages("finals", "computing final aggregates"):
+            _write_finals(spark, warehouse, parts, begin, record, str(staged))
+        with stages("audit", "checking the answers"):
+            version = DeltaTable(str(staged)).version()
+            frame = spark.read.format("delta").option("versionAsOf", version).load(str(staged))
+            record.checks = audit(spark, frame, plan, sources, begin, ends, seed=digest([run_id, record.revision]))
+            _log_checks(warehouse, record)
+            broken = [check for check in record.checks if not check["success"]]
+            if broken:
+                detail = "; ".join(f"{check['check']}: {check['detail']}" for check in broken)
+                _refuse(warehouse, record, "HDL-530", f"the checks failed, nothing was published: {detail}")
+        with stages("publish", "publishing"):
+            record.answers = frame.count()
+            predicate = _interval_predicate(begin, end, failed)
+            interval = f"{format_instant(begin)}/{format_instant(end)}"
+            table_version = warehouse.replace("results", frame, predicate, interval, record.revision)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+    record.status = "published"
+    _log(warehouse, record, "published", content, table_version)
+    return record
+
+
+# ------------------------------------------------------------------------------------------- planning
+def _sources(plan: SharingPlan, record: RunRecord) -> tuple[dict[str, list[Split]], list[str]]:
+    """The splits of every stream that can be listed, and the names of those that cannot."""
+    sources, failed = {}, []
+    for name in dict.fromkeys(tree.stream for tree in plan.trees):
+        try:
+            sources[name] = splits_of(plan.workload.stream(name))
+        except HeddleError as error:
+            record.diagnostics.append(error.diagnostic.to_json())
+            failed.append(name)
+    return sources, failed
+
+
+def _parts(plan: SharingPlan, begin: int, ends: dict[str, int]) -> list[Part]:
+    parts = []
+    for tree in plan.trees:
+        if tree.stream not in ends:
+            continue
+        for synopsis, queries in synopses_of(plan.workload.stream(tree.stream), tree.queries).items():
+            until = ends[tree.stream]
+            windows = [query.window for query in queries]
+            start = history_start(windows, begin, until)
+            if start < until:
+                parts.append(Part(synopsis, queries, start, synopsis.fragments.last_edge(until)))
+    return [part for part in parts if part.begin < part.end]
+
+
+def _content(
+    plan: SharingPlan,
+    parts: Sequence[Part],
+    sources: dict[str, list[Split]],
+    ends: dict[str, int],
+    begin: int,
+    end: int,
+) -> str:
+    """Hash of all that decides the answers of an interval; the plan's shape is not among it."""
+    tokens = []
+    for name, splits in sorted(sources.items()):
+        first = min((part.begin for part in parts if part.synopsis.stream == name), default=end)
+        tokens.append([name, snapshot_token(splits, first, ends[name]), ends[name]])
+    return digest([FORMAT, plan.workload.fingerprint, tokens, begin, end])
+
+
+# ------------------------------------------------------------------------------------------- partials
+def _write_partials(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    plan: SharingPlan,
+    parts: Sequence[Part],
+    sources: dict[str, list[Split]],
+    record: RunRecord,
+) -> None:
+    pieces = _coverage(warehouse, [part.synopsis.fingerprint for part in parts])
+    record.synopses = len(parts)
+    spans: dict[str, list[Span]] = {}
+    for part in parts:
+        span = _missing(part, pieces.get(part.synopsis.fingerprint, []), sources[part.synopsis.stream])
+        if span is None:
+            record.synopses_reused += 1
+        else:
+            spans.setdefault(part.synopsis.stream, []).append(span)
+    if not spans:
+        return
+    rows = spark.sparkContext.accumulator(0)
+    untimed = spark.sparkContext.accumulator(0)
+    frames: list[DataFrame] = []
+    for name, wanted in spans.items():
+        frames += _partial_frames(spark, plan.workload.stream(name), sources[name], wanted, rows, untimed)
+    frame = frames[0]
+    for other in frames[1:]:
+        frame = frame.unionByName(other)
+    every = [span for wanted in spans.values() for span in wanted]
+    first, last = min(span.begin for span in every), max(span.end for span in every)
+    predicate = f"day >= '{day_label(first)}' AND day <= '{day_label(last - 1)}' AND (" + " OR ".join(
+        f"(fingerprint = '{span.synopsis.fingerprint}' AND fragment_start >= {span.begin}"
+        f" AND fragment_start < {span.end})"
+        for span in every
+    ) + ")"
+    # replacing the same cells by the same rows is idempotent by itself: the revision only has to grow
+    warehouse.replace("partials", frame, predicate, f"{day_label(first)}/{day_label(last - 1)}", None)
+    record.rows_scanned, record.rows_without_time = rows.value, untimed.value
+    record.partials_written = _last_rows(warehouse, "partials")
+
+
+def _partial_frames(
+    spark: SparkSession, stream: Stream, splits: list[Split], spans: list[Span], rows: Any, untimed: Any
+) -> list[DataFrame]:
+    """The new partial rows of one stream, and a row that says for each span that it is complete."""
+    begin, end = min(span.begin for span in spans), max(span.end for span in spans)
+    wanted = [split for split in splits if split.may_hold(begin, end)]
+    columns = sorted({column for span in spans for column in columns_of_synopsis(span.synopsis)})
+    frames = []
+    if wanted:
+        texts = [(json.dumps(split.to_json()),) for split in wanted]
+        tasks = min(len(wanted), 4 * spark.sparkContext.defaultParallelism)
+        listed = spark.createDataFrame(spark.sparkContext.parallelize(texts, tasks), "split string")
+        lifted = listed.mapInArrow(lift_task(stream, spans, columns, rows, untimed), SCHEMA_DDL)
+        synopses = {span.synopsis.fingerprint: span.synopsis for span in spans}
+        if len(wanted) > 1:
+            width = spark.sparkContext.defaultParallelism
+            lifted = lifted.repartition(width, "fingerprint", "key").mapInArrow(combine_task(synopses), SCHEMA_DDL)
+        frames.append(lifted)
+    covered = []
+    for span in spans:
+        for first, last in day_pieces(span.begin, span.end):
+            token = snapshot_token(splits, first, last)
+            covered.append((day_label(first), stream.name, span.synopsis.fingerprint, first, last, None, [], [], [token]))
+    frames.append(spark.createDataFrame(covered, SCHEMA_DDL).coalesce(1))
+    return frames
+
+
+def _coverage(warehouse: Warehouse, fingerprints: list[str]) -> dict[str, list[tuple[int, int, str]]]:
+    """Complete pieces [begin, end) of each synopsis with the token of the source they were computed from."""
+    table = DeltaTable(warehouse.path("partials")).to_pyarrow_dataset()
+    found = table.to_table(
+        columns=["fingerprint", "fragment_start", "fragment_end", "texts"],
+        filter=ds.field("key").is_null() & ds.field("fingerprint").isin(fingerprints),
+    )
+    pieces: dict[str, list[tuple[int, int, str]]] = {}
+    for row in found.to_pylist():
+        piece = (row["fragment_start"], row["fragment_end"], row["texts"][0])
+        pieces.setdefault(row["fingerprint"], []).append(piece)
+    return {fingerprint: sorted(found) for fingerprint, found in pieces.items()}
+
+
+def _missing(part: Part, pieces: list[tuple[int, int, str]], splits: list[Split]) -> Span | None:
+    """What of [begin, end) is not stored for the source as it is now, widened to whole pieces; None if nothing."""
+    valid = [piece for piece in pieces if piece[2] == snapshot_token(splits, piece[0], piece[1])]
+    gaps, at = [], part.begin
+    for first, last, _ in valid:
+        if last <= at or first >= part.end:
+            continue
+        if first > at:
+            gaps.append((at, first))
+        at = max(at, last)
+    if at < part.end:
+        gaps.append((at, part.end))
+    if not gaps:
+        return None
+    begin, end = gaps[0][0], gaps[-1][1]
+    for first, last, _ in pieces:
+        if first < end and last > begin:
+            begin, end = min(begin, first), max(end, last)
+    return Span(part.synopsis, begin, end)
+
+
+def _last_rows(warehouse: Warehouse, table: str) -> int:
+    metrics = DeltaTable(warehouse.path(table)).history(1)[0].get("operationMetrics", {})
+    return int(metrics.get("numOutputRows", 0))
+
+
+# --------------------------------------------------------------------------------------------- finals
+def _write_finals(
+    spark: SparkSession, warehouse: Warehouse, parts: Sequence[Part], begin: int, record: RunRecord, staged: str
+) -> None:
+    from pyspark.sql import functions as F
+
+    if parts:
+        first, last = min(part.begin for part in parts), max(part.end for part in parts)
+        needed = (
+            spark.read.format("delta")
+            .load(warehouse.path("partials"))
+            .where(F.col("day").between(day_label(first), day_label(last - 1)))
+            .where(F.col("fingerprint").isin([part.synopsis.fingerprint for part in parts]))
+            .where(F.col("key").isNotNull())
+            .where((F.col("fragment_start") >= first) & (F.col("fragment_start") < last))
+        )
+        width = spark.sparkContext.defaultParallelism
+        answers = needed.repartition(width, "fingerprint", "key").mapInArrow(
+            finals_task(list(parts), begin), "stream string, " + ANSWERS_DDL
+        )
+    else:
+        answers = spark.createDataFrame([], "stream string, " + ANSWERS_DDL)
+    last_instant = F.expr("timestamp_micros(unix_micros(window_end) - 1)")
+    answers.select(
+        F.date_format(last_instant, "yyyy-MM-dd").alias("day"),
+        "*",
+        F.lit(record.plan_version).cast("long").alias("plan_version"),
+        F.lit(record.revision).cast("long").alias("revision"),
+        F.lit(record.run_id).alias("run_id"),
+    ).write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(staged)
+
+
+# ------------------------------------------------------------------------------------------ publishing
+def _interval_predicate(begin: int, end: int, failed: list[str]) -> str:
+    """The rows of one interval: windows that end in (begin, end], but those of streams that could not be read."""
+    kept = "".join(f" AND stream <> '{name}'" for name in failed)
+    return (
+        f"day >= '{day_label(begin)}' AND day <= '{day_label(end - 1)}' AND window_end > {_literal(begin)}"
+        f" AND window_end <= {_literal(end)}{kept}"
+    )
+
+
+def _literal(instant: int) -> str:
+    return f"TIMESTAMP '{np.datetime64(instant, 'us')}Z'"
+
+
+def _log_rows(warehouse: Warehouse, begin: int, end: int) -> list[dict[str, Any]]:
+    table = DeltaTable(warehouse.path("publish_log")).to_pyarrow_dataset()
+    at = (ds.field("interval_start") == pa.scalar(begin, INSTANT)) & (
+        ds.field("interval_end") == pa.scalar(end, INSTANT)
+    )
+    found: list[dict[str, Any]] = table.to_table(filter=at).sort_by("at").to_pylist()
+    return found
+
+
+def _published(warehouse: Warehouse, begin: int, end: int, content: str) -> dict[str, Any] | None:
+    """The log row of the newest publication of an interval if it has the same content, and nothing that
+    overlaps the interval was published since."""
+    rows = warehouse.rows("publish_log")
+    mine = [
+        row
+        for row in rows
+        if row["event"] == "published" and _micros(row["interval_start"]) < end and _micros(row["interval_end"]) > begin
+    ]
+    if not mine:
+        return None
+    newest = max(mine, key=lambda row: row["table_version"])
+    same = _micros(newest["interval_start"]) == begin and _micros(newest["interval_end"]) == end
+    return newest if same and newest["content"] == content else None
+
+
+def _micros(moment: Any) -> int:
+    return int(pa.scalar(moment, INSTANT).value)
+
+
+def _revision(warehouse: Warehouse, record: RunRecord, content: str, recompute: bool) -> int:
+    """The revision of this run: the one it was given before if it is a retry, else the next of the interval."""
+    with warehouse.lease() as token:
+        rows = _log_rows(warehouse, record.begin, record.end)
+        published = {row["revision"] for row in rows if row["event"] == "published"}
+        for row in rows:
+            again = row["event"] == "allocated" and row["run_id"] == record.run_id and row["content"] == content
+            if again and row["revision"] not in published and row["revision"] > max(published, default=0):
+                return int(row["revision"])
+        revision = 1 + max((int(row["revision"]) for row in rows), default=0)
+        warehouse.append("publish_log", [_log_row(record, "allocated", content, None, revision)], token)
+    return revision
+
+
+def _reconcile(warehouse: Warehouse, begin: int, end: int) -> None:
+    """The results table is the truth: log the publications that a crash kept out of the log."""
+    application = f"results/{format_instant(begin)}/{format_instant(end)}"
+    done = DeltaTable(warehouse.path("results")).transaction_version(application)
+    if done is None:
+        return
+    with warehouse.lease() as token:
+        rows = _log_rows(warehouse, begin, end)
+        if any(row["event"] == "published" and row["revision"] == done for row in rows):
+            return
+        for row in rows:
+            if row["event"] == "allocated" and row["revision"] == done:
+                found = row | {"event": "published", "table_version": warehouse.version("results"), "at": _now()}
+                warehouse.append("publish_log", [found], token)
+                return
+
+
+def _now() -> Any:
+    return pa.scalar(time.time_ns() // 1000, INSTANT).as_py()
+
+
+def _log_row(
+    record: RunRecord, event: str, content: str | None, table_version: int | None, revision: int
+) -> dict[str, Any]:
+    return {
+        "interval_start": pa.scalar(record.begin, INSTANT).as_py(),
+        "interval_end": pa.scalar(record.end, INSTANT).as_py(),
+        "revision": revision,
+        "run_id": record.run_id,
+        "event": event,
+        "plan_version": record.plan_version,
+        "content": content,
+        "answers": record.answers,
+        "table_version": table_version,
+        "record": json.dumps(record.to_json()),
+        "at": _now(),
+    }
+
+
+def _log(warehouse: Warehouse, record: RunRecord, event: str, content: str | None, table_version: int | None) -> None:
+    with warehouse.lease() as token:
+        warehouse.append("publish_log", [_log_row(record, event, content, table_version, record.revision)], token)
+        if record.rows_without_time:
+            detail = f"{record.rows_without_time} events without an event time were left out"
+            row = {"run_id": record.run_id, "stream": "", "code": "HDL-410", "rows": record.rows_without_time}
+            warehouse.append("quarantine", [row | {"detail": detail, "at": _now()}], token)
+
+
+def _log_checks(warehouse: Warehouse, record: RunRecord) -> None:
+    with warehouse.lease() as token:
+        rows = [
+            {
+                "run_id": record.run_id,
+                "interval_start": pa.scalar(record.begin, INSTANT).as_py(),
+                "interval_end": pa.scalar(record.end, INSTANT).as_py(),
+                "check": check["check"],
+                "success": check["success"],
+                "detail": check["detail"],
+                "at": _now(),
+            }
+            for check in record.checks
+        ]
+        warehouse.append("quality_results", rows, token)
+
+
+def _refuse(warehouse: Warehouse, record: RunRecord, code: str, message: str) -> None:
+    diagnostics = [Diagnostic(code, message), *(Diagnostic(**found) for found in record.diagnostics)]
+    record.diagnostics = [found.to_json() for found in diagnostics]
+    _log(warehouse, record, "failed", None, None)
+    raise HeddleError(code, "\n".join([message, *(str(found) for found in diagnostics[1:])]))
+
+
+def _coded(error: Exception) -> Exception:
+    """The coded error that a task raised, out of the text that Spark makes of it; else the error itself."""
+    if isinstance(error, HeddleError):
+        return error
+    found = re.search(r"HeddleError: (?:error )?(HDL-\d+) (.*)", str(error))
+    return HeddleError(found.group(1), found.group(2)) if found else error
+
+
+# ------------------------------------------------------------------------------------------------ main
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="compute, check and publish one interval")
+    parser.add_argument("--warehouse", required=True)
+    parser.add_argument("--plan-version", type=int, required=True)
+    parser.add_argument("--from", dest="begin", required=True)
+    parser.add_argument("--to", dest="end", required=True)
+    parser.add_argument("--run-id", required=True)
+    parser.add_argument("--recompute", action="store_true")
+    given = parser.parse_args(arguments)
+    spark = start_session("heddle")
+    try:
+        record = run(
+            spark,
+            Warehouse.open(given.warehouse, create=False),
+            given.plan_version,
+            parse_instant(given.begin),
+            parse_instant(given.end),
+            given.run_id,
+            recompute=given.recompute,
+            report=lambda line: print(f"heddle: {line}", flush=True),
+        )
+    except HeddleError as error:
+        print(error, file=sys.stderr, flush=True)
+        return 1
+    finally:
+        spark.stop()
+    print(json.dumps(record.to_json()), flush=True)
+    return 1 if record.diagnostics else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""The greedy: published cases, the paper's algorithm taken literally, and time."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optimizer import weave_share as module
+from optimizer.baselines import no_share, shared
+from optimizer.edges import CountRefused
+from optimizer.weave_share import by_edge_set, weave_share
+from tests.optimizer.searching import RATES, naive_weave_share, problem, window_lists
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+CASES = [c for c in json.loads((GOLDEN / "windows_and_plans.json").read_text())["cases"] if c["kind"] == "plan"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+def test_cases(case: dict) -> None:
+    given = problem(case["queries"], case["rate"])
+    found = weave_share(given)
+    assert found == case["weave_share_plan"]
+    assert given.cost(found) == Fraction(case["weave_share_cost"])
+    assert given.cost(no_share(given)) == Fraction(case["no_share_cost"])
+    assert given.cost(shared(given)) == Fraction(case["shared_cost"])
+    assert len(by_edge_set(given)) == case["distinct_edge_sets"]
+
+
+def test_example_3_step_by_step() -> None:
+    """Rate 1.2: 5.5 without sharing (the printed 11.6 leaves the edge rate out), 4.3, and 4.4 if b joined too."""
+    given = problem([(16, 4), (10, 5), (8, 4)], "6/5")
+    assert given.cost([[0], [1], [2]]) == Fraction("5.5")
+    assert given.cost([[0, 2], [1]]) == Fraction("4.3")
+    assert given.cost([[0, 1, 2]]) == Fraction("4.4")
+    assert weave_share(given) == [[0, 2], [1]]
+
+
+@settings(max_examples=200, deadline=None)
+@given(queries=window_lists(12), rate=RATES)
+def test_same_plan_as_the_published_algorithm(queries: list[tuple[int, int]], rate: Fraction) -> None:
+    given = problem(queries, rate)
+    assert weave_share(given) == naive_weave_share(given)
+
+
+@settings(max_examples=100, deadline=None)
+@given(queries=window_lists(10), rate=RATES, base=st.sampled_from([Fraction(1, 7), Fraction(3), Fraction(40)]))
+def test_same_plan_under_a_cost_per_fragment(
+    queries: list[tuple[int, int]], rate: Fraction, base: Fraction
+) -> None:
+    """With a base cost, identical edge sets are still collapsed first: start the literal greedy from there."""
+    given = problem(queries, rate, base)
+    groups = by_edge_set(given)
+    merged = problem([queries[group[0]] for group in groups], rate, base)
+    weights = tuple(sum(given.weights[i] for i in group) for group in groups)
+    merged = type(merged)(merged.windows, merged.fixed, merged.base, weights, merged.constants)
+    expected = sorted(sorted(i for g in tree for i in groups[g]) for tree in naive_weave_share(merged))
+    assert weave_share(given) == expected
+
+
+@settings(max_examples=50, deadline=None)
+@given(queries=window_lists(25), rate=RATES)
+def test_no_pair_of_trees_is_left_that_would_save(queries: list[tuple[int, int]], rate: Fraction) -> None:
+    given = problem(queries, rate)
+    trees = weave_share(given)
+    assert sorted(i for tree in trees for i in tree) == list(range(len(queries)))
+    costs = [given.tree_cost(tree) for tree in trees]
+    for x in range(len(trees)):
+        for y in range(x + 1, len(trees)):
+            assert given.tree_cost(trees[x] + trees[y]) >= costs[x] + costs[y] - rate / 10**12
+
+
+def test_ties_take_the_smallest_first_queries() -> None:
+    """Three symmetric trees (slides 2, 3 and 6 shifted apart): all merges of equal queries save the same."""
+    given = problem([(4, 4), (12, 12), (8, 4), (24, 12), (6, 6), (12, 6)], Fraction(1, 1000))
+    assert weave_share(given) == [[0, 2], [1, 3], [4, 5]]
+    # slides 5 and 10 in two orders of magnitude: the pairs (0,1) and (2,3) save exactly the same
+    twins = problem([(5, 5), (10, 10), (5 + 5 * 7, 5), (10 + 10 * 7, 10)], Fraction(1, 10**6))
+    assert weave_share(twins)[0][0] == 0
+
+
+def test_a_union_that_cannot_be_counted_is_not_formed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = module.edges_per_second
+
+    def refuse_many(edges):  # type: ignore[no-untyped-def]
+        edges = list(edges)
+        if len(edges) > 2:
+            raise CountRefused("HDL-350", "too many")
+        return real(edges)
+
+    monkeypatch.setattr(module, "edges_per_second", refuse_many)
+    trees = weave_share(problem([(7, 7), (11, 11), (13, 13), (17, 17)], 10**6))
+    assert sorted(len(tree) for tree in trees) == [2, 2]
+
+
+@pytest.mark.parametrize("rate", ["1/100", "1", "100", "1000000"])
+def test_five_hundred_queries_in_seconds(rate: str) -> None:
+    """Distinct slides up to 1,000 s, one in three with an inner edge: in process time, on one core."""
+    chosen = random.Random(2011)
+    slides = chosen.sample(range(60, 1001), 500)
+    given = problem(
+        [(s * chosen.randint(1, 50) + (chosen.randrange(s) if s % 3 == 0 else 0), s) for s in slides], rate
+    )
+    began = time.process_time()
+    weave_share(given)
+    assert time.process_time() - began < 5
