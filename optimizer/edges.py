@@ -205,6 +205,7 @@ class _Conditioning:
         self.factors = _coprime_base(slides)
         self.memo: dict[tuple[Progression, ...], int] = {}
         self.divisors: dict[int, tuple[tuple[int, int], ...]] = {}
+        self.factor_sets: dict[int, int] = {}
 
     def misses(self, progressions: tuple[Progression, ...]) -> int:
         """How many ticks of one period (LCM of slides) none of some absorbed, sorted progressions hits."""
@@ -224,7 +225,7 @@ class _Conditioning:
             return period - period // s - period // t + ((a - b) % math.gcd(s, t) == 0)
         # a translation changes no count: start at the first progression, so that more subproblems are equal
         origin = component[0][1]
-        key = absorb((slide, (shift - origin) % slide) for slide, shift in component)
+        key = tuple(sorted((slide, (shift - origin) % slide) for slide, shift in component))
         if key not in self.memo:
             if len(self.memo) >= CONDITIONING_LIMIT:
                 raise _refusal("conditioning", "this set of slides", f"{CONDITIONING_LIMIT} subproblems")
@@ -279,17 +280,27 @@ class _Conditioning:
 
     def _components(self, found: tuple[Progression, ...]) -> list[tuple[Progression, ...]]:
         """Split into sets whose slides share no factor; smallest first."""
-        groups: list[tuple[set[int], list[Progression]]] = []
+        groups: list[tuple[int, list[Progression]]] = []
         for progression in found:
-            factors = {factor for factor, _ in self._powers(progression[0])}
-            touched = [group for group in groups if not factors.isdisjoint(group[0])]
-            groups = [group for group in groups if factors.isdisjoint(group[0])]
+            factors = self._factor_set(progression[0])
             merged: list[Progression] = [progression]
-            for others, held in touched:
-                factors |= others
-                merged += held
-            groups.append((factors, merged))
+            apart = []
+            for group in groups:
+                if group[0] & factors:
+                    factors |= group[0]
+                    merged += group[1]
+                else:
+                    apart.append(group)
+            groups = [*apart, (factors, merged)]
         return sorted((tuple(sorted(held)) for _, held in groups), key=len)
+
+    def _factor_set(self, slide: int) -> int:
+        """The factors that divide a slide, as bits."""
+        known = self.factor_sets.get(slide)
+        if known is None:
+            known = sum(1 << index for index, factor in enumerate(self.factors) if slide % factor == 0)
+            self.factor_sets[slide] = known
+        return known
 
     def _powers(self, slide: int) -> tuple[tuple[int, int], ...]:
         """(factor, factor**exponent) of a slide."""

@@ -15,8 +15,6 @@ References: Arasu & Widom (VLDB 2004) section 3 for the problem (their B-INT ans
 
 from __future__ import annotations
 
-from typing import Any
-
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -58,11 +56,11 @@ def runs(starts, groups, window_starts, window_ends):  # type: ignore[no-untyped
     return group, window, low, high
 
 
-def sums(values: NDArray[Any], low: Longs, high: Longs) -> NDArray[Any]:
-    """Exact integer sums of runs: values (n, c) int64, low and high (a,); returns (a, c)."""
+def running_totals(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Totals (n + 1, c) before each row of (n, c): the exact integer sum of a run is totals[high] - totals[low]."""
     totals = np.zeros((len(values) + 1, values.shape[1]), dtype=np.int64)
     np.cumsum(values, axis=0, out=totals[1:])
-    return totals[high] - totals[low]
+    return totals
 
 
 @numba.njit(cache=True)

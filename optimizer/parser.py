@@ -71,10 +71,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class ParseResult:
-    """The queries that can be answered, in file order, and everything found wrong or worth knowing."""
+    """The queries that can be answered, in file order, and everything found wrong or worth knowing.
+
+    ``positions``: line and column (1-based) where each of the queries begins.
+    """
 
     queries: tuple[ACQ, ...]
     diagnostics: tuple[Diagnostic, ...]
+    positions: tuple[tuple[int, int], ...] = ()
 
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
@@ -91,7 +95,7 @@ _UNITS = {
     "day": DAY,
     "week": 7 * DAY,
 }
-_TERM = re.compile(r"([+-]?\d{1,12}(?:\.\d{1,6})?)\s*([a-z]+)", re.ASCII)
+_TERM = re.compile(r"([+-]?\d{1,18}(?:\.\d{1,6})?)\s*([a-z]+)", re.ASCII)
 
 
 def parse_duration(text: str) -> int:
@@ -461,12 +465,17 @@ class _Reader:
     def _check_nesting(self, tokens: Sequence[Token]) -> None:
         """Bound recursion before any recursive code runs: parentheses, and prefix operators not yet ended."""
         prefixes, total, connectives = [0], 0, 0
+        opened: list[Token] = []
         previous: Token | None = None
         for token in tokens:
             kind = token.token_type
             if kind == TokenType.L_PAREN:
                 prefixes.append(0)
-            elif kind == TokenType.R_PAREN and len(prefixes) > 1:
+                opened.append(token)
+            elif kind == TokenType.R_PAREN:
+                if not opened:
+                    raise _Refused("HDL-101", "this parenthesis was never opened", "remove it", token.start)
+                opened.pop()
                 total -= prefixes.pop()
             elif kind in (TokenType.AND, TokenType.OR, TokenType.COMMA):
                 connectives += 1
@@ -478,13 +487,15 @@ class _Reader:
             ):
                 prefixes[-1] += 1
                 total += 1
-            if len(prefixes) - 1 + total > self.limits.depth:
+            if len(opened) + total > self.limits.depth:
                 message = f"expressions are nested more than {self.limits.depth} deep here"
                 raise _Refused("HDL-303", message, "remove parentheses", token.start)
             if connectives > self.limits.connectives:
                 message = f"the query has more than {self.limits.connectives} ANDs, ORs and commas"
                 raise _Refused("HDL-304", message, "use IN or BETWEEN, or split the query", token.start)
             previous = token
+        if opened:
+            raise _Refused("HDL-101", "this parenthesis is never closed", "close it", opened[-1].start)
 
     # --------------------------------------------------------------------------------------- our clauses
     def _cut(self, tokens: list[Token]) -> tuple[list[Token], list[Token]]:
@@ -977,10 +988,12 @@ def parse(
     diagnostics: list[Diagnostic] = []
     where: dict[str, int] = {}
 
-    def report(at: int, query: str, code: str, message: str, hint: str, severity: str = "error") -> None:
+    def position(at: int) -> tuple[int, int]:
         line = bisect.bisect_right(lines, at)
-        column = at - lines[line - 1] + 1
-        diagnostics.append(Diagnostic(code, message, hint, file, line, column, query, severity))
+        return line, at - lines[line - 1] + 1
+
+    def report(at: int, query: str, code: str, message: str, hint: str, severity: str = "error") -> None:
+        diagnostics.append(Diagnostic(code, message, hint, file, *position(at), query, severity))
 
     stem = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(file).stem) or "query"
     stem = stem if _QUERY_NAME.match(stem) else "_" + stem
@@ -1008,8 +1021,7 @@ def parse(
                 )
                 bad.append((at, "HDL-109", f"{_shown(value)} is no {what}", f"1 to 128 {rule}"))
         if name in where:
-            line = bisect.bisect_right(lines, where[name])
-            hint = f"the first is in line {line} and is kept"
+            hint = f"the first is in line {position(where[name])[0]} and is kept"
             bad.append((statement.start, "HDL-209", f"two queries are named {name}", hint))
         where.setdefault(name, statement.start)
         for at, code, message, hint in bad:
@@ -1024,7 +1036,8 @@ def parse(
             report(statement.start + found.at, name, found.code, found.message, found.hint, "warning")
         if query is not None:
             queries[name] = query
-    return ParseResult(tuple(queries.values()), tuple(diagnostics))
+    positions = tuple(position(where[name]) for name in queries)
+    return ParseResult(tuple(queries.values()), tuple(diagnostics), positions)
 
 
 def load_workload(
@@ -1049,12 +1062,11 @@ def load_workload(
             continue
         found = parse(text, streams, str(path), limits)
         diagnostics += found.diagnostics
-        for query in found.queries:
+        for query, position in zip(found.queries, found.positions, strict=True):
             if query.name in queries:
                 message = f"two queries are named {query.name}"
                 hint = f"the first is in {origin[query.name]} and is kept"
-                line = text.count("\n", 0, max(0, text.find(query.text))) + 1
-                diagnostics.append(Diagnostic("HDL-209", message, hint, str(path), line, 1, query.name))
+                diagnostics.append(Diagnostic("HDL-209", message, hint, str(path), *position, query.name))
             else:
                 queries[query.name], origin[query.name] = query, str(path)
     return Workload(tuple(queries.values()), tuple(streams.values())), tuple(diagnostics)

@@ -165,7 +165,8 @@ class SharingPlan:
         trees = [
             [tree.stream, [[query.name, query.fingerprint] for query in tree.queries]] for tree in self.trees
         ]
-        return values.digest([trees, self.workload.fingerprint, self.algorithm, self.model.name])
+        streams = values.to_json(self.workload.streams)
+        return values.digest([trees, streams, self.workload.fingerprint, self.algorithm, self.model.name])
 
 
 def check_partition(workload: Workload, trees: Iterable[ExecutionTree]) -> None:
@@ -574,7 +575,8 @@ class Explanation:
             )
             found.append(
                 f"{label} {other.tree}: its edges per second {other.edge_rate:.6g} -> "
-                f"{other.edge_rate_with:.6g}; cost there {other.cost:.6g}, plan {abs(other.difference):.6g} {verdict}"
+                f"{other.edge_rate_with:.6g}; cost there {other.cost:.6g}, "
+                f"plan {abs(other.difference):.6g} {verdict}"
             )
         if (hidden := len(self.alternatives) - NEAREST_SHOWN) > 0:
             found.append(f"and {hidden} trees further away")

@@ -112,7 +112,7 @@ class _Greedy:
         """Replace an optimistic benefit by the exact one (Eq. 5)."""
         x, y = pair
         try:
-            union = edges_per_second(absorb(self.edges[x] + self.edges[y]))
+            union = edges_per_second(self.edges[x] + self.edges[y])
         except CountRefused:
             self.refused[x, y] = self.refused[y, x] = True
             self.table[x, y] = -np.inf

@@ -36,7 +36,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-console = Console()
+# into a pipe or a log, lines are as long as the tables need
+console = Console(width=None if sys.stdout.isatty() else 160)
 errors = Console(stderr=True)
 
 USAGE = {"HDL-105", "HDL-106", "HDL-110", "HDL-407", "HDL-501", "HDL-502", "HDL-504"}
@@ -200,7 +201,7 @@ def show_plan(data: dict[str, Any]) -> None:
         (unit, "right"),
         ("members", "left"),
     ):
-        table.add_column(name, justify=justify, overflow="ellipsis", no_wrap=True)  # type: ignore[arg-type]
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for tree in data["trees"]:
         table.add_row(
             tree["id"],
@@ -210,7 +211,7 @@ def show_plan(data: dict[str, Any]) -> None:
             f"{float(Fraction(tree['edge_rate'])):.4g}",
             f"{float(Fraction(tree['overlap_factor'])):.4g}",
             f"{tree['cost']:.4g}",
-            ", ".join(tree["queries"]),
+            ", ".join(tree["queries"][:2]) + (f", … {len(tree['queries']) - 2} more" if len(tree["queries"]) > 2 else ""),
         )
     console.print(table)
     rates = ", ".join(f"{name} {float(Fraction(value)):.4g}/s" for name, value in data["rates"].items())

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from optimizer.aggregates import AGGREGATES, State, carrier_of
-from optimizer.intervals import MIN, combine_runs, runs, sums
+from optimizer.intervals import combine_runs, running_totals, runs
 from optimizer.query import ACQ
-from optimizer.synopsis import CARRIERS, Synopsis
+from optimizer.synopsis import CARRIERS, Synopsis, states_of
 from optimizer.window import window_ends
 from spark_jobs.partial_aggregates import PARTIALS, Task, combine, lists, matrix, operations, text_ranks
 
@@ -61,7 +61,11 @@ def places(query: ACQ) -> list[tuple[str, int]]:
 
 
 class _Rows:
-    """The sorted partial rows of one synopsis as matrices, one a carrier."""
+    """The sorted partial rows of one synopsis as matrices, ready to answer queries.
+
+    ``starts`` (n,) fragment starts, by group then time; ``groups`` (g + 1,) offsets of the groups; ``keys`` the
+    groups' values as lists of texts. Running totals of the exact sums are made once for all queries.
+    """
 
     def __init__(self, synopsis: Synopsis, rows: pa.Table) -> None:
         rows = combine(synopsis, rows).combine_chunks()
@@ -69,47 +73,38 @@ class _Rows:
         self.starts = np.ascontiguousarray(rows["fragment_start"].to_numpy())
         encoded = rows["key"].combine_chunks().dictionary_encode()
         codes = encoded.indices.to_numpy()  # rows are sorted by key: codes ascend
-        self.keys = pa.array(
-            [json.loads(key) for key in encoded.dictionary.to_pylist()], pa.list_(pa.string())
-        )
+        self.keys = pa.array([json.loads(key) for key in encoded.dictionary.to_pylist()], pa.list_(pa.string()))
         self.groups = np.searchsorted(codes, np.arange(len(self.keys) + 1)).astype(np.int64)
-        self.longs = np.ascontiguousarray(matrix(rows["longs"], synopsis.width("longs")))
-        width = synopsis.width("doubles")
-        self.doubles = (
-            np.ascontiguousarray(matrix(rows["doubles"], width)) if width else np.zeros((len(rows), 0))
-        )
-        self.texts: dict[State, list[str]] = {}
-        ranks = np.zeros((len(rows), synopsis.width("texts")), dtype=np.int64)
-        if synopsis.width("texts"):
-            texts = matrix(rows["texts"], synopsis.width("texts"))
-            for state, at in synopsis.layout("texts"):
-                ranks[:, at], self.texts[state] = text_ranks(state, texts[:, at])
-        self.ranks = ranks
+        self.columns: dict[State, NDArray[Any]] = {}
+        self.texts: dict[State, NDArray[Any]] = {}
+        for carrier in CARRIERS:
+            width = synopsis.width(carrier)
+            stored = matrix(rows[carrier], width) if width else None
+            for state, at in synopsis.layout(carrier):
+                assert stored is not None
+                if carrier == "texts":
+                    ranks, values = text_ranks(state, stored[:, at])
+                    self.columns[state] = ranks[:, None]
+                    self.texts[state] = np.array([*values, None], dtype=object)
+                elif state.operation == "add":
+                    self.columns[state] = running_totals(stored[:, at : at + state.width])
+                else:
+                    self.columns[state] = np.ascontiguousarray(stored[:, at : at + state.width])
 
-    def states(self, group: Any, low: Any, high: Any) -> dict[State, NDArray[Any]]:
-        """The combined states of some runs: (a,) or (a, width) an entry."""
-        found: dict[State, NDArray[Any]] = {}
-        codes = operations(self.synopsis, "longs")
-        added, extreme = np.flatnonzero(codes < MIN), np.flatnonzero(codes >= MIN)
-        longs = np.empty((len(low), len(codes)), dtype=np.int64)
-        longs[:, added] = sums(self.longs[:, added], low, high)
-        for values, columns, out in (
-            (self.longs, extreme, longs),
-            (self.doubles, np.arange(self.doubles.shape[1]), np.empty((len(low), self.doubles.shape[1]))),
-            (self.ranks, np.arange(self.ranks.shape[1]), np.empty((len(low), self.ranks.shape[1]), np.int64)),
-        ):
-            carrier = "longs" if out is longs else "doubles" if values is self.doubles else "texts"
-            if len(columns):
-                chosen = np.ascontiguousarray(values[:, columns])
-                code = operations(self.synopsis, carrier)[columns]
-                out[:, columns] = combine_runs(chosen, code, self.groups, group, low, high)
-            for state, at in self.synopsis.layout(carrier):
-                found[state] = out[:, at] if state.width == 1 else out[:, at : at + state.width]
-        for state, ordered in self.texts.items():
-            padded = np.array([*ordered, None], dtype=object)
-            ranks = found[state]
-            found[state] = padded[np.where((ranks >= 0) & (ranks < len(ordered)), ranks, len(ordered))]
-        return found
+    def combined(self, state: State, group: Any, low: Any, high: Any) -> NDArray[Any]:
+        """A state over some runs of fragments: (a,), or (a, width) for sums of several columns."""
+        values = self.columns[state]
+        if state.operation == "add":
+            out = values[high] - values[low]
+        else:
+            out = combine_runs(values, operations((state,)), self.groups, group, low, high)
+        if state.kind == "sum" or state.kind == "sum_squares":
+            return out
+        out = out[:, 0]
+        if state in self.texts:
+            known = self.texts[state]
+            return known[np.where((out >= 0) & (out < len(known) - 1), out, len(known) - 1)]
+        return out
 
 
 def finals_of(
@@ -131,7 +126,8 @@ def finals_of(
         group, window, low, high = runs(rows.starts, rows.groups, starts, ends)
         for first in range(0, len(group), BATCH_ROWS):
             part = slice(first, first + BATCH_ROWS)
-            states = rows.states(group[part], low[part], high[part])
+            covered = group[part], low[part], high[part]
+            states = {state: rows.combined(state, *covered) for state in states_of([query])}
             yield _answers(query, rows.keys, group[part], starts[window[part]], ends[window[part]], states)
 
 

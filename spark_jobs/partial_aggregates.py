@@ -388,10 +388,10 @@ def matrix(column: pa.ChunkedArray | pa.Array, width: int) -> NDArray[Any]:
 
 
 # ----------------------------------------------------------------------------------------- combining
-def operations(synopsis: Synopsis, carrier: str) -> NDArray[np.int64]:
-    """Operation of each column of a carrier for :mod:`optimizer.intervals` (adds of longs are its `sums`)."""
+def operations(states: Iterable[State]) -> NDArray[np.int64]:
+    """The operation of each column of some states, for :mod:`optimizer.intervals`."""
     found: list[int] = []
-    for state, _ in synopsis.layout(carrier):
+    for state in states:
         code = {"add": ADD_DOUBLE, "add_double": ADD_DOUBLE, "min": MIN, "max": MAX}[state.operation]
         found += [code] + [SECOND_HALF if state.operation == "add_double" else code] * (state.width - 1)
     return np.array(found, dtype=np.int64)
@@ -422,11 +422,11 @@ def combine(synopsis: Synopsis, partials: pa.Table) -> pa.Table:
         else np.zeros((len(order), 0), dtype=np.float64 if carrier == "doubles" else np.int64)
         for carrier in CARRIERS
     )
-    extremes = operations(synopsis, "longs")
     out_longs = np.add.reduceat(longs, low, axis=0)
-    for column in np.flatnonzero(extremes >= MIN):
-        reduce = np.minimum if extremes[column] == MIN else np.maximum
-        out_longs[:, column] = reduce.reduceat(longs[:, column], low)
+    for state, at in synopsis.layout("longs"):
+        if state.operation != "add":
+            reduce = np.minimum if state.operation == "min" else np.maximum
+            out_longs[:, at] = reduce.reduceat(longs[:, at], low)
     _carry(synopsis, out_longs)
     out_texts = np.full((len(low), synopsis.width("texts")), None, dtype=object)
     for state, at in synopsis.layout("texts"):
@@ -438,7 +438,7 @@ def combine(synopsis: Synopsis, partials: pa.Table) -> pa.Table:
         kept["fragment_end"].to_numpy(),
         _flat(kept["key"]),
         out_longs,
-        fold(doubles, operations(synopsis, "doubles"), low, high) if doubles.shape[1] else doubles[low],
+        fold(doubles, operations(state for state, _ in synopsis.layout("doubles")), low, high) if doubles.shape[1] else doubles[low],
         out_texts,
     )
 

@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
@@ -28,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
+from pyspark.sql import DataFrame
 
 from optimizer.errors import Diagnostic, HeddleError
 from optimizer.plan import SharingPlan
@@ -39,11 +41,11 @@ from spark_jobs.partial_aggregates import SCHEMA_DDL, Span, columns_of_synopsis,
 from spark_jobs.planning import load_plan
 from spark_jobs.quality import audit
 from spark_jobs.session import cpu_seconds, start_session
-from spark_jobs.sources import Split, format_instant, parse_instant, snapshot_token, splits_of
+from spark_jobs.sources import Split, check_columns, format_instant, parse_instant, snapshot_token, splits_of
 from spark_jobs.tables import INSTANT, Warehouse
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 Report = Callable[[str], None]
 
@@ -138,8 +140,6 @@ def run(
         record.withheld = {name: format_instant(at) for name, at in ends.items() if at < end}
         parts = _parts(plan, begin, ends)
         content = _content(plan, parts, sources, ends, begin, end)
-        if not sources:
-            _refuse(warehouse, record, "HDL-505", "none of the plan's streams could be read")
     _reconcile(warehouse, begin, end)
     if not recompute and (previous := _published(warehouse, begin, end, content)) is not None:
         record.status, record.revision, record.answers = "unchanged", previous["revision"], previous["answers"]
@@ -147,10 +147,18 @@ def run(
         return record
     record.revision = _revision(warehouse, record, content, recompute)
     with stages("partials", "computing partial aggregates"):
-        try:
-            _write_partials(spark, warehouse, plan, parts, sources, record)
-        except Exception as error:
-            raise _coded(error) from error
+        for name in list(sources):
+            try:
+                mine = [part for part in parts if part.synopsis.stream == name]
+                _write_partials(spark, warehouse, plan.workload.stream(name), mine, sources[name], record)
+            except Exception as error:
+                failed.append(name)
+                del sources[name], ends[name]
+                record.diagnostics.append(_coded(error).diagnostic.to_json())
+        if not sources:
+            _refuse(warehouse, record, "HDL-505", "none of the plan's streams could be read")
+        parts = [part for part in parts if part.synopsis.stream in sources]
+        content = _content(plan, parts, sources, ends, begin, end)
     staged = warehouse.root / "staging" / digest([run_id, begin, end, record.revision])
     try:
         with stages("finals", "computing final aggregates"):
@@ -182,7 +190,10 @@ def _sources(plan: SharingPlan, record: RunRecord) -> tuple[dict[str, list[Split
     sources, failed = {}, []
     for name in dict.fromkeys(tree.stream for tree in plan.trees):
         try:
-            sources[name] = splits_of(plan.workload.stream(name))
+            stream = plan.workload.stream(name)
+            columns = {column for query in plan.workload.queries_of(name) for column in query.columns()}
+            sources[name] = splits_of(stream)
+            check_columns(stream, sources[name], sorted(columns))
         except HeddleError as error:
             record.diagnostics.append(error.diagnostic.to_json())
             failed.append(name)
@@ -223,41 +234,38 @@ def _content(
 def _write_partials(
     spark: SparkSession,
     warehouse: Warehouse,
-    plan: SharingPlan,
+    stream: Stream,
     parts: Sequence[Part],
-    sources: dict[str, list[Split]],
+    splits: list[Split],
     record: RunRecord,
 ) -> None:
+    """Fill what is missing of one stream's synopses, in one pass over its source and one commit."""
     pieces = _coverage(warehouse, [part.synopsis.fingerprint for part in parts])
-    record.synopses = len(parts)
-    spans: dict[str, list[Span]] = {}
+    spans = []
     for part in parts:
-        span = _missing(part, pieces.get(part.synopsis.fingerprint, []), sources[part.synopsis.stream])
-        if span is None:
-            record.synopses_reused += 1
-        else:
-            spans.setdefault(part.synopsis.stream, []).append(span)
+        span = _missing(part, pieces.get(part.synopsis.fingerprint, []), splits)
+        if span is not None:
+            spans.append(span)
+    record.synopses += len(parts)
+    record.synopses_reused += len(parts) - len(spans)
     if not spans:
         return
     rows = spark.sparkContext.accumulator(0)
     untimed = spark.sparkContext.accumulator(0)
-    frames: list[DataFrame] = []
-    for name, wanted in spans.items():
-        frames += _partial_frames(spark, plan.workload.stream(name), sources[name], wanted, rows, untimed)
-    frame = frames[0]
-    for other in frames[1:]:
-        frame = frame.unionByName(other)
-    every = [span for wanted in spans.values() for span in wanted]
-    first, last = min(span.begin for span in every), max(span.end for span in every)
-    predicate = f"day >= '{day_label(first)}' AND day <= '{day_label(last - 1)}' AND (" + " OR ".join(
+    frames = _partial_frames(spark, stream, splits, spans, rows, untimed)
+    first, last = min(span.begin for span in spans), max(span.end for span in spans)
+    cells = " OR ".join(
         f"(fingerprint = '{span.synopsis.fingerprint}' AND fragment_start >= {span.begin}"
         f" AND fragment_start < {span.end})"
-        for span in every
-    ) + ")"
+        for span in spans
+    )
+    days = f"{day_label(first)}/{day_label(last - 1)}"
+    predicate = f"day >= '{day_label(first)}' AND day <= '{day_label(last - 1)}' AND ({cells})"
     # replacing the same cells by the same rows is idempotent by itself: the revision only has to grow
-    warehouse.replace("partials", frame, predicate, f"{day_label(first)}/{day_label(last - 1)}", None)
-    record.rows_scanned, record.rows_without_time = rows.value, untimed.value
-    record.partials_written = _last_rows(warehouse, "partials")
+    warehouse.replace("partials", reduce(DataFrame.unionByName, frames), predicate, days, None)
+    record.rows_scanned += rows.value
+    record.rows_without_time += untimed.value
+    record.partials_written += _last_rows(warehouse, "partials")
 
 
 def _partial_frames(
@@ -488,12 +496,14 @@ def _refuse(warehouse: Warehouse, record: RunRecord, code: str, message: str) ->
     raise HeddleError(code, "\n".join([message, *(str(found) for found in diagnostics[1:])]))
 
 
-def _coded(error: Exception) -> Exception:
-    """The coded error that a task raised, out of the text that Spark makes of it; else the error itself."""
+def _coded(error: Exception) -> HeddleError:
+    """The coded error that a task raised, out of the text that Spark makes of it; any other error is raised again."""
     if isinstance(error, HeddleError):
         return error
-    found = re.search(r"HeddleError: (?:error )?(HDL-\d+) (.*)", str(error))
-    return HeddleError(found.group(1), found.group(2)) if found else error
+    found = re.search(r"HeddleError: (?:error )?(HDL-\d+) (.*)(?:\n    hint: (.*))?", str(error))
+    if found is None:
+        raise error
+    return HeddleError(found.group(1), found.group(2), found.group(3) or "")
 
 
 # ------------------------------------------------------------------------------------------------ main

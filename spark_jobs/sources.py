@@ -270,7 +270,7 @@ def _type_of(arrow: pa.DataType) -> Type | None:
 def read_split(stream: Stream, split: Split, columns: list[str]) -> Iterator[pa.RecordBatch]:
     """Decoded batches of a split: ``columns`` and the time column, by name.
 
-    Raises HDL-402 (unreadable file), HDL-403 (missing column), HDL-404 (a value or type that does not fit).
+    Raises HDL-402 (unreadable file), HDL-404 (a value or type that does not fit).
     """
     wanted = list(dict.fromkeys([stream.time, *columns]))
     try:
@@ -283,17 +283,39 @@ def read_split(stream: Stream, split: Split, columns: list[str]) -> Iterator[pa.
         raise HeddleError("HDL-402", f"stream {stream.name}: {split.path}: {error}") from error
 
 
+def check_columns(stream: Stream, splits: list[Split], columns: list[str]) -> None:
+    """Raises HDL-403 or HDL-404 if a file lacks one of ``columns`` or has it in another type than declared.
+
+    Looks at headers and footers only; what a CSV file's values are is found out when they are read.
+    """
+    wanted = [stream.time, *columns]
+    for path, split in {split.path: split for split in splits}.items():
+        if split.format == "csv":
+            if Path(path).stat().st_size == 0:
+                continue
+            present = dict.fromkeys(_header(path))
+        else:
+            present = {field.name: field.type for field in pq.read_schema(path)}
+        for name in wanted:
+            if name in present and split.format != "csv":
+                _decoded(stream, split, name, pa.array([], present[name]))
+            elif name not in present and name not in dict(split.constants):
+                raise _missing(stream, split, name, sorted(present))
+
+
+def _header(path: str | Path) -> list[str]:
+    with pcsv.open_csv(path) as reader:
+        return list(reader.schema.names)
+
+
 def _read_parquet(stream: Stream, split: Split, wanted: list[str]) -> Iterator[pa.RecordBatch]:
     file = pq.ParquetFile(split.path)
     constants = dict(split.constants)
     present = set(file.schema_arrow.names)
-    for name in wanted:
-        if name not in present and name not in constants:
-            raise _missing(stream, split, name, sorted(present))
-    columns = [name for name in wanted if name not in constants]
+    columns = [name for name in wanted if name in present]
     table = file.read_row_groups(list(split.row_groups), columns=columns, use_threads=False)
     for name in wanted:
-        if name in constants:
+        if name not in present:
             table = table.append_column(name, pa.array([constants[name]] * len(table)))
     yield from table.select(wanted).combine_chunks().to_batches()
 
@@ -302,12 +324,6 @@ def _read_csv(stream: Stream, split: Split, wanted: list[str]) -> Iterator[pa.Re
     path = Path(split.path)
     if path.stat().st_size == 0:
         return
-    # every field as text first: our own conversions then say which value of which column does not fit
-    with path.open("rb") as stream_file:
-        header = pcsv.open_csv(stream_file).schema.names
-    for name in wanted:
-        if name not in header:
-            raise _missing(stream, split, name, header)
     options = pcsv.ConvertOptions(
         column_types={name: _csv_type(stream, name) for name in wanted},
         include_columns=wanted,

@@ -1,0 +1,94 @@
+# Heddle: everything a user or a developer runs. `make` alone lists it.
+#
+# Needs on the machine: python3 (3.11), make and Java 17. Everything else goes into .venv (Python packages,
+# with a PostgreSQL server among them), .cache (Delta's JVM jar) and var (tables, Airflow, logs); `make clean`
+# removes all three. Works as an ordinary user and as root.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+UV_VERSION := 0.13.8
+# Trust the certificates the machine trusts (company proxies), as pip does.
+UV := UV_SYSTEM_CERTS=1 $(VENV)/bin/uv
+
+export HEDDLE_HOME := $(CURDIR)
+export AIRFLOW_HOME := $(CURDIR)/var/airflow
+export SPARK_LOCAL_IP ?= 127.0.0.1
+export GX_ANALYTICS_ENABLED := false
+
+PACKAGES := $(VENV)/.packages
+PROJECT := $(VENV)/.project
+JARS := .cache/.jars
+
+.PHONY: help setup demo up down status test test-all bench lint format clean
+
+help: ## this list
+	@printf 'Heddle: shared sliding-window aggregates on Spark and Airflow\n\n'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
+	  while IFS=$$'\t' read -r name what; do printf '  make %-9s %s\n' "$$name" "$$what"; done
+	@printf '\nThe command line is %s/bin/heddle (try --help).\n' '$(VENV)'
+
+setup: $(PROJECT) $(JARS) ## .venv from pinned dependencies, Delta's JVM jar (once)
+
+$(VENV)/.uv-$(UV_VERSION):
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' || \
+	  { echo 'Heddle needs Python 3.11 or 3.12: make setup PYTHON=/path/to/python3.11' >&2; exit 2; }
+	@java -version >/dev/null 2>&1 || { echo 'Heddle needs Java 17 (java on the PATH)' >&2; exit 2; }
+	@echo '==> virtual environment in $(VENV)'
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check 'uv==$(UV_VERSION)'
+	@touch $@
+
+$(PACKAGES): requirements.txt constraints.txt $(VENV)/.uv-$(UV_VERSION)
+	@echo '==> Python packages (about a gigabyte the first time)'
+	@$(UV) pip install --python $(PY) --requirements requirements.txt --constraints constraints.txt \
+	  --build-constraints constraints.txt
+	@touch $@
+
+# The build backend is in .venv already: no isolated build, nothing fetched.
+$(PROJECT): pyproject.toml $(PACKAGES)
+	@$(UV) pip install --python $(PY) --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(JARS): $(PACKAGES) spark_jobs/session.py
+	@echo "==> Delta's JVM jar"
+	@$(PY) -m spark_jobs.session --fetch-jars
+	@mkdir -p .cache && touch $@
+
+demo: setup ## a year of real flights through Airflow and Spark, with a summary (exit 0)
+	@$(PY) -m docker.demo $(DEMO)
+
+up: setup ## start Airflow and its PostgreSQL, and leave them running
+	@$(PY) -m docker.embedded up
+
+down: ## stop what `make up` or `make demo` started, and nothing else
+	@test ! -x $(PY) || $(PY) -m docker.embedded down
+
+status: setup ## is Airflow running, and where
+	@$(PY) -m docker.embedded status
+
+test: setup ## unit and Spark tests (fast ones; PYTEST='-k name' narrows)
+	@$(PY) -m pytest $(PYTEST)
+
+test-all: setup ## everything, also the tests that are minutes long
+	@$(PY) -m pytest -m 'slow or not slow' $(PYTEST)
+
+bench: setup ## the shared pipeline beside one Spark job per query
+	@$(PY) -m tests.benchmarks.sharing $(BENCH)
+
+lint: setup ## ruff (check and format) and mypy
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+
+format: setup ## let ruff format and sort imports
+	@$(PY) -m ruff check --fix-only --quiet .
+	@$(PY) -m ruff format .
+
+clean: down ## remove .venv, .cache and var
+	rm -rf $(VENV) .cache var heddle.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

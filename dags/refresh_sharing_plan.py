@@ -1,0 +1,75 @@
+"""Recompute the cheapest sharing plan of the registered workload, daily or by hand.
+
+Emits the asset ``heddle://sharing_plan`` only when the stored plan changed.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pendulum
+from airflow.sdk import CronDataIntervalTimetable, Param, dag, get_current_context, task
+from airflow.sdk.exceptions import AirflowSkipException
+from heddle_airflow import PLAN, Settings
+
+
+@dag(
+    schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
+    start_date=pendulum.datetime(2013, 1, 1, tz="UTC"),
+    catchup=False,
+    max_active_runs=1,
+    doc_md=__doc__,
+    tags=["heddle"],
+    params={
+        "algorithm": Param("weave-share", enum=["weave-share", "no-share", "shared"], description="search"),
+        "cost_model": Param("paper", enum=["paper", "measured"], description="what a plan costs"),
+        "rates": Param(
+            {},
+            type="object",
+            additionalProperties={"type": "number", "exclusiveMinimum": 0},
+            description='tuples per second that replace the measured ones, e.g. {"flights": 0.02}',
+        ),
+        "dry_run": Param(False, type="boolean", description="write nothing, show what would change"),
+        "reason": Param("", type="string", maxLength=500, description="kept with the plan"),
+    },
+)
+def refresh_sharing_plan() -> None:
+    @task(retries=2, retry_delay=timedelta(seconds=20))
+    def refresh() -> dict[str, Any]:
+        """Measure the streams, search the plan, store it as a new version if it differs."""
+        from spark_jobs.planning import refresh_plan
+
+        context = get_current_context()
+        params, settings = context["params"], Settings.of_environment()
+        outcome = refresh_plan(
+            warehouse=settings.warehouse,
+            workload=settings.workload_files(),
+            streams=settings.streams,
+            algorithm=params["algorithm"],
+            cost_model=params["cost_model"],
+            rates=params["rates"],
+            dry_run=params["dry_run"],
+            reason=params["reason"],
+            created_by=context["run_id"],
+        )
+        print("\n".join(outcome["diff"]) or "the plan stays as it is")
+        return outcome
+
+    @task(outlets=[PLAN], retries=2, retry_delay=timedelta(seconds=20))
+    def announce(outcome: dict[str, Any]) -> None:
+        """The asset event of a new version. Skipped, and so without an event, if nothing was stored."""
+        if outcome["dry_run"] or not outcome["changed"]:
+            raise AirflowSkipException("the stored plan did not change")
+        plan = outcome["plan"]
+        get_current_context()["outlet_events"][PLAN].extra = {
+            "plan_version": outcome["version"],
+            "cost": plan["cost"],
+            **plan["baselines"],
+            "trees": len(plan["trees"]),
+        }
+
+    announce(refresh())
+
+
+refresh_sharing_plan()

@@ -1,0 +1,1 @@
+"""The shapes Heddle runs in: images and compose for production, the embedded default, the demo."""

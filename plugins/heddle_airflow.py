@@ -1,0 +1,145 @@
+"""What the DAGs are wired from: settings, the interval of a run, the Spark operator, links to the plan.
+
+Imported while DAG files are parsed, so nothing heavy is imported here: Heddle's own packages, Spark and
+Great Expectations come in inside tasks.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.plugins_manager import AirflowPlugin
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Asset, BaseOperatorLink
+
+if TYPE_CHECKING:
+    from airflow.sdk.types import TaskInstanceKey
+
+PLAN = Asset("heddle_sharing_plan", uri="heddle://sharing_plan")
+"""A new version of the plan; extra: ``plan_version``, ``cost``, ``no_share``, ``shared``, ``trees``."""
+
+RESULTS = Asset("heddle_results", uri="heddle://results")
+"""A published interval; extra: ``plan_version``, ``from``, ``to``, ``revision``, ``answers``."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where Heddle's files are, from ``HEDDLE_*`` of the environment."""
+
+    home: Path
+    warehouse: Path
+    streams: Path
+    workload: str
+
+    @classmethod
+    def of_environment(cls) -> Settings:
+        home = Path(os.environ.get("HEDDLE_HOME") or Path(__file__).resolve().parent.parent)
+        return cls(
+            home,
+            Path(os.environ.get("HEDDLE_WAREHOUSE") or home / "var" / "warehouse"),
+            Path(os.environ.get("HEDDLE_STREAMS") or home / "dags" / "workload" / "streams.yaml"),
+            os.environ.get("HEDDLE_WORKLOAD") or str(home / "dags" / "workload" / "*.sql"),
+        )
+
+    def workload_files(self) -> list[str]:
+        """The registered files, in the order of their names."""
+        return sorted(glob.glob(self.workload))  # noqa: PTH207 - the pattern may be absolute
+
+
+def interval_of(context: Mapping[str, Any]) -> tuple[datetime, datetime]:
+    """The interval [start, end) of event time that a run is about.
+
+    The Params ``from`` and ``to`` of a run by hand, else the run's data interval (scheduled runs and
+    backfills), else the last whole UTC day before the run was asked for. The same for every try of a run.
+    """
+    params = context["params"]
+    if params.get("from") and params.get("to"):
+        return _instant(params["from"]), _instant(params["to"])
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    if start is not None and end is not None and start < end:
+        return start, end
+    asked = context["dag_run"].run_after
+    midnight = asked.replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight - timedelta(days=1), midnight
+
+
+def _instant(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def published_record(pinned: Mapping[str, Any]) -> dict[str, Any]:
+    """What the run log says of the interval ``pinned``: the record of its newest publication.
+
+    A run that found nothing to change has no record of its own: the one that stands is returned.
+    Raises :class:`optimizer.errors.HeddleError` (HDL-596) if the interval was never published.
+    """
+    from optimizer.errors import HeddleError
+    from spark_jobs.tables import Warehouse
+
+    begin, end = datetime.fromisoformat(pinned["from"]), datetime.fromisoformat(pinned["to"])
+    rows = [
+        row
+        for row in Warehouse.open(Settings.of_environment().warehouse).rows("publish_log")
+        if row["event"] == "published" and row["interval_start"] == begin and row["interval_end"] == end
+    ]
+    if not rows:
+        raise HeddleError("HDL-596", f"nothing is published for {begin} to {end}")
+    newest = max(rows, key=lambda row: row["revision"])
+    return dict(json.loads(newest["record"]))
+
+
+class SharingPlanLink(BaseOperatorLink):
+    """A button on the task's page: the plan version that this run is pinned to."""
+
+    name = "Sharing plan"
+
+    def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        # The page shows the newest plan; the pinned version is in the XCom of pin_plan and in every answer.
+        return "/sharing-plan/"
+
+
+class AggregateOperator(SparkSubmitOperator):
+    """``spark-submit spark_jobs/run.py`` for one interval, with the settings of every Heddle session.
+
+    Parameters: ``pinned``, the return value of the task that pinned the plan
+    (``{"plan_version", "from", "to"}``). One Spark session does the whole interval.
+    """
+
+    operator_extra_links = (SharingPlanLink(),)
+    template_fields = (*SparkSubmitOperator.template_fields, "pinned")
+
+    def __init__(self, *, pinned: Any, **arguments: Any) -> None:
+        settings = Settings.of_environment()
+        super().__init__(application=str(settings.home / "spark_jobs" / "run.py"), **arguments)
+        self.pinned = pinned
+
+    def execute(self, context: Any) -> None:
+        from spark_jobs.session import spark_settings
+
+        settings = Settings.of_environment()
+        # Read when the task runs, not when the file is parsed: the jar may come later than the DAG.
+        self.conf: dict[Any, Any] = {**spark_settings(), **(self.conf or {})}
+        self.application_args = [
+            *("--warehouse", str(settings.warehouse)),
+            *("--plan-version", str(self.pinned["plan_version"])),
+            *("--from", self.pinned["from"]),
+            *("--to", self.pinned["to"]),
+            # Every try of a run has the same id, so a retry goes on under the same revision.
+            *("--run-id", context["run_id"]),
+        ]
+        super().execute(context)
+
+
+class HeddlePlugin(AirflowPlugin):
+    """Registers the link, so that the api-server knows it."""
+
+    name = "heddle"
+    operator_extra_links = [SharingPlanLink()]

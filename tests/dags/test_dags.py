@@ -1,0 +1,109 @@
+"""The DAG files: they load, quickly and lightly, and have the fixed handful of tasks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROBE = """
+import json, sys, time
+from pathlib import Path
+import airflow
+from airflow.dag_processing.dagbag import BundleDagBag
+import heddle_airflow, sharing_plan_page
+folder = Path(sys.argv[1])
+before = set(sys.modules)
+begun = time.process_time()
+bag = BundleDagBag(folder, bundle_path=folder, bundle_name="dags-folder")
+seconds = time.process_time() - begun
+print("RESULT" + json.dumps({
+    "errors": bag.import_errors,
+    "seconds": seconds,
+    "modules": sorted({name.partition(".")[0] for name in sys.modules}),
+    "dags": {
+        name: {
+            "tasks": {task.task_id: sorted(task.downstream_task_ids) for task in found.tasks},
+            "outlets": {task.task_id: [a.uri for a in task.outlets] for task in found.tasks},
+            "retries": {task.task_id: task.retries for task in found.tasks},
+            "catchup": found.catchup, "max_active_runs": found.max_active_runs,
+            "timetable": type(found.timetable).__name__, "params": sorted(found.params),
+            "links": {task.task_id: [l.name for l in task.operator_extra_links] for task in found.tasks},
+        } for name, found in bag.dags.items()
+    },
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What parsing the DAG folder gives, in a process of its own: only there are its imports its own."""
+    home = tmp_path_factory.mktemp("airflow")
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")},
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, str(ROOT / "dags")], env=environment, capture_output=True, text=True
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
+    assert lines, done.stdout + done.stderr
+    return json.loads(lines[-1].removeprefix("RESULT"))
+
+
+def test_the_dags_load(parsed: dict[str, Any]) -> None:
+    assert parsed["errors"] == {}
+    assert set(parsed["dags"]) == {"refresh_sharing_plan", "aggregate_windows"}
+
+
+def test_parsing_imports_nothing_heavy(parsed: dict[str, Any]) -> None:
+    heavy = {
+        "pyspark",
+        "great_expectations",
+        "spark_jobs",
+        "optimizer",
+        "pyarrow",
+        "deltalake",
+        "numba",
+        "pandas",
+    }
+    assert heavy & set(parsed["modules"]) == set()
+
+
+def test_parsing_takes_a_fraction_of_a_second(parsed: dict[str, Any]) -> None:
+    # CPU seconds for both files once Airflow is imported: milliseconds, with room for a busy machine.
+    assert parsed["seconds"] < 1.0
+
+
+def test_a_fixed_handful_of_tasks_in_order(parsed: dict[str, Any]) -> None:
+    dags = parsed["dags"]
+    assert dags["refresh_sharing_plan"]["tasks"] == {"refresh": ["announce"], "announce": []}
+    assert dags["aggregate_windows"]["tasks"] == {
+        "pin_plan": ["aggregate", "report"],
+        "aggregate": ["report"],
+        "report": [],
+    }
+
+
+def test_intervals_schedule_and_assets(parsed: dict[str, Any]) -> None:
+    aggregate, refresh = parsed["dags"]["aggregate_windows"], parsed["dags"]["refresh_sharing_plan"]
+    for found in (aggregate, refresh):
+        assert found["timetable"] == "CronDataIntervalTimetable"
+        assert found["catchup"] is False and found["max_active_runs"] == 1
+        assert set(found["retries"].values()) == {2}
+    assert aggregate["outlets"] == {"pin_plan": [], "aggregate": [], "report": ["heddle://results/"]}
+    assert refresh["outlets"] == {"refresh": [], "announce": ["heddle://sharing_plan/"]}
+    assert aggregate["params"] == ["from", "to"]
+    assert refresh["params"] == ["algorithm", "cost_model", "dry_run", "rates", "reason"]
+    assert aggregate["links"]["aggregate"] == ["Sharing plan"]

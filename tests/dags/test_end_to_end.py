@@ -1,0 +1,130 @@
+"""Both DAGs, really run (``dag.test`` on SQLite): a plan is stored, an interval published."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.spark
+
+WORKLOAD = """
+-- name: volume
+SELECT kind, count(*) AS n, sum(amount) AS total FROM events
+WINDOW RANGE '1 hour' SLIDE '20 minutes' ON ts GROUP BY kind;
+"""
+STREAMS = """
+streams:
+  events:
+    source: {format: csv, path: events.csv}
+    schema: {ts: timestamp, kind: string, amount: long}
+    time: ts
+    lateness: 10 minutes
+"""
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from airflow.utils.db import initdb
+initdb()
+from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
+folder = Path(sys.argv[1])
+bag = BundleDagBag(folder, bundle_path=folder, bundle_name="dags-folder")
+assert not bag.import_errors, bag.import_errors
+from airflow.models.asset import AssetEvent
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
+from airflow.dag_processing.bundles.manager import DagBundlesManager
+DagBundlesManager().sync_bundles_to_db()
+sync_bag_to_db(bag, "dags-folder", None)
+
+def run(name, **conf):
+    done = bag.dags[name].test(run_conf=conf)
+    with create_session() as session:
+        events = [[e.asset.uri, e.extra] for e in session.query(AssetEvent).order_by(AssetEvent.id)]
+    return {"state": str(done.state), "events": events,
+            "tasks": {t.task_id: str(t.state) for t in done.get_task_instances()}}
+
+day = {"from": "2013-07-01T00:00:00+00:00", "to": "2013-07-02T00:00:00+00:00"}
+print("RESULT" + json.dumps({
+    "dry": run("refresh_sharing_plan", dry_run=True),
+    "first": run("refresh_sharing_plan", reason="test"),
+    "again": run("refresh_sharing_plan"),
+    "aggregate": run("aggregate_windows", **day),
+    "repeat": run("aggregate_windows", **day),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    place = tmp_path_factory.mktemp("heddle")
+    (place / "workload.sql").write_text(WORKLOAD)
+    (place / "streams.yaml").write_text(STREAMS)
+    rows = [f"2013-07-01 {m // 60:02}:{m % 60:02}:00,{'ab'[m % 2]},{m % 13}" for m in range(0, 24 * 60, 7)]
+    (place / "events.csv").write_text("\n".join(["ts,kind,amount", *rows, ""]))
+    scripts = Path(sys.executable).parent
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "HEDDLE"))},
+        "AIRFLOW_HOME": str(place / "airflow"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{place}/airflow.db",
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
+            {"conn_type": "spark", "host": "local[2]", "extra": {"spark-binary": "spark-submit"}}
+        ),
+        "HEDDLE_HOME": str(ROOT),
+        "HEDDLE_WAREHOUSE": str(place / "warehouse"),
+        "HEDDLE_STREAMS": str(place / "streams.yaml"),
+        "HEDDLE_WORKLOAD": str(place / "*.sql"),
+        "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(ROOT / "dags")], env=environment, capture_output=True, text=True
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
+    assert lines, done.stdout[-6000:] + done.stderr[-6000:]
+    return json.loads(lines[-1].removeprefix("RESULT")), place
+
+
+def test_a_dry_run_stores_nothing_and_says_nothing(outcome: tuple[dict[str, Any], Path]) -> None:
+    dry = outcome[0]["dry"]
+    assert dry["state"] == "success" and dry["events"] == []
+    assert dry["tasks"] == {"refresh": "success", "announce": "skipped"}
+
+
+def test_a_new_plan_is_announced_once(outcome: tuple[dict[str, Any], Path]) -> None:
+    first, again = outcome[0]["first"], outcome[0]["again"]
+    assert first["tasks"] == {"refresh": "success", "announce": "success"}
+    [[uri, extra]] = first["events"]
+    assert uri == "heddle://sharing_plan/" and extra["plan_version"] == 1 and extra["cost"] > 0
+    assert again["state"] == "success" and again["tasks"]["announce"] == "skipped"
+    assert again["events"] == first["events"]
+
+
+def test_an_interval_is_published_and_a_repetition_changes_nothing(
+    outcome: tuple[dict[str, Any], Path],
+) -> None:
+    from deltalake import DeltaTable
+
+    results, place = outcome
+    assert set(results["aggregate"]["tasks"].values()) == {"success"}
+    assert set(results["repeat"]["tasks"].values()) == {"success"}
+    published = [extra for uri, extra in results["repeat"]["events"] if uri == "heddle://results/"]
+    assert len(published) == 2 and published[0] == published[1]
+    assert published[0]["plan_version"] == 1 and published[0]["answers"] > 0
+    table = DeltaTable(str(place / "warehouse" / "results"))
+    assert table.to_pyarrow_table().num_rows == published[0]["answers"]
+    # By hand: 24 h of hourly windows that slide by 20 minutes and end within the day, for two kinds.
+    assert published[0]["answers"] == 2 * 3 * 24

@@ -1,0 +1,156 @@
+"""The embedded servers: what is started, what is recorded, and that nothing else is ever stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import psycopg2
+import pytest
+
+from docker.embedded import (
+    LOOPBACK,
+    Place,
+    Server,
+    account_for,
+    airflow_environment,
+    down,
+    free_port,
+    namespace_prefix,
+    start_postgres,
+    status,
+)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def sleeper() -> tuple[subprocess.Popen[str], int]:
+    """A leader of its own session with a child; returns it and the child's pid."""
+    script = (
+        "import subprocess, sys; c = subprocess.Popen(['sleep', '60']); print(c.pid, flush=True); c.wait()"
+    )
+    leader = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert leader.stdout is not None
+    return leader, int(leader.stdout.readline())
+
+
+def gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_down_stops_the_whole_session_and_is_idempotent(place: Place) -> None:
+    leader, child = sleeper()
+    Server("airflow", leader.pid, psutil.Process(leader.pid).create_time()).save(place)
+    said: list[str] = []
+    down(place, said.append)
+    leader.wait(10)
+    assert gone(child) and not place.record("airflow").exists()
+    down(place, said.append)
+    assert said == ["airflow: stopped", "nothing runs here"]
+
+
+def test_down_finds_children_whose_leader_is_gone(place: Place) -> None:
+    leader, child = sleeper()
+    Server("airflow", leader.pid, psutil.Process(leader.pid).create_time()).save(place)
+    leader.kill()
+    leader.wait()
+    assert not gone(child)
+    down(place, lambda line: None)
+    assert gone(child)
+
+
+def test_a_stale_record_never_stops_a_process_that_inherited_the_number(place: Place) -> None:
+    leader, child = sleeper()
+    try:
+        stale = Server("airflow", leader.pid, psutil.Process(leader.pid).create_time() - 1000)
+        stale.save(place)
+        assert not stale.is_alive() and stale.members() == []
+        down(place, lambda line: None)
+        assert leader.poll() is None and not gone(child)
+        assert not place.record("airflow").exists()
+    finally:
+        os.killpg(leader.pid, signal.SIGKILL)
+        leader.wait()
+
+
+def test_a_broken_record_counts_as_none(place: Place) -> None:
+    place.record("airflow").parent.mkdir(parents=True)
+    place.record("airflow").write_text('{"name": "air')
+    assert Server.load(place, "airflow") is None
+    assert status(place)["airflow"] == {"running": False, "ports": {}}
+    down(place, lambda line: None)
+
+
+def test_a_taken_port_is_not_given_out() -> None:
+    with socket.socket() as taken:
+        taken.bind((LOOPBACK, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert free_port(port) != port
+    assert free_port(0) > 0
+
+
+def test_secrets_are_generated_once_and_private(place: Place) -> None:
+    first = place.secret("jwt")
+    assert len(first) >= 32 and place.secret("jwt") == first and place.secret("api") != first
+    assert stat.S_IMODE((place.var / "secrets" / "jwt").stat().st_mode) == 0o600
+
+
+def test_airflow_listens_on_loopback_only_and_keeps_heddles_settings(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+    monkeypatch.setenv("HEDDLE_WAREHOUSE", "/elsewhere")
+    monkeypatch.setenv("HEDDLE_SPARK_MASTER", "spark://127.0.0.1:7077")
+    found = airflow_environment(place, 5433, {"api": 8090, "worker_logs": 1, "trigger_logs": 2})
+    assert found["AIRFLOW__API__HOST"] == LOOPBACK
+    assert found["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == f"http://{LOOPBACK}:8090/execution/"
+    assert found["AIRFLOW__CORE__EXECUTOR"] == "LocalExecutor"
+    assert f"@{LOOPBACK}:5433/airflow" in found["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
+    assert json.loads(found["AIRFLOW_CONN_SPARK_DEFAULT"])["host"] == "spark://127.0.0.1:7077"
+    assert found["HEDDLE_WAREHOUSE"] == "/elsewhere"
+
+
+def accounts() -> list[str]:
+    return ["as started", "nobody"] if os.geteuid() == 0 else ["as started"]
+
+
+@pytest.mark.parametrize("account_name", accounts())
+def test_postgres_starts_asks_for_the_password_and_stops(place: Place, account_name: str) -> None:
+    as_root = os.geteuid() == 0
+    prefix = namespace_prefix() if as_root and account_name == "as started" else None
+    account = account_for(place, as_root, prefix)
+    server = start_postgres(place, account, lambda line: None)
+    try:
+        assert start_postgres(place, account, lambda line: None) == server
+        assert psutil.Process(server.pid).uids().real == (65534 if account.identity else os.getuid())
+        arguments = {"host": LOOPBACK, "port": server.ports["sql"], "user": "heddle", "dbname": "airflow"}
+        with pytest.raises(psycopg2.OperationalError, match="password"):
+            psycopg2.connect(**arguments, password="wrong")
+        connection = psycopg2.connect(**arguments, password=place.secret("postgres"))
+        connection.close()
+        # A crash leaves a pid file behind; the next start must not mind.
+        os.kill(server.pid, signal.SIGKILL)
+        os.waitpid(server.pid, 0)
+        server = start_postgres(place, account, lambda line: None)
+        assert server.is_alive()
+    finally:
+        down(place, lambda line: None)
+        if account.identity:
+            subprocess.run(["rm", "-rf", (place.postgres / "outside").read_text()], check=True)
+    assert gone(server.pid)

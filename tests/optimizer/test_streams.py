@@ -1,0 +1,124 @@
+"""streams.yaml: what is declared, and positioned errors for everything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from optimizer.errors import HeddleError
+from optimizer.query import DOUBLE, INT, LONG, STRING, TIMESTAMP, Source, Stream, decimal
+from optimizer.streams import load_streams, parse_type, with_schema
+
+GOOD = """\
+streams:
+  trades:
+    source: {format: csv, path: data/trades.csv}
+    schema: {ts: timestamp, symbol: string, price: double, volume: long, fee: 'decimal(10,2)'}
+    time: ts
+    lateness: 10 minutes
+  flights:
+    source:
+      format: delta
+      path: s3://bucket/flights
+    time: event_time
+"""
+
+
+def write(folder: Path, text: str | bytes) -> Path:
+    path = folder / "streams.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_streams_are_read_and_paths_resolve_against_the_file(tmp_path: Path) -> None:
+    streams, diagnostics = load_streams(write(tmp_path, GOOD))
+    assert diagnostics == ()
+    schema = (
+        ("ts", TIMESTAMP),
+        ("symbol", STRING),
+        ("price", DOUBLE),
+        ("volume", LONG),
+        ("fee", decimal(10, 2)),
+    )
+    source = Source("csv", str(tmp_path / "data" / "trades.csv"))
+    assert streams["trades"] == Stream("trades", source, schema, "ts", 600_000_000)
+    assert streams["flights"] == Stream(
+        "flights", Source("delta", "s3://bucket/flights"), (), "event_time", 0
+    )
+
+
+STREAM = "streams:\n  a:\n    source: {format: csv, path: a.csv}\n    time: t\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "line"),
+    [
+        ("", "HDL-453", 0),
+        ("- a\n", "HDL-453", 1),
+        ("stream:\n  a: {}\n", "HDL-452", 1),
+        ("streams:\n  a: [\n", "HDL-451", 3),
+        ("streams:\n  a: {}\n", "HDL-453", 2),
+        ("streams:\n  a b: {}\n", "HDL-457", 2),
+        (STREAM + "    latenes: 1 hour\n", "HDL-452", 5),
+        (STREAM + "    lateness: 1 month\n", "HDL-457", 5),
+        (STREAM + "    lateness: -1 hour\n", "HDL-457", 5),
+        (STREAM + "    time: u\n", "HDL-456", 5),
+        (STREAM + "    schema: {t: timestam}\n", "HDL-454", 5),
+        (STREAM + "    schema: {t: timestamp, m: decimal(10,2)}\n", "HDL-454", 5),
+        (STREAM + "    schema:\n      t: timestamp\n      m: decimal(40,2)\n", "HDL-454", 7),
+        (STREAM + "    schema: {u: timestamp}\n", "HDL-455", 4),
+        (STREAM + "    schema: {t: string}\n", "HDL-455", 4),
+        (STREAM + "    schema: {t: timestamp, T: long}\n", "HDL-456", 5),
+        (STREAM + "    schema: {t: timestamp, t: timestamp}\n", "HDL-456", 5),
+        (STREAM + "    schema: {t: [timestamp]}\n", "HDL-453", 5),
+        (STREAM.replace("csv,", "xml,"), "HDL-457", 3),
+        (STREAM.replace("a.csv", "''"), "HDL-457", 3),
+        (STREAM.replace("    time: t\n", ""), "HDL-453", 3),
+        ("streams:\n  a: !!python/object/apply:os.system ['true']\n", "HDL-453", 2),
+        ("[" * 5000, "HDL-451", None),
+    ],
+)
+def test_mistakes_have_a_code_and_a_line(tmp_path: Path, text: str, code: str, line: int | None) -> None:
+    streams, diagnostics = load_streams(write(tmp_path, text))
+    assert streams == {}
+    assert [found.code for found in diagnostics] == [code]
+    assert line is None or diagnostics[0].line == line
+
+
+def test_one_bad_stream_leaves_the_others(tmp_path: Path) -> None:
+    streams, diagnostics = load_streams(write(tmp_path, GOOD.replace("format: csv", "format: cvs")))
+    assert list(streams) == ["flights"]
+    assert "did you mean csv?" in str(diagnostics[0]) and "trades" in diagnostics[0].message
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"x" * (1 << 21)])
+def test_files_that_are_no_text_are_refused(tmp_path: Path, content: bytes) -> None:
+    assert [found.code for found in load_streams(write(tmp_path, content))[1]] == ["HDL-450"]
+
+
+def test_a_missing_file_is_a_diagnostic(tmp_path: Path) -> None:
+    streams, diagnostics = load_streams(tmp_path / "none.yaml")
+    assert streams == {} and diagnostics[0].code == "HDL-450"
+
+
+def test_a_discovered_schema_is_checked_like_a_declared_one() -> None:
+    stream = Stream("a", Source("delta", "a"), (), "t")
+    assert with_schema(stream, {"t": TIMESTAMP, "x": INT}).schema == (("t", TIMESTAMP), ("x", INT))
+    for schema, code in (
+        ([("x", INT)], "HDL-455"),
+        ([("t", LONG)], "HDL-455"),
+        ([("t", TIMESTAMP), ("T", LONG)], "HDL-456"),
+    ):
+        with pytest.raises(HeddleError) as caught:
+            with_schema(stream, schema)
+        assert caught.value.diagnostic.code == code
+
+
+def test_types_by_name() -> None:
+    assert parse_type(" Integer ") == INT
+    assert parse_type("decimal(38, 10)") == decimal(38, 10)
+    assert parse_type("decimal(5)") == decimal(5, 0)
+    for text in ("decimal", "decimal(5,6)", "decimal(0,0)", "varchar", ""):
+        with pytest.raises(HeddleError):
+            parse_type(text)

@@ -1,0 +1,246 @@
+"""Hypothesis strategies: streams of awkward events and workloads of sliding-window queries over them.
+
+Everything is built as values, never as text, and typed by the language's own rules, as the parser would.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from optimizer.aggregates import AGGREGATES
+from optimizer.expression import exact_literal, type_of
+from optimizer.query import (
+    ACQ,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    LONG,
+    SECOND,
+    STRING,
+    TIMESTAMP,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    Output,
+    Source,
+    Stream,
+    Type,
+    Window,
+    Workload,
+    decimal,
+)
+
+SCHEMA: tuple[tuple[str, Type], ...] = (
+    ("carrier", STRING),
+    ("code", INT),
+    ("huge", LONG),
+    ("volume", LONG),
+    ("price", DOUBLE),
+    ("wild", DOUBLE),
+    ("fee", decimal(10, 2)),
+    ("fine", decimal(30, 6)),
+    ("late", BOOLEAN),
+    ("due", DATE),
+    ("seen", TIMESTAMP),
+)
+TYPES = dict(SCHEMA)
+GROUPS = ("carrier", "code", "late", "due", "fee")
+
+_BIGGEST = 2**63 - 1
+_POOLS: dict[str, list[Any]] = {
+    "carrier": ["AA", "B6", "", "é", 'say "x"', "a,b", "100%_", "back\\slash"],
+    "code": [0, 1, 2, -1, 2**31 - 1, -(2**31)],
+    "huge": [_BIGGEST, -_BIGGEST - 1, _BIGGEST - 1, 2**62, 2**53 + 1, -(2**53) - 1, 0, 1],
+    "volume": [0, 1, 2, 3, 5, 100, -7, 1_000_003],
+    "price": [0.1, 0.2, 0.3, 1.5, -2.25, 1e-3, 99.99, 1234.5678],
+    "wild": [math.nan, math.inf, -math.inf, -0.0, 0.0, 5e-324, 1e-160, 1e300, -1e300, 1e16, 1.0, -1e16, 0.1],
+    "fee": [Decimal(text) for text in ("0.00", "0.01", "-0.01", "12.34", "99999999.99", "-99999999.99")],
+    "fine": [Decimal(text) for text in ("0.000001", "999999999999999999999999.999999", "-1.500000", "0.000000")],
+    "late": [True, False],
+    "due": [date(1969, 12, 31), date(1970, 1, 1), date(2013, 7, 4), date(2024, 2, 29)],
+    "seen": [-1, 0, 1_372_636_800_000_000, 1_372_636_800_000_001],
+}
+_TICKS = (SECOND, 60 * SECOND, 1_000_003, 3600 * SECOND, 250_000)
+_ANCHORS = (0, -86_400 * SECOND, 1_372_636_800 * SECOND, 1_372_636_800 * SECOND - 30, 1_700_000_000 * SECOND + 7)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One generated test: a workload over one stream, its events (time column ``ts``), and an interval
+    ``[begin, end)`` in microseconds."""
+
+    workload: Workload
+    events: pa.Table
+    begin: int
+    end: int
+
+    @property
+    def stream(self) -> Stream:
+        return self.workload.streams[0]
+
+
+def arrow_schema() -> pa.Schema:
+    """The events as files hold them."""
+    types = {
+        "boolean": pa.bool_(),
+        "double": pa.float64(),
+        "string": pa.string(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+    }
+    fields = [pa.field("ts", types["timestamp"])]
+    for name, type in SCHEMA:
+        if type.name == "decimal":
+            arrow = pa.decimal128(type.precision, type.scale)
+        else:
+            arrow = types.get(type.name, pa.int32() if type == INT else pa.int64())
+        fields.append(pa.field(name, arrow))
+    return pa.schema(fields)
+
+
+# --------------------------------------------------------------------------------------------- events
+@st.composite
+def events(draw: st.DrawFn, begin: int, end: int, tick: int, most: int = 30) -> pa.Table:
+    """Events around [begin, end): clustered at ticks and a microsecond beside them, with equal times, gaps, nulls
+    in every column (the time too), or none at all; in no order."""
+    marks = (end - begin) // tick + 1
+    instants = st.one_of(
+        st.builds(lambda at, by: begin + at * tick + by, st.integers(-3, marks), st.sampled_from((-1, 0, 0, 1))),
+        st.integers(begin - 3 * tick, end + tick),
+        st.just(begin + marks // 2 * tick),
+    )
+    times = draw(st.lists(instants, max_size=most))
+    columns: dict[str, list[Any]] = {"ts": [None if draw(st.integers(0, 40)) == 7 else time for time in times]}
+    for name, _ in SCHEMA:
+        # a column has few values, one value, or nulls only, as real ones do
+        pool = draw(st.lists(st.sampled_from([*_POOLS[name], None]), min_size=1, max_size=4))
+        columns[name] = [draw(st.sampled_from(pool)) for _ in times]
+    return pa.table(columns, schema=arrow_schema())
+
+
+# ------------------------------------------------------------------------------------------- queries
+def _literal_of(name: str) -> st.SearchStrategy[Literal]:
+    type, pool = TYPES[name], st.sampled_from(_POOLS[name])
+    if type.name in ("long", "decimal"):
+        return pool.map(exact_literal)
+    if type.name == "date":
+        return pool.map(lambda value: Literal(value.isoformat(), DATE))
+    return pool.map(lambda value: Literal(value, type))
+
+
+@st.composite
+def _comparisons(draw: st.DrawFn) -> Expression:
+    name = draw(st.sampled_from([name for name, _ in SCHEMA]))
+    kind = draw(st.sampled_from(("compare", "compare", "in", "null", "like", "columns")))
+    if kind == "null":
+        return Call("is_null", (Column(name),))
+    if kind == "in":
+        return Call("in", (Column(name), *draw(st.lists(_literal_of(name), min_size=1, max_size=3))))
+    if kind == "like":
+        pattern = draw(st.sampled_from(("A%", "%_", "_", "100\\%%", "%\\\\%", "é", "")))
+        return Call("like", (Column("carrier"), Literal(pattern, STRING)))
+    operator = draw(st.sampled_from(("=", "!=", "<", "<=", ">", ">=")))
+    if kind == "columns":
+        left, right = draw(
+            st.sampled_from((("volume", "code"), ("price", "wild"), ("volume", "price"), ("volume", "fee"), ("huge", "wild")))
+        )
+        return Call(operator, (Column(left), Column(right)))
+    return Call(operator, (Column(name), draw(_literal_of(name))))
+
+
+def filters() -> st.SearchStrategy[Expression | None]:
+    """No filter, a comparison, or a few under AND, OR, NOT."""
+    one = _comparisons()
+    both = st.builds(
+        lambda name, parts: Call(name, tuple(parts)),
+        st.sampled_from(("and", "or")),
+        st.lists(one, min_size=2, max_size=3),
+    )
+    return st.one_of(st.none(), st.none(), one, both, one.map(lambda part: Call("not", (part,))))
+
+
+_COMPUTED: tuple[Expression, ...] = (
+    Call("+", (Column("volume"), Column("code"))),
+    Call("*", (Column("volume"), Column("huge"))),
+    Call("-", (Column("code"), exact_literal(3))),
+    Call("*", (Column("fee"), Column("code"))),
+    Call("+", (Column("fee"), Column("volume"))),
+    Call("/", (Column("volume"), Column("code"))),
+    Call("*", (Column("price"), Column("volume"))),
+    Call("neg", (Column("huge"),)),
+    Call("abs", (Column("wild"),)),
+    Call("coalesce", (Column("volume"), exact_literal(0))),
+    Call("coalesce", (Column("price"), Column("volume"))),
+)
+
+
+@st.composite
+def outputs(draw: st.DrawFn, name: str) -> Output:
+    """One output: count(*) or any aggregate of a column or an expression that it applies to."""
+    function = draw(st.sampled_from(sorted(AGGREGATES)))
+    if function == "count" and draw(st.booleans()):
+        return Output(name, "count", None, None, AGGREGATES["count"].output_type(None))
+    columns = [Column(column) for column, type in SCHEMA if function in ("count", "min", "max") or type.is_numeric]
+    argument = draw(st.one_of(st.sampled_from(columns), st.sampled_from(_COMPUTED)))
+    type = type_of(argument, TYPES)
+    return Output(name, function, argument, type, AGGREGATES[function].output_type(type))
+
+
+@st.composite
+def windows(draw: st.DrawFn, tick: int) -> Window:
+    """From templates, ranges that are no multiples of the slide, slides beyond the range, and odd microseconds."""
+    slide = draw(st.sampled_from((1, 2, 3, 4, 5, 6, 10))) * tick
+    kind = draw(st.sampled_from(("multiple", "multiple", "any", "short", "odd")))
+    if kind == "multiple":
+        return Window(slide * draw(st.integers(1, 6)), slide)
+    if kind == "short":
+        return Window(draw(st.integers(1, slide // tick)) * tick, slide)
+    if kind == "odd":
+        return Window(slide + draw(st.integers(-tick + 1, 3 * tick)), slide)
+    return Window(draw(st.integers(1, 24)) * tick, slide)
+
+
+@st.composite
+def queries(draw: st.DrawFn, name: str, tick: int) -> ACQ:
+    groups = draw(st.lists(st.sampled_from(GROUPS), max_size=2, unique=True))
+    select = tuple(f"by_{group}" for group in groups) if draw(st.booleans()) else tuple(groups)
+    made = tuple(draw(outputs(f"out_{index}")) for index in range(draw(st.integers(1, 3))))
+    return ACQ(
+        name,
+        "events",
+        draw(windows(tick)),
+        made,
+        draw(filters()),
+        tuple((group, TYPES[group]) for group in groups),
+        select,
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn, most_queries: int = 6, most_events: int = 30) -> Case:
+    """A whole test; the stream's source is a placeholder until a test writes the events somewhere."""
+    tick = draw(st.sampled_from(_TICKS))
+    begin = draw(st.sampled_from(_ANCHORS)) + draw(st.integers(-20, 20)) * tick
+    end = begin + draw(st.integers(1, 40)) * tick + draw(st.sampled_from((0, 0, 1, tick // 2)))
+    found = tuple(draw(queries(f"q{index}", tick)) for index in range(draw(st.integers(1, most_queries))))
+    stream = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")
+    # events from as far back as the windows of the interval can reach, so that history matters
+    reach = max(query.window.range for query in found)
+    table = draw(events(begin - draw(st.sampled_from((0, reach))), end, tick, most_events))
+    return Case(Workload(found, (stream,)), table, begin, end)
+
+
+def spans_of(case: Case, pieces: int) -> list[tuple[int, int]]:
+    """The case's interval cut into consecutive intervals, ``pieces`` at most."""
+    step = timedelta(microseconds=-(-(case.end - case.begin) // pieces)) // timedelta(microseconds=1)
+    cuts = [*range(case.begin, case.end, step), case.end]
+    return list(zip(cuts, cuts[1:], strict=False))
