@@ -25,6 +25,9 @@ from docker.embedded import Place, Server, airflow_environment, down, up
 from optimizer.errors import HeddleError
 
 FIRST_DAY = date(2013, 7, 1)
+SHOWN = "network_delay_5h"
+"""The query whose answers the summary shows."""
+
 PATIENCE_SECONDS = 1500.0
 ENDED = frozenset({"success", "failed"})
 
@@ -175,7 +178,11 @@ def demo(place: Place, days: int, keep: bool) -> None:
         warehouse, streams = environment["HEDDLE_WAREHOUSE"], environment["HEDDLE_STREAMS"]
         files = [str(file) for file in sorted((place.root / "dags" / "workload").glob("*.sql"))]
         heddle(place, environment, "plan", *files, "--streams", streams)
-        heddle(place, environment, "compare", "--warehouse", warehouse, "--sample", "3")
+        interval = ("--from", f"{FIRST_DAY}", "--to", f"{end}")
+        # One published interval: what is compared is the cost of one run.
+        last_day = ("--from", f"{end - timedelta(days=1)}", "--to", f"{end}")
+        heddle(place, environment, "compare", "--warehouse", warehouse, *last_day, "--sample", "3")
+        heddle(place, environment, "read", SHOWN, "--warehouse", warehouse, *interval, "--limit", "8")
         heddle(place, environment, "status", "--warehouse", warehouse)
         print(f"\ntables   {warehouse}\nAirflow  {api.base_url}" + ("" if keep else "   (make up)"))
     finally:

@@ -40,7 +40,7 @@ app = typer.Typer(
 console = Console(width=None if sys.stdout.isatty() else 160)
 errors = Console(stderr=True)
 
-USAGE = {"HDL-105", "HDL-106", "HDL-110", "HDL-407", "HDL-501", "HDL-502", "HDL-504"}
+USAGE = {"HDL-111", "HDL-112", "HDL-114", "HDL-407", "HDL-501", "HDL-502", "HDL-504"}
 """Codes that mean the command was called wrongly: exit code 2."""
 
 Files = Annotated[list[Path], typer.Argument(help="Workload files (SQL).", show_default=False)]
@@ -117,7 +117,7 @@ def _built(
 
     inputs = _inputs(files, streams)
     if not inputs.workload.queries:
-        raise HeddleError("HDL-107", "there is no usable query", "see the messages above")
+        raise HeddleError("HDL-113", "there is no usable query", "see the messages above")
     found = rates_of(inputs.workload, parse_rates(rates))
     plan = build_plan(inputs.workload, found, algorithm=algorithm.value, model=cost_model.value)
     return plan, inputs

@@ -485,15 +485,18 @@ Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def lift_task(
-    stream: Stream, spans: list[Span], columns: list[str], rows: Any, untimed: Any
+    stream: Stream, splits: list[Split], spans: list[Span], columns: list[str], rows: Any, untimed: Any
 ) -> Task:
-    """The task that reads splits and lifts their events; ``rows`` and ``untimed`` count them."""
+    """The task that reads the splits whose numbers (``id``) it is given and lifts their events.
+
+    ``rows`` and ``untimed``: accumulators that count the events, and those without a time.
+    """
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         lifted = []
         for batch in batches:
-            for text in batch.column("split").to_pylist():
-                for events in read_split(stream, Split.from_json(json.loads(text)), columns):
+            for number in batch.column("id").to_pylist():
+                for events in read_split(stream, splits[number], columns):
                     tables, inside, missing = lift(events, stream, spans)
                     lifted += tables
                     rows.add(inside)

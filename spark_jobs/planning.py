@@ -45,11 +45,11 @@ class Inputs:
 def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
     """Read streams and queries. Bad streams and queries are left out and reported; the others are returned.
 
-    Raises HDL-105 if a file is missing.
+    Raises HDL-111 if a file is missing.
     """
     for path in [*files, streams_file]:
         if not Path(path).is_file():
-            raise HeddleError("HDL-105", f"there is no file {path}", "check the path", file=str(path))
+            raise HeddleError("HDL-111", f"there is no file {path}", "check the path", file=str(path))
     streams, found = load_streams(streams_file)
     diagnostics = list(found)
     known: dict[str, Stream] = {}
@@ -100,16 +100,16 @@ def rates_of(workload: Workload, given: Mapping[str, Fraction]) -> dict[str, Fra
 
 
 def parse_rates(texts: Sequence[str]) -> dict[str, Fraction]:
-    """``STREAM=TUPLES_PER_SECOND`` options as exact fractions. Raises HDL-106."""
+    """``STREAM=TUPLES_PER_SECOND`` options as exact fractions. Raises HDL-112."""
     rates = {}
     for text in texts:
         name, _, number = text.partition("=")
         try:
             rates[name.strip()] = Fraction(number.strip())
         except (ValueError, ZeroDivisionError):
-            raise HeddleError("HDL-106", f"{text!r} is not STREAM=TUPLES_PER_SECOND", "e.g. trades=1200") from None
+            raise HeddleError("HDL-112", f"{text!r} is not STREAM=TUPLES_PER_SECOND", "e.g. trades=1200") from None
         if not name.strip() or rates[name.strip()] < 0:
-            raise HeddleError("HDL-106", f"{text!r} is not STREAM=TUPLES_PER_SECOND", "e.g. trades=1200")
+            raise HeddleError("HDL-112", f"{text!r} is not STREAM=TUPLES_PER_SECOND", "e.g. trades=1200")
     return rates
 
 
@@ -202,11 +202,11 @@ def refresh_plan(
 
     ``rates``: tuples per second that override what is measured. A dry run writes nothing at all. Returns
     ``version`` (of the plan in force afterwards; None before any), ``changed``, ``plan`` (as ``heddle plan --json``),
-    ``diff`` (lines for people), ``diagnostics``. Raises HeddleError if no query is usable (HDL-107).
+    ``diff`` (lines for people), ``diagnostics``. Raises HeddleError if no query is usable (HDL-113).
     """
     inputs = load_inputs(workload, streams)
     if not inputs.workload.queries:
-        raise HeddleError("HDL-107", "no usable query:\n" + "\n".join(map(str, inputs.diagnostics)))
+        raise HeddleError("HDL-113", "no usable query:\n" + "\n".join(map(str, inputs.diagnostics)))
     given = {name: Fraction(str(rate)) for name, rate in (rates or {}).items()}
     plan = build_plan(
         inputs.workload, rates_of(inputs.workload, given), algorithm=algorithm, model=cost_model

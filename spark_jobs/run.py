@@ -37,7 +37,14 @@ from optimizer.query import Stream, digest
 from optimizer.synopsis import FORMAT, synopses_of
 from optimizer.window import day_label, day_pieces, history_start
 from spark_jobs.final_aggregates import ANSWERS_DDL, Part, finals_task
-from spark_jobs.partial_aggregates import SCHEMA_DDL, Span, columns_of_synopsis, combine_task, lift_task
+from spark_jobs.partial_aggregates import (
+    PARTIALS,
+    SCHEMA_DDL,
+    Span,
+    columns_of_synopsis,
+    combine_task,
+    lift_task,
+)
 from spark_jobs.planning import load_plan
 from spark_jobs.quality import audit
 from spark_jobs.session import cpu_seconds, start_session
@@ -277,10 +284,9 @@ def _partial_frames(
     columns = sorted({column for span in spans for column in columns_of_synopsis(span.synopsis)})
     frames = []
     if wanted:
-        texts = [(json.dumps(split.to_json()),) for split in wanted]
         tasks = min(len(wanted), 4 * spark.sparkContext.defaultParallelism)
-        listed = spark.createDataFrame(spark.sparkContext.parallelize(texts, tasks), "split string")
-        lifted = listed.mapInArrow(lift_task(stream, spans, columns, rows, untimed), SCHEMA_DDL)
+        numbers = spark.range(0, len(wanted), 1, tasks)
+        lifted = numbers.mapInArrow(lift_task(stream, wanted, spans, columns, rows, untimed), SCHEMA_DDL)
         synopses = {span.synopsis.fingerprint: span.synopsis for span in spans}
         if len(wanted) > 1:
             width = spark.sparkContext.defaultParallelism
@@ -290,8 +296,9 @@ def _partial_frames(
     for span in spans:
         for first, last in day_pieces(span.begin, span.end):
             token = snapshot_token(splits, first, last)
-            covered.append((day_label(first), stream.name, span.synopsis.fingerprint, first, last, None, [], [], [token]))
-    frames.append(spark.createDataFrame(covered, SCHEMA_DDL).coalesce(1))
+            covered.append([day_label(first), stream.name, span.synopsis.fingerprint, first, last, None, [], [], [token]])
+    rows_covered = [dict(zip(PARTIALS.names, row, strict=True)) for row in covered]
+    frames.append(spark.createDataFrame(pa.Table.from_pylist(rows_covered, schema=PARTIALS)))
     return frames
 
 

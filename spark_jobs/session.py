@@ -1,14 +1,18 @@
 """The one Spark session of a job, and the CPU time that it uses.
 
-Delta's JVM jar comes with Spark's own package mechanism, once, at set-up (``python -m spark_jobs.session
---fetch-jars``); jobs afterwards take it from the project cache and need no network.
+Set-up, once (``python -m spark_jobs.session --fetch-jars``): Delta's JVM jar comes with Spark's own package
+mechanism into the project cache, and the classes that a job loads are archived for the JVM (application class-data
+sharing), which halves the CPU time that a cold session takes. Jobs afterwards need no network.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+LOGGING = "spark_jobs/log4j2.properties"
 
 HOME = Path(__file__).resolve().parent.parent
 
@@ -38,6 +44,8 @@ def spark_settings() -> dict[str, str]:
         raise HeddleError("HDL-520", f"Delta's jar is not in {jars_folder()}", "run `make setup`, or set HEDDLE_JARS")
     return {
         "spark.jars": ",".join(needed),
+        # the driver has them on its class path as well: only classes from there can come out of the archive
+        "spark.driver.extraClassPath": os.pathsep.join(needed),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
@@ -47,13 +55,31 @@ def spark_settings() -> dict[str, str]:
         "spark.databricks.delta.commitInfo.userMetadata": "heddle",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.level=error",
+        "spark.driver.extraJavaOptions": _java_options(),
         "spark.driver.memory": os.environ.get("HEDDLE_DRIVER_MEMORY", "2g"),
     }
 
 
-def start_session(name: str, master: str | None = None) -> SparkSession:
-    """The session of this process. ``master``: ``HEDDLE_SPARK_MASTER``, or ``local[*]``, unless spark-submit says."""
+def _archive() -> Path:
+    return jars_folder().parent.parent / "spark.jsa"
+
+
+def _fresh_archive() -> Path:
+    return _archive().with_suffix(".new")
+
+
+def _java_options() -> str:
+    options = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Dlog4j2.configurationFile={HOME / LOGGING}"
+    return f"{options} -Xlog:disable -XX:SharedArchiveFile={_archive()}" if _archive().exists() else options
+
+
+def start_session(
+    name: str, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session of this process, of :func:`spark_settings` and ``settings`` over them.
+
+    ``master``: ``HEDDLE_SPARK_MASTER``, or ``local[*]``, unless spark-submit says.
+    """
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -65,7 +91,7 @@ def start_session(name: str, master: str | None = None) -> SparkSession:
     chosen = master or os.environ.get("HEDDLE_SPARK_MASTER")
     if chosen or "PYSPARK_GATEWAY_PORT" not in os.environ:
         builder = builder.master(chosen or "local[*]")
-    for key, value in spark_settings().items():
+    for key, value in (spark_settings() | dict(settings or {})).items():
         builder = builder.config(key, value)
     if (chosen or "local[*]").startswith("local"):
         builder = builder.config("spark.driver.host", "127.0.0.1")
@@ -91,21 +117,53 @@ def cpu_seconds() -> float:
 
 
 def fetch_jars() -> Path:
-    """Resolve Delta's jar through Spark into the project cache; returns the folder. Does nothing if it is there."""
+    """Resolve Delta's jar through Spark into the project cache and archive classes; returns the jars' folder.
+
+    Does nothing that is done already.
+    """
     folder = jars_folder()
     if not any(folder.glob("*delta-spark*.jar")):
-        from pyspark.sql import SparkSession
-
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        session = (
-            SparkSession.builder.master("local[1]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.jars.packages", DELTA)
-            .config("spark.jars.ivy", str(folder.parent))
-            .getOrCreate()
-        )
-        session.stop()
+        _in_new_process(_resolve)
+    if not _archive().exists():
+        _in_new_process(_archive_classes)
+        _fresh_archive().rename(_archive())
     return folder
+
+
+def _in_new_process(step: Callable[[], None]) -> None:
+    # one JVM a process: the archive is written when a JVM ends
+    command = f"from spark_jobs.session import {step.__name__} as step; step()"
+    subprocess.run([sys.executable, "-c", command], cwd=HOME, check=True)
+
+
+def _resolve() -> None:
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.jars.packages", DELTA).config("spark.jars.ivy", str(jars_folder().parent))
+    builder.getOrCreate().stop()
+
+
+def _archive_classes() -> None:
+    """Do once what every job does (Delta writes and reads, Arrow tasks) in a JVM that archives what it loaded."""
+    options = f"{_java_options()} -Xlog:disable -XX:ArchiveClassesAtExit={_fresh_archive()}"
+    session = start_session("archive", "local[1]", {"spark.driver.extraJavaOptions": options})
+    with tempfile.TemporaryDirectory() as place:
+        frame = session.range(1000).selectExpr("id", "cast(id % 3 AS string) AS day")
+        frame = frame.mapInArrow(lambda batches: batches, frame.schema).repartition(2, "day")
+        for version in (1, 2):
+            writer = frame.write.format("delta").mode("overwrite").partitionBy("day")
+            if version == 2:
+                writer = writer.option("replaceWhere", "day >= '0' AND day <= '2'")
+            writer.option("txnAppId", "archive").option("txnVersion", version).save(place)
+        read = session.read.format("delta").option("versionAsOf", 1).load(place)
+        read.where("id > 3").groupBy("day").count().collect()
+    gateway = session.sparkContext._gateway
+    session.stop()
+    # the JVM ends when its standard input does, and writes the archive before it is gone
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=300)
 
 
 if __name__ == "__main__":

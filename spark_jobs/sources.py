@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,14 +62,6 @@ class Split:
     def may_hold(self, begin: int, end: int) -> bool:
         """Whether an event of the split can lie in [begin, end)."""
         return (self.begin is None or self.begin < end) and (self.end is None or self.end > begin)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Split:
-        constants = tuple((name, value) for name, value in data["constants"])
-        return cls(**(data | {"row_groups": tuple(data["row_groups"]), "constants": constants}))
 
 
 def snapshot_token(splits: list[Split], begin: int, end: int) -> str:
@@ -418,7 +410,7 @@ def parse_instant(text: str) -> int:
     try:
         return int(_instants(pa.array([cleaned]))[0].value)
     except pa.ArrowInvalid as error:
-        raise HeddleError("HDL-110", f"{text!r} is not an instant", "write 2013-07-01T00:00:00 (UTC)") from error
+        raise HeddleError("HDL-114", f"{text!r} is not an instant", "write 2013-07-01T00:00:00 (UTC)") from error
 
 
 def format_instant(instant: int) -> str:

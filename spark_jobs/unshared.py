@@ -1,9 +1,9 @@
 """Unshared execution: each query alone, by Spark's own aggregates over raw events.
 
-:func:`unshared` is what people write today, one sliding ``window()`` a query: the baseline of the benchmarks.
-:func:`recompute` answers a handful of given windows without ``window()``: the audit compares published answers
-with it, and :func:`agrees` says how far doubles may differ. Columns are built from our values only, never from
-query text.
+:func:`unshared` is what people write today, one sliding ``window()`` a query: the baseline of the
+benchmarks. :func:`recompute` answers a handful of given windows without ``window()``: the audit compares
+published answers with it, and :func:`agrees` says how far doubles may differ. Columns are built from our
+values only, never from query text.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Schema = Mapping[str, Type]
 # --------------------------------------------------------------------------------- values to columns
 def schema_of(frame: DataFrame) -> dict[str, Type]:
     """Our types of a frame's columns; columns that queries cannot use are left out."""
-    simple = {
+    simple: dict[type[T.DataType], Type] = {
         T.BooleanType: BOOLEAN,
         T.ByteType: BYTE,
         T.ShortType: SHORT,
@@ -81,8 +81,8 @@ def schema_of(frame: DataFrame) -> dict[str, Type]:
 def to_column(expression: Expression, schema: Schema) -> SparkColumn:
     """The Spark column of an expression over columns of these types.
 
-    Integer arithmetic runs in decimals of as many digits as :func:`optimizer.expression.type_of` proves enough and
-    quotients by zero are null, so ANSI mode finds nothing to raise.
+    Integer arithmetic runs in decimals of as many digits as :func:`optimizer.expression.type_of` proves
+    enough and quotients by zero are null, so ANSI mode finds nothing to raise.
     """
     if isinstance(expression, Column):
         return _named(expression.name)
@@ -170,9 +170,9 @@ def _call(call: Call, schema: Schema) -> SparkColumn:
 def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
     """One query as one plain Spark aggregation over Spark's sliding ``window()``: every window of the frame.
 
-    Returns window_start, window_end, the group columns and the outputs. Integers are summed as Spark does, in 64
-    bits (null on overflow). ``window()`` refuses a slide beyond the range: there the windows are those of a tumbling
-    one and events behind their ends are filtered out.
+    Returns window_start, window_end, the group columns and the outputs. Integers are summed as Spark does,
+    in 64 bits (null on overflow). ``window()`` refuses a slide beyond the range: there the windows are
+    those of a tumbling one and events behind their ends are filtered out.
     """
     range_, slide = query.window.range, query.window.slide
     schema = schema_of(frame)
@@ -217,15 +217,16 @@ def recompute(
 ) -> DataFrame:
     """Answers of some windows ``[start, end)`` (microseconds) of a query, in one job without ``window()``.
 
-    Returns what :func:`unshared` returns, but sums of integers are decimals of 38 digits and cannot wrap, and after
-    each output stands what :func:`agrees` needs: ``<name> count`` (values not null), ``<name> magnitude`` (sum of
-    absolute values, for sums and averages of doubles), ``<name> total`` (exact sum, for averages of exact types),
-    ``<name> squares`` (sum of squares, for variances and deviations).
+    Returns what :func:`unshared` returns, but sums of integers are decimals of 38 digits and cannot wrap,
+    and after each output stands what :func:`agrees` needs: ``<name> count`` (values not null), ``<name>
+    magnitude`` (sum of absolute values, for sums and averages of doubles), ``<name> total`` (exact sum, for
+    averages of exact types), ``<name> squares`` (sum of squares, for variances and deviations).
     """
     schema = schema_of(frame)
     time = _named(time_column)
     spans = [(F.timestamp_micros(F.lit(start)), F.timestamp_micros(F.lit(end))) for start, end in windows]
-    inside = reduce(lambda a, b: a | b, ((time >= start) & (time < end) for start, end in spans), F.lit(False))
+    tests = ((time >= start) & (time < end) for start, end in spans)
+    inside = reduce(lambda either, or_: either | or_, tests, F.lit(False))
     frame = frame.where(inside)
     if query.filter is not None:
         frame = frame.where(to_column(query.filter, schema))
@@ -294,8 +295,8 @@ def _ordinal(value: Any) -> Any:
 
 
 def agrees(output: Output, value: Any, row: Mapping[str, Any]) -> bool:
-    """Whether a stored output value equals the recomputed row's: exact types to the last digit, doubles within what
-    Spark's own plain summation may lose (n*eps*sum|x|; for variances as Welford's recurrence,
+    """Whether a stored output value equals the recomputed row's: exact types to the last digit, doubles
+    within what Spark's own plain summation may lose (n*eps*sum|x|; for variances as Welford's recurrence,
     Chan, Golub and LeVeque 1983).
 
     ``value``: as the results table stores it (dates as days, timestamps as microseconds, decimals as text).
@@ -365,14 +366,15 @@ def measure(
     sample: int,
     report: Callable[[str], None] = lambda line: None,
 ) -> list[dict[str, Any]]:
-    """Run some of a plan's queries unshared, one plain Spark job each, for the windows that end in (begin, end].
+    """Run some of a plan's queries unshared, one plain Spark job each, for the windows that end in (begin,
+    end].
 
-    The sample is spread evenly over the workload. Answers are computed and dropped (Spark's ``noop`` sink). Returns
-    ``query``, ``rows_scanned`` (events in the history that its windows cover), ``cpu_seconds`` and ``wall_seconds``.
-    A first run of the first query, to warm the JVM up, is not counted.
+    The sample is spread evenly over the workload. Answers are computed and dropped (Spark's ``noop`` sink).
+    Returns ``query``, ``rows_scanned`` (events in the history that its windows cover), ``cpu_seconds`` and
+    ``wall_seconds``. A first run of the first query, to warm the JVM up, is not counted.
     """
-    # Spark 4.2 generates Java that does not compile for a filter above its sliding window, and then interprets:
-    # without this elimination the same jobs take about half the time
+    # Spark 4.2 generates Java that does not compile for a filter above its sliding window, and then
+    # interprets: without this elimination the same jobs take about half the time
     spark.conf.set("spark.sql.subexpressionElimination.enabled", "false")
     queries = plan.workload.queries
     chosen = [queries[index * len(queries) // sample] for index in range(min(sample, len(queries)))]

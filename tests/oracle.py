@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal, localcontext
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -161,7 +161,9 @@ def _aligned(arguments: Sequence[tuple[str, str]], multiply: bool = False) -> li
     decimals as decimals (as many digits as the product may still have room for)."""
     kinds = {kind for _, kind in arguments}
     if kinds == {"date", "timestamp"}:
-        return [f"epoch_us(({sql})::TIMESTAMP)" if kind == "date" else sql for sql, kind in arguments] + ["timestamp"]
+        return [f"epoch_us(({sql})::TIMESTAMP)" if kind == "date" else sql for sql, kind in arguments] + [
+            "timestamp"
+        ]
     if "double" in kinds and len(kinds) > 1:
         return [f"({sql})::DOUBLE" for sql, _ in arguments] + ["double"]
     if kinds == {"long", "decimal"}:
@@ -172,11 +174,13 @@ def _aligned(arguments: Sequence[tuple[str, str]], multiply: bool = False) -> li
 
 
 # -------------------------------------------------------------------------------------------- answers
-def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int) -> dict[Key, tuple[Cell, ...]]:
+def answers(
+    query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
+) -> dict[Key, tuple[Cell, ...]]:
     """Every answer of a query whose window ends in ``(begin, end]``, keyed (window start, group values...).
 
-    ``events`` hold the raw events with ``time_column`` as a timestamp (naive means UTC); events without a time
-    belong to no window. Cells stand in the order of ``query.outputs``.
+    ``events`` hold the raw events with ``time_column`` as a timestamp (naive means UTC); events without a
+    time belong to no window. Cells stand in the order of ``query.outputs``.
     """
     translate = _Translator(events.schema)
     selects: dict[str, int] = {}
@@ -202,12 +206,13 @@ def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
     width, slide = query.window.range, query.window.slide
     groups = [_quoted(name) for name, _ in query.group_by]
     where = translate(query.filter)[0] if query.filter is not None else "TRUE"
+    time = _quoted(time_column)
     statement = f"""
         WITH expanded AS (
             SELECT *, {slide}::BIGINT * unnest(generate_series(
-                floor_div({_quoted(time_column)} - {width}, {slide}) + 1, floor_div({_quoted(time_column)}, {slide})
+                floor_div({time} - {width}, {slide}) + 1, floor_div({time}, {slide})
             )) AS "window start"
-            FROM events WHERE {_quoted(time_column)} IS NOT NULL AND ({where})
+            FROM events WHERE {time} IS NOT NULL AND ({where})
         )
         SELECT {", ".join(['"window start"', *groups, *selects])} FROM expanded
         WHERE "window start" + {width} > {begin} AND "window start" + {width} <= {end}
@@ -273,7 +278,8 @@ def _extreme(value: Any, doubles: list[float]) -> Cell:
 
 
 def _not_finite(function: str, values: list[float]) -> Cell:
-    """IEEE addition: NaN, or infinities of both signs, give NaN; squares of infinities are NaN after Welford."""
+    """IEEE addition: NaN, or infinities of both signs, give NaN; squares of infinities are NaN after
+    Welford."""
     if function in ("sum", "avg"):
         return Cell(math.fsum(values) if len({x for x in values if not math.isfinite(x)}) == 1 else math.nan)
     return Cell(None if len(values) == 1 and function not in ("var_pop", "stddev_pop") else math.nan)
@@ -312,8 +318,8 @@ def _decimal(value: Fraction, type: Type) -> Cell:
 
 
 def _spread(function: str, values: list[Any]) -> Cell:
-    """Variances and deviations, within what Welford's recurrence loses: n*eps*sqrt(sum(x^2) * S), with S the sum
-    of squared deviations (Chan, Golub, LeVeque, 1983, table 1), and its second-order term."""
+    """Variances and deviations, within what Welford's recurrence loses: n*eps*sqrt(sum(x^2) * S), with S
+    the sum of squared deviations (Chan, Golub, LeVeque, 1983, table 1), and its second-order term."""
     n, freedom = len(values), 0 if function in ("var_pop", "stddev_pop") else 1
     if n <= freedom:
         return Cell(None)
@@ -362,9 +368,9 @@ def column_names(query: ACQ) -> list[str]:
 def compare(query: ACQ, ours: pa.Table, expected: dict[Key, tuple[Cell, ...]]) -> list[str]:
     """The differences between answers and the oracle's, as lines a person can read; empty when equal.
 
-    ``ours`` has the columns of :func:`column_names`, and ``error`` if some answer carries a coded error: exactly
-    the overflows must, each naming its output. Missing, extra and doubled windows, wrong ends, wrong
-    column types and wrong values are differences.
+    ``ours`` has the columns of :func:`column_names`, and ``error`` if some answer carries a coded error:
+    exactly the overflows must, each naming its output. Missing, extra and doubled windows, wrong ends,
+    wrong column types and wrong values are differences.
     """
     wanted = column_names(query)
     if ours.column_names not in (wanted, [*wanted, "error"]):
@@ -412,5 +418,5 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _instant(micros: int) -> str:
-    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     return (epoch + datetime.timedelta(microseconds=micros)).isoformat()

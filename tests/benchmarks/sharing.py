@@ -2,12 +2,13 @@
 
     python -m tests.benchmarks.sharing [--events N] [--queries N ...] [--rounds N] [--sample N] [--json FILE]
 
-Over one generated stream (a day, 200 keys) and one Spark session, each round runs in turn: (a) the whole shared
-pipeline into a fresh warehouse: partials, finals, audit, publication; (b) a sample of the queries, spread evenly over
-the workload, each as the plain sliding-window job that people write today, answers dropped; (c) one plain
-scan-and-group of the same states at the finest granularity of the workload, written to Parquet. A first round warms
-everything up and is reported apart. Seconds are CPU seconds of the whole process tree (this process, the JVM and its
-Python workers); (b) is the sample's mean times the number of queries.
+Over one generated stream (a day, 200 keys) and one Spark session, each round runs in turn: (a) the whole
+shared pipeline into a fresh warehouse: partials, finals, audit, publication; (b) a sample of the queries,
+spread evenly over the workload, each as the plain sliding-window job that people write today, answers
+dropped; (c) one plain scan-and-group of the same states at the finest granularity of the workload, written
+to Parquet. A first round warms everything up and is reported apart. Seconds are CPU seconds of the whole
+process tree (this process, the JVM and its Python workers); (b) is the sample's mean times the number of
+queries.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import random
 import shutil
 import statistics
@@ -39,7 +41,7 @@ from optimizer.query import DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Source, Str
 from optimizer.window import DAY
 from spark_jobs.planning import publish_plan
 from spark_jobs.run import RunRecord, run
-from spark_jobs.session import cpu_seconds, start_session
+from spark_jobs.session import cpu_seconds, spark_settings, start_session
 from spark_jobs.tables import Warehouse
 from spark_jobs.unshared import native_frame, unshared
 
@@ -58,7 +60,8 @@ ROWS_PER_FILE = 1_000_000
 
 # ------------------------------------------------------------------------------------------ generating
 def generate(folder: Path, events: int, seed: int = 7) -> Stream:
-    """``events`` events over one day in Parquet files of a million rows, in order of time; kept if already there."""
+    """``events`` events over one day in Parquet files of a million rows, in order of time; kept if already
+    there."""
     done = folder / f"trades-{events}"
     if not done.exists():
         partial = folder / f"trades-{events}.partial"
@@ -100,7 +103,7 @@ def workload_of(stream: Stream, queries: int, seed: int = 11) -> Workload:
     """``queries`` ACQs per symbol: slides of 1 to 60 minutes, ranges of 1.5 to 9.5 slides, all different."""
     chance = random.Random(seed)
     seen: set[tuple[int, int, str]] = set()
-    statements = []
+    statements: list[str] = []
     while len(statements) < queries:
         slide = 60 * chance.choice((1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60))
         range_ = slide * chance.randint(3, 19) // 2
@@ -110,8 +113,8 @@ def workload_of(stream: Stream, queries: int, seed: int = 11) -> Workload:
         seen.add((range_, slide, outputs))
         statements.append(
             f"-- name: q{len(statements):04d}\n"
-            f"SELECT symbol, {outputs} FROM trades WINDOW RANGE '{range_} seconds' SLIDE '{slide} seconds' ON ts "
-            "GROUP BY symbol;\n"
+            f"SELECT symbol, {outputs} FROM trades WINDOW RANGE '{range_} seconds' SLIDE '{slide} seconds' "
+            "ON ts GROUP BY symbol;\n"
         )
     found = parse("\n".join(statements), {stream.name: stream})
     if len(found.queries) != queries:
@@ -120,9 +123,23 @@ def workload_of(stream: Stream, queries: int, seed: int = 11) -> Workload:
 
 
 # ------------------------------------------------------------------------------------------- measuring
+def session() -> SparkSession:
+    """Heddle's session, but on the JVM's own optimising compiler.
+
+    Heddle starts sessions with the quick compiler only, which suits its short runs and makes long plain jobs up
+    to twice as dear: the baselines must not pay for that.
+    """
+    options = "spark.driver.extraJavaOptions"
+    flags = [flag for flag in spark_settings()[options].split() if "TieredStopAtLevel" not in flag]
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-java-options '{' '.join(flags)}' pyspark-shell"
+    return start_session("bench")
+
+
 @dataclass
 class Measured:
-    """CPU and wall seconds of one way to answer one workload, a value a round; ``cold`` the warming round's CPU."""
+    """CPU and wall seconds of one way to answer one workload, a value a round; ``cold`` the warming round's
+    CPU."""
 
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
@@ -142,7 +159,8 @@ class Measured:
 
 @dataclass
 class Comparison:
-    """One workload size: the shared run, the unshared one extrapolated from its sample, the scan-and-group."""
+    """One workload size: the shared run, the unshared one extrapolated from its sample, the
+    scan-and-group."""
 
     queries: int
     events: int
@@ -194,13 +212,17 @@ def scan_and_group(spark: SparkSession, stream: Stream, target: Path) -> None:
     from pyspark.sql import functions as F
 
     granule = F.floor(F.unix_micros("ts") / (GRANULE * SECOND)).alias("granule")
-    grouped = native_frame(spark, stream).groupBy(granule, "symbol").agg(
-        F.count(F.lit(1)).alias("trades"),
-        F.sum("volume").alias("volume"),
-        F.sum("price").alias("price"),
-        F.min("price").alias("low"),
-        F.max("price").alias("high"),
-        F.sum(F.col("price") * F.col("price")).alias("squares"),
+    grouped = (
+        native_frame(spark, stream)
+        .groupBy(granule, "symbol")
+        .agg(
+            F.count(F.lit(1)).alias("trades"),
+            F.sum("volume").alias("volume"),
+            F.sum("price").alias("price"),
+            F.min("price").alias("low"),
+            F.max("price").alias("high"),
+            F.sum(F.col("price") * F.col("price")).alias("squares"),
+        )
     )
     grouped.write.mode("overwrite").parquet(str(target))
 
@@ -241,8 +263,7 @@ def measure(
             (job_cpu, job_wall), _ = spent_by(lambda named=name: plain_job(spark, workload, named))  # type: ignore[misc]
             cpu, wall = cpu + job_cpu, wall + job_wall
         found.unshared.add((cpu / sample * queries, wall / sample * queries), warming)
-        target = scratch / "scan"
-        spent, _ = spent_by(lambda: scan_and_group(spark, stream, target))
+        spent, _ = spent_by(lambda: scan_and_group(spark, stream, scratch / "scan"))
         found.scan.add(spent, warming)
     return found
 
@@ -251,7 +272,17 @@ def measure(
 def tables(found: Sequence[Comparison]) -> list[Table]:
     """What was measured, for people."""
     medians = Table(title="CPU seconds, medians (process tree)")
-    for heading in ("queries", "trees", "answers", "planning", "shared", "one job each*", "scan-and-group", "saving", "of scan"):
+    for heading in (
+        "queries",
+        "trees",
+        "answers",
+        "planning",
+        "shared",
+        "one job each*",
+        "scan-and-group",
+        "saving",
+        "of scan",
+    ):
         medians.add_column(heading, justify="right")
     stages = Table(title="Stages of the shared run, CPU seconds and share")
     names = list(dict.fromkeys(name for one in found for name in one.stages))
@@ -279,12 +310,18 @@ def tables(found: Sequence[Comparison]) -> list[Table]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="sharing", description="Shared pipeline beside one Spark job a query")
+    parser = argparse.ArgumentParser(
+        prog="sharing", description="Shared pipeline beside one Spark job a query"
+    )
     parser.add_argument("--events", type=int, default=10_000_000, help="events in the day (10,000,000)")
-    parser.add_argument("--queries", type=int, nargs="+", default=[10, 100, 500], help="workload sizes (10 100 500)")
+    parser.add_argument(
+        "--queries", type=int, nargs="+", default=[10, 100, 500], help="workload sizes (10 100 500)"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds after the warming one (3)")
     parser.add_argument("--sample", type=int, default=4, help="queries run unshared in each round (4)")
-    parser.add_argument("--data", type=Path, default=Path("var/bench"), help="where the stream is kept (var/bench)")
+    parser.add_argument(
+        "--data", type=Path, default=Path("var/bench"), help="where the stream is kept (var/bench)"
+    )
     parser.add_argument("--json", type=Path, help="also write the measurements to this file")
     options = parser.parse_args(arguments)
     if min(options.events, options.rounds, options.sample, *options.queries) < 1:
@@ -292,13 +329,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     err = Console(stderr=True)
     stream = generate(options.data, options.events)
-    spark = start_session("bench")
+    spark = session()
     found = []
     with tempfile.TemporaryDirectory(dir=options.data) as scratch:
         for queries in options.queries:
             found.append(
                 measure(
-                    spark, stream, options.events, queries, options.rounds, options.sample, Path(scratch), err.print
+                    spark,
+                    stream,
+                    options.events,
+                    queries,
+                    options.rounds,
+                    options.sample,
+                    Path(scratch),
+                    err.print,
                 )
             )
     for table in tables(found):

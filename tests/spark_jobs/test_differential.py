@@ -70,8 +70,10 @@ def kernel_answers(case: Case, algorithm: str, cuts: Sequence[int], begin: int, 
     plan = build_plan(case.workload, {"events": Fraction(1)}, algorithm)
     table = decoded(case)
     bounds = sorted({0, len(table), *(cut % (len(table) + 1) for cut in cuts)})
-    pieces = [table.slice(low, high - low).combine_chunks() for low, high in zip(bounds, bounds[1:], strict=False)]
-    found = []
+    pieces = [
+        table.slice(low, high - low).combine_chunks() for low, high in zip(bounds, bounds[1:], strict=False)
+    ]
+    found: list[pa.RecordBatch] = []
     for tree in plan.trees:
         for synopsis, members in synopses_of(case.stream, tree.queries).items():
             first = history_start([query.window for query in members], begin, end)
@@ -92,11 +94,16 @@ def differences(case: Case, table: pa.Table) -> list[str]:
     found = []
     for query in case.workload.queries:
         expected = answers(query, case.events, case.stream.time, case.begin, case.end)
-        found += [f"{query.name}: {line}" for line in compare(query, as_read(query, of_query(table, query)), expected)]
+        found += [
+            f"{query.name}: {line}"
+            for line in compare(query, as_read(query, of_query(table, query)), expected)
+        ]
     return found
 
 
-FAST = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+FAST = settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 
 
 @FAST
@@ -112,7 +119,7 @@ def test_answers_do_not_depend_on_how_the_span_is_cut(case: Case, pieces: int, a
     assert differences(case, pa.concat_tables(parts)) == []
 
 
-# ------------------------------------------------------------------------------------- through Spark and Delta
+# ----------------------------------------------------------------------------------- through Spark and Delta
 SLOW = settings(
     max_examples=3,
     deadline=None,
@@ -200,8 +207,9 @@ def test_published_answers_are_the_oracles(
 def test_rerun_splitting_and_order_change_no_byte(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """One interval at once, twice; the same span as consecutive live runs; backfilled in any order: the answers are
-    equal byte for byte. Under another plan doubles may round differently, but stay within the oracle's bounds."""
+    """One interval at once, twice; the same span as consecutive live runs; backfilled in any order: the
+    answers are equal byte for byte. Under another plan doubles may round differently, but stay within the
+    oracle's bounds."""
 
     @settings(SLOW, max_examples=2)
     @given(cases(most_queries=6, most_events=60), st.randoms(use_true_random=False))

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 FEW = settings(
-    max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate]
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
 )
 
 
@@ -60,7 +63,9 @@ def test_recomputed_windows_are_the_oracles(spark: SparkSession, case: Case) -> 
         starts = sorted({key[0] for key in expected})[-3:]
         if not starts:
             continue
-        rows = recompute(frame, query, "ts", [(start, start + query.window.range) for start in starts]).collect()
+        rows = recompute(
+            frame, query, "ts", [(start, start + query.window.range) for start in starts]
+        ).collect()
         assert len(rows) == sum(key[0] in starts for key in expected)
         by_name = {output.name: index for index, output in enumerate(query.outputs)}
         cells = {(key[0], key[1:]): found for key, found in expected.items()}
@@ -70,7 +75,11 @@ def test_recomputed_windows_are_the_oracles(spark: SparkSession, case: Case) -> 
             for output in query.outputs:
                 cell = cells[start, groups][by_name[output.name]]
                 value = _stored(cell.value)
-                assert cell.may_overflow or agrees(output, None if cell.overflow else value, row), (output, cell, row)
+                assert cell.may_overflow or agrees(output, None if cell.overflow else value, row), (
+                    output,
+                    cell,
+                    row,
+                )
 
 
 def _micros(moment: datetime.datetime) -> int:
@@ -108,7 +117,9 @@ def test_disagreement_is_seen(spark: SparkSession) -> None:
         [(1, "a", 2**62, 0.1), (2, "a", 2**62 - 1, 0.2), (3, "a", 1, 0.4), (4, None, 5, 0.7)],
         "at int, carrier string, volume bigint, price double",
     ).selectExpr("timestamp_seconds(at) AS ts", "carrier", "volume", "price")
-    rows = {row["carrier"]: row.asDict() for row in recompute(frame, QUERY, "ts", [(0, 10 * SECOND)]).collect()}
+    rows = {
+        row["carrier"]: row.asDict() for row in recompute(frame, QUERY, "ts", [(0, 10 * SECOND)]).collect()
+    }
     assert grain(QUERY, rows[None])[1] == (None,)
     row, (total, mean, spread, top) = rows["a"], QUERY.outputs
     assert int(row["total"]) == 2**63  # does not fit: the stored answer is null with a coded error
@@ -119,4 +130,3 @@ def test_disagreement_is_seen(spark: SparkSession) -> None:
     assert agrees(spread, row["spread"], row) and not agrees(spread, row["spread"] * (1 + 1e-9), row)
     assert agrees(top, "a", row) and not agrees(top, "b", row)
     assert not agrees(mean, None, row)
-
