@@ -36,7 +36,10 @@ Array = NDArray[Any]
 # -------------------------------------------------------------------------------------------- states
 @dataclass(frozen=True)
 class State:
-    """One state of one argument: ``kind`` rows, count, sum, sum_squares, min or max.
+    """One state of one argument: ``kind`` rows, count, sum, total, sum_squares, min or max.
+
+    ``sum`` is exact for exact types; ``total`` is the double-double sum of their values as doubles, beside
+    ``sum_squares`` of the same doubles (decimals unscaled), which a variance needs to be consistent.
 
     Stored in one of three carriers, each a list column of the partials table: ``longs``, ``doubles`` or
     ``texts``; :attr:`carrier` and :attr:`width` say which and how many columns.
@@ -53,13 +56,13 @@ class State:
         assert self.type is not None
         if self.kind == "sum":
             return "longs" if self.type.is_exact else "doubles"
-        return "doubles" if self.kind == "sum_squares" else carrier_of(self.type)
+        return "doubles" if self.kind in ("total", "sum_squares") else carrier_of(self.type)
 
     @property
     def width(self) -> int:
         if self.kind == "sum" and self.carrier == "longs":
             return limbs_of(self.type)
-        return 2 if self.kind in ("sum", "sum_squares") else 1
+        return 2 if self.kind in ("sum", "total", "sum_squares") else 1
 
     @property
     def operation(self) -> str:
@@ -120,10 +123,14 @@ class Aggregate:
     def states(self, argument: Expression | None, type: Type | None) -> tuple[State, ...]:
         if argument is None:
             return (ROWS,)
-        return tuple(State(kind, argument, None if kind == "count" else type) for kind in self.kinds)
+        # the sum of doubles is their total already
+        kinds = ["sum" if kind == "total" and type == DOUBLE else kind for kind in self.kinds]
+        return tuple(State(kind, argument, None if kind == "count" else type) for kind in kinds)
 
     def subtractable(self, type: Type | None) -> bool:
-        return all(kind == "count" or (kind == "sum" and type is not None and type.is_exact) for kind in self.kinds)
+        return all(
+            kind == "count" or (kind == "sum" and type is not None and type.is_exact) for kind in self.kinds
+        )
 
 
 def _numeric(name: str, output: Callable[[Type], Type]) -> Callable[[Type | None], Type]:
@@ -258,17 +265,10 @@ def _squared_deviations(states: Mapping[str, Array], type: Type) -> tuple[Array,
     bits remain while the mean is below 2**26 deviations.
     """
     count = np.maximum(states["count"], 1).astype(np.float64)
-    if type.is_exact:
-        exact = exact_total(states["sum"])
-        scale = 10**type.scale
-        high = np.array([float(int(value)) for value in exact], dtype=np.float64)
-        low = np.array([float(int(v) - int(h)) for v, h in zip(exact, high, strict=True)], dtype=np.float64)
-        # decimals: squares are kept of unscaled values, see partial_aggregates
-        squares = states["sum_squares"]
-        divide = float(scale) ** 2
-    else:
-        high, low = states["sum"][:, 0], states["sum"][:, 1]
-        squares, divide = states["sum_squares"], 1.0
+    total, squares = states["total" if "total" in states else "sum"], states["sum_squares"]
+    high, low = total[:, 0], total[:, 1]
+    # partial aggregates keep decimals unscaled
+    divide = float(10**type.scale) ** 2
     finite = np.isfinite(high)
     overflow = finite & ~np.isfinite(squares[:, 0])
     with np.errstate(all="ignore"):
@@ -304,18 +304,28 @@ def _lower_extreme(kind: str) -> Callable[[Mapping[str, Array], Type | None], Lo
 
 def _variance(name: str, freedom: int, root: bool, meaning: str) -> Aggregate:
     output = _numeric(name, lambda type: DOUBLE)
-    kinds = ("count", "sum", "sum_squares")
+    kinds = ("count", "total", "sum_squares")
     return Aggregate(name, kinds, output, _lower_variance(freedom, root), "algebraic", meaning)
 
 
 AGGREGATES: dict[str, Aggregate] = {
     aggregate.name: aggregate
     for aggregate in (
-        Aggregate("count", ("count",), lambda type: LONG, _lower_count, "distributive", "rows, or values not null"),
-        Aggregate("sum", ("count", "sum"), _numeric("sum", _sum_type), _lower_sum, "distributive", "sum, exact"),
-        Aggregate("avg", ("count", "sum"), _numeric("avg", _average_type), _lower_average, "algebraic", "mean"),
-        Aggregate("min", ("count", "min"), _extreme("min"), _lower_extreme("min"), "distributive", "least value"),
-        Aggregate("max", ("count", "max"), _extreme("max"), _lower_extreme("max"), "distributive", "greatest value"),
+        Aggregate(
+            "count", ("count",), lambda type: LONG, _lower_count, "distributive", "rows, or values not null"
+        ),
+        Aggregate(
+            "sum", ("count", "sum"), _numeric("sum", _sum_type), _lower_sum, "distributive", "sum, exact"
+        ),
+        Aggregate(
+            "avg", ("count", "sum"), _numeric("avg", _average_type), _lower_average, "algebraic", "mean"
+        ),
+        Aggregate(
+            "min", ("count", "min"), _extreme("min"), _lower_extreme("min"), "distributive", "least value"
+        ),
+        Aggregate(
+            "max", ("count", "max"), _extreme("max"), _lower_extreme("max"), "distributive", "greatest value"
+        ),
         _variance("variance", 1, False, "sample variance (null for one value)"),
         _variance("var_samp", 1, False, "sample variance (null for one value)"),
         _variance("var_pop", 0, False, "population variance"),

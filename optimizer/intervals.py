@@ -26,7 +26,7 @@ Longs = NDArray[np.int64]
 
 
 @numba.njit(cache=True)
-def runs(starts, groups, window_starts, window_ends):  # type: ignore[no-untyped-def]
+def runs(starts, groups, window_starts, window_ends):
     """The answers that exist: for each group and window the run of fragments it covers, unless empty.
 
     starts: (n,) fragment starts, ascending within a group; groups: (g + 1,) offsets of the groups in it;
@@ -64,7 +64,7 @@ def running_totals(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 @numba.njit(cache=True)
-def _merge(a, b, operations, out):  # type: ignore[no-untyped-def]
+def _merge(a, b, operations, out):
     """out = a combined with b (in time order), column by column; out may be a."""
     for c in range(len(operations)):
         operation = operations[c]
@@ -94,7 +94,7 @@ def _merge(a, b, operations, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def fold(values, operations, low, high):  # type: ignore[no-untyped-def]
+def fold(values, operations, low, high):
     """Combine of each run, one fragment after the other: values (n, c), low and high (a,); returns (a, c)."""
     out = np.empty((len(low), values.shape[1]), values.dtype)
     for i in range(len(low)):
@@ -105,7 +105,7 @@ def fold(values, operations, low, high):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _highest_bit(number):  # type: ignore[no-untyped-def]
+def _highest_bit(number):
     level = -1
     while number > 0:
         number >>= 1
@@ -114,7 +114,7 @@ def _highest_bit(number):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def combine_runs(values, operations, groups, group, low, high):  # type: ignore[no-untyped-def]
+def combine_runs(values, operations, groups, group, low, high):
     """Combine of each run, choosing the structure group by group.
 
     values (n, c) int64 or float64; operations (c,): see the constants above; groups (g + 1,) offsets;

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 from fractions import Fraction
-from typing import Any, Union
+from typing import Any
 
 SECOND = 1_000_000
 """Microseconds in a second."""
@@ -45,7 +45,11 @@ class Type:
     def __str__(self) -> str:
         if self.name == "decimal":
             return f"decimal({self.precision},{self.scale})"
-        return {3: "byte", 5: "short", 10: "int"}.get(self.digits, self.name) if self.name == "long" else self.name
+        return (
+            {3: "byte", 5: "short", 10: "int"}.get(self.digits, self.name)
+            if self.name == "long"
+            else self.name
+        )
 
 
 BOOLEAN, DOUBLE, STRING = Type("boolean"), Type("double"), Type("string")
@@ -91,7 +95,7 @@ class Call:
     arguments: tuple[Expression, ...]
 
 
-Expression = Union[Column, Literal, Call]
+Expression = Column | Literal | Call
 
 
 def columns_of(expression: Expression | None) -> Iterator[str]:
@@ -217,7 +221,9 @@ class Workload:
 
 
 # ------------------------------------------------------------------------------------- stored as JSON
-_CLASSES = {cls.__name__: cls for cls in (Type, Column, Literal, Call, Window, Output, ACQ, Source, Stream, Workload)}
+_CLASSES = {
+    cls.__name__: cls for cls in (Type, Column, Literal, Call, Window, Output, ACQ, Source, Stream, Workload)
+}
 
 
 def to_json(value: Any) -> Any:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from enum import Enum
+from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,40 +46,54 @@ USAGE = {"HDL-111", "HDL-112", "HDL-114", "HDL-407", "HDL-501", "HDL-502", "HDL-
 Files = Annotated[list[Path], typer.Argument(help="Workload files (SQL).", show_default=False)]
 OptionalFiles = Annotated[list[Path] | None, typer.Argument(help="Workload files (SQL).", show_default=False)]
 Streams = Annotated[Path, typer.Option("--streams", help="The file that declares the streams.")]
-OptionalStreams = Annotated[Path | None, typer.Option("--streams", help="The file that declares the streams.")]
+OptionalStreams = Annotated[
+    Path | None, typer.Option("--streams", help="The file that declares the streams.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 House = Annotated[Path, typer.Option("--warehouse", help="The folder that holds Heddle's tables.")]
-OptionalHouse = Annotated[Path | None, typer.Option("--warehouse", help="Take the plan stored in this warehouse.")]
+OptionalHouse = Annotated[
+    Path | None, typer.Option("--warehouse", help="Take the plan stored in this warehouse.")
+]
 Rates = Annotated[
     list[str] | None,
-    typer.Option("--rate", help="STREAM=TUPLES_PER_SECOND; may be given again. Default: measured from the source."),
+    typer.Option(
+        "--rate", help="STREAM=TUPLES_PER_SECOND; may be given again. Default: measured from the source."
+    ),
 ]
 Begin = Annotated[str, typer.Option("--from", help="Start of the interval (UTC, e.g. 2013-07-01).")]
 End = Annotated[str, typer.Option("--to", help="End of the interval, exclusive (UTC).")]
-OptionalBegin = Annotated[str | None, typer.Option("--from", help="Only windows that end after this instant.")]
-OptionalEnd = Annotated[str | None, typer.Option("--to", help="Only windows that end at or before this instant.")]
+OptionalBegin = Annotated[
+    str | None, typer.Option("--from", help="Only windows that end after this instant.")
+]
+OptionalEnd = Annotated[
+    str | None, typer.Option("--to", help="Only windows that end at or before this instant.")
+]
 
 
-class Algorithm(str, Enum):
+class Algorithm(StrEnum):
     weave_share = "weave-share"
     no_share = "no-share"
     shared = "shared"
 
 
-class CostModel(str, Enum):
+class CostModel(StrEnum):
     paper = "paper"
     measured = "measured"
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     table = "table"
     csv = "csv"
     json = "json"
     parquet = "parquet"
 
 
-AlgorithmOption = Annotated[Algorithm, typer.Option("--algorithm", help="How queries are grouped into trees.")]
-CostOption = Annotated[CostModel, typer.Option("--cost-model", help="What a plan costs: operations or CPU seconds.")]
+AlgorithmOption = Annotated[
+    Algorithm, typer.Option("--algorithm", help="How queries are grouped into trees.")
+]
+CostOption = Annotated[
+    CostModel, typer.Option("--cost-model", help="What a plan costs: operations or CPU seconds.")
+]
 
 
 @contextmanager
@@ -94,7 +108,9 @@ def _coded() -> Iterator[None]:
 
 def _tell(diagnostics: Sequence[Diagnostic]) -> None:
     for found in diagnostics:
-        errors.print(str(found), style="red" if found.severity == "error" else "yellow", markup=False, highlight=False)
+        errors.print(
+            str(found), style="red" if found.severity == "error" else "yellow", markup=False, highlight=False
+        )
 
 
 def _print_json(data: dict[str, Any]) -> None:
@@ -110,17 +126,24 @@ def _inputs(files: Sequence[Path], streams: Path) -> Inputs:
 
 
 def _built(
-    files: Sequence[Path], streams: Path, rates: Sequence[str], algorithm: Algorithm, cost_model: CostModel
-) -> tuple[SharingPlan, Inputs]:
+    files: Sequence[Path],
+    streams: Path,
+    rates: Sequence[str],
+    algorithm: Algorithm,
+    cost_model: CostModel,
+    warehouse: Warehouse | None = None,
+) -> tuple[SharingPlan, bool]:
+    """The plan of some files, and whether something in them or in their streams was not usable."""
     from optimizer.plan import build_plan
-    from spark_jobs.planning import parse_rates, rates_of
+    from spark_jobs.planning import model_of, parse_rates, rates_of
 
     inputs = _inputs(files, streams)
     if not inputs.workload.queries:
         raise HeddleError("HDL-113", "there is no usable query", "see the messages above")
-    found = rates_of(inputs.workload, parse_rates(rates))
-    plan = build_plan(inputs.workload, found, algorithm=algorithm.value, model=cost_model.value)
-    return plan, inputs
+    found, measurements, unreadable = rates_of(inputs.workload, parse_rates(rates), warehouse)
+    _tell(unreadable)
+    plan = build_plan(inputs.workload, found, algorithm.value, model_of(cost_model.value, measurements))
+    return plan, bool(inputs.errors or unreadable)
 
 
 def _stored(warehouse: Path) -> tuple[SharingPlan, int]:
@@ -142,7 +165,12 @@ def validate(files: Files, streams: Streams, as_json: AsJson = False) -> None:
         inputs = load_inputs(files, streams)
     if as_json:
         queries = [
-            {"name": query.name, "stream": query.stream, "owner": query.owner, "fingerprint": query.fingerprint}
+            {
+                "name": query.name,
+                "stream": query.stream,
+                "owner": query.owner,
+                "fingerprint": query.fingerprint,
+            }
             for query in inputs.workload.queries
         ]
         _print_json({"queries": queries, "diagnostics": [found.to_json() for found in inputs.diagnostics]})
@@ -175,8 +203,7 @@ def plan(
             made, version = _stored(warehouse)
             data = to_json(made) | {"plan_version": version}
         elif files and streams is not None:
-            made, inputs = _built(files, streams, rate or [], algorithm, cost_model)
-            failed = bool(inputs.errors)
+            made, failed = _built(files, streams, rate or [], algorithm, cost_model)
             data = to_json(made)
         else:
             raise typer.BadParameter("give FILES and --streams, or --warehouse")
@@ -211,13 +238,18 @@ def show_plan(data: dict[str, Any]) -> None:
             f"{float(Fraction(tree['edge_rate'])):.4g}",
             f"{float(Fraction(tree['overlap_factor'])):.4g}",
             f"{tree['cost']:.4g}",
-            ", ".join(tree["queries"][:2]) + (f", … {len(tree['queries']) - 2} more" if len(tree["queries"]) > 2 else ""),
+            ", ".join(tree["queries"][:2])
+            + (f", … {len(tree['queries']) - 2} more" if len(tree["queries"]) > 2 else ""),
         )
     console.print(table)
     rates = ", ".join(f"{name} {float(Fraction(value)):.4g}/s" for name, value in data["rates"].items())
     console.print(f"rates: {rates}", highlight=False)
     baselines = data["baselines"]
-    for name, cost in (("this plan", data["cost"]), ("No Share", baselines["no_share"]), ("Shared", baselines["shared"])):
+    for name, cost in (
+        ("this plan", data["cost"]),
+        ("No Share", baselines["no_share"]),
+        ("Shared", baselines["shared"]),
+    ):
         if cost is None:
             console.print(f"  {name:<10}{'too many edges to count':>14}", highlight=False)
             continue
@@ -281,7 +313,9 @@ def run(
     rate: Rates = None,
     algorithm: AlgorithmOption = Algorithm.weave_share,
     cost_model: CostOption = CostModel.paper,
-    recompute: Annotated[bool, typer.Option("--recompute", help="Publish again even if nothing changed.")] = False,
+    recompute: Annotated[
+        bool, typer.Option("--recompute", help="Publish again even if nothing changed.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Plan, compute, check and publish every window that ends in (from, to]. Running it again changes nothing."""
@@ -293,17 +327,19 @@ def run(
         first, last = parse_instant(begin), parse_instant(end)
         if last <= first:
             raise HeddleError("HDL-504", "the interval is empty: --to must be after --from")
-        made, inputs = _built(files, streams, rate or [], algorithm, cost_model)
         house = Warehouse.open(warehouse)
+        made, failed = _built(files, streams, rate or [], algorithm, cost_model, house)
         version, changed = publish_plan(house, made, "heddle run")
-        errors.print(f"plan version {version}{' (new)' if changed else ''}: {len(made.trees)} trees", highlight=False)
+        errors.print(
+            f"plan version {version}{' (new)' if changed else ''}: {len(made.trees)} trees", highlight=False
+        )
         record = _run(house, version, first, last, recompute)
     if as_json:
         _print_json(record)
     else:
         _show_record(record)
     _tell([Diagnostic(**found) for found in record["diagnostics"]])
-    raise typer.Exit(1 if inputs.errors or record["diagnostics"] else 0)
+    raise typer.Exit(1 if failed or record["diagnostics"] else 0)
 
 
 def _run(house: Warehouse, version: int, begin: int, end: int, recompute: bool) -> dict[str, Any]:
@@ -316,7 +352,14 @@ def _run(house: Warehouse, version: int, begin: int, end: int, recompute: bool) 
         spark = start_session("heddle run")
         try:
             record = run_interval(
-                spark, house, version, begin, end, run_id, recompute=recompute, report=lambda line: status.update(line)
+                spark,
+                house,
+                version,
+                begin,
+                end,
+                run_id,
+                recompute=recompute,
+                report=lambda line: status.update(line),
             )
         finally:
             spark.stop()
@@ -324,9 +367,11 @@ def _run(house: Warehouse, version: int, begin: int, end: int, recompute: bool) 
 
 
 def _show_record(record: dict[str, Any]) -> None:
-    told = {"published": "published", "unchanged": "nothing changed since"}.get(record["status"], record["status"])
+    told = {"published": "published", "unchanged": "nothing changed since"}.get(
+        record["status"], record["status"]
+    )
     console.print(
-        f"{told} revision {record['revision']} of {record['begin']} .. {record['end']}: {record['answers']:,} answers of "
+        f"{told} revision {record['revision']} of {record['begin']} .. {record['end']}: {record['answers']:,} answers "
         f"{record['queries']} queries",
         highlight=False,
     )
@@ -347,7 +392,9 @@ def read(
     begin: OptionalBegin = None,
     end: OptionalEnd = None,
     format: Annotated[Format, typer.Option("--format", help="How to print the answers.")] = Format.table,
-    output: Annotated[Path | None, typer.Option("--output", help="Write to this file (parquet needs one).")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write to this file (parquet needs one).")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", help="Most rows of the table format; 0: all.")] = 40,
 ) -> None:
     """The published answers of a query, under its own column names. Needs no JVM."""
@@ -455,7 +502,10 @@ def status(
         "intervals_published": len(intervals),
         "checks_passed": sum(row["success"] for row in checks),
         "checks_failed": sum(not row["success"] for row in checks),
-        "runs": [json.loads(row["record"]) | {"event": row["event"], "at": _plain(row["at"])} for row in runs[:last]],
+        "runs": [
+            json.loads(row["record"]) | {"event": row["event"], "at": _plain(row["at"])}
+            for row in runs[:last]
+        ],
     }
     if as_json:
         _print_json(data)
@@ -466,7 +516,18 @@ def status(
         highlight=False,
     )
     table = Table(title="last runs", title_justify="left")
-    for name in ("at", "interval", "status", "revision", "plan", "answers", "events", "CPU-s", "wall s", "checks"):
+    for name in (
+        "at",
+        "interval",
+        "status",
+        "revision",
+        "plan",
+        "answers",
+        "events",
+        "CPU-s",
+        "wall s",
+        "checks",
+    ):
         table.add_column(name)
     for found in data["runs"]:
         passed = sum(check["success"] for check in found["checks"])
@@ -498,7 +559,7 @@ def compare(
     sample: Annotated[int, typer.Option("--sample", min=1, help="How many queries to run unshared.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Run a sample of the queries unshared, one plain Spark job each, beside what the shared run of the interval cost."""
+    """Run a sample of the queries unshared, one plain Spark job each, beside the cost of the shared run."""
     from spark_jobs.sources import parse_instant
     from spark_jobs.tables import Warehouse
     from spark_jobs.unshared import measure
@@ -512,7 +573,9 @@ def compare(
             for row in sorted(house.rows("publish_log"), key=lambda row: row["at"])
             if row["event"] == "published" and json.loads(row["record"])["cpu_seconds"]
         ]
-        mine = [run for run in runs if parse_instant(run["begin"]) == first and parse_instant(run["end"]) == last]
+        mine = [
+            run for run in runs if parse_instant(run["begin"]) == first and parse_instant(run["end"]) == last
+        ]
         if not mine:
             raise HeddleError("HDL-508", "no run of this interval has been published", "see `heddle status`")
         shared = mine[-1]
@@ -527,7 +590,7 @@ def compare(
     mean_cpu = sum(found["cpu_seconds"] for found in samples) / len(samples)
     mean_rows = sum(found["rows_scanned"] for found in samples) / len(samples)
     count = len(made.workload.queries)
-    data = {
+    data: dict[str, Any] = {
         "queries": count,
         "sampled": samples,
         "shared": {
@@ -545,9 +608,15 @@ def compare(
     table = Table(title=f"{begin} .. {end}, {count} queries", title_justify="left")
     for name in ("", "rows scanned", "CPU seconds"):
         table.add_column(name, justify="left" if not name else "right")
-    table.add_row("shared, with checks and publication", f"{shared['rows_scanned']:,}", f"{data['shared']['cpu_seconds']:.1f}")
+    table.add_row(
+        "shared, with checks and publication",
+        f"{shared['rows_scanned']:,}",
+        f"{data['shared']['cpu_seconds']:.1f}",
+    )
     for found in samples:
-        table.add_row(f"unshared: {found['query']}", f"{found['rows_scanned']:,}", f"{found['cpu_seconds']:.1f}")
+        table.add_row(
+            f"unshared: {found['query']}", f"{found['rows_scanned']:,}", f"{found['cpu_seconds']:.1f}"
+        )
     extrapolated = data["unshared_extrapolated"]
     table.add_row(
         f"unshared, all {count} (extrapolated from {len(samples)})",

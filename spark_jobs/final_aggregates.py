@@ -73,7 +73,9 @@ class _Rows:
         self.starts = np.ascontiguousarray(rows["fragment_start"].to_numpy())
         encoded = rows["key"].combine_chunks().dictionary_encode()
         codes = encoded.indices.to_numpy()  # rows are sorted by key: codes ascend
-        self.keys = pa.array([json.loads(key) for key in encoded.dictionary.to_pylist()], pa.list_(pa.string()))
+        self.keys = pa.array(
+            [json.loads(key) for key in encoded.dictionary.to_pylist()], pa.list_(pa.string())
+        )
         self.groups = np.searchsorted(codes, np.arange(len(self.keys) + 1)).astype(np.int64)
         self.columns: dict[State, NDArray[Any]] = {}
         self.texts: dict[State, NDArray[Any]] = {}
@@ -98,7 +100,7 @@ class _Rows:
             out = values[high] - values[low]
         else:
             out = combine_runs(values, operations((state,)), self.groups, group, low, high)
-        if state.kind == "sum" or state.kind == "sum_squares":
+        if state.width > 1:
             return out
         out = out[:, 0]
         if state in self.texts:
@@ -200,6 +202,8 @@ def finals_task(parts: list[Part], begin: int) -> Task:
             chosen = pc.and_(chosen, pc.less(rows["fragment_start"], part.end))
             for batch in finals_of(rows.filter(chosen), part.synopsis, part.queries, begin, part.end):
                 stream = pa.array([part.synopsis.stream] * batch.num_rows, pa.string())
-                yield pa.RecordBatch.from_arrays([stream, *batch.columns], names=["stream", *batch.schema.names])
+                yield pa.RecordBatch.from_arrays(
+                    [stream, *batch.columns], names=["stream", *batch.schema.names]
+                )
 
     return task

@@ -64,14 +64,14 @@ class Span:
 
 # ------------------------------------------------------------------------------------- numba: lifting
 @numba.njit(cache=True)
-def _count(cells, valid, out):  # type: ignore[no-untyped-def]
+def _count(cells, valid, out):
     for i in range(len(cells)):
         if valid[i]:
             out[cells[i]] += 1
 
 
 @numba.njit(cache=True)
-def _add_limbs(cells, low, high, valid, out, at):  # type: ignore[no-untyped-def]
+def _add_limbs(cells, low, high, valid, out, at):
     for i in range(len(cells)):
         if valid[i]:
             out[cells[i], at] += low[i]
@@ -79,7 +79,7 @@ def _add_limbs(cells, low, high, valid, out, at):  # type: ignore[no-untyped-def
 
 
 @numba.njit(cache=True)
-def _add_doubles(cells, values, valid, out, at, squared):  # type: ignore[no-untyped-def]
+def _add_doubles(cells, values, valid, out, at, squared):
     for i in range(len(cells)):
         if valid[i]:
             x = values[i]
@@ -105,7 +105,7 @@ def _add_doubles(cells, values, valid, out, at, squared):  # type: ignore[no-unt
 
 
 @numba.njit(cache=True)
-def _extreme(cells, values, valid, out, at, greatest):  # type: ignore[no-untyped-def]
+def _extreme(cells, values, valid, out, at, greatest):
     for i in range(len(cells)):
         if valid[i]:
             x, best = values[i], out[cells[i], at]
@@ -144,7 +144,9 @@ class _Batch:
 
     def groups(self, columns: tuple[tuple[str, Type], ...]) -> tuple[NDArray[np.int64], list[str]]:
         if columns not in self._groups:
-            self._groups[columns] = group_keys([self.batch.column(name) for name, _ in columns], len(self.times))
+            self._groups[columns] = group_keys(
+                [self.batch.column(name) for name, _ in columns], len(self.times)
+            )
         return self._groups[columns]
 
     def values(self, argument: Expression) -> tuple[pa.Array, NDArray[np.bool_]]:
@@ -237,7 +239,7 @@ def _lift_span(batch: _Batch, span: Span) -> pa.Table | None:
             elif state.kind == "sum" and carrier == "longs":
                 for limb, (low, high) in enumerate(_limbs(array, state.type)):
                     _add_limbs(cell_of, low, high, valid, longs, at + 2 * limb)
-            elif state.kind in ("sum", "sum_squares"):
+            elif state.kind in ("sum", "total", "sum_squares"):
                 _add_doubles(cell_of, _doubles(array), valid, doubles, at, state.kind == "sum_squares")
             elif carrier == "longs":
                 _extreme(cell_of, _ordinals(array), valid, longs, at, state.kind == "max")
@@ -267,7 +269,7 @@ def _numbered(starts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def _initial(synopsis: Synopsis, carrier: str, cells: int, dtype: type) -> NDArray[Any]:
-    out = np.zeros((cells, synopsis.width(carrier)), dtype=dtype)
+    out: NDArray[Any] = np.zeros((cells, synopsis.width(carrier)), dtype=dtype)
     for state, at in synopsis.layout(carrier):
         if state.kind == "min":
             out[:, at] = LONG_MAX if carrier == "longs" else np.nan
@@ -288,30 +290,34 @@ def _ordinals(array: pa.Array) -> NDArray[np.int64]:
 def _doubles(array: pa.Array) -> NDArray[np.float64]:
     """Numbers as float64; decimals unscaled (the variance divides by the scale squared); nulls as anything."""
     if pa.types.is_decimal(array.type):
-        unscaled = sum(
-            part.astype(np.float64) * 2.0 ** (2 * LIMB * index + LIMB * half)
-            for index, pair in enumerate(_limbs(array, None))
-            for half, part in enumerate(pair)
-        )
-        return np.asarray(unscaled, dtype=np.float64)
+        low, high = _words(array)
+        negative = high < 0
+        # magnitude and sign: two's complement would cancel small negative numbers away
+        unsigned = low.view(np.uint64)
+        low = np.where(negative, np.uint64(0) - unsigned, unsigned)
+        high = np.where(negative, ~high + (low == 0), high)
+        magnitude = high.astype(np.float64) * 2.0**64 + low.astype(np.float64)
+        return np.where(negative, -magnitude, magnitude)
     # not a safe cast: variance takes integers beyond 2**53 as doubles, as Spark's does
     return pc.fill_null(array.cast(pa.float64(), safe=False), 0.0).to_numpy(zero_copy_only=False)
 
 
 def _limbs(array: pa.Array, type: Type | None) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Integers or unscaled decimals as pairs of 32-bit limbs, lowest first; the highest limb is signed.
-
-    ``type`` None: as many pairs as the array's own width has.
-    """
+    """Integers or unscaled decimals as pairs of 32-bit limbs, lowest first; the highest limb is signed."""
     mask = (1 << LIMB) - 1
     if not pa.types.is_decimal(array.type):
         values = pc.fill_null(array.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
         return [(values & mask, values >> LIMB)]
-    words = np.frombuffer(array.buffers()[1], dtype=np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
-    low, high = words[0::2], words[1::2]
-    if type is not None and limbs_of(type) == 2:
+    low, high = _words(array)
+    if limbs_of(type) == 2:
         return [(low & mask, low >> LIMB)]
     return [(low & mask, (low >> LIMB) & mask), (high & mask, high >> LIMB)]
+
+
+def _words(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The low and the high 64 bits of unscaled decimals, in two's complement over both; nulls as anything."""
+    words = np.frombuffer(array.buffers()[1], dtype=np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
+    return np.ascontiguousarray(words[0::2]), np.ascontiguousarray(words[1::2])
 
 
 def _carry(synopsis: Synopsis, longs: NDArray[np.int64]) -> None:
@@ -384,7 +390,7 @@ def lists(matrix: NDArray[Any], type: pa.DataType, valid: NDArray[np.bool_] | No
 def matrix(column: pa.ChunkedArray | pa.Array, width: int) -> NDArray[Any]:
     """Inverse of :func:`lists`: (n, width)."""
     flat = _flat(column).flatten()
-    return flat.to_numpy(zero_copy_only=False).reshape(-1, width)
+    return flat.to_numpy(zero_copy_only=False).reshape(len(column), width)
 
 
 # ----------------------------------------------------------------------------------------- combining
@@ -417,11 +423,7 @@ def combine(synopsis: Synopsis, partials: pa.Table) -> pa.Table:
         return partials.take(pa.array(order))
     low = np.flatnonzero(first)
     high = np.append(low[1:], len(order))
-    longs, doubles, texts = (
-        matrix(partials[carrier], synopsis.width(carrier))[order] if synopsis.width(carrier)
-        else np.zeros((len(order), 0), dtype=np.float64 if carrier == "doubles" else np.int64)
-        for carrier in CARRIERS
-    )
+    longs, doubles, texts = (matrix(partials[carrier], synopsis.width(carrier))[order] for carrier in CARRIERS)
     out_longs = np.add.reduceat(longs, low, axis=0)
     for state, at in synopsis.layout("longs"):
         if state.operation != "add":
@@ -438,7 +440,7 @@ def combine(synopsis: Synopsis, partials: pa.Table) -> pa.Table:
         kept["fragment_end"].to_numpy(),
         _flat(kept["key"]),
         out_longs,
-        fold(doubles, operations(state for state, _ in synopsis.layout("doubles")), low, high) if doubles.shape[1] else doubles[low],
+        fold(doubles, operations(state for state, _ in synopsis.layout("doubles")), low, high),
         out_texts,
     )
 
@@ -455,7 +457,9 @@ def text_ranks(state: State, texts: NDArray[Any]) -> tuple[NDArray[np.int64], li
     return np.array([identity if text is None else ranks[text] for text in texts], dtype=np.int64), values
 
 
-def reduce_texts(state: State, texts: NDArray[Any], low: NDArray[np.int64], high: NDArray[np.int64]) -> list[Any]:
+def reduce_texts(
+    state: State, texts: NDArray[Any], low: NDArray[np.int64], high: NDArray[np.int64]
+) -> list[Any]:
     ranks, values = text_ranks(state, texts)
     reduce = np.maximum if state.kind == "max" else np.minimum
     best = reduce.reduceat(ranks, low)

@@ -7,7 +7,6 @@ trees keeps the version that is there, so rates that wander a little do not chur
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,18 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from optimizer.cost import CostModel, measured
+from optimizer.cost import cost_model as named_model
 from optimizer.errors import Diagnostic, HeddleError
 from optimizer.parser import load_workload
 from optimizer.plan import SharingPlan, build_plan, diff, from_rows, to_json, to_rows
-from optimizer.query import SECOND, Stream, Workload
+from optimizer.query import Stream, Workload
 from optimizer.query import to_json as values_to_json
 from optimizer.streams import load_streams
-from spark_jobs.sources import discover_schema, read_split, splits_of
-from spark_jobs.tables import INSTANT, Warehouse
+from spark_jobs.sources import discover_schema
+from spark_jobs.statistics import Measured, last_measured, measure_source
+from spark_jobs.tables import INSTANT, MARKER, Warehouse
 
-StrPath = str | os.PathLike[str]
+StrPath = str | Path
 
 
 @dataclass(frozen=True)
@@ -62,41 +63,44 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
     return Inputs(workload, (*diagnostics, *found))
 
 
-def measured_rate(stream: Stream) -> Fraction:
-    """Tuples per second of a stream: its rows over the span of its event times; 0 without any.
+def rates_of(
+    workload: Workload, given: Mapping[str, Fraction], warehouse: Warehouse | None = None
+) -> tuple[dict[str, Fraction], list[Measured], list[Diagnostic]]:
+    """The rate of each stream that a query reads: as given, else measured from its source now.
 
-    From file statistics where the format has them; a CSV source is read once.
+    A source that cannot be read is reported, and planned at the rate recorded last in ``warehouse``, or else at one
+    tuple a second: its queries stay registered and the other streams go on. Returns rates, measurements and
+    diagnostics. Raises HDL-407 for a rate of an unknown stream.
     """
-    rows, begin, end = 0, None, None
-    for split in splits_of(stream):
-        low, high, count = split.begin, split.end, split.rows
-        if low is None or high is None or count is None:
-            count = 0
-            for batch in read_split(stream, split, []):
-                times = batch.column(stream.time).drop_null()
-                if len(times):
-                    bounds = pc.min_max(times.cast(pa.int64())).as_py()
-                    low = bounds["min"] if low is None else min(low, bounds["min"])
-                    high = bounds["max"] + 1 if high is None else max(high, bounds["max"] + 1)
-                    count += len(times)
-        if low is None or high is None:
-            continue
-        rows += count
-        begin = low if begin is None else min(begin, low)
-        end = high if end is None else max(end, high)
-    if not rows or begin is None or end is None:
-        return Fraction(0)
-    # at least a second: one burst of events has no measurable rate
-    return Fraction(rows * SECOND, max(end - begin, SECOND))
-
-
-def rates_of(workload: Workload, given: Mapping[str, Fraction]) -> dict[str, Fraction]:
-    """The rate of each stream that a query reads: as given, else measured. Raises HDL-407 for unknown names."""
     for name in given:
         if name not in {stream.name for stream in workload.streams}:
             raise HeddleError("HDL-407", f"a rate is given for {name}, which is no stream")
-    used = dict.fromkeys(query.stream for query in workload.queries)
-    return {name: given[name] if name in given else measured_rate(workload.stream(name)) for name in used}
+    rates: dict[str, Fraction] = {}
+    measurements, diagnostics = [], []
+    for name in dict.fromkeys(query.stream for query in workload.queries):
+        if name in given:
+            rates[name] = given[name]
+            continue
+        try:
+            measurements.append(measure_source(workload.stream(name), warehouse))
+            rates[name] = measurements[-1].rate
+        except HeddleError as error:
+            diagnostics.append(error.diagnostic)
+            known = last_measured(warehouse, name) if warehouse is not None else None
+            rates[name] = known if known is not None else Fraction(1)
+    return rates, measurements, diagnostics
+
+
+def model_of(name: str, measurements: Sequence[Measured]) -> CostModel:
+    """The cost model of a name; ``measured`` knows the groups per fragment that were measured."""
+    if name != "measured":
+        return named_model(name)
+    groups = {
+        found.stream: Fraction(found.groups_per_fragment)
+        for found in measurements
+        if found.groups_per_fragment
+    }
+    return measured(groups_per_fragment=groups)
 
 
 def parse_rates(texts: Sequence[str]) -> dict[str, Fraction]:
@@ -107,7 +111,9 @@ def parse_rates(texts: Sequence[str]) -> dict[str, Fraction]:
         try:
             rates[name.strip()] = Fraction(number.strip())
         except (ValueError, ZeroDivisionError):
-            raise HeddleError("HDL-112", f"{text!r} is not STREAM=TUPLES_PER_SECOND", "e.g. trades=1200") from None
+            raise HeddleError(
+                "HDL-112", f"{text!r} is not STREAM=TUPLES_PER_SECOND", "e.g. trades=1200"
+            ) from None
         if not name.strip() or rates[name.strip()] < 0:
             raise HeddleError("HDL-112", f"{text!r} is not STREAM=TUPLES_PER_SECOND", "e.g. trades=1200")
     return rates
@@ -116,15 +122,23 @@ def parse_rates(texts: Sequence[str]) -> dict[str, Fraction]:
 # ------------------------------------------------------------------------------------- stored versions
 def current_version(warehouse: Warehouse) -> int | None:
     """The newest plan version, or None."""
-    return max((row["plan_version"] for row in warehouse.rows("sharing_plans", ["plan_version"])), default=None)
+    return max(
+        (row["plan_version"] for row in warehouse.rows("sharing_plans", ["plan_version"])), default=None
+    )
 
 
 def load_plan(warehouse: Warehouse, version: int) -> SharingPlan:
     """A stored plan. Raises HDL-506 if there is no such version."""
-    rows = [json.loads(row["row"]) for row in warehouse.rows("sharing_plans") if row["plan_version"] == version]
+    rows = [
+        json.loads(row["row"]) for row in warehouse.rows("sharing_plans") if row["plan_version"] == version
+    ]
     if not rows:
         newest = current_version(warehouse)
-        hint = "make one with `heddle run` or the DAG refresh_sharing_plan" if newest is None else f"newest: {newest}"
+        hint = (
+            "make one with `heddle run` or the DAG refresh_sharing_plan"
+            if newest is None
+            else f"newest: {newest}"
+        )
         raise HeddleError("HDL-506", f"there is no plan version {version} in {warehouse.root}", hint)
     return from_rows(rows)
 
@@ -208,24 +222,27 @@ def refresh_plan(
     if not inputs.workload.queries:
         raise HeddleError("HDL-113", "no usable query:\n" + "\n".join(map(str, inputs.diagnostics)))
     given = {name: Fraction(str(rate)) for name, rate in (rates or {}).items()}
-    plan = build_plan(
-        inputs.workload, rates_of(inputs.workload, given), algorithm=algorithm, model=cost_model
-    )
-    existing = (Path(warehouse) / "heddle.json").exists()
+    existing = (Path(warehouse) / MARKER).exists()
     house = Warehouse.open(warehouse) if existing or not dry_run else None
+    found, measurements, unreadable = rates_of(inputs.workload, given, house)
+    plan = build_plan(inputs.workload, found, algorithm, model_of(cost_model, measurements))
     newest = current_version(house) if house else None
     old = load_plan(house, newest) if house and newest is not None else None
     changed = old is None or old.fingerprint != plan.fingerprint
     version = newest
     if not dry_run and house is not None:
         version, changed = publish_plan(house, plan, created_by, reason)
+        with house.lease() as token:
+            house.append(
+                "stream_statistics", [measurement.row(created_by) for measurement in measurements], token
+            )
     return {
         "version": version,
         "changed": changed,
         "dry_run": dry_run,
         "plan": to_json(plan),
         "diff": diff(old, plan).lines(),
-        "diagnostics": [found.to_json() for found in inputs.diagnostics],
+        "diagnostics": [found.to_json() for found in (*inputs.diagnostics, *unreadable)],
     }
 
 

@@ -76,7 +76,9 @@ def expectations(
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
     batch = (
-        context.data_sources.add_spark("staged").add_dataframe_asset("answers").add_batch_definition_whole_dataframe("all")
+        context.data_sources.add_spark("staged")
+        .add_dataframe_asset("answers")
+        .add_batch_definition_whole_dataframe("all")
     )
     suite = context.suites.add(gx.ExpectationSuite("answers", expectations=suite_of))
     validation = context.validation_definitions.add(
@@ -89,7 +91,11 @@ def expectations(
         column = config.kwargs.get("column", "table")
         detail = ""
         if not one.success:
-            told = one.exception_info if one.exception_info and "exception_message" in str(one.exception_info) else {}
+            told = (
+                one.exception_info
+                if one.exception_info and "exception_message" in str(one.exception_info)
+                else {}
+            )
             outcome = one.result or {}
             detail = json.dumps(
                 {
@@ -119,8 +125,14 @@ def _audited(spark: SparkSession, staged: DataFrame, plan: SharingPlan) -> DataF
         return F.forall(
             triples,
             lambda at: F.coalesce(
-                (F.get(extremes, F.get(at, 0)) <= F.get("doubles", F.get(at, 1)) * (1 + 1e-14 * F.signum(F.get("doubles", F.get(at, 1)))))
-                & (F.get("doubles", F.get(at, 1)) * (1 - 1e-14 * F.signum(F.get("doubles", F.get(at, 1)))) <= F.get(extremes, F.get(at, 2))),
+                (
+                    F.get(extremes, F.get(at, 0))
+                    <= F.get("doubles", F.get(at, 1)) * (1 + 1e-14 * F.signum(F.get("doubles", F.get(at, 1))))
+                )
+                & (
+                    F.get("doubles", F.get(at, 1)) * (1 - 1e-14 * F.signum(F.get("doubles", F.get(at, 1))))
+                    <= F.get(extremes, F.get(at, 2))
+                ),
                 F.lit(True),
             ),
         )
@@ -133,10 +145,12 @@ def _audited(spark: SparkSession, staged: DataFrame, plan: SharingPlan) -> DataF
         "window_end",
         "key",
         end.alias("end_micros"),
-        F.to_json(F.struct("query", start.alias("start"), "key"), {"ignoreNullFields": "false"}).alias("grain"),
-        F.coalesce((F.pmod(start, F.col("slide")) == 0) & (end - start == F.col("range")), F.lit(False)).alias(
-            "known_window"
+        F.to_json(F.struct("query", start.alias("start"), "key"), {"ignoreNullFields": "false"}).alias(
+            "grain"
         ),
+        F.coalesce(
+            (F.pmod(start, F.col("slide")) == 0) & (end - start == F.col("range")), F.lit(False)
+        ).alias("known_window"),
         F.coalesce(
             (F.size("key") == F.col("groups"))
             & (F.size("longs") == F.col("width_longs"))
@@ -144,17 +158,22 @@ def _audited(spark: SparkSession, staged: DataFrame, plan: SharingPlan) -> DataF
             & (F.size("texts") == F.col("width_texts")),
             F.lit(False),
         ).alias("whole"),
-        F.coalesce(F.array_min(F.transform("counts", lambda at: F.get("longs", at))), F.lit(0)).alias("least_count"),
-        F.coalesce(in_order("ordered_long", "longs") & in_order("ordered_double", "doubles"), F.lit(False)).alias(
-            "ordered"
+        F.coalesce(F.array_min(F.transform("counts", lambda at: F.get("longs", at))), F.lit(0)).alias(
+            "least_count"
         ),
+        F.coalesce(
+            in_order("ordered_long", "longs") & in_order("ordered_double", "doubles"), F.lit(False)
+        ).alias("ordered"),
     )
 
 
 def _roles(query: ACQ) -> tuple[Any, ...]:
     """What the suite has to know of a query: its window, how long its lists are, and which outputs to compare."""
     at = dict(zip(query.outputs, places(query), strict=True))
-    width = {carrier: sum(1 for found, _ in at.values() if found == carrier) for carrier in ("longs", "doubles", "texts")}
+    width = {
+        carrier: sum(1 for found, _ in at.values() if found == carrier)
+        for carrier in ("longs", "doubles", "texts")
+    }
     by_argument: dict[Any, dict[str, tuple[str, int]]] = {}
     for output, place in at.items():
         by_argument.setdefault(output.argument, {})[output.function] = place
@@ -186,7 +205,9 @@ def _examples(frame: DataFrame, column: str) -> str:
         "ordered": ~F.col("ordered"),
         "least_count": F.col("least_count") < 0,
     }.get(column)
-    rows = (frame if bad is None else frame.where(bad)).select("query", "window_start", "key").limit(3).collect()
+    rows = (
+        (frame if bad is None else frame.where(bad)).select("query", "window_start", "key").limit(3).collect()
+    )
     return "; ".join(f"{row['query']} {row['window_start']} {row['key']}" for row in rows)
 
 
@@ -262,7 +283,9 @@ def _inside(events: pa.RecordBatch, time: str, windows: list[tuple[int, int]]) -
     instants = events.column(time).cast(pa.int64())
     chosen = pa.array([False] * len(instants))
     for start, end in windows:
-        chosen = pc.or_(chosen, pc.fill_null(pc.and_(pc.greater_equal(instants, start), pc.less(instants, end)), False))
+        chosen = pc.or_(
+            chosen, pc.fill_null(pc.and_(pc.greater_equal(instants, start), pc.less(instants, end)), False)
+        )
     return chosen
 
 

@@ -28,9 +28,13 @@ def read(warehouse: Warehouse, query: str, begin: int | None = None, end: int | 
     """
     newest = current_version(warehouse)
     versions = range(newest or 0, 0, -1)
-    definition = next((found for version in versions if (found := _definition(warehouse, version, query))), None)
+    definition = next(
+        (found for version in versions if (found := _definition(warehouse, version, query))), None
+    )
     if definition is None:
-        known = sorted(found.name for found in load_plan(warehouse, newest).workload.queries) if newest else []
+        known = (
+            sorted(found.name for found in load_plan(warehouse, newest).workload.queries) if newest else []
+        )
         raise HeddleError("HDL-507", f"no plan knows a query {query}", f"known: {', '.join(known[:20])}")
     rows = _rows(warehouse, query, begin, end)
     tables = [_typed(definition, rows.slice(0, 0))]
@@ -58,7 +62,9 @@ def _rows(warehouse: Warehouse, query: str, begin: int | None, end: int | None) 
     if begin is not None:
         chosen &= (ds.field("window_end") > pa.scalar(begin, INSTANT)) & (ds.field("day") >= day_label(begin))
     if end is not None:
-        chosen &= (ds.field("window_end") <= pa.scalar(end, INSTANT)) & (ds.field("day") <= day_label(end - 1))
+        chosen &= (ds.field("window_end") <= pa.scalar(end, INSTANT)) & (
+            ds.field("day") <= day_label(end - 1)
+        )
     return DeltaTable(warehouse.path("results")).to_pyarrow_dataset().to_table(filter=chosen)
 
 
@@ -78,7 +84,11 @@ def _typed(query: ACQ, rows: pa.Table) -> pa.Table:
 
 
 def _element(lists: pa.ChunkedArray, index: int) -> pa.ChunkedArray:
-    return pc.list_element(lists, index) if len(lists) else pa.chunked_array([pa.array([], lists.type.value_type)])
+    return (
+        pc.list_element(lists, index)
+        if len(lists)
+        else pa.chunked_array([pa.array([], lists.type.value_type)])
+    )
 
 
 def typed(values: pa.ChunkedArray, type: Type) -> pa.ChunkedArray:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import shutil
 import sys
@@ -20,10 +19,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +49,7 @@ from spark_jobs.planning import load_plan
 from spark_jobs.quality import audit
 from spark_jobs.session import cpu_seconds, start_session
 from spark_jobs.sources import Split, check_columns, format_instant, parse_instant, snapshot_token, splits_of
+from spark_jobs.statistics import Measured, groups_per_fragment
 from spark_jobs.tables import INSTANT, Warehouse
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ class RunRecord:
     """What a run did: stored in the publish log and shown by ``heddle status``.
 
     ``status``: ``published``, ``unchanged`` (the same content was published before) or ``failed``. ``rows_scanned``
-    counts events read in the interval and the history it needed; ``partials_written`` rows of the partials table;
+    counts events read in the interval and the history it needed, ``scanned`` the same a stream with the span
+    (begin, end, events; microseconds); ``partials_written`` rows of the partials table;
     ``fragments_reused`` synopses whose history was already there. Times in seconds.
     """
 
@@ -80,6 +82,7 @@ class RunRecord:
     synopses: int = 0
     synopses_reused: int = 0
     session_starts: int = 1
+    scanned: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     withheld: dict[str, str] = field(default_factory=dict)
     cpu_seconds: dict[str, float] = field(default_factory=dict)
     wall_seconds: dict[str, float] = field(default_factory=dict)
@@ -149,7 +152,11 @@ def run(
         content = _content(plan, parts, sources, ends, begin, end)
     _reconcile(warehouse, begin, end)
     if not recompute and (previous := _published(warehouse, begin, end, content)) is not None:
-        record.status, record.revision, record.answers = "unchanged", previous["revision"], previous["answers"]
+        record.status, record.revision, record.answers = (
+            "unchanged",
+            previous["revision"],
+            previous["answers"],
+        )
         report(f"nothing changed since revision {record.revision}")
         return record
     record.revision = _revision(warehouse, record, content, recompute)
@@ -173,7 +180,9 @@ def run(
         with stages("audit", "checking the answers"):
             version = DeltaTable(str(staged)).version()
             frame = spark.read.format("delta").option("versionAsOf", version).load(str(staged))
-            record.checks = audit(spark, frame, plan, sources, begin, ends, seed=digest([run_id, record.revision]))
+            record.checks = audit(
+                spark, frame, plan, sources, begin, ends, seed=digest([run_id, record.revision])
+            )
             _log_checks(warehouse, record)
             broken = [check for check in record.checks if not check["success"]]
             if broken:
@@ -187,6 +196,7 @@ def run(
     finally:
         shutil.rmtree(staged, ignore_errors=True)
     record.status = "published"
+    _log_statistics(warehouse, record)
     _log(warehouse, record, "published", content, table_version)
     return record
 
@@ -270,6 +280,7 @@ def _write_partials(
     predicate = f"day >= '{day_label(first)}' AND day <= '{day_label(last - 1)}' AND ({cells})"
     # replacing the same cells by the same rows is idempotent by itself: the revision only has to grow
     warehouse.replace("partials", reduce(DataFrame.unionByName, frames), predicate, days, None)
+    record.scanned[stream.name] = (first, last, rows.value)
     record.rows_scanned += rows.value
     record.rows_without_time += untimed.value
     record.partials_written += _last_rows(warehouse, "partials")
@@ -290,13 +301,17 @@ def _partial_frames(
         synopses = {span.synopsis.fingerprint: span.synopsis for span in spans}
         if len(wanted) > 1:
             width = spark.sparkContext.defaultParallelism
-            lifted = lifted.repartition(width, "fingerprint", "key").mapInArrow(combine_task(synopses), SCHEMA_DDL)
+            lifted = lifted.repartition(width, "fingerprint", "key").mapInArrow(
+                combine_task(synopses), SCHEMA_DDL
+            )
         frames.append(lifted)
     covered = []
     for span in spans:
         for first, last in day_pieces(span.begin, span.end):
             token = snapshot_token(splits, first, last)
-            covered.append([day_label(first), stream.name, span.synopsis.fingerprint, first, last, None, [], [], [token]])
+            covered.append(
+                [day_label(first), stream.name, span.synopsis.fingerprint, first, last, None, [], [], [token]]
+            )
     rows_covered = [dict(zip(PARTIALS.names, row, strict=True)) for row in covered]
     frames.append(spark.createDataFrame(pa.Table.from_pylist(rows_covered, schema=PARTIALS)))
     return frames
@@ -344,7 +359,12 @@ def _last_rows(warehouse: Warehouse, table: str) -> int:
 
 # --------------------------------------------------------------------------------------------- finals
 def _write_finals(
-    spark: SparkSession, warehouse: Warehouse, parts: Sequence[Part], begin: int, record: RunRecord, staged: str
+    spark: SparkSession,
+    warehouse: Warehouse,
+    parts: Sequence[Part],
+    begin: int,
+    record: RunRecord,
+    staged: str,
 ) -> None:
     from pyspark.sql import functions as F
 
@@ -404,7 +424,9 @@ def _published(warehouse: Warehouse, begin: int, end: int, content: str) -> dict
     mine = [
         row
         for row in rows
-        if row["event"] == "published" and _micros(row["interval_start"]) < end and _micros(row["interval_end"]) > begin
+        if row["event"] == "published"
+        and _micros(row["interval_start"]) < end
+        and _micros(row["interval_end"]) > begin
     ]
     if not mine:
         return None
@@ -423,7 +445,9 @@ def _revision(warehouse: Warehouse, record: RunRecord, content: str, recompute: 
         rows = _log_rows(warehouse, record.begin, record.end)
         published = {row["revision"] for row in rows if row["event"] == "published"}
         for row in rows:
-            again = row["event"] == "allocated" and row["run_id"] == record.run_id and row["content"] == content
+            again = (
+                row["event"] == "allocated" and row["run_id"] == record.run_id and row["content"] == content
+            )
             if again and row["revision"] not in published and row["revision"] > max(published, default=0):
                 return int(row["revision"])
         revision = 1 + max((int(row["revision"]) for row in rows), default=0)
@@ -443,7 +467,11 @@ def _reconcile(warehouse: Warehouse, begin: int, end: int) -> None:
             return
         for row in rows:
             if row["event"] == "allocated" and row["revision"] == done:
-                found = row | {"event": "published", "table_version": warehouse.version("results"), "at": _now()}
+                found = row | {
+                    "event": "published",
+                    "table_version": warehouse.version("results"),
+                    "at": _now(),
+                }
                 warehouse.append("publish_log", [found], token)
                 return
 
@@ -470,9 +498,13 @@ def _log_row(
     }
 
 
-def _log(warehouse: Warehouse, record: RunRecord, event: str, content: str | None, table_version: int | None) -> None:
+def _log(
+    warehouse: Warehouse, record: RunRecord, event: str, content: str | None, table_version: int | None
+) -> None:
     with warehouse.lease() as token:
-        warehouse.append("publish_log", [_log_row(record, event, content, table_version, record.revision)], token)
+        warehouse.append(
+            "publish_log", [_log_row(record, event, content, table_version, record.revision)], token
+        )
         if record.rows_without_time:
             detail = f"{record.rows_without_time} events without an event time were left out"
             row = {"run_id": record.run_id, "stream": "", "code": "HDL-410", "rows": record.rows_without_time}
@@ -494,6 +526,16 @@ def _log_checks(warehouse: Warehouse, record: RunRecord) -> None:
             for check in record.checks
         ]
         warehouse.append("quality_results", rows, token)
+
+
+def _log_statistics(warehouse: Warehouse, record: RunRecord) -> None:
+    """Record the rate of what this run scanned; the stages' costs stand with the first stream."""
+    rows: list[dict[str, Any]] = []
+    for name, (begin, end, events) in record.scanned.items():
+        found = Measured(name, begin, end, events, groups_per_fragment(warehouse, name))
+        rows.append(found.row(record.run_id, None if rows else record.cpu_seconds))
+    with warehouse.lease() as token:
+        warehouse.append("stream_statistics", rows, token)
 
 
 def _refuse(warehouse: Warehouse, record: RunRecord, code: str, message: str) -> None:

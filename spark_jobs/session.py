@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -41,7 +41,9 @@ def spark_settings() -> dict[str, str]:
     # of the resolved set only Delta itself is not already in Spark's own distribution
     needed = [jar for jar in jars if any(name in jar for name in ("io.delta_", "unitycatalog", "jts"))]
     if not any("delta-spark" in jar for jar in needed):
-        raise HeddleError("HDL-520", f"Delta's jar is not in {jars_folder()}", "run `make setup`, or set HEDDLE_JARS")
+        raise HeddleError(
+            "HDL-520", f"Delta's jar is not in {jars_folder()}", "run `make setup`, or set HEDDLE_JARS"
+        )
     return {
         "spark.jars": ",".join(needed),
         # the driver has them on its class path as well: only classes from there can come out of the archive
@@ -69,7 +71,9 @@ def _fresh_archive() -> Path:
 
 
 def _java_options() -> str:
-    options = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Dlog4j2.configurationFile={HOME / LOGGING}"
+    options = (
+        f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Dlog4j2.configurationFile={HOME / LOGGING}"
+    )
     return f"{options} -Xlog:disable -XX:SharedArchiveFile={_archive()}" if _archive().exists() else options
 
 
@@ -159,15 +163,17 @@ def _archive_classes() -> None:
             writer.option("txnAppId", "archive").option("txnVersion", version).save(place)
         read = session.read.format("delta").option("versionAsOf", 1).load(place)
         read.where("id > 3").groupBy("day").count().collect()
-    gateway = session.sparkContext._gateway
+    machine: Any = session.sparkContext._gateway
     session.stop()
     # the JVM ends when its standard input does, and writes the archive before it is gone
-    gateway.proc.stdin.close()
-    gateway.proc.wait(timeout=300)
+    machine.proc.stdin.close()
+    machine.proc.wait(timeout=300)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Spark session of Heddle")
-    parser.add_argument("--fetch-jars", action="store_true", required=True, help="get Delta's JVM jar into the cache")
+    parser.add_argument(
+        "--fetch-jars", action="store_true", required=True, help="get Delta's JVM jar into the cache"
+    )
     parser.parse_args()
     print(fetch_jars())

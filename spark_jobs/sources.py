@@ -93,7 +93,9 @@ def _files(stream: Stream) -> list[Path]:
         return [root]
     if not root.exists():
         raise HeddleError(
-            "HDL-401", f"stream {stream.name}: there is no {root}", "check `path`: it is relative to streams.yaml"
+            "HDL-401",
+            f"stream {stream.name}: there is no {root}",
+            "check `path`: it is relative to streams.yaml",
         )
     found = sorted(
         path
@@ -140,7 +142,16 @@ def _parquet_splits(
         if groups:
             first, last = (begin, end) if low is None or high is None else (low, high + 1)
             found.append(
-                Split("parquet", str(path), identity, tuple(groups), first, last, rows, tuple(sorted(constants.items())))
+                Split(
+                    "parquet",
+                    str(path),
+                    identity,
+                    tuple(groups),
+                    first,
+                    last,
+                    rows,
+                    tuple(sorted(constants.items())),
+                )
             )
         groups, rows, low, high = [], 0, None, None
 
@@ -203,7 +214,9 @@ def _delta_splits(stream: Stream) -> list[Split]:
     for row in pa.table(actions).to_pylist():
         path = root / row["path"]
         if not path.is_file():
-            raise HeddleError("HDL-402", f"stream {stream.name}: {path} is in the table's log but not on disk")
+            raise HeddleError(
+                "HDL-402", f"stream {stream.name}: {path} is in the table's log but not on disk"
+            )
         constants = {name.removeprefix("partition."): row[name] for name in partitions}
         begin, end = row.get(f"min.{stream.time}"), row.get(f"max.{stream.time}")
         found += _parquet_splits(
@@ -229,7 +242,9 @@ def discover_schema(stream: Stream) -> tuple[tuple[str, Type], ...]:
         )
     splits = splits_of(stream)
     if not splits:
-        raise HeddleError("HDL-401", f"stream {stream.name}: {stream.source.path} holds no data to take a schema from")
+        raise HeddleError(
+            "HDL-401", f"stream {stream.name}: {stream.source.path} holds no data to take a schema from"
+        )
     schema = pq.read_schema(splits[0].path)
     found = [(field.name, _type_of(field.type)) for field in schema]
     found += [(name, LONG if isinstance(value, int) else STRING) for name, value in splits[0].constants]
@@ -410,7 +425,9 @@ def parse_instant(text: str) -> int:
     try:
         return int(_instants(pa.array([cleaned]))[0].value)
     except pa.ArrowInvalid as error:
-        raise HeddleError("HDL-114", f"{text!r} is not an instant", "write 2013-07-01T00:00:00 (UTC)") from error
+        raise HeddleError(
+            "HDL-114", f"{text!r} is not an instant", "write 2013-07-01T00:00:00 (UTC)"
+        ) from error
 
 
 def format_instant(instant: int) -> str:

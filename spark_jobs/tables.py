@@ -159,7 +159,9 @@ class Warehouse:
         if not marker.exists():
             if path.exists() and (not path.is_dir() or any(name.name != ".lease" for name in path.iterdir())):
                 raise HeddleError(
-                    "HDL-501", f"{path} is not a Heddle warehouse", "name a new or empty folder with --warehouse"
+                    "HDL-501",
+                    f"{path} is not a Heddle warehouse",
+                    "name a new or empty folder with --warehouse",
                 )
             if not create:
                 raise HeddleError("HDL-502", f"there is no warehouse at {path}", "`heddle run` makes one")
@@ -171,7 +173,9 @@ class Warehouse:
         found = json.loads(marker.read_text())
         if found.get("format", 0) > FORMAT:
             raise HeddleError(
-                "HDL-503", f"{path} was written by a newer Heddle (format {found['format']})", "upgrade Heddle"
+                "HDL-503",
+                f"{path} was written by a newer Heddle (format {found['format']})",
+                "upgrade Heddle",
             )
         return warehouse
 
@@ -228,13 +232,21 @@ class Warehouse:
     # ------------------------------------------------------------------------- reading without a JVM
     def rows(self, table: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
         """All rows of one of the small tables."""
-        found: list[dict[str, Any]] = DeltaTable(self.path(table)).to_pyarrow_table(columns=columns).to_pylist()
+        found: list[dict[str, Any]] = (
+            DeltaTable(self.path(table)).to_pyarrow_table(columns=columns).to_pylist()
+        )
         return found
 
     def version(self, table: str) -> int:
         return int(DeltaTable(self.path(table)).version())
 
-    def append(self, table: str, rows: Sequence[dict[str, Any]], token: int, transaction: tuple[str, int] | None = None) -> None:
+    def append(
+        self,
+        table: str,
+        rows: Sequence[dict[str, Any]],
+        token: int,
+        transaction: tuple[str, int] | None = None,
+    ) -> None:
         """Append rows to a small table in one commit, under the lease whose ``token`` the caller holds.
 
         ``transaction`` (application id, version): a commit of that id and a version at least as large is there
@@ -251,11 +263,16 @@ class Warehouse:
             properties = CommitProperties(app_transactions=[Transaction(*transaction)])
         schema = TABLES[table][0]
         write_deltalake(
-            self.path(table), pa.Table.from_pylist(list(rows), schema=schema), mode="append", commit_properties=properties
+            self.path(table),
+            pa.Table.from_pylist(list(rows), schema=schema),
+            mode="append",
+            commit_properties=properties,
         )
 
     # ------------------------------------------------------------------------------ writing by Spark
-    def replace(self, table: str, frame: DataFrame, predicate: str, interval: str, revision: int | None) -> int:
+    def replace(
+        self, table: str, frame: DataFrame, predicate: str, interval: str, revision: int | None
+    ) -> int:
         """Replace the rows of ``table`` that satisfy ``predicate`` by ``frame``, in one commit; its version.
 
         ``predicate`` bounds the partition column by literals. ``interval`` and ``revision`` make the commit
@@ -271,7 +288,8 @@ class Warehouse:
             elif done is not None and done >= revision:
                 if done > revision:
                     raise HeddleError(
-                        "HDL-512", f"revision {revision} of {interval} came after revision {done} was published"
+                        "HDL-512",
+                        f"revision {revision} of {interval} came after revision {done} was published",
                     )
                 return self.version(table)
             self.check_lease(token)

@@ -212,9 +212,7 @@ def _plain(output: Output, schema: Schema) -> SparkColumn:
 
 
 # -------------------------------------------------------------------------------------- sampled windows
-def recompute(
-    frame: DataFrame, query: ACQ, time_column: str, windows: Sequence[tuple[int, int]]
-) -> DataFrame:
+def recompute(frame: DataFrame, query: ACQ, time_column: str, windows: Sequence[tuple[int, int]]) -> DataFrame:
     """Answers of some windows ``[start, end)`` (microseconds) of a query, in one job without ``window()``.
 
     Returns what :func:`unshared` returns, but sums of integers are decimals of 38 digits and cannot wrap,

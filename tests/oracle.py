@@ -161,9 +161,7 @@ def _aligned(arguments: Sequence[tuple[str, str]], multiply: bool = False) -> li
     decimals as decimals (as many digits as the product may still have room for)."""
     kinds = {kind for _, kind in arguments}
     if kinds == {"date", "timestamp"}:
-        return [f"epoch_us(({sql})::TIMESTAMP)" if kind == "date" else sql for sql, kind in arguments] + [
-            "timestamp"
-        ]
+        return [f"epoch_us(({sql})::TIMESTAMP)" if kind == "date" else sql for sql, kind in arguments] + ["timestamp"]
     if "double" in kinds and len(kinds) > 1:
         return [f"({sql})::DOUBLE" for sql, _ in arguments] + ["double"]
     if kinds == {"long", "decimal"}:
@@ -174,9 +172,7 @@ def _aligned(arguments: Sequence[tuple[str, str]], multiply: bool = False) -> li
 
 
 # -------------------------------------------------------------------------------------------- answers
-def answers(
-    query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
-) -> dict[Key, tuple[Cell, ...]]:
+def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int) -> dict[Key, tuple[Cell, ...]]:
     """Every answer of a query whose window ends in ``(begin, end]``, keyed (window start, group values...).
 
     ``events`` hold the raw events with ``time_column`` as a timestamp (naive means UTC); events without a

@@ -64,9 +64,7 @@ _POOLS: dict[str, list[Any]] = {
     "price": [0.1, 0.2, 0.3, 1.5, -2.25, 1e-3, 99.99, 1234.5678],
     "wild": [math.nan, math.inf, -math.inf, -0.0, 0.0, 5e-324, 1e-160, 1e300, -1e300, 1e16, 1.0, -1e16, 0.1],
     "fee": [Decimal(text) for text in ("0.00", "0.01", "-0.01", "12.34", "99999999.99", "-99999999.99")],
-    "fine": [
-        Decimal(text) for text in ("0.000001", "999999999999999999999999.999999", "-1.500000", "0.000000")
-    ],
+    "fine": [Decimal(text) for text in ("0.000001", "999999999999999999999999.999999", "-1.500000", "0.000000")],
     "late": [True, False],
     "due": [date(1969, 12, 31), date(1970, 1, 1), date(2013, 7, 4), date(2024, 2, 29)],
     "seen": [-1, 0, 1_372_636_800_000_000, 1_372_636_800_000_001],
@@ -122,16 +120,12 @@ def events(draw: st.DrawFn, begin: int, end: int, tick: int, most: int = 30) -> 
     nulls in every column (the time too), or none at all; in no order."""
     marks = (end - begin) // tick + 1
     instants = st.one_of(
-        st.builds(
-            lambda at, by: begin + at * tick + by, st.integers(-3, marks), st.sampled_from((-1, 0, 0, 1))
-        ),
+        st.builds(lambda at, by: begin + at * tick + by, st.integers(-3, marks), st.sampled_from((-1, 0, 0, 1))),
         st.integers(begin - 3 * tick, end + tick),
         st.just(begin + marks // 2 * tick),
     )
     times = draw(st.lists(instants, max_size=most))
-    columns: dict[str, list[Any]] = {
-        "ts": [None if draw(st.integers(0, 40)) == 7 else time for time in times]
-    }
+    columns: dict[str, list[Any]] = {"ts": [None if draw(st.integers(0, 40)) == 7 else time for time in times]}
     for name, _ in SCHEMA:
         # a column has few values, one value, or nulls only, as real ones do
         pool = draw(st.lists(st.sampled_from([*_POOLS[name], None]), min_size=1, max_size=4))
@@ -209,9 +203,7 @@ def outputs(draw: st.DrawFn, name: str) -> Output:
     function = draw(st.sampled_from(sorted(AGGREGATES)))
     if function == "count" and draw(st.booleans()):
         return Output(name, "count", None, None, AGGREGATES["count"].output_type(None))
-    columns = [
-        Column(column) for column, type in SCHEMA if function in ("count", "min", "max") or type.is_numeric
-    ]
+    columns = [Column(column) for column, type in SCHEMA if function in ("count", "min", "max") or type.is_numeric]
     argument = draw(st.one_of(st.sampled_from(columns), st.sampled_from(_COMPUTED)))
     type = type_of(argument, TYPES)
     return Output(name, function, argument, type, AGGREGATES[function].output_type(type))

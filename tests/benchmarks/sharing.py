@@ -310,18 +310,12 @@ def tables(found: Sequence[Comparison]) -> list[Table]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="sharing", description="Shared pipeline beside one Spark job a query"
-    )
+    parser = argparse.ArgumentParser(prog="sharing", description="Shared pipeline beside one Spark job a query")
     parser.add_argument("--events", type=int, default=10_000_000, help="events in the day (10,000,000)")
-    parser.add_argument(
-        "--queries", type=int, nargs="+", default=[10, 100, 500], help="workload sizes (10 100 500)"
-    )
+    parser.add_argument("--queries", type=int, nargs="+", default=[10, 100, 500], help="workload sizes (10 100 500)")
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds after the warming one (3)")
     parser.add_argument("--sample", type=int, default=4, help="queries run unshared in each round (4)")
-    parser.add_argument(
-        "--data", type=Path, default=Path("var/bench"), help="where the stream is kept (var/bench)"
-    )
+    parser.add_argument("--data", type=Path, default=Path("var/bench"), help="where the stream is kept (var/bench)")
     parser.add_argument("--json", type=Path, help="also write the measurements to this file")
     options = parser.parse_args(arguments)
     if min(options.events, options.rounds, options.sample, *options.queries) < 1:

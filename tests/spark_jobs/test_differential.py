@@ -44,9 +44,7 @@ ALGORITHMS = ("weave-share", "no-share", "shared")
 def decoded(case: Case) -> pa.Table:
     """The events as sources hand them to the kernels."""
     types = dict(case.stream.schema)
-    return pa.table(
-        [case.events[name].cast(arrow_type(type)) for name, type in types.items()], names=list(types)
-    )
+    return pa.table([case.events[name].cast(arrow_type(type)) for name, type in types.items()], names=list(types))
 
 
 def as_read(query: ACQ, rows: pa.Table) -> pa.Table:
@@ -70,9 +68,7 @@ def kernel_answers(case: Case, algorithm: str, cuts: Sequence[int], begin: int, 
     plan = build_plan(case.workload, {"events": Fraction(1)}, algorithm)
     table = decoded(case)
     bounds = sorted({0, len(table), *(cut % (len(table) + 1) for cut in cuts)})
-    pieces = [
-        table.slice(low, high - low).combine_chunks() for low, high in zip(bounds, bounds[1:], strict=False)
-    ]
+    pieces = [table.slice(low, high - low).combine_chunks() for low, high in zip(bounds, bounds[1:], strict=False)]
     found: list[pa.RecordBatch] = []
     for tree in plan.trees:
         for synopsis, members in synopses_of(case.stream, tree.queries).items():
@@ -94,10 +90,7 @@ def differences(case: Case, table: pa.Table) -> list[str]:
     found = []
     for query in case.workload.queries:
         expected = answers(query, case.events, case.stream.time, case.begin, case.end)
-        found += [
-            f"{query.name}: {line}"
-            for line in compare(query, as_read(query, of_query(table, query)), expected)
-        ]
+        found += [f"{query.name}: {line}" for line in compare(query, as_read(query, of_query(table, query)), expected)]
     return found
 
 

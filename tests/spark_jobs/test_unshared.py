@@ -63,9 +63,7 @@ def test_recomputed_windows_are_the_oracles(spark: SparkSession, case: Case) -> 
         starts = sorted({key[0] for key in expected})[-3:]
         if not starts:
             continue
-        rows = recompute(
-            frame, query, "ts", [(start, start + query.window.range) for start in starts]
-        ).collect()
+        rows = recompute(frame, query, "ts", [(start, start + query.window.range) for start in starts]).collect()
         assert len(rows) == sum(key[0] in starts for key in expected)
         by_name = {output.name: index for index, output in enumerate(query.outputs)}
         cells = {(key[0], key[1:]): found for key, found in expected.items()}
@@ -117,9 +115,7 @@ def test_disagreement_is_seen(spark: SparkSession) -> None:
         [(1, "a", 2**62, 0.1), (2, "a", 2**62 - 1, 0.2), (3, "a", 1, 0.4), (4, None, 5, 0.7)],
         "at int, carrier string, volume bigint, price double",
     ).selectExpr("timestamp_seconds(at) AS ts", "carrier", "volume", "price")
-    rows = {
-        row["carrier"]: row.asDict() for row in recompute(frame, QUERY, "ts", [(0, 10 * SECOND)]).collect()
-    }
+    rows = {row["carrier"]: row.asDict() for row in recompute(frame, QUERY, "ts", [(0, 10 * SECOND)]).collect()}
     assert grain(QUERY, rows[None])[1] == (None,)
     row, (total, mean, spread, top) = rows["a"], QUERY.outputs
     assert int(row["total"]) == 2**63  # does not fit: the stored answer is null with a coded error

@@ -1,0 +1,102 @@
+"""What was measured of each stream: rates, groups per fragment and stage costs. Feeds the optimizer; no JVM."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from optimizer.query import SECOND, Stream
+from spark_jobs.sources import read_split, splits_of
+from spark_jobs.tables import INSTANT, Warehouse
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One measurement of a stream: ``rows`` events with times in [begin, end) (microseconds), and how many groups
+    have a partial row in a fragment on average (None before any run)."""
+
+    stream: str
+    begin: int
+    end: int
+    rows: int
+    groups_per_fragment: float | None = None
+
+    @property
+    def rate(self) -> Fraction:
+        """Tuples per second; 0 without events. A span counts as at least a second."""
+        return Fraction(self.rows * SECOND, max(self.end - self.begin, SECOND)) if self.rows else Fraction(0)
+
+    def row(self, run_id: str, stage_cpu_seconds: dict[str, float] | None = None) -> dict[str, Any]:
+        """The measurement as a row of ``stream_statistics``."""
+        return {
+            "stream": self.stream,
+            "interval_start": pa.scalar(self.begin, INSTANT).as_py(),
+            "interval_end": pa.scalar(self.end, INSTANT).as_py(),
+            "rows": self.rows,
+            "rate": float(self.rate),
+            "groups_per_fragment": self.groups_per_fragment,
+            "stage_cpu_seconds": json.dumps(stage_cpu_seconds or {}),
+            "run_id": run_id,
+            "at": pa.scalar(time.time_ns() // 1000, INSTANT).as_py(),
+        }
+
+
+def measure_source(stream: Stream, warehouse: Warehouse | None = None) -> Measured:
+    """Rows and span of event times of everything that a stream's source holds now.
+
+    From file statistics where the format has them; a CSV source is read once. Raises what reading raises.
+    """
+    rows, begin, end = 0, None, None
+    for split in splits_of(stream):
+        low, high, count = split.begin, split.end, split.rows
+        if low is None or high is None or count is None:
+            low = high = None
+            count = 0
+            for batch in read_split(stream, split, []):
+                times = batch.column(stream.time).drop_null()
+                if len(times):
+                    bounds = pc.min_max(times.cast(pa.int64())).as_py()
+                    low = bounds["min"] if low is None else min(low, bounds["min"])
+                    high = bounds["max"] + 1 if high is None else max(high, bounds["max"] + 1)
+                    count += len(times)
+        if low is None or high is None:
+            continue
+        rows += count
+        begin = low if begin is None else min(begin, low)
+        end = high if end is None else max(end, high)
+    groups = groups_per_fragment(warehouse, stream.name) if warehouse is not None else None
+    return Measured(stream.name, begin or 0, end or 0, rows, groups)
+
+
+def groups_per_fragment(warehouse: Warehouse, stream: str) -> float | None:
+    """Stored partial rows of a stream by its stored fragments (a synopsis counts its own); None without any."""
+    stored = (
+        DeltaTable(warehouse.path("partials"))
+        .to_pyarrow_dataset()
+        .to_table(
+            columns=["fingerprint", "fragment_start"],
+            filter=ds.field("key").is_valid() & (ds.field("stream") == stream),
+        )
+    )
+    if len(stored) == 0:
+        return None
+    fragments = stored.group_by(["fingerprint", "fragment_start"]).aggregate([])
+    return len(stored) / len(fragments)
+
+
+def last_measured(warehouse: Warehouse, stream: str) -> Fraction | None:
+    """The rate that was recorded last, or None."""
+    rows = [
+        row
+        for row in warehouse.rows("stream_statistics", ["stream", "rate", "at"])
+        if row["stream"] == stream
+    ]
+    return Fraction(max(rows, key=lambda row: row["at"])["rate"]).limit_denominator(10**9) if rows else None
