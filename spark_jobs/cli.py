@@ -46,28 +46,18 @@ USAGE = {"HDL-111", "HDL-112", "HDL-114", "HDL-407", "HDL-501", "HDL-502", "HDL-
 Files = Annotated[list[Path], typer.Argument(help="Workload files (SQL).", show_default=False)]
 OptionalFiles = Annotated[list[Path] | None, typer.Argument(help="Workload files (SQL).", show_default=False)]
 Streams = Annotated[Path, typer.Option("--streams", help="The file that declares the streams.")]
-OptionalStreams = Annotated[
-    Path | None, typer.Option("--streams", help="The file that declares the streams.")
-]
+OptionalStreams = Annotated[Path | None, typer.Option("--streams", help="The file that declares the streams.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 House = Annotated[Path, typer.Option("--warehouse", help="The folder that holds Heddle's tables.")]
-OptionalHouse = Annotated[
-    Path | None, typer.Option("--warehouse", help="Take the plan stored in this warehouse.")
-]
+OptionalHouse = Annotated[Path | None, typer.Option("--warehouse", help="Take the plan stored in this warehouse.")]
 Rates = Annotated[
     list[str] | None,
-    typer.Option(
-        "--rate", help="STREAM=TUPLES_PER_SECOND; may be given again. Default: measured from the source."
-    ),
+    typer.Option("--rate", help="STREAM=TUPLES_PER_SECOND; may be given again. Default: measured from the source."),
 ]
 Begin = Annotated[str, typer.Option("--from", help="Start of the interval (UTC, e.g. 2013-07-01).")]
 End = Annotated[str, typer.Option("--to", help="End of the interval, exclusive (UTC).")]
-OptionalBegin = Annotated[
-    str | None, typer.Option("--from", help="Only windows that end after this instant.")
-]
-OptionalEnd = Annotated[
-    str | None, typer.Option("--to", help="Only windows that end at or before this instant.")
-]
+OptionalBegin = Annotated[str | None, typer.Option("--from", help="Only windows that end after this instant.")]
+OptionalEnd = Annotated[str | None, typer.Option("--to", help="Only windows that end at or before this instant.")]
 
 
 class Algorithm(StrEnum):
@@ -88,12 +78,8 @@ class Format(StrEnum):
     parquet = "parquet"
 
 
-AlgorithmOption = Annotated[
-    Algorithm, typer.Option("--algorithm", help="How queries are grouped into trees.")
-]
-CostOption = Annotated[
-    CostModel, typer.Option("--cost-model", help="What a plan costs: operations or CPU seconds.")
-]
+AlgorithmOption = Annotated[Algorithm, typer.Option("--algorithm", help="How queries are grouped into trees.")]
+CostOption = Annotated[CostModel, typer.Option("--cost-model", help="What a plan costs: operations or CPU seconds.")]
 
 
 @contextmanager
@@ -108,9 +94,7 @@ def _coded() -> Iterator[None]:
 
 def _tell(diagnostics: Sequence[Diagnostic]) -> None:
     for found in diagnostics:
-        errors.print(
-            str(found), style="red" if found.severity == "error" else "yellow", markup=False, highlight=False
-        )
+        errors.print(str(found), style="red" if found.severity == "error" else "yellow", markup=False, highlight=False)
 
 
 def _print_json(data: dict[str, Any]) -> None:
@@ -313,9 +297,7 @@ def run(
     rate: Rates = None,
     algorithm: AlgorithmOption = Algorithm.weave_share,
     cost_model: CostOption = CostModel.paper,
-    recompute: Annotated[
-        bool, typer.Option("--recompute", help="Publish again even if nothing changed.")
-    ] = False,
+    recompute: Annotated[bool, typer.Option("--recompute", help="Publish again even if nothing changed.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Plan, compute, check and publish every window that ends in (from, to]. Running it again changes nothing."""
@@ -330,9 +312,7 @@ def run(
         house = Warehouse.open(warehouse)
         made, failed = _built(files, streams, rate or [], algorithm, cost_model, house)
         version, changed = publish_plan(house, made, "heddle run")
-        errors.print(
-            f"plan version {version}{' (new)' if changed else ''}: {len(made.trees)} trees", highlight=False
-        )
+        errors.print(f"plan version {version}{' (new)' if changed else ''}: {len(made.trees)} trees", highlight=False)
         record = _run(house, version, first, last, recompute)
     if as_json:
         _print_json(record)
@@ -367,9 +347,7 @@ def _run(house: Warehouse, version: int, begin: int, end: int, recompute: bool) 
 
 
 def _show_record(record: dict[str, Any]) -> None:
-    told = {"published": "published", "unchanged": "nothing changed since"}.get(
-        record["status"], record["status"]
-    )
+    told = {"published": "published", "unchanged": "nothing changed since"}.get(record["status"], record["status"])
     console.print(
         f"{told} revision {record['revision']} of {record['begin']} .. {record['end']}: {record['answers']:,} answers "
         f"{record['queries']} queries",
@@ -392,9 +370,7 @@ def read(
     begin: OptionalBegin = None,
     end: OptionalEnd = None,
     format: Annotated[Format, typer.Option("--format", help="How to print the answers.")] = Format.table,
-    output: Annotated[
-        Path | None, typer.Option("--output", help="Write to this file (parquet needs one).")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="Write to this file (parquet needs one).")] = None,
     limit: Annotated[int, typer.Option("--limit", help="Most rows of the table format; 0: all.")] = 40,
 ) -> None:
     """The published answers of a query, under its own column names. Needs no JVM."""
@@ -502,10 +478,7 @@ def status(
         "intervals_published": len(intervals),
         "checks_passed": sum(row["success"] for row in checks),
         "checks_failed": sum(not row["success"] for row in checks),
-        "runs": [
-            json.loads(row["record"]) | {"event": row["event"], "at": _plain(row["at"])}
-            for row in runs[:last]
-        ],
+        "runs": [json.loads(row["record"]) | {"event": row["event"], "at": _plain(row["at"])} for row in runs[:last]],
     }
     if as_json:
         _print_json(data)
@@ -549,9 +522,7 @@ def status(
 
 
 # ------------------------------------------------------------------------------------------ compare
-@app.command(
-    epilog="Example: heddle compare --warehouse var/warehouse --from 2013-07-01 --to 2013-07-02 --sample 5"
-)
+@app.command(epilog="Example: heddle compare --warehouse var/warehouse --from 2013-07-01 --to 2013-07-02 --sample 5")
 def compare(
     warehouse: House,
     begin: Begin,
@@ -573,9 +544,7 @@ def compare(
             for row in sorted(house.rows("publish_log"), key=lambda row: row["at"])
             if row["event"] == "published" and json.loads(row["record"])["cpu_seconds"]
         ]
-        mine = [
-            run for run in runs if parse_instant(run["begin"]) == first and parse_instant(run["end"]) == last
-        ]
+        mine = [run for run in runs if parse_instant(run["begin"]) == first and parse_instant(run["end"]) == last]
         if not mine:
             raise HeddleError("HDL-508", "no run of this interval has been published", "see `heddle status`")
         shared = mine[-1]
@@ -614,9 +583,7 @@ def compare(
         f"{data['shared']['cpu_seconds']:.1f}",
     )
     for found in samples:
-        table.add_row(
-            f"unshared: {found['query']}", f"{found['rows_scanned']:,}", f"{found['cpu_seconds']:.1f}"
-        )
+        table.add_row(f"unshared: {found['query']}", f"{found['rows_scanned']:,}", f"{found['cpu_seconds']:.1f}")
     extrapolated = data["unshared_extrapolated"]
     table.add_row(
         f"unshared, all {count} (extrapolated from {len(samples)})",

@@ -109,9 +109,7 @@ def _comparable(values: list[Value], types: list[Type]) -> tuple[Value, Value, b
             left, right = (_as_double(value, type) for value, type in zip(values, types, strict=True))
             return left, right, True
         scale = max(as_decimal(type)[1] for type in types)
-        left, right = (
-            _as_wide_decimal(value, type, scale) for value, type in zip(values, types, strict=True)
-        )
+        left, right = (_as_wide_decimal(value, type, scale) for value, type in zip(values, types, strict=True))
         return left, right, False
     if types[0] != types[1] and TIMESTAMP in types:
         left, right = (value.cast(arrow_type(TIMESTAMP)) for value in values)
@@ -177,9 +175,7 @@ def _arithmetic(values: list[Value], types: list[Type], result: Type, call: Call
         return compute(*(_as_double(value, type) for value, type in zip(values, types, strict=True)))
     if result.name == "long":
         return compute(*values)
-    wide = [
-        _as_wide_decimal(value, type, as_decimal(type)[1]) for value, type in zip(values, types, strict=True)
-    ]
+    wide = [_as_wide_decimal(value, type, as_decimal(type)[1]) for value, type in zip(values, types, strict=True)]
     return _narrow(compute(*wide), result)
 
 

@@ -21,8 +21,9 @@ from optimizer.aggregates import AGGREGATES, State, carrier_of
 from optimizer.intervals import combine_runs, running_totals, runs
 from optimizer.query import ACQ
 from optimizer.synopsis import CARRIERS, Synopsis, states_of
-from optimizer.window import window_ends
-from spark_jobs.partial_aggregates import PARTIALS, Task, combine, lists, matrix, operations, text_ranks
+from optimizer.window import DAY, day_label, window_ends
+from spark_jobs.files import read_buckets, write_files
+from spark_jobs.partial_aggregates import Task, combine, lists, matrix, operations, text_ranks
 
 ANSWERS = pa.schema(
     [
@@ -38,10 +39,20 @@ ANSWERS = pa.schema(
 )
 """One row an answer: outputs in the list of their carrier, in the query's order (see :func:`places`)."""
 
-ANSWERS_DDL = (
-    "query string, window_start timestamp, window_end timestamp, key array<string>, longs array<bigint>, "
-    "doubles array<double>, texts array<string>, error string"
+RESULTS = pa.schema(
+    [
+        pa.field("day", pa.string(), nullable=False),
+        pa.field("stream", pa.string(), nullable=False),
+        *ANSWERS,
+        pa.field("plan_version", pa.int64(), nullable=False),
+        pa.field("revision", pa.int64(), nullable=False),
+        pa.field("run_id", pa.string(), nullable=False),
+    ]
 )
+"""What consumers read, partitioned by ``day``: the UTC day of the window's last instant. One row an answer."""
+
+BOUNDS = ("query", "window_start", "window_end")
+"""Columns of the results table with statistics."""
 
 OVERFLOW = "HDL-601"
 """Code of an answer that does not fit its type; its output is null and the row says which."""
@@ -73,9 +84,7 @@ class _Rows:
         self.starts = np.ascontiguousarray(rows["fragment_start"].to_numpy())
         encoded = rows["key"].combine_chunks().dictionary_encode()
         codes = encoded.indices.to_numpy()  # rows are sorted by key: codes ascend
-        self.keys = pa.array(
-            [json.loads(key) for key in encoded.dictionary.to_pylist()], pa.list_(pa.string())
-        )
+        self.keys = pa.array([json.loads(key) for key in encoded.dictionary.to_pylist()], pa.list_(pa.string()))
         self.groups = np.searchsorted(codes, np.arange(len(self.keys) + 1)).astype(np.int64)
         self.columns: dict[State, NDArray[Any]] = {}
         self.texts: dict[State, NDArray[Any]] = {}
@@ -188,22 +197,45 @@ class Part:
     end: int
 
 
-def finals_task(parts: list[Part], begin: int) -> Task:
-    """The task that answers every query for the groups whose partial rows it receives."""
+def finals_task(parts: list[Part], begin: int, partials: list[str], root: str, stamp: dict[str, Any]) -> Task:
+    """The task that answers every query for the buckets of groups whose numbers (``id``) it is given.
+
+    ``partials``: paths of the files of partial rows; ``root``: the results table, where the answers are written as
+    files that no commit names yet; ``stamp``: constant columns (plan version, revision, run id). Returns descriptions
+    of the files.
+    """
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = list(batches)
+        buckets = {number for batch in batches for number in batch.column("id").to_pylist()}
+        found = list(read_buckets(partials, buckets))
         if not found:
             return
-        rows = pa.Table.from_batches(found).cast(PARTIALS)
+        rows = pa.concat_tables(found)
+        answered: list[pa.Table] = []
         for part in parts:
             chosen = pc.equal(rows["fingerprint"], part.synopsis.fingerprint)
             chosen = pc.and_(chosen, pc.greater_equal(rows["fragment_start"], part.begin))
             chosen = pc.and_(chosen, pc.less(rows["fragment_start"], part.end))
             for batch in finals_of(rows.filter(chosen), part.synopsis, part.queries, begin, part.end):
-                stream = pa.array([part.synopsis.stream] * batch.num_rows, pa.string())
-                yield pa.RecordBatch.from_arrays(
-                    [stream, *batch.columns], names=["stream", *batch.schema.names]
-                )
+                answered.append(_stamped(batch, part.synopsis.stream, stamp))
+        if answered:
+            for file in write_files(root, pa.concat_tables(answered), BOUNDS):
+                yield file.describe()
 
     return task
+
+
+def _stamped(batch: pa.RecordBatch, stream: str, stamp: dict[str, Any]) -> pa.Table:
+    last_instants = batch.column("window_end").cast(pa.int64()).to_numpy() - 1
+    days, number = np.unique(last_instants // DAY, return_inverse=True)
+    labels = pa.array([day_label(int(day) * DAY) for day in days], pa.string())
+    rows = batch.num_rows
+    return pa.table(
+        {
+            "day": labels.take(pa.array(number)),
+            "stream": pa.array([stream] * rows, pa.string()),
+            **dict(zip(batch.schema.names, batch.columns, strict=True)),
+            **{name: pa.repeat(value, rows) for name, value in stamp.items()},
+        },
+        schema=RESULTS,
+    )

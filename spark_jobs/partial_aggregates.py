@@ -25,6 +25,7 @@ from optimizer.query import Expression, Stream, Type, columns_of
 from optimizer.synopsis import CARRIERS, Synopsis
 from optimizer.window import DAY
 from spark_jobs.expressions import evaluate
+from spark_jobs.files import bucket_of, write_files
 from spark_jobs.sources import Split, read_split, times_of
 
 PARTIALS = pa.schema(
@@ -35,17 +36,17 @@ PARTIALS = pa.schema(
         pa.field("fragment_start", pa.int64(), nullable=False),
         pa.field("fragment_end", pa.int64(), nullable=False),
         pa.field("key", pa.string()),
+        pa.field("bucket", pa.int32(), nullable=False),
         pa.field("longs", pa.list_(pa.int64())),
         pa.field("doubles", pa.list_(pa.float64())),
         pa.field("texts", pa.list_(pa.string())),
     ]
 )
-"""Rows of the partials table. ``key``: the group's values as a JSON list of texts (see :func:`group_keys`)."""
+"""Rows of the partials table. ``key``: the group's values as a JSON list of texts (see :func:`group_keys`); null in
+the rows that say which fragments of a synopsis are complete. ``bucket``: see :mod:`spark_jobs.files`."""
 
-SCHEMA_DDL = (
-    "day string, stream string, fingerprint string, fragment_start bigint, fragment_end bigint, key string, "
-    "longs array<bigint>, doubles array<double>, texts array<string>"
-)
+BOUNDS = ("fragment_start", "fragment_end")
+"""Columns of the partials table with statistics."""
 
 CELLS = 1 << 22
 """Most cells (fragments x groups) of a batch that are addressed directly; more are numbered by sorting."""
@@ -144,9 +145,7 @@ class _Batch:
 
     def groups(self, columns: tuple[tuple[str, Type], ...]) -> tuple[NDArray[np.int64], list[str]]:
         if columns not in self._groups:
-            self._groups[columns] = group_keys(
-                [self.batch.column(name) for name, _ in columns], len(self.times)
-            )
+            self._groups[columns] = group_keys([self.batch.column(name) for name, _ in columns], len(self.times))
         return self._groups[columns]
 
     def values(self, argument: Expression) -> tuple[pa.Array, NDArray[np.bool_]]:
@@ -371,12 +370,18 @@ def _table(
             pa.array(begins, pa.int64()),
             pa.array(ends, pa.int64()),
             keys,
+            _buckets(keys),
             lists(longs, pa.int64()),
             lists(doubles, pa.float64()),
             lists(texts, pa.string()),
         ],
         schema=PARTIALS,
     )
+
+
+def _buckets(keys: pa.Array) -> pa.Array:
+    encoded = keys.dictionary_encode()
+    return pa.array(bucket_of(encoded.dictionary.to_pylist())).take(encoded.indices)
 
 
 def lists(matrix: NDArray[Any], type: pa.DataType, valid: NDArray[np.bool_] | None = None) -> pa.ListArray:
@@ -406,7 +411,8 @@ def operations(states: Iterable[State]) -> NDArray[np.int64]:
 def combine(synopsis: Synopsis, partials: pa.Table) -> pa.Table:
     """Rows of one synopsis with one row a (fragment, group): states of the same cell are combined.
 
-    Rows come out by group, then by time. The order of equal cells in ``partials`` decides the order of combining.
+    Rows come out by group, then by time. Equal cells are combined in an order that their contents decide, so the same
+    partial rows give the same bits however they arrive.
     """
     starts = partials["fragment_start"].to_numpy()
     encoded = _flat(partials["key"]).dictionary_encode()
@@ -415,7 +421,7 @@ def combine(synopsis: Synopsis, partials: pa.Table) -> pa.Table:
     rank = np.empty(len(ordered), dtype=np.int64)
     rank[ordered] = np.arange(len(ordered))
     codes = rank[encoded.indices.to_numpy()]
-    order = np.lexsort((np.arange(len(starts)), starts, codes))
+    order = np.lexsort((starts, codes))
     starts, codes = starts[order], codes[order]
     first = np.ones(len(order), dtype=bool)
     first[1:] = (starts[1:] != starts[:-1]) | (codes[1:] != codes[:-1])
@@ -423,7 +429,10 @@ def combine(synopsis: Synopsis, partials: pa.Table) -> pa.Table:
         return partials.take(pa.array(order))
     low = np.flatnonzero(first)
     high = np.append(low[1:], len(order))
-    longs, doubles, texts = (matrix(partials[carrier], synopsis.width(carrier))[order] for carrier in CARRIERS)
+    longs, doubles, texts = (matrix(partials[carrier], synopsis.width(carrier)) for carrier in CARRIERS)
+    cell = np.cumsum(first)[np.argsort(order)]
+    order = np.lexsort((*doubles.T[::-1], *longs.T[::-1], cell))
+    longs, doubles, texts = longs[order], doubles[order], texts[order]
     out_longs = np.add.reduceat(longs, low, axis=0)
     for state, at in synopsis.layout("longs"):
         if state.operation != "add":
@@ -457,9 +466,7 @@ def text_ranks(state: State, texts: NDArray[Any]) -> tuple[NDArray[np.int64], li
     return np.array([identity if text is None else ranks[text] for text in texts], dtype=np.int64), values
 
 
-def reduce_texts(
-    state: State, texts: NDArray[Any], low: NDArray[np.int64], high: NDArray[np.int64]
-) -> list[Any]:
+def reduce_texts(state: State, texts: NDArray[Any], low: NDArray[np.int64], high: NDArray[np.int64]) -> list[Any]:
     ranks, values = text_ranks(state, texts)
     reduce = np.maximum if state.kind == "max" else np.minimum
     best = reduce.reduceat(ranks, low)
@@ -484,16 +491,17 @@ def combined(rows: pa.Table, synopses: dict[str, Synopsis]) -> Iterator[pa.Table
         yield combine(synopses[fingerprint], rows.filter(pc.equal(rows["fingerprint"], fingerprint)))
 
 
-# -------------------------------------------------------------------------------------- Spark's tasks
+# --------------------------------------------------------------------------------------- Spark's task
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def lift_task(
-    stream: Stream, splits: list[Split], spans: list[Span], columns: list[str], rows: Any, untimed: Any
+    stream: Stream, splits: list[Split], spans: list[Span], columns: list[str], root: str, rows: Any, untimed: Any
 ) -> Task:
-    """The task that reads the splits whose numbers (``id``) it is given and lifts their events.
+    """The task that reads the splits whose numbers (``id``) it is given and writes their partial rows under ``root``.
 
-    ``rows`` and ``untimed``: accumulators that count the events, and those without a time.
+    Returns descriptions of the files. ``rows`` and ``untimed``: accumulators that count the events, and those without
+    a time.
     """
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -507,36 +515,11 @@ def lift_task(
                     untimed.add(missing)
         if lifted:
             synopses = {span.synopsis.fingerprint: span.synopsis for span in spans}
-            for table in combined(pa.concat_tables(lifted), synopses):
-                yield from table.to_batches(max_chunksize=65536)
+            whole = pa.concat_tables(list(combined(pa.concat_tables(lifted), synopses)))
+            for file in write_files(root, whole, BOUNDS):
+                yield file.describe()
 
     return task
-
-
-def combine_task(synopses: dict[str, Synopsis]) -> Task:
-    """The task that combines rows of one cell that came from several splits."""
-
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = list(batches)
-        if found:
-            table = pa.Table.from_batches(found).cast(PARTIALS)
-            # arrival order differs from run to run: fix the order in which doubles are combined
-            order = _stored_order(table)
-            for whole in combined(table.take(order), synopses):
-                yield from whole.to_batches(max_chunksize=65536)
-
-    return task
-
-
-def _stored_order(table: pa.Table) -> pa.Array:
-    doubles = table["doubles"].combine_chunks()
-    first = np.zeros(len(table))
-    offsets = doubles.offsets.to_numpy()
-    flat = doubles.flatten().to_numpy(zero_copy_only=False)
-    some = offsets[1:] > offsets[:-1]
-    first[some] = flat[offsets[:-1][some] - offsets[0]]
-    rows = np.array([values[0] for values in table["longs"].to_pylist()], dtype=np.int64)
-    return pa.array(np.lexsort((first, rows)))
 
 
 def columns_of_synopsis(synopsis: Synopsis) -> set[str]:

@@ -95,11 +95,7 @@ def model_of(name: str, measurements: Sequence[Measured]) -> CostModel:
     """The cost model of a name; ``measured`` knows the groups per fragment that were measured."""
     if name != "measured":
         return named_model(name)
-    groups = {
-        found.stream: Fraction(found.groups_per_fragment)
-        for found in measurements
-        if found.groups_per_fragment
-    }
+    groups = {found.stream: Fraction(found.groups_per_fragment) for found in measurements if found.groups_per_fragment}
     return measured(groups_per_fragment=groups)
 
 
@@ -111,9 +107,7 @@ def parse_rates(texts: Sequence[str]) -> dict[str, Fraction]:
         try:
             rates[name.strip()] = Fraction(number.strip())
         except (ValueError, ZeroDivisionError):
-            raise HeddleError(
-                "HDL-112", f"{text!r} is not STREAM=TUPLES_PER_SECOND", "e.g. trades=1200"
-            ) from None
+            raise HeddleError("HDL-112", f"{text!r} is not STREAM=TUPLES_PER_SECOND", "e.g. trades=1200") from None
         if not name.strip() or rates[name.strip()] < 0:
             raise HeddleError("HDL-112", f"{text!r} is not STREAM=TUPLES_PER_SECOND", "e.g. trades=1200")
     return rates
@@ -122,30 +116,20 @@ def parse_rates(texts: Sequence[str]) -> dict[str, Fraction]:
 # ------------------------------------------------------------------------------------- stored versions
 def current_version(warehouse: Warehouse) -> int | None:
     """The newest plan version, or None."""
-    return max(
-        (row["plan_version"] for row in warehouse.rows("sharing_plans", ["plan_version"])), default=None
-    )
+    return max((row["plan_version"] for row in warehouse.rows("sharing_plans", ["plan_version"])), default=None)
 
 
 def load_plan(warehouse: Warehouse, version: int) -> SharingPlan:
     """A stored plan. Raises HDL-506 if there is no such version."""
-    rows = [
-        json.loads(row["row"]) for row in warehouse.rows("sharing_plans") if row["plan_version"] == version
-    ]
+    rows = [json.loads(row["row"]) for row in warehouse.rows("sharing_plans") if row["plan_version"] == version]
     if not rows:
         newest = current_version(warehouse)
-        hint = (
-            "make one with `heddle run` or the DAG refresh_sharing_plan"
-            if newest is None
-            else f"newest: {newest}"
-        )
+        hint = "make one with `heddle run` or the DAG refresh_sharing_plan" if newest is None else f"newest: {newest}"
         raise HeddleError("HDL-506", f"there is no plan version {version} in {warehouse.root}", hint)
     return from_rows(rows)
 
 
-def publish_plan(
-    warehouse: Warehouse, plan: SharingPlan, created_by: str = "", reason: str = ""
-) -> tuple[int, bool]:
+def publish_plan(warehouse: Warehouse, plan: SharingPlan, created_by: str = "", reason: str = "") -> tuple[int, bool]:
     """Store a plan as the next version and register its queries; keep the current one if it says the same.
 
     Returns the version and whether it is new.
@@ -233,9 +217,7 @@ def refresh_plan(
     if not dry_run and house is not None:
         version, changed = publish_plan(house, plan, created_by, reason)
         with house.lease() as token:
-            house.append(
-                "stream_statistics", [measurement.row(created_by) for measurement in measurements], token
-            )
+            house.append("stream_statistics", [measurement.row(created_by) for measurement in measurements], token)
     return {
         "version": version,
         "changed": changed,

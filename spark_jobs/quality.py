@@ -1,8 +1,9 @@
 """Checks of staged answers before anything is published.
 
-Two kinds, both on the exact staged version: a Great Expectations suite (schema, keys, grain, ranges) and our own
-check, which recomputes sampled windows of sampled queries unshared, from raw events, with Spark's own aggregates, and
-compares: answers, and which windows and groups exist at all.
+Two kinds, both on exactly the files that the publishing commit will name: a Great Expectations suite (schema, keys,
+grain, windows, ranges) over what one pass over all answers counted of each query, and our own check, which recomputes
+sampled windows of sampled queries unshared, from raw events, with Spark's own aggregates, and compares: answers, and
+which windows and groups exist at all.
 """
 
 from __future__ import annotations
@@ -10,29 +11,38 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from optimizer.plan import SharingPlan
 from optimizer.query import ACQ
+from optimizer.synopsis import CARRIERS
 from optimizer.window import window_ends
+from spark_jobs.files import bucket_of
 from spark_jobs.final_aggregates import places
+from spark_jobs.partial_aggregates import Task
 from spark_jobs.sources import Split, format_instant, read_split
-from spark_jobs.unshared import recompute
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
+
+INSTANT = pa.timestamp("us", tz="UTC")
 
 SAMPLED_QUERIES = 3
 SAMPLED_WINDOWS = 2
 
-EPSILON = 2.0**-52
-
 
 def audit(
     spark: SparkSession,
-    staged: DataFrame,
+    staged: list[str],
     plan: SharingPlan,
     sources: dict[str, list[Split]],
     begin: int,
@@ -41,180 +51,209 @@ def audit(
 ) -> list[dict[str, Any]]:
     """All checks of one staged interval: dicts of ``check``, ``success`` and ``detail``.
 
-    ``staged``: the answers of windows that end in (begin, ends[stream]]; ``seed`` decides the sample.
+    ``staged``: the files that hold the answers of the windows that end in (begin, ends[stream]], exactly those that
+    the publishing commit will name; ``seed`` decides the sample.
     """
-    staged = staged.cache()
-    try:
-        checks = expectations(spark, staged, plan, begin, max(ends.values()))
-        checks += recomputed(spark, staged, plan, sources, begin, ends, seed)
-    finally:
-        staged.unpersist()
-    return checks
+    queries = [query for query in plan.workload.queries if query.stream in ends]
+    checks = expectations(inspected(spark, staged, queries, begin, ends))
+    return checks + recomputed(spark, staged, plan, sources, begin, ends, seed)
 
 
 # ---------------------------------------------------------------------------------- Great Expectations
-def expectations(
-    spark: SparkSession, staged: DataFrame, plan: SharingPlan, begin: int, end: int
-) -> list[dict[str, Any]]:
-    """The Great Expectations suite over the staged answers: one check an expectation."""
+FINDINGS = ("null_keys", "repeated", "wrong_window", "wrong_shape", "negative_counts", "disordered")
+"""What is counted of each query's staged answers; every count must be zero:
+
+missing query, window or group; a (query, window, group) that stands twice; a window that is not the query's or not of
+this interval; lists of another length than the query has outputs; counts below zero; not min <= avg <= max.
+"""
+
+
+def inspected(
+    spark: SparkSession, staged: list[str], queries: Sequence[ACQ], begin: int, ends: dict[str, int]
+) -> pd.DataFrame:
+    """Look at every staged answer once: a row a query with ``answers``, :data:`FINDINGS` and ``examples``.
+
+    Every row of every file is checked; only counts leave the tasks. All answers of a bucket of groups lie in one file
+    of a day, so an answer that stands twice does so in one file, unless a bucket is found in two.
+    """
+    import pandas as pd
+
+    columns = ["query", "answers", *FINDINGS, "examples"]
+    found = pd.DataFrame([], columns=columns)
+    if staged:
+        ddl = "query string, answers long, " + ", ".join(f"{name} long" for name in FINDINGS) + ", examples string"
+        width = min(len(staged), 4 * spark.sparkContext.defaultParallelism)
+        task = inspect_task(staged, list(queries), begin, ends)
+        found = spark.range(0, len(staged), 1, width).mapInArrow(task, ddl).toArrow().to_pandas()
+    seen: dict[tuple[str, int], int] = {}
+    for text in found.loc[found["query"] == BUCKETS_OF, "examples"]:
+        told = json.loads(text)
+        for bucket in told["buckets"]:
+            seen[told["day"], bucket] = seen.get((told["day"], bucket), 0) + 1
+    twice = sum(count - 1 for count in seen.values())
+    counts = {
+        "answers": "sum",
+        **dict.fromkeys(FINDINGS, "sum"),
+        "examples": lambda texts: "; ".join(filter(None, texts)),
+    }
+    summary = found[found["query"] != BUCKETS_OF].groupby("query", as_index=False).agg(counts)
+    if twice:
+        summary.loc[len(summary)] = ["(files)", 0, 0, twice, 0, 0, 0, 0, "a bucket of groups lies in two files"]
+    return summary[columns]
+
+
+BUCKETS_OF = "(buckets)"
+
+
+def inspect_task(staged: list[str], queries: list[ACQ], begin: int, ends: dict[str, int]) -> Task:
+    """The task that inspects the staged files whose numbers (``id``) it is given."""
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                yield from inspect(staged[number], queries, begin, ends).to_batches()
+
+    return task
+
+
+def inspect(path: str, queries: Sequence[ACQ], begin: int, ends: dict[str, int]) -> pa.Table:
+    """What one staged file holds of each query, and which buckets of groups."""
+    rows = pq.ParquetFile(path, memory_map=True).read(use_threads=False)
+    known = {query.name: query for query in queries}
+    encoded = rows["query"].combine_chunks().dictionary_encode()
+    number = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+    key, keys = _key_numbers(rows["key"].combine_chunks())
+    starts, lasts = (
+        pc.fill_null(rows[name].cast(pa.int64()), -1).combine_chunks().to_numpy(zero_copy_only=False)
+        for name in ("window_start", "window_end")
+    )
+    missing = np.zeros(len(rows), dtype=bool)
+    for name in ("stream", "query", "window_start", "window_end", "key"):
+        missing |= ~rows[name].combine_chunks().is_valid().to_numpy(zero_copy_only=False)
+    order = np.lexsort((starts, key, number))
+    same = (np.diff(number[order]) == 0) & (np.diff(key[order]) == 0) & (np.diff(starts[order]) == 0)
+    repeated = np.zeros(len(rows), dtype=bool)
+    repeated[order[1:][same]] = True
+    found = []
+    for index, name in enumerate(encoded.dictionary.to_pylist()):
+        at = np.flatnonzero(number == index)
+        bad = {"null_keys": missing[at], "repeated": repeated[at]}
+        if name in known:
+            query = known[name]
+            window, until = query.window, ends[query.stream]
+            aligned = (starts[at] % window.slide == 0) & (lasts[at] - starts[at] == window.range)
+            bad["wrong_window"] = ~aligned | (lasts[at] <= begin) | (lasts[at] > until)
+            bad |= _outputs(query, rows.take(pa.array(at)))
+        else:
+            bad["wrong_shape"] = np.ones(len(at), dtype=bool)
+        worst = [int(at[np.argmax(flags)]) for flags in bad.values() if flags.any()]
+        examples = "; ".join(f"{name} {rows['window_start'][i]} {rows['key'][i].as_py()}" for i in worst[:2])
+        counts = {finding: int(bad[finding].sum()) if finding in bad else 0 for finding in FINDINGS}
+        found.append({"query": name, "answers": len(at), **counts, "examples": examples})
+    told = {"day": path.split("day=")[-1].split("/")[0], "buckets": sorted({int(b) for b in bucket_of(keys)})}
+    found.append({"query": BUCKETS_OF, "answers": 0, **dict.fromkeys(FINDINGS, 0), "examples": json.dumps(told)})
+    return pa.Table.from_pylist(found)
+
+
+def _key_numbers(keys: pa.ListArray) -> tuple[NDArray[np.int64], list[str]]:
+    """Number (n,) of each row's group, and the groups' keys as partial rows have them."""
+    # the columns of the key, each encoded, combined into one number: lists themselves cannot be encoded
+    width = pc.fill_null(pc.list_value_length(keys), 0).to_numpy(zero_copy_only=False)
+    widths, codes = np.unique(width, return_inverse=True)
+    texts: list[tuple[str | None, ...]] = [() for _ in widths]
+    lengths = list(widths)
+    for column in range(max(widths, default=0)):
+        values = pc.list_element(_padded(keys, column), column)
+        encoded = values.dictionary_encode(null_encoding="encode")
+        names = encoded.dictionary.to_pylist()
+        present, codes = np.unique(codes * len(names) + encoded.indices.to_numpy(), return_inverse=True)
+        texts = [(*texts[code // len(names)], names[code % len(names)]) for code in present]
+        lengths = [lengths[code // len(names)] for code in present]
+    cut = [text[:length] for text, length in zip(texts, lengths, strict=True)]
+    return codes, [json.dumps(text, separators=(",", ":"), ensure_ascii=False) for text in cut]
+
+
+def _padded(keys: pa.ListArray, column: int) -> pa.ListArray:
+    long_enough = pc.fill_null(pc.greater(pc.list_value_length(keys), column), False)
+    filler = pa.scalar([None] * (column + 1), keys.type)
+    return keys if pc.all(long_enough).as_py() else pc.if_else(long_enough, keys, filler)
+
+
+def _outputs(query: ACQ, rows: pa.Table) -> dict[str, NDArray[np.bool_]]:
+    """What is wrong with the outputs of some rows of one query: flags (n,) a finding."""
+    count = len(rows)
+    at = dict(zip(query.outputs, places(query), strict=True))
+    wrong = pc.not_equal(pc.list_value_length(rows["key"]), len(query.group_by))
+    for carrier in CARRIERS:
+        width = sum(found == carrier for found, _ in at.values())
+        wrong = pc.or_(wrong, pc.not_equal(pc.list_value_length(rows[carrier]), width))
+    shape = pc.fill_null(wrong, True).combine_chunks().to_numpy(zero_copy_only=False)
+    flags = {"wrong_shape": shape}
+    if shape.any():
+        return flags
+    values = {
+        output: pc.fill_null(pc.list_element(rows[carrier], index), 0).combine_chunks().to_numpy(zero_copy_only=False)
+        for output, (carrier, index) in at.items()
+        if carrier != "texts"
+    }
+    negative = np.zeros(count, dtype=bool)
+    disordered = np.zeros(count, dtype=bool)
+    by_argument: dict[Any, dict[str, Any]] = {}
+    for output in values:
+        if output.function == "count":
+            negative |= values[output] < 0
+        by_argument.setdefault(output.argument, {})[output.function] = values[output]
+    for found in by_argument.values():
+        # an average may round past an extreme in its last place
+        if {"avg", "min"} <= found.keys():
+            disordered |= found["min"] > found["avg"] + 1e-14 * np.abs(found["avg"])
+        if {"avg", "max"} <= found.keys():
+            disordered |= found["avg"] - 1e-14 * np.abs(found["avg"]) > found["max"]
+    return flags | {"negative_counts": negative, "disordered": disordered}
+
+
+def expectations(summary: pd.DataFrame) -> list[dict[str, Any]]:
+    """The Great Expectations suite over what :func:`inspected` found: one check an expectation."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     import great_expectations as gx
 
     expect = gx.expectations
-    frame = _audited(spark, staged, plan)
-    columns = ["stream", "query", "window_start", "window_end", "key"]
-    suite_of = [expect.ExpectColumnValuesToNotBeNull(column=column) for column in columns]
-    suite_of += [
-        expect.ExpectTableColumnsToMatchSet(column_set=frame.columns, exact_match=True),
-        expect.ExpectColumnValuesToBeUnique(column="grain"),
-        expect.ExpectColumnValuesToBeInSet(column="known_window", value_set=[True]),
-        expect.ExpectColumnValuesToBeInSet(column="whole", value_set=[True]),
-        expect.ExpectColumnValuesToBeBetween(column="least_count", min_value=0),
-        expect.ExpectColumnValuesToBeInSet(column="ordered", value_set=[True]),
-        expect.ExpectColumnValuesToBeBetween(column="end_micros", min_value=begin + 1, max_value=end),
+    suite_of = [
+        expect.ExpectTableColumnsToMatchSet(column_set=list(summary.columns), exact_match=True),
+        expect.ExpectColumnValuesToNotBeNull(column="query"),
+        expect.ExpectColumnValuesToBeUnique(column="query"),
+        expect.ExpectColumnValuesToBeBetween(column="answers", min_value=0),
+        *(expect.ExpectColumnValuesToBeInSet(column=finding, value_set=[0]) for finding in FINDINGS),
     ]
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
-    batch = (
-        context.data_sources.add_spark("staged")
-        .add_dataframe_asset("answers")
-        .add_batch_definition_whole_dataframe("all")
-    )
+    asset = context.data_sources.add_pandas("staged").add_dataframe_asset("answers")
+    batch = asset.add_batch_definition_whole_dataframe("all")
     suite = context.suites.add(gx.ExpectationSuite("answers", expectations=suite_of))
-    validation = context.validation_definitions.add(
-        gx.ValidationDefinition(name="answers", data=batch, suite=suite)
-    )
-    result = validation.run(batch_parameters={"dataframe": frame})
+    validation = context.validation_definitions.add(gx.ValidationDefinition(name="answers", data=batch, suite=suite))
+    result = validation.run(batch_parameters={"dataframe": summary})
     found = []
     for one in result.results:
-        config = one.expectation_config
-        column = config.kwargs.get("column", "table")
+        column = one.expectation_config.kwargs.get("column", "table")
         detail = ""
         if not one.success:
-            told = (
-                one.exception_info
-                if one.exception_info and "exception_message" in str(one.exception_info)
-                else {}
-            )
-            outcome = one.result or {}
-            detail = json.dumps(
-                {
-                    "unexpected": outcome.get("unexpected_count"),
-                    "examples": [str(value) for value in outcome.get("partial_unexpected_list", [])][:3],
-                    "raised": str(told)[:300] if told else "",
-                }
-            )
-            detail += f" rows: {_examples(frame, column)}"
-        found.append({"check": f"gx:{config.type}({column})", "success": bool(one.success), "detail": detail})
-    return found
-
-
-def _audited(spark: SparkSession, staged: DataFrame, plan: SharingPlan) -> DataFrame:
-    """The staged answers with what the suite looks at; rows of unknown queries keep nulls there and fail."""
-    from pyspark.sql import functions as F
-
-    roles = spark.createDataFrame(
-        [_roles(query) for query in plan.workload.queries],
-        "query string, range bigint, slide bigint, groups int, width_longs int, width_doubles int, width_texts int, "
-        "counts array<int>, ordered_long array<array<int>>, ordered_double array<array<int>>",
-    )
-    start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
-
-    def in_order(triples: str, extremes: str) -> Any:
-        # min <= avg <= max; an average may round past an extreme by a unit in the last place
-        return F.forall(
-            triples,
-            lambda at: F.coalesce(
-                (
-                    F.get(extremes, F.get(at, 0))
-                    <= F.get("doubles", F.get(at, 1)) * (1 + 1e-14 * F.signum(F.get("doubles", F.get(at, 1))))
-                )
-                & (
-                    F.get("doubles", F.get(at, 1)) * (1 - 1e-14 * F.signum(F.get("doubles", F.get(at, 1))))
-                    <= F.get(extremes, F.get(at, 2))
-                ),
-                F.lit(True),
-            ),
+            # either of the whole expectation, or one a metric
+            told = one.exception_info or {}
+            each = [told] if "raised_exception" in told else list(told.values())
+            raised = "; ".join(str(info["exception_message"]) for info in each if info["raised_exception"])
+            rows = summary[summary[column] != 0] if column in FINDINGS else summary
+            lines = [f"{row['query']}: {row[column]} ({row['examples']})" for _, row in rows.head(3).iterrows()]
+            detail = raised[:300] or "; ".join(lines)
+        found.append(
+            {"check": f"gx:{one.expectation_config.type}({column})", "success": bool(one.success), "detail": detail}
         )
-
-    joined = staged.join(F.broadcast(roles), "query", "left")
-    return joined.select(
-        "stream",
-        "query",
-        "window_start",
-        "window_end",
-        "key",
-        end.alias("end_micros"),
-        F.to_json(F.struct("query", start.alias("start"), "key"), {"ignoreNullFields": "false"}).alias(
-            "grain"
-        ),
-        F.coalesce(
-            (F.pmod(start, F.col("slide")) == 0) & (end - start == F.col("range")), F.lit(False)
-        ).alias("known_window"),
-        F.coalesce(
-            (F.size("key") == F.col("groups"))
-            & (F.size("longs") == F.col("width_longs"))
-            & (F.size("doubles") == F.col("width_doubles"))
-            & (F.size("texts") == F.col("width_texts")),
-            F.lit(False),
-        ).alias("whole"),
-        F.coalesce(F.array_min(F.transform("counts", lambda at: F.get("longs", at))), F.lit(0)).alias(
-            "least_count"
-        ),
-        F.coalesce(
-            in_order("ordered_long", "longs") & in_order("ordered_double", "doubles"), F.lit(False)
-        ).alias("ordered"),
-    )
-
-
-def _roles(query: ACQ) -> tuple[Any, ...]:
-    """What the suite has to know of a query: its window, how long its lists are, and which outputs to compare."""
-    at = dict(zip(query.outputs, places(query), strict=True))
-    width = {
-        carrier: sum(1 for found, _ in at.values() if found == carrier)
-        for carrier in ("longs", "doubles", "texts")
-    }
-    by_argument: dict[Any, dict[str, tuple[str, int]]] = {}
-    for output, place in at.items():
-        by_argument.setdefault(output.argument, {})[output.function] = place
-    ordered: dict[str, list[list[int]]] = {"longs": [], "doubles": []}
-    for places_of in by_argument.values():
-        if {"min", "avg", "max"} <= set(places_of) and places_of["avg"][0] == "doubles":
-            ordered[places_of["min"][0]].append([places_of[name][1] for name in ("min", "avg", "max")])
-    counts = [index for output, (_, index) in at.items() if output.function == "count"]
-    return (
-        query.name,
-        query.window.range,
-        query.window.slide,
-        len(query.group_by),
-        width["longs"],
-        width["doubles"],
-        width["texts"],
-        counts,
-        ordered["longs"],
-        ordered["doubles"],
-    )
-
-
-def _examples(frame: DataFrame, column: str) -> str:
-    from pyspark.sql import functions as F
-
-    bad = {
-        "known_window": ~F.col("known_window"),
-        "whole": ~F.col("whole"),
-        "ordered": ~F.col("ordered"),
-        "least_count": F.col("least_count") < 0,
-    }.get(column)
-    rows = (
-        (frame if bad is None else frame.where(bad)).select("query", "window_start", "key").limit(3).collect()
-    )
-    return "; ".join(f"{row['query']} {row['window_start']} {row['key']}" for row in rows)
+    return found
 
 
 # --------------------------------------------------------------------------------- shared = unshared
 def recomputed(
     spark: SparkSession,
-    staged: DataFrame,
+    staged: list[str],
     plan: SharingPlan,
     sources: dict[str, list[Split]],
     begin: int,
@@ -222,7 +261,7 @@ def recomputed(
     seed: str,
 ) -> list[dict[str, Any]]:
     """Recompute sampled windows from raw events with Spark's own aggregates and compare: one check a query."""
-    from pyspark.sql import functions as F
+    from spark_jobs.unshared import recompute
 
     chance = random.Random(seed)
     answerable = [
@@ -237,10 +276,9 @@ def recomputed(
         windows = [(int(possible[i]) - query.window.range, int(possible[i])) for i in picked]
         stream = plan.workload.stream(query.stream)
         events = _raw(spark, plan, query, sources[query.stream], windows)
-        expected = [row.asDict() for row in recompute(events, query, stream.time, windows).collect()]
-        starts = [F.timestamp_micros(F.lit(start)) for start, _ in windows]
-        ours = staged.where(F.col("query") == query.name).where(F.col("window_start").isin(starts)).collect()
-        differences = compare(query, [row.asDict() for row in ours], expected)
+        expected = recompute(events, query, stream.time, windows).toArrow().to_pylist()
+        ours = _staged_rows(staged, query.name, [start for start, _ in windows])
+        differences = compare(query, ours, expected)
         found.append(
             {
                 "check": f"shared=unshared({query.name})",
@@ -249,6 +287,15 @@ def recomputed(
                 or f"{len(expected)} answers of {len(windows)} windows, e.g. from {format_instant(windows[0][0])}",
             }
         )
+    return found
+
+
+def _staged_rows(staged: list[str], query: str, starts: list[int]) -> list[dict[str, Any]]:
+    if not staged:
+        return []
+    instants = pa.array(starts, pa.int64()).cast(INSTANT)
+    chosen = (ds.field("query") == query) & ds.field("window_start").isin(instants)
+    found: list[dict[str, Any]] = ds.dataset(staged, format="parquet").to_table(filter=chosen).to_pylist()
     return found
 
 
@@ -278,14 +325,10 @@ def _raw(
 
 
 def _inside(events: pa.RecordBatch, time: str, windows: list[tuple[int, int]]) -> pa.Array:
-    import pyarrow.compute as pc
-
     instants = events.column(time).cast(pa.int64())
     chosen = pa.array([False] * len(instants))
     for start, end in windows:
-        chosen = pc.or_(
-            chosen, pc.fill_null(pc.and_(pc.greater_equal(instants, start), pc.less(instants, end)), False)
-        )
+        chosen = pc.or_(chosen, pc.fill_null(pc.and_(pc.greater_equal(instants, start), pc.less(instants, end)), False))
     return chosen
 
 

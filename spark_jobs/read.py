@@ -28,13 +28,9 @@ def read(warehouse: Warehouse, query: str, begin: int | None = None, end: int | 
     """
     newest = current_version(warehouse)
     versions = range(newest or 0, 0, -1)
-    definition = next(
-        (found for version in versions if (found := _definition(warehouse, version, query))), None
-    )
+    definition = next((found for version in versions if (found := _definition(warehouse, version, query))), None)
     if definition is None:
-        known = (
-            sorted(found.name for found in load_plan(warehouse, newest).workload.queries) if newest else []
-        )
+        known = sorted(found.name for found in load_plan(warehouse, newest).workload.queries) if newest else []
         raise HeddleError("HDL-507", f"no plan knows a query {query}", f"known: {', '.join(known[:20])}")
     rows = _rows(warehouse, query, begin, end)
     tables = [_typed(definition, rows.slice(0, 0))]
@@ -45,6 +41,8 @@ def read(warehouse: Warehouse, query: str, begin: int | None = None, end: int | 
         elif answered is not None:
             older = _typed(answered, rows.filter(pc.equal(rows["plan_version"], version)))
             tables.append(_as(older, tables[0].schema))
+    if any("error" in found.schema.names for found in tables):
+        tables = [_with_errors(found) for found in tables]
     table = pa.concat_tables(tables)
     keys = [("window_end", "ascending"), *((name, "ascending") for name in _group_names(definition))]
     return table.sort_by(keys)
@@ -62,9 +60,7 @@ def _rows(warehouse: Warehouse, query: str, begin: int | None, end: int | None) 
     if begin is not None:
         chosen &= (ds.field("window_end") > pa.scalar(begin, INSTANT)) & (ds.field("day") >= day_label(begin))
     if end is not None:
-        chosen &= (ds.field("window_end") <= pa.scalar(end, INSTANT)) & (
-            ds.field("day") <= day_label(end - 1)
-        )
+        chosen &= (ds.field("window_end") <= pa.scalar(end, INSTANT)) & (ds.field("day") <= day_label(end - 1))
     return DeltaTable(warehouse.path("results")).to_pyarrow_dataset().to_table(filter=chosen)
 
 
@@ -84,11 +80,7 @@ def _typed(query: ACQ, rows: pa.Table) -> pa.Table:
 
 
 def _element(lists: pa.ChunkedArray, index: int) -> pa.ChunkedArray:
-    return (
-        pc.list_element(lists, index)
-        if len(lists)
-        else pa.chunked_array([pa.array([], lists.type.value_type)])
-    )
+    return pc.list_element(lists, index) if len(lists) else pa.chunked_array([pa.array([], lists.type.value_type)])
 
 
 def typed(values: pa.ChunkedArray, type: Type) -> pa.ChunkedArray:
@@ -107,6 +99,12 @@ def typed(values: pa.ChunkedArray, type: Type) -> pa.ChunkedArray:
     if type.name == "date" and pa.types.is_integer(stored):
         return values.cast(pa.int32()).cast(target)
     return values.cast(target)
+
+
+def _with_errors(table: pa.Table) -> pa.Table:
+    if "error" in table.schema.names:
+        return table
+    return table.append_column("error", pa.nulls(len(table), pa.string()))
 
 
 def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:

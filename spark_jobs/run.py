@@ -13,49 +13,43 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame
 
 from optimizer.errors import Diagnostic, HeddleError
 from optimizer.plan import SharingPlan
 from optimizer.query import Stream, digest
 from optimizer.synopsis import FORMAT, synopses_of
 from optimizer.window import day_label, day_pieces, history_start
-from spark_jobs.final_aggregates import ANSWERS_DDL, Part, finals_task
-from spark_jobs.partial_aggregates import (
-    PARTIALS,
-    SCHEMA_DDL,
-    Span,
-    columns_of_synopsis,
-    combine_task,
-    lift_task,
-)
+from spark_jobs.files import BUCKETS, DataFile, write_files
+from spark_jobs.final_aggregates import Part, finals_task
+from spark_jobs.partial_aggregates import PARTIALS, Span, Task, columns_of_synopsis, lift_task
 from spark_jobs.planning import load_plan
 from spark_jobs.quality import audit
 from spark_jobs.session import cpu_seconds, start_session
 from spark_jobs.sources import Split, check_columns, format_instant, parse_instant, snapshot_token, splits_of
 from spark_jobs.statistics import Measured, groups_per_fragment
-from spark_jobs.tables import INSTANT, Warehouse
+from spark_jobs.tables import BOUNDS, INSTANT, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Report = Callable[[str], None]
+
+ROWS_A_TASK = 2_000_000
+"""Partial rows that one task of the final stage should hold at most (all buckets of it together)."""
 
 
 @dataclass
@@ -173,28 +167,20 @@ def run(
             _refuse(warehouse, record, "HDL-505", "none of the plan's streams could be read")
         parts = [part for part in parts if part.synopsis.stream in sources]
         content = _content(plan, parts, sources, ends, begin, end)
-    staged = warehouse.root / "staging" / digest([run_id, begin, end, record.revision])
-    try:
-        with stages("finals", "computing final aggregates"):
-            _write_finals(spark, warehouse, parts, begin, record, str(staged))
-        with stages("audit", "checking the answers"):
-            version = DeltaTable(str(staged)).version()
-            frame = spark.read.format("delta").option("versionAsOf", version).load(str(staged))
-            record.checks = audit(
-                spark, frame, plan, sources, begin, ends, seed=digest([run_id, record.revision])
-            )
-            _log_checks(warehouse, record)
-            broken = [check for check in record.checks if not check["success"]]
-            if broken:
-                detail = "; ".join(f"{check['check']}: {check['detail']}" for check in broken)
-                _refuse(warehouse, record, "HDL-530", f"the checks failed, nothing was published: {detail}")
-        with stages("publish", "publishing"):
-            record.answers = frame.count()
-            predicate = _interval_predicate(begin, end, failed)
-            interval = f"{format_instant(begin)}/{format_instant(end)}"
-            table_version = warehouse.replace("results", frame, predicate, interval, record.revision)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
+    with stages("finals", "computing final aggregates"):
+        staged = _write_finals(spark, warehouse, parts, begin, record)
+        record.answers = sum(file.rows for file in staged)
+    with stages("audit", "checking the answers"):
+        paths = [str(warehouse.root / "results" / file.path) for file in staged]
+        seed = digest([run_id, record.revision])
+        record.checks = audit(spark, paths, plan, sources, begin, ends, seed)
+        _log_checks(warehouse, record)
+        broken = [check for check in record.checks if not check["success"]]
+        if broken:
+            detail = "; ".join(f"{check['check']}: {check['detail']}" for check in broken)
+            _refuse(warehouse, record, "HDL-530", f"the checks failed, nothing was published: {detail}")
+    with stages("publish", "publishing"):
+        table_version = _publish(warehouse, record, staged, failed)
     record.status = "published"
     _log_statistics(warehouse, record)
     _log(warehouse, record, "published", content, table_version)
@@ -209,8 +195,9 @@ def _sources(plan: SharingPlan, record: RunRecord) -> tuple[dict[str, list[Split
         try:
             stream = plan.workload.stream(name)
             columns = {column for query in plan.workload.queries_of(name) for column in query.columns()}
-            sources[name] = splits_of(stream)
-            check_columns(stream, sources[name], sorted(columns))
+            splits = splits_of(stream)
+            check_columns(stream, splits, sorted(columns))
+            sources[name] = splits
         except HeddleError as error:
             record.diagnostics.append(error.diagnostic.to_json())
             failed.append(name)
@@ -257,6 +244,8 @@ def _write_partials(
     record: RunRecord,
 ) -> None:
     """Fill what is missing of one stream's synopses, in one pass over its source and one commit."""
+    if not parts:  # no window of the stream ends in the interval
+        return
     pieces = _coverage(warehouse, [part.synopsis.fingerprint for part in parts])
     spans = []
     for part in parts:
@@ -269,56 +258,70 @@ def _write_partials(
         return
     rows = spark.sparkContext.accumulator(0)
     untimed = spark.sparkContext.accumulator(0)
-    frames = _partial_frames(spark, stream, splits, spans, rows, untimed)
+    root = warehouse.path("partials")
     first, last = min(span.begin for span in spans), max(span.end for span in spans)
-    cells = " OR ".join(
-        f"(fingerprint = '{span.synopsis.fingerprint}' AND fragment_start >= {span.begin}"
-        f" AND fragment_start < {span.end})"
-        for span in spans
-    )
-    days = f"{day_label(first)}/{day_label(last - 1)}"
-    predicate = f"day >= '{day_label(first)}' AND day <= '{day_label(last - 1)}' AND ({cells})"
+    wanted = [split for split in splits if split.may_hold(first, last)]
+    columns = sorted({column for span in spans for column in columns_of_synopsis(span.synopsis)})
+    task = lift_task(stream, wanted, spans, columns, root, rows, untimed)
+    files = _written(spark, len(wanted), 4 * spark.sparkContext.defaultParallelism, task)
+    record.partials_written += sum(file.rows for file in files)
+    files += write_files(root, _completed(stream, splits, spans), BOUNDS["partials"])
+    begins = {span.synopsis.fingerprint: span.begin for span in spans}
+    ends = {span.synopsis.fingerprint: span.end for span in spans}
+
+    def replaced(stored: pa.Table) -> pa.Array:
+        encoded = stored["fingerprint"].combine_chunks().dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        # a synopsis that this run does not fill loses no row: its span is empty
+        low = pa.array([begins.get(name, 0) for name in names], pa.int64()).take(encoded.indices)
+        high = pa.array([ends.get(name, 0) for name in names], pa.int64()).take(encoded.indices)
+        starts = stored["fragment_start"]
+        return pc.and_(pc.greater_equal(starts, low), pc.less(starts, high))
+
+    def untouched(file: dict[str, Any]) -> bool:
+        return bool(file["max.fragment_start"] < first or file["min.fragment_start"] >= last)
+
+    days = day_label(first), day_label(last - 1)
     # replacing the same cells by the same rows is idempotent by itself: the revision only has to grow
-    warehouse.replace("partials", reduce(DataFrame.unionByName, frames), predicate, days, None)
+    warehouse.replace("partials", files, days, replaced, "/".join(days), None, untouched)
     record.scanned[stream.name] = (first, last, rows.value)
     record.rows_scanned += rows.value
     record.rows_without_time += untimed.value
-    record.partials_written += _last_rows(warehouse, "partials")
 
 
-def _partial_frames(
-    spark: SparkSession, stream: Stream, splits: list[Split], spans: list[Span], rows: Any, untimed: Any
-) -> list[DataFrame]:
-    """The new partial rows of one stream, and a row that says for each span that it is complete."""
-    begin, end = min(span.begin for span in spans), max(span.end for span in spans)
-    wanted = [split for split in splits if split.may_hold(begin, end)]
-    columns = sorted({column for span in spans for column in columns_of_synopsis(span.synopsis)})
-    frames = []
-    if wanted:
-        tasks = min(len(wanted), 4 * spark.sparkContext.defaultParallelism)
-        numbers = spark.range(0, len(wanted), 1, tasks)
-        lifted = numbers.mapInArrow(lift_task(stream, wanted, spans, columns, rows, untimed), SCHEMA_DDL)
-        synopses = {span.synopsis.fingerprint: span.synopsis for span in spans}
-        if len(wanted) > 1:
-            width = spark.sparkContext.defaultParallelism
-            lifted = lifted.repartition(width, "fingerprint", "key").mapInArrow(
-                combine_task(synopses), SCHEMA_DDL
-            )
-        frames.append(lifted)
-    covered = []
-    for span in spans:
-        for first, last in day_pieces(span.begin, span.end):
-            token = snapshot_token(splits, first, last)
-            covered.append(
-                [day_label(first), stream.name, span.synopsis.fingerprint, first, last, None, [], [], [token]]
-            )
-    rows_covered = [dict(zip(PARTIALS.names, row, strict=True)) for row in covered]
-    frames.append(spark.createDataFrame(pa.Table.from_pylist(rows_covered, schema=PARTIALS)))
-    return frames
+def _written(spark: SparkSession, pieces: int, most: int, task: Task) -> list[DataFile]:
+    """Run a task that writes files for the numbers 0 .. pieces - 1 on at most ``most`` workers at once."""
+    if pieces == 0:
+        return []
+    found = spark.range(0, pieces, 1, min(pieces, most)).mapInArrow(task, "file string").toArrow()
+    return [DataFile.of(description) for description in found["file"].to_pylist()]
+
+
+def _completed(stream: Stream, splits: list[Split], spans: Sequence[Span]) -> pa.Table:
+    """Rows that say of each span, day by day, that it is complete, and for which content of the source."""
+    rows = [
+        {
+            "day": day_label(first),
+            "stream": stream.name,
+            "fingerprint": span.synopsis.fingerprint,
+            "fragment_start": first,
+            "fragment_end": last,
+            "key": None,
+            "bucket": -1,
+            "longs": [],
+            "doubles": [],
+            "texts": [snapshot_token(splits, first, last)],
+        }
+        for span in spans
+        for first, last in day_pieces(span.begin, span.end)
+    ]
+    return pa.Table.from_pylist(rows, schema=PARTIALS)
 
 
 def _coverage(warehouse: Warehouse, fingerprints: list[str]) -> dict[str, list[tuple[int, int, str]]]:
     """Complete pieces [begin, end) of each synopsis with the token of the source they were computed from."""
+    if not fingerprints:
+        return {}
     table = DeltaTable(warehouse.path("partials")).to_pyarrow_dataset()
     found = table.to_table(
         columns=["fingerprint", "fragment_start", "fragment_end", "texts"],
@@ -352,60 +355,47 @@ def _missing(part: Part, pieces: list[tuple[int, int, str]], splits: list[Split]
     return Span(part.synopsis, begin, end)
 
 
-def _last_rows(warehouse: Warehouse, table: str) -> int:
-    metrics = DeltaTable(warehouse.path(table)).history(1)[0].get("operationMetrics", {})
-    return int(metrics.get("numOutputRows", 0))
-
-
 # --------------------------------------------------------------------------------------------- finals
 def _write_finals(
-    spark: SparkSession,
-    warehouse: Warehouse,
-    parts: Sequence[Part],
-    begin: int,
-    record: RunRecord,
-    staged: str,
-) -> None:
-    from pyspark.sql import functions as F
-
-    if parts:
-        first, last = min(part.begin for part in parts), max(part.end for part in parts)
-        needed = (
-            spark.read.format("delta")
-            .load(warehouse.path("partials"))
-            .where(F.col("day").between(day_label(first), day_label(last - 1)))
-            .where(F.col("fingerprint").isin([part.synopsis.fingerprint for part in parts]))
-            .where(F.col("key").isNotNull())
-            .where((F.col("fragment_start") >= first) & (F.col("fragment_start") < last))
-        )
-        width = spark.sparkContext.defaultParallelism
-        answers = needed.repartition(width, "fingerprint", "key").mapInArrow(
-            finals_task(list(parts), begin), "stream string, " + ANSWERS_DDL
-        )
-    else:
-        answers = spark.createDataFrame([], "stream string, " + ANSWERS_DDL)
-    last_instant = F.expr("timestamp_micros(unix_micros(window_end) - 1)")
-    answers.select(
-        F.date_format(last_instant, "yyyy-MM-dd").alias("day"),
-        "*",
-        F.lit(record.plan_version).cast("long").alias("plan_version"),
-        F.lit(record.revision).cast("long").alias("revision"),
-        F.lit(record.run_id).alias("run_id"),
-    ).write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(staged)
+    spark: SparkSession, warehouse: Warehouse, parts: Sequence[Part], begin: int, record: RunRecord
+) -> list[DataFile]:
+    """Compute every answer into files of the results table that no commit names yet."""
+    if not parts:
+        return []
+    first, last = min(part.begin for part in parts), max(part.end for part in parts)
+    root = warehouse.root / "partials"
+    needed = [
+        file
+        for file in warehouse.files("partials", day_label(first), day_label(last - 1))
+        if file["max.fragment_start"] >= first and file["min.fragment_start"] < last
+    ]
+    stamp = {
+        "plan_version": pa.scalar(record.plan_version, pa.int64()),
+        "revision": pa.scalar(record.revision, pa.int64()),
+        "run_id": pa.scalar(record.run_id, pa.string()),
+    }
+    paths = [str(root / file["path"]) for file in needed]
+    task = finals_task(list(parts), begin, paths, warehouse.path("results"), stamp)
+    rows = sum(file["num_records"] or 0 for file in needed)
+    width = max(spark.sparkContext.defaultParallelism, rows // ROWS_A_TASK)
+    return _written(spark, BUCKETS, width, task)
 
 
 # ------------------------------------------------------------------------------------------ publishing
-def _interval_predicate(begin: int, end: int, failed: list[str]) -> str:
-    """The rows of one interval: windows that end in (begin, end], but those of streams that could not be read."""
-    kept = "".join(f" AND stream <> '{name}'" for name in failed)
-    return (
-        f"day >= '{day_label(begin)}' AND day <= '{day_label(end - 1)}' AND window_end > {_literal(begin)}"
-        f" AND window_end <= {_literal(end)}{kept}"
-    )
+def _publish(warehouse: Warehouse, record: RunRecord, staged: list[DataFile], failed: list[str]) -> int:
+    """Publish the staged files as the whole answer of the interval, in one commit; the table's version.
 
+    Replaced are the windows that end in (begin, end], except those of streams that could not be read.
+    """
+    begin, end = pa.scalar(record.begin, INSTANT), pa.scalar(record.end, INSTANT)
 
-def _literal(instant: int) -> str:
-    return f"TIMESTAMP '{np.datetime64(instant, 'us')}Z'"
+    def replaced(stored: pa.Table) -> pa.Array:
+        inside = pc.and_(pc.greater(stored["window_end"], begin), pc.less_equal(stored["window_end"], end))
+        return pc.and_(inside, pc.invert(pc.is_in(stored["stream"], pa.array(failed, pa.string()))))
+
+    days = day_label(record.begin), day_label(record.end - 1)
+    interval = f"{format_instant(record.begin)}/{format_instant(record.end)}"
+    return warehouse.replace("results", staged, days, replaced, interval, record.revision)
 
 
 def _log_rows(warehouse: Warehouse, begin: int, end: int) -> list[dict[str, Any]]:
@@ -424,9 +414,7 @@ def _published(warehouse: Warehouse, begin: int, end: int, content: str) -> dict
     mine = [
         row
         for row in rows
-        if row["event"] == "published"
-        and _micros(row["interval_start"]) < end
-        and _micros(row["interval_end"]) > begin
+        if row["event"] == "published" and _micros(row["interval_start"]) < end and _micros(row["interval_end"]) > begin
     ]
     if not mine:
         return None
@@ -445,9 +433,7 @@ def _revision(warehouse: Warehouse, record: RunRecord, content: str, recompute: 
         rows = _log_rows(warehouse, record.begin, record.end)
         published = {row["revision"] for row in rows if row["event"] == "published"}
         for row in rows:
-            again = (
-                row["event"] == "allocated" and row["run_id"] == record.run_id and row["content"] == content
-            )
+            again = row["event"] == "allocated" and row["run_id"] == record.run_id and row["content"] == content
             if again and row["revision"] not in published and row["revision"] > max(published, default=0):
                 return int(row["revision"])
         revision = 1 + max((int(row["revision"]) for row in rows), default=0)
@@ -469,11 +455,20 @@ def _reconcile(warehouse: Warehouse, begin: int, end: int) -> None:
             if row["event"] == "allocated" and row["revision"] == done:
                 found = row | {
                     "event": "published",
+                    "answers": _answers_of(warehouse, row),
                     "table_version": warehouse.version("results"),
                     "at": _now(),
                 }
                 warehouse.append("publish_log", [found], token)
                 return
+
+
+def _answers_of(warehouse: Warehouse, row: dict[str, Any]) -> int:
+    """How many answers the publication of a log row left in the results table."""
+    results = DeltaTable(warehouse.path("results")).to_pyarrow_dataset()
+    mine = (ds.field("run_id") == row["run_id"]) & (ds.field("revision") == row["revision"])
+    within = (ds.field("window_end") > row["interval_start"]) & (ds.field("window_end") <= row["interval_end"])
+    return int(results.count_rows(filter=mine & within))
 
 
 def _now() -> Any:
@@ -498,13 +493,9 @@ def _log_row(
     }
 
 
-def _log(
-    warehouse: Warehouse, record: RunRecord, event: str, content: str | None, table_version: int | None
-) -> None:
+def _log(warehouse: Warehouse, record: RunRecord, event: str, content: str | None, table_version: int | None) -> None:
     with warehouse.lease() as token:
-        warehouse.append(
-            "publish_log", [_log_row(record, event, content, table_version, record.revision)], token
-        )
+        warehouse.append("publish_log", [_log_row(record, event, content, table_version, record.revision)], token)
         if record.rows_without_time:
             detail = f"{record.rows_without_time} events without an event time were left out"
             row = {"run_id": record.run_id, "stream": "", "code": "HDL-410", "rows": record.rows_without_time}

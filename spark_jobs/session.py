@@ -41,9 +41,7 @@ def spark_settings() -> dict[str, str]:
     # of the resolved set only Delta itself is not already in Spark's own distribution
     needed = [jar for jar in jars if any(name in jar for name in ("io.delta_", "unitycatalog", "jts"))]
     if not any("delta-spark" in jar for jar in needed):
-        raise HeddleError(
-            "HDL-520", f"Delta's jar is not in {jars_folder()}", "run `make setup`, or set HEDDLE_JARS"
-        )
+        raise HeddleError("HDL-520", f"Delta's jar is not in {jars_folder()}", "run `make setup`, or set HEDDLE_JARS")
     return {
         "spark.jars": ",".join(needed),
         # the driver has them on its class path as well: only classes from there can come out of the archive
@@ -71,15 +69,11 @@ def _fresh_archive() -> Path:
 
 
 def _java_options() -> str:
-    options = (
-        f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Dlog4j2.configurationFile={HOME / LOGGING}"
-    )
+    options = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Dlog4j2.configurationFile={HOME / LOGGING}"
     return f"{options} -Xlog:disable -XX:SharedArchiveFile={_archive()}" if _archive().exists() else options
 
 
-def start_session(
-    name: str, master: str | None = None, settings: Mapping[str, str] | None = None
-) -> SparkSession:
+def start_session(name: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
     """The session of this process, of :func:`spark_settings` and ``settings`` over them.
 
     ``master``: ``HEDDLE_SPARK_MASTER``, or ``local[*]``, unless spark-submit says.
@@ -172,8 +166,6 @@ def _archive_classes() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Spark session of Heddle")
-    parser.add_argument(
-        "--fetch-jars", action="store_true", required=True, help="get Delta's JVM jar into the cache"
-    )
+    parser.add_argument("--fetch-jars", action="store_true", required=True, help="get Delta's JVM jar into the cache")
     parser.parse_args()
     print(fetch_jars())

@@ -41,7 +41,8 @@ from spark_jobs.expressions import arrow_type
 SPLIT_ROWS = 1_000_000
 """Rows of a Parquet split at which the next row group starts a new one."""
 
-ZONE = r"(Z|[+-]\d\d:?(\d\d)?)$"
+ZONE = r"(Z|:.*[+-]\d\d:?(\d\d)?)$"
+"""The zone at the end of a timestamp's text: after a time of day, since a date ends in ``-01`` as well."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,7 @@ def _parquet_splits(
             f"stream {stream.name}: {path} cannot be read as Parquet: {error}",
             "is it half written? write to another name and rename it when it is complete",
         ) from error
-    column = next(
-        (i for i in range(metadata.num_columns) if metadata.schema.column(i).path == stream.time), None
-    )
+    column = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == stream.time), None)
     found: list[Split] = []
     groups: list[int] = []
     rows = 0
@@ -200,13 +199,16 @@ def _delta_splits(stream: Stream) -> list[Split]:
         raise HeddleError(
             "HDL-401", f"stream {stream.name}: there is no Delta table at {root}", "check `path` and `format`"
         ) from error
-    features = set(table.protocol().reader_features or ()) & {"deletionVectors", "columnMapping"}
+    features = set(table.protocol().reader_features or ())
     actions = table.get_add_actions(flatten=True)
     names = actions.schema.names
-    if "columnMapping" in features or any(name.startswith("deletion_vector") for name in names):
+    unread = ["column mapping"] if "columnMapping" in features else []
+    if "deletionVectors" in features and pa.table(table.deletion_vectors()).num_rows:
+        unread.append("deletion vectors")
+    if unread:
         raise HeddleError(
             "HDL-405",
-            f"stream {stream.name}: the Delta table at {root} uses {', '.join(sorted(features)) or 'deletion vectors'}",
+            f"stream {stream.name}: the Delta table at {root} uses {' and '.join(unread)}",
             "rewrite it without (delta.enableDeletionVectors = false, then REORG TABLE … APPLY (PURGE))",
         )
     partitions = [name for name in names if name.startswith("partition.")]
@@ -214,9 +216,7 @@ def _delta_splits(stream: Stream) -> list[Split]:
     for row in pa.table(actions).to_pylist():
         path = root / row["path"]
         if not path.is_file():
-            raise HeddleError(
-                "HDL-402", f"stream {stream.name}: {path} is in the table's log but not on disk"
-            )
+            raise HeddleError("HDL-402", f"stream {stream.name}: {path} is in the table's log but not on disk")
         constants = {name.removeprefix("partition."): row[name] for name in partitions}
         begin, end = row.get(f"min.{stream.time}"), row.get(f"max.{stream.time}")
         found += _parquet_splits(
@@ -225,7 +225,8 @@ def _delta_splits(stream: Stream) -> list[Split]:
             str(row["path"]),
             constants,
             None if begin is None or end is None else _micros(begin),
-            None if begin is None or end is None else _micros(end) + 1,
+            # Delta cuts statistics of timestamps down to the millisecond
+            None if begin is None or end is None else _micros(end) + 1000,
         )
     return sorted(found, key=lambda split: (split.path, split.row_groups))
 
@@ -242,9 +243,7 @@ def discover_schema(stream: Stream) -> tuple[tuple[str, Type], ...]:
         )
     splits = splits_of(stream)
     if not splits:
-        raise HeddleError(
-            "HDL-401", f"stream {stream.name}: {stream.source.path} holds no data to take a schema from"
-        )
+        raise HeddleError("HDL-401", f"stream {stream.name}: {stream.source.path} holds no data to take a schema from")
     schema = pq.read_schema(splits[0].path)
     found = [(field.name, _type_of(field.type)) for field in schema]
     found += [(name, LONG if isinstance(value, int) else STRING) for name, value in splits[0].constants]
@@ -287,7 +286,7 @@ def read_split(stream: Stream, split: Split, columns: list[str]) -> Iterator[pa.
                 [_decoded(stream, split, name, batch.column(name)) for name in wanted], names=wanted
             )
     except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise HeddleError("HDL-402", f"stream {stream.name}: {split.path}: {error}") from error
+        raise _unreadable(stream, split.path, error) from error
 
 
 def check_columns(stream: Stream, splits: list[Split], columns: list[str]) -> None:
@@ -300,7 +299,10 @@ def check_columns(stream: Stream, splits: list[Split], columns: list[str]) -> No
         if split.format == "csv":
             if Path(path).stat().st_size == 0:
                 continue
-            present = dict.fromkeys(_header(path))
+            try:
+                present = dict.fromkeys(_header(path))
+            except (OSError, pa.ArrowInvalid) as error:
+                raise _unreadable(stream, path, error) from error
         else:
             present = {field.name: field.type for field in pq.read_schema(path)}
         for name in wanted:
@@ -308,6 +310,21 @@ def check_columns(stream: Stream, splits: list[Split], columns: list[str]) -> No
                 _decoded(stream, split, name, pa.array([], present[name]))
             elif name not in present and name not in dict(split.constants):
                 raise _missing(stream, split, name, sorted(present))
+
+
+def _unreadable(stream: Stream, path: str, error: Exception) -> HeddleError:
+    """HDL-404 with the column's name where Arrow says that a CSV value does not fit, else HDL-402."""
+    found = re.search(r"In CSV column #(\d+): (.*)", str(error), re.DOTALL)
+    if found is None:
+        hint = "is it half written? write to another name and rename it when it is complete"
+        return HeddleError("HDL-402", f"stream {stream.name}: {path} cannot be read: {error}", hint)
+    name = _header(path)[int(found[1])]
+    return HeddleError(
+        "HDL-404",
+        f"stream {stream.name}: column {name} of {path} does not fit its declared type {stream.type_of(name)}: "
+        f"{found[2]}",
+        "correct `schema` in streams.yaml, or the file",
+    )
 
 
 def _header(path: str | Path) -> list[str]:
@@ -392,9 +409,9 @@ def _instants(values: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(values.type):
         if values.type.unit == "ns":
             # floor, so that an event never moves into a later fragment
-            nanos = values.cast(pa.int64()).to_numpy(zero_copy_only=False) if values.null_count == 0 else None
-            if nanos is not None:
-                return pa.array(np.floor_divide(nanos, 1000)).cast(target)
+            known = values.is_valid().to_numpy(zero_copy_only=False)
+            nanos = pc.fill_null(values.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+            return pa.array(np.floor_divide(nanos, 1000), mask=~known).cast(target)
         return values.cast(pa.timestamp("us", tz=values.type.tz), safe=False).cast(target)
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
         raise pa.ArrowInvalid(f"it is {values.type}, declared timestamp")
@@ -425,9 +442,7 @@ def parse_instant(text: str) -> int:
     try:
         return int(_instants(pa.array([cleaned]))[0].value)
     except pa.ArrowInvalid as error:
-        raise HeddleError(
-            "HDL-114", f"{text!r} is not an instant", "write 2013-07-01T00:00:00 (UTC)"
-        ) from error
+        raise HeddleError("HDL-114", f"{text!r} is not an instant", "write 2013-07-01T00:00:00 (UTC)") from error
 
 
 def format_instant(instant: int) -> str:

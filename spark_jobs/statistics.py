@@ -94,9 +94,5 @@ def groups_per_fragment(warehouse: Warehouse, stream: str) -> float | None:
 
 def last_measured(warehouse: Warehouse, stream: str) -> Fraction | None:
     """The rate that was recorded last, or None."""
-    rows = [
-        row
-        for row in warehouse.rows("stream_statistics", ["stream", "rate", "at"])
-        if row["stream"] == stream
-    ]
+    rows = [row for row in warehouse.rows("stream_statistics", ["stream", "rate", "at"]) if row["stream"] == stream]
     return Fraction(max(rows, key=lambda row: row["at"])["rate"]).limit_denominator(10**9) if rows else None

@@ -1,9 +1,11 @@
 """The warehouse: Heddle's Delta tables, the lease that orders every commit, and the one rule of writing.
 
 Every write of partials and results replaces exactly one interval of one table, atomically and idempotently
-(design.md section 4). Tables that people and the planner read without a JVM (workload, plans, statistics, logs)
-are appended to through delta-rs; partials and results are written by Spark. All commits of either kind go through
-one lease, because two writers on one path can lose a commit.
+(design.md section 4): tasks write data files that no reader sees, and one commit names them and removes what they
+replace. The design asks for Spark's ``replaceWhere``; committing the files that the tasks wrote gives the same
+guarantee without sending every answer through the JVM's row writer twice. Small tables (workload, plans, statistics,
+logs) are appended to. Every commit goes through delta-rs and through one lease, because two writers on one path can
+lose a commit.
 """
 
 from __future__ import annotations
@@ -11,38 +13,28 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors import HeddleError
-from spark_jobs.final_aggregates import ANSWERS
+from spark_jobs import final_aggregates, partial_aggregates
+from spark_jobs.files import DataFile, now_millis, write_files
+from spark_jobs.final_aggregates import RESULTS
 from spark_jobs.partial_aggregates import PARTIALS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 MARKER = "heddle.json"
 FORMAT = 1
 
 INSTANT = pa.timestamp("us", tz="UTC")
-
-RESULTS = pa.schema(
-    [
-        pa.field("day", pa.string(), nullable=False),
-        pa.field("stream", pa.string(), nullable=False),
-        *ANSWERS,
-        pa.field("plan_version", pa.int64(), nullable=False),
-        pa.field("revision", pa.int64(), nullable=False),
-        pa.field("run_id", pa.string(), nullable=False),
-    ]
-)
-"""What consumers read, partitioned by ``day``: the UTC day of the window's last instant. One row an answer."""
 
 TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
     "workload_queries": (
@@ -141,6 +133,9 @@ TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
 }
 """Schema and partition columns of each table."""
 
+BOUNDS = {"partials": partial_aggregates.BOUNDS, "results": final_aggregates.BOUNDS}
+"""Columns with statistics in the tables that tasks write."""
+
 
 @dataclass(frozen=True)
 class Warehouse:
@@ -157,7 +152,7 @@ class Warehouse:
         path = Path(root).expanduser().resolve()
         marker = path / MARKER
         if not marker.exists():
-            if path.exists() and (not path.is_dir() or any(name.name != ".lease" for name in path.iterdir())):
+            if path.exists() and not _begun(path):
                 raise HeddleError(
                     "HDL-501",
                     f"{path} is not a Heddle warehouse",
@@ -232,9 +227,7 @@ class Warehouse:
     # ------------------------------------------------------------------------- reading without a JVM
     def rows(self, table: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
         """All rows of one of the small tables."""
-        found: list[dict[str, Any]] = (
-            DeltaTable(self.path(table)).to_pyarrow_table(columns=columns).to_pylist()
-        )
+        found: list[dict[str, Any]] = DeltaTable(self.path(table)).to_pyarrow_table(columns=columns).to_pylist()
         return found
 
     def version(self, table: str) -> int:
@@ -269,46 +262,89 @@ class Warehouse:
             commit_properties=properties,
         )
 
-    # ------------------------------------------------------------------------------ writing by Spark
-    def replace(
-        self, table: str, frame: DataFrame, predicate: str, interval: str, revision: int | None
-    ) -> int:
-        """Replace the rows of ``table`` that satisfy ``predicate`` by ``frame``, in one commit; its version.
+    # --------------------------------------------------------------------- partials and results
+    def files(self, table: str, first_day: str, last_day: str) -> list[dict[str, Any]]:
+        """The committed data files of some days, by path: ``path``, ``day``, ``size`` and Delta's statistics
+        (``min.<column>``, ``max.<column>``)."""
+        actions = pa.table(DeltaTable(self.path(table)).get_add_actions(flatten=True)).to_pylist()
+        found = [
+            row | {"day": row["partition.day"], "size": row["size_bytes"]}
+            for row in actions
+            if first_day <= row["partition.day"] <= last_day
+        ]
+        return sorted(found, key=lambda row: str(row["path"]))
 
-        ``predicate`` bounds the partition column by literals. ``interval`` and ``revision`` make the commit
-        idempotent: the same revision of the same interval is written once, a lower one never. ``revision``
-        None takes the table's next version: for rows that another run may have replaced in between.
-        Raises HDL-511 if the table's log does not show the commit afterwards.
+    def replace(
+        self,
+        table: str,
+        written: Sequence[DataFile],
+        days: tuple[str, str],
+        replaced: Callable[[pa.Table], pa.Array],
+        interval: str,
+        revision: int | None,
+        untouched: Callable[[dict[str, Any]], bool] = lambda file: False,
+    ) -> int:
+        """Replace one interval of ``table`` by the rows of ``written``, in one commit; returns its version.
+
+        ``days``: first and last partition that the interval touches; ``replaced(rows)``: which stored rows it
+        replaces (booleans); ``untouched(file)``: True if a file's statistics show that it holds none. Files that hold
+        others too are rewritten without. ``interval`` and ``revision`` make the commit idempotent: the same revision
+        of the same interval is committed once, a lower one never (HDL-512). ``revision`` None takes the table's next
+        version, for rows that another run may have replaced in between. Raises HDL-511 if the table's log does not
+        show the commit afterwards.
         """
         application = f"{table}/{interval}"
+        root = self.path(table)
         with self.lease() as token:
-            done = DeltaTable(self.path(table)).transaction_version(application)
+            current = DeltaTable(root)
+            done = current.transaction_version(application)
             if revision is None:
-                revision = self.version(table) + 1
+                revision = int(current.version()) + 1
             elif done is not None and done >= revision:
                 if done > revision:
                     raise HeddleError(
-                        "HDL-512",
-                        f"revision {revision} of {interval} came after revision {done} was published",
+                        "HDL-512", f"revision {revision} of {interval} came after revision {done} was published"
                     )
-                return self.version(table)
+                return int(current.version())
+            actions: list[AddAction | RemoveAction] = [_add(file) for file in written]
+            for file in self.files(table, *days):
+                if untouched(file):
+                    continue
+                # the file's own reader: a partitioned dataset would infer columns from the folder's name
+                rows = pq.ParquetFile(Path(root) / file["path"]).read()
+                rows = rows.append_column("day", pa.array([file["day"]] * len(rows), pa.string()))
+                gone = pc.fill_null(replaced(rows), False)
+                count = pc.sum(gone).as_py() or 0
+                if count == 0:
+                    continue
+                partition = {"day": file["day"]}
+                actions.append(RemoveAction(file["path"], True, now_millis(), file["size"], partition))
+                if count < len(rows):
+                    actions += [_add(kept) for kept in write_files(root, rows.filter(pc.invert(gone)), BOUNDS[table])]
             self.check_lease(token)
-            (
-                frame.write.format("delta")
-                .mode("overwrite")
-                .option("replaceWhere", predicate)
-                .option("txnAppId", application)
-                .option("txnVersion", str(revision))
-                .save(self.path(table))
-            )
-            written = DeltaTable(self.path(table))
-            if written.transaction_version(application) != revision:
+            schema, partition_by = TABLES[table]
+            properties = CommitProperties(app_transactions=[Transaction(application, revision)])
+            current.create_write_transaction(actions, "append", schema, partition_by, commit_properties=properties)
+            after = DeltaTable(root)
+            if after.transaction_version(application) != revision:
                 raise HeddleError(
                     "HDL-511",
-                    f"the commit of {application} revision {revision} is not in the log of {self.path(table)}",
+                    f"the commit of {application} revision {revision} is not in the log of {root}",
                     "another writer may have ignored the lease; run it again",
                 )
-            return int(written.version())
+            return int(after.version())
+
+
+def _add(file: DataFile) -> AddAction:
+    return AddAction(file.path, file.size, {"day": file.day}, now_millis(), True, file.stats)
+
+
+def _begun(path: Path) -> bool:
+    """Whether a folder without a marker is empty, or holds only what an interrupted creation left."""
+    if not path.is_dir():
+        return False
+    names = {entry.name for entry in path.iterdir()}
+    return not names or (".lease" in names and names <= {".lease", MARKER + ".new", *TABLES})
 
 
 @contextmanager

@@ -165,6 +165,11 @@ def wrong(case: Case, tables: dict[str, pa.Table]) -> list[str]:
     ]
 
 
+def expects_answers(case: Case) -> bool:
+    """A run through Spark is too dear for a case that nothing answers."""
+    return any(answers(query, case.events, case.stream.time, case.begin, case.end) for query in case.workload.queries)
+
+
 def same_bytes(left: dict[str, pa.Table], right: dict[str, pa.Table]) -> bool:
     """Equal answers to the last bit (NaN included, the zeros told apart)."""
     return all(_ipc(left[name]) == _ipc(right[name]) for name in left)
@@ -186,7 +191,7 @@ def test_published_answers_are_the_oracles(
     @SLOW
     @given(cases(most_queries=10, most_events=60), st.sampled_from(ALGORITHMS))
     def check(generated: Case, algorithm: str) -> None:
-        assume(len(generated.events) > 5 or format == "parquet")
+        assume(expects_answers(generated))
         folder = tmp_path_factory.mktemp("differential")
         case = stored(generated, folder / "source", format)
         warehouse, version = planned(case, folder / "warehouse", algorithm)
@@ -207,7 +212,7 @@ def test_rerun_splitting_and_order_change_no_byte(
     @settings(SLOW, max_examples=2)
     @given(cases(most_queries=6, most_events=60), st.randoms(use_true_random=False))
     def check(generated: Case, chance: random.Random) -> None:
-        assume(len(generated.events) > 10)
+        assume(expects_answers(generated))
         folder = tmp_path_factory.mktemp("repeat")
         case = stored(generated, folder / "source", "parquet")
         warehouse, version = planned(case, folder / "whole", "weave-share")

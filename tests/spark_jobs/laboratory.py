@@ -1,0 +1,112 @@
+"""A small world for tests of whole runs: sources, a workload in text, a warehouse, and the oracle beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from optimizer.parser import parse
+from optimizer.plan import build_plan
+from optimizer.query import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream, Workload
+from spark_jobs.planning import load_plan, publish_plan
+from spark_jobs.read import read
+from spark_jobs.run import RunRecord, run
+from spark_jobs.tables import Warehouse
+from tests import oracle
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MINUTE = 60_000_000
+DAY = 1_372_636_800_000_000
+"""2013-07-01T00:00:00Z: all times of these tests are minutes after it."""
+
+SCHEMA = (("ts", TIMESTAMP), ("symbol", STRING), ("price", DOUBLE), ("volume", LONG))
+ARROW = pa.schema(
+    [("ts", pa.timestamp("us", "UTC")), ("symbol", pa.string()), ("price", pa.float64()), ("volume", pa.int64())]
+)
+
+Event = tuple[float | None, str | None, float | None, int | None]
+"""(minute, symbol, price, volume)"""
+
+QUERIES = """
+-- name: by_symbol
+SELECT symbol, count(*) AS n, sum(volume) AS total, avg(price) AS mean, min(price) AS low, max(price) AS high
+FROM trades WINDOW RANGE '25 minutes' SLIDE '10 minutes' ON ts GROUP BY symbol;
+-- name: all
+SELECT count(price) AS priced, stddev(price) AS spread, sum(price) AS money
+FROM trades WINDOW RANGE '40 minutes' SLIDE '15 minutes' ON ts WHERE volume > 0;
+"""
+
+
+def steady(minutes: int = 120, first: int = 0) -> list[Event]:
+    """An event every minute, two symbols in turn."""
+    return [
+        (minute, "AB"[minute % 2], 100 + (minute * 37 % 11) / 10, minute * 7 % 13)
+        for minute in range(first, first + minutes)
+    ]
+
+
+@dataclass
+class Laboratory:
+    """``folder`` holds one Parquet file a stream (trades, quotes) and a warehouse."""
+
+    spark: SparkSession
+    folder: Path
+    events: dict[str, pa.Table] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.warehouse = Warehouse.open(self.folder / "warehouse")
+
+    def source(self, stream: str = "trades") -> Path:
+        return self.folder / f"{stream}.parquet"
+
+    def write(self, events: Sequence[Event], stream: str = "trades") -> None:
+        rows = [
+            {"ts": None if at is None else round(DAY + at * MINUTE), "symbol": who, "price": price, "volume": volume}
+            for at, who, price, volume in events
+        ]
+        self.events[stream] = pa.Table.from_pylist(rows, ARROW)
+        pq.write_table(self.events[stream], self.source(stream))
+
+    def plan(self, text: str = QUERIES, algorithm: str = "weave-share") -> int:
+        streams = {
+            name: Stream(name, Source("parquet", str(self.source(name))), SCHEMA, "ts") for name in ("trades", "quotes")
+        }
+        found = parse(text, streams)
+        assert not [problem for problem in found.diagnostics if problem.severity == "error"]
+        workload = Workload(found.queries, tuple(streams.values()))
+        made = build_plan(workload, dict.fromkeys(streams, Fraction(1)), algorithm)
+        return publish_plan(self.warehouse, made)[0]
+
+    def run(self, version: int, begin: float, end: float, run_id: str = "run", **options: Any) -> RunRecord:
+        """A run over [begin, end), in minutes."""
+        first, last = round(DAY + begin * MINUTE), round(DAY + end * MINUTE)
+        return run(self.spark, self.warehouse, version, first, last, run_id, **options)
+
+    def wrong(self, version: int, begin: float, end: float) -> list[str]:
+        """What differs between all that is published and the oracle's answers for [begin, end)."""
+        found = []
+        for query in load_plan(self.warehouse, version).workload.queries:
+            expected = oracle.answers(
+                query, self.events[query.stream], "ts", round(DAY + begin * MINUTE), round(DAY + end * MINUTE)
+            )
+            lines = oracle.compare(query, read(self.warehouse, query.name), expected)
+            found += [f"{query.name}: {line}" for line in lines]
+        return found
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = read(self.warehouse, query).to_pylist()
+        return found
+
+    def versions(self) -> dict[str, int]:
+        return {name: self.warehouse.version(name) for name in ("results", "partials", "publish_log")}
+
+    def log(self, event: str) -> list[dict[str, Any]]:
+        return [row for row in self.warehouse.rows("publish_log") if row["event"] == event]
