@@ -128,9 +128,7 @@ class Aggregate:
         return tuple(State(kind, argument, None if kind == "count" else type) for kind in kinds)
 
     def subtractable(self, type: Type | None) -> bool:
-        return all(
-            kind == "count" or (kind == "sum" and type is not None and type.is_exact) for kind in self.kinds
-        )
+        return all(kind == "count" or (kind == "sum" and type is not None and type.is_exact) for kind in self.kinds)
 
 
 def _numeric(name: str, output: Callable[[Type], Type]) -> Callable[[Type | None], Type]:
@@ -311,21 +309,11 @@ def _variance(name: str, freedom: int, root: bool, meaning: str) -> Aggregate:
 AGGREGATES: dict[str, Aggregate] = {
     aggregate.name: aggregate
     for aggregate in (
-        Aggregate(
-            "count", ("count",), lambda type: LONG, _lower_count, "distributive", "rows, or values not null"
-        ),
-        Aggregate(
-            "sum", ("count", "sum"), _numeric("sum", _sum_type), _lower_sum, "distributive", "sum, exact"
-        ),
-        Aggregate(
-            "avg", ("count", "sum"), _numeric("avg", _average_type), _lower_average, "algebraic", "mean"
-        ),
-        Aggregate(
-            "min", ("count", "min"), _extreme("min"), _lower_extreme("min"), "distributive", "least value"
-        ),
-        Aggregate(
-            "max", ("count", "max"), _extreme("max"), _lower_extreme("max"), "distributive", "greatest value"
-        ),
+        Aggregate("count", ("count",), lambda type: LONG, _lower_count, "distributive", "rows, or values not null"),
+        Aggregate("sum", ("count", "sum"), _numeric("sum", _sum_type), _lower_sum, "distributive", "sum, exact"),
+        Aggregate("avg", ("count", "sum"), _numeric("avg", _average_type), _lower_average, "algebraic", "mean"),
+        Aggregate("min", ("count", "min"), _extreme("min"), _lower_extreme("min"), "distributive", "least value"),
+        Aggregate("max", ("count", "max"), _extreme("max"), _lower_extreme("max"), "distributive", "greatest value"),
         _variance("variance", 1, False, "sample variance (null for one value)"),
         _variance("var_samp", 1, False, "sample variance (null for one value)"),
         _variance("var_pop", 0, False, "population variance"),

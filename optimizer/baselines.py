@@ -49,9 +49,7 @@ def exhaustive(problem: SearchProblem) -> Partition:
             "use algorithm weave-share",
         )
     subsets = range(1, 1 << len(groups))
-    members = [
-        sorted(q for i, group in enumerate(groups) if subset >> i & 1 for q in group) for subset in subsets
-    ]
+    members = [sorted(q for i, group in enumerate(groups) if subset >> i & 1 for q in group) for subset in subsets]
     exact = [problem.tree_cost(tree) for tree in members]
     # one common denominator turns the inner loop's sums and comparisons into those of integers
     scale = math.lcm(*(cost.denominator for cost in exact))

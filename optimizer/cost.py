@@ -89,9 +89,7 @@ class CostModel:
 
     def weight(self, query: ACQ) -> Fraction:
         """Cost per fragment of one query: r/s windows hold each fragment."""
-        return (
-            self.groups(query.stream) * self.coefficients.per_fragment_combined * query.window.overlap_factor
-        )
+        return self.groups(query.stream) * self.coefficients.per_fragment_combined * query.window.overlap_factor
 
     def constant(self, query: ACQ) -> Fraction:
         """Cost per second of writing one query's answers."""

@@ -229,9 +229,7 @@ class _Conditioning:
         if key not in self.memo:
             if len(self.memo) >= CONDITIONING_LIMIT:
                 raise _refusal("conditioning", "this set of slides", f"{CONDITIONING_LIMIT} subproblems")
-            self.memo[key] = (
-                _unmarked(key, period) if period <= SMALL_PERIOD else self._condition(key, period)
-            )
+            self.memo[key] = _unmarked(key, period) if period <= SMALL_PERIOD else self._condition(key, period)
         return self.memo[key]
 
     def _condition(self, component: tuple[Progression, ...], period: int) -> int:

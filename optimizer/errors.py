@@ -27,11 +27,7 @@ class Diagnostic:
     severity: str = "error"
 
     def __str__(self) -> str:
-        where = (
-            f"{self.file}:{self.line}:{self.column}: "
-            if self.line
-            else (f"{self.file}: " if self.file else "")
-        )
+        where = f"{self.file}:{self.line}:{self.column}: " if self.line else (f"{self.file}: " if self.file else "")
         about = f" [{self.query}]" if self.query else ""
         hint = f"\n    hint: {self.hint}" if self.hint else ""
         return f"{where}{self.severity} {self.code}{about} {self.message}{hint}"

@@ -120,9 +120,7 @@ def _in(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Ty
 def _logic(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
     for type in types:
         if type != BOOLEAN:
-            raise _type_error(
-                f"{name.upper()} needs conditions, not {type}", "compare the value with something"
-            )
+            raise _type_error(f"{name.upper()} needs conditions, not {type}", "compare the value with something")
     return BOOLEAN
 
 
@@ -206,9 +204,7 @@ def _text(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> 
 def _coalesce(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
     found = unified(types)
     if found is None:
-        raise _type_error(
-            f"coalesce cannot choose between {_names(types)}", "all its arguments need one type"
-        )
+        raise _type_error(f"coalesce cannot choose between {_names(types)}", "all its arguments need one type")
     return found
 
 
@@ -221,9 +217,7 @@ FUNCTIONS: dict[str, Function] = {
         Function("not", 1, 1, _logic, "negation; null stays null"),
         Function("is_null", 1, 1, _boolean, "whether the value is null; never null itself"),
         Function("in", 2, None, _in, "whether the first is one of the others, which are literals"),
-        Function(
-            "like", 2, 2, _like, "% any text, _ any character, backslash escapes; matches line ends too"
-        ),
+        Function("like", 2, 2, _like, "% any text, _ any character, backslash escapes; matches line ends too"),
         Function("+", 2, 2, _sum, "sum"),
         Function("-", 2, 2, _sum, "difference"),
         Function("*", 2, 2, _product, "product"),
@@ -272,9 +266,7 @@ def type_of(expression: Expression, schema: Mapping[str, Type]) -> Type:
 
 # --------------------------------------------------------------------------------------------- literals
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MOMENT = re.compile(
-    r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)\s?(Z|[+-]\d\d:\d\d)?)?", re.ASCII
-)
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)\s?(Z|[+-]\d\d:\d\d)?)?", re.ASCII)
 
 
 def number(text: str) -> Literal:
@@ -297,9 +289,7 @@ def exact_literal(value: Decimal | int) -> Literal:
     scale = max(0, -int(exponent))
     precision = max(len(digits) + max(0, int(exponent)), scale, 1)
     if precision > DECIMAL_DIGITS:
-        raise HeddleError(
-            "HDL-305", f"a number of {precision} digits is too long: exact numbers have 38", "use 1e0"
-        )
+        raise HeddleError("HDL-305", f"a number of {precision} digits is too long: exact numbers have 38", "use 1e0")
     if scale == 0 and -(2**63) <= int(value) < 2**63:
         return Literal(int(value), Type("long", precision))
     return Literal(Decimal(value), decimal(precision, scale))

@@ -1,26 +1,30 @@
 """Combine many windows over one array of fragments.
 
-A window's answer is the combine of a *run* ``[low, high)`` of consecutive stored fragments of one group. Three
-structures, chosen by what the aggregate allows:
+A window's answer is the combine of a *run* ``[low, high)`` of consecutive stored fragments of one group. Two structures,
+chosen by what the aggregate allows:
 
 - exact integer sums: running totals, one subtraction an answer (exact even when they wrap, modulo 2**64);
-- anything else, short runs: combine the run itself;
-- anything else, long runs: a *disjoint sparse table* over the group's fragments, so that every answer is at
-  most one combine of two stored values. Doubles are never subtracted (design.md section 6).
+- anything else: *two stacks*. The runs of one query and group move forward, so a run is a suffix of what was there at
+  the last flip and what came since: at most two combines a fragment and one an answer, whatever the range. Doubles are
+  never subtracted (design.md section 6).
 
 All arrays are over the fragments of many groups, one group after the other, by time within a group.
 
-References: Arasu & Widom (VLDB 2004) section 3 for the problem (their B-INT answers in O(log n) combines).
+References: Arasu & Widom (VLDB 2004) section 3 for the problem (their B-INT answers in O(log n) combines);
+Tangwongsan, Hirzel, Schneider, "Low-latency sliding-window aggregation in worst-case constant time" (DEBS 2017)
+section 2 for two stacks.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-ADD_DOUBLE, SECOND_HALF, MIN, MAX = 0, 1, 2, 3
-"""Operations of a column of a combined matrix; a double-double takes ADD_DOUBLE and SECOND_HALF."""
+ADD_DOUBLE, MIN, MAX = 0, 1, 2
+"""Operations on a state: the sum of double-doubles, the least and the greatest value (Spark's order: NaN last)."""
 
 Longs = NDArray[np.int64]
 
@@ -63,101 +67,114 @@ def running_totals(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return totals
 
 
-@numba.njit(cache=True)
-def _merge(a, b, operations, out):
-    """out = a combined with b (in time order), column by column; out may be a."""
-    for c in range(len(operations)):
-        operation = operations[c]
-        if operation == 0:
-            total = a[c] + b[c]
-            virtual = total - a[c]
-            error = (a[c] - (total - virtual)) + (b[c] - virtual) + a[c + 1] + b[c + 1]
-            high = total + error
-            if np.isfinite(high):
-                out[c + 1] = error - (high - total)
-                out[c] = high
-            else:
-                # an infinity or NaN has no rounding error; a sum of finite values may just have overflowed
-                out[c + 1] = 0.0
-                out[c] = total
-        elif operation == 2:
-            # Spark's order: NaN is the greatest value of all
-            if b[c] < a[c] or a[c] != a[c]:
-                out[c] = b[c]
-            else:
-                out[c] = a[c]
-        elif operation == 3:
-            if b[c] > a[c] or b[c] != b[c]:
-                out[c] = b[c]
-            else:
-                out[c] = a[c]
+@numba.njit(cache=True, inline="always")
+def _add(high_a, low_a, high_b, low_b):
+    """Sum of two double-doubles (Dekker); an infinity or NaN carries no rounding error."""
+    total = high_a + high_b
+    virtual = total - high_a
+    error = (high_a - (total - virtual)) + (high_b - virtual) + low_a + low_b
+    high = total + error
+    if np.isfinite(high):
+        return high, error - (high - total)
+    return total, 0.0
+
+
+@numba.njit(cache=True, inline="always")
+def _better(a, b, greatest):
+    if greatest:
+        return b if b > a or b != b else a
+    return b if b < a or a != a else a
 
 
 @numba.njit(cache=True)
-def fold(values, operations, low, high):
-    """Combine of each run, one fragment after the other: values (n, c), low and high (a,); returns (a, c)."""
-    out = np.empty((len(low), values.shape[1]), values.dtype)
+def _fold_extremes(values, greatest, low, high, out):
     for i in range(len(low)):
-        out[i] = values[low[i]]
+        best = values[low[i]]
         for j in range(low[i] + 1, high[i]):
-            _merge(out[i], values[j], operations, out[i])
+            best = _better(best, values[j], greatest)
+        out[i] = best
+
+
+@numba.njit(cache=True)
+def _fold_sums(high_parts, low_parts, low, high, out):
+    for i in range(len(low)):
+        a, b = high_parts[low[i]], low_parts[low[i]]
+        for j in range(low[i] + 1, high[i]):
+            a, b = _add(a, b, high_parts[j], low_parts[j])
+        out[i, 0], out[i, 1] = a, b
+
+
+def fold(values: NDArray[Any], operation: int, low: Longs, high: Longs) -> NDArray[Any]:
+    """Combine of each run, one fragment after the other: values (n, width), low and high (a,); returns (a, width)."""
+    out = np.empty((len(low), values.shape[1]), dtype=values.dtype)
+    if operation == ADD_DOUBLE:
+        _fold_sums(np.ascontiguousarray(values[:, 0]), np.ascontiguousarray(values[:, 1]), low, high, out)
+    else:
+        _fold_extremes(np.ascontiguousarray(values[:, 0]), operation == MAX, low, high, out[:, 0])
     return out
 
 
 @numba.njit(cache=True)
-def _highest_bit(number):
-    level = -1
-    while number > 0:
-        number >>= 1
-        level += 1
-    return level
+def _combine_extremes(values, greatest, group, low, high, out):
+    suffix = np.empty(len(values), values.dtype)
+    flipped = seen = 0  # the suffixes end before `flipped`; `back` combines from there to before `seen`
+    back = values[0] if len(values) else 0
+    for i in range(len(low)):
+        first, last = low[i], high[i]
+        if i == 0 or group[i] != group[i - 1] or first >= flipped:
+            best = values[last - 1]
+            suffix[last - 1] = best
+            for j in range(last - 2, first - 1, -1):
+                best = _better(best, values[j], greatest)
+                suffix[j] = best
+            flipped = seen = last
+            out[i] = best
+            continue
+        for j in range(seen, last):
+            back = values[j] if j == flipped else _better(back, values[j], greatest)
+        seen = last
+        out[i] = suffix[first] if seen == flipped else _better(suffix[first], back, greatest)
 
 
 @numba.njit(cache=True)
-def combine_runs(values, operations, groups, group, low, high):
-    """Combine of each run, choosing the structure group by group.
+def _combine_sums(highs, lows, group, low, high, out):
+    suffix = np.empty((len(highs), 2), np.float64)
+    flipped = seen = 0  # as in _combine_extremes
+    back_high = back_low = 0.0
+    for i in range(len(low)):
+        first, last = low[i], high[i]
+        if i == 0 or group[i] != group[i - 1] or first >= flipped:
+            a, b = highs[last - 1], lows[last - 1]
+            suffix[last - 1, 0], suffix[last - 1, 1] = a, b
+            for j in range(last - 2, first - 1, -1):
+                a, b = _add(highs[j], lows[j], a, b)
+                suffix[j, 0], suffix[j, 1] = a, b
+            flipped = seen = last
+            out[i, 0], out[i, 1] = a, b
+            continue
+        for j in range(seen, last):
+            if j == flipped:
+                back_high, back_low = highs[j], lows[j]
+            else:
+                back_high, back_low = _add(back_high, back_low, highs[j], lows[j])
+        seen = last
+        a, b = suffix[first, 0], suffix[first, 1]
+        if seen > flipped:
+            a, b = _add(a, b, back_high, back_low)
+        out[i, 0], out[i, 1] = a, b
 
-    values (n, c) int64 or float64; operations (c,): see the constants above; groups (g + 1,) offsets;
-    group, low, high (a,) as :func:`runs` gives them, by group. Returns (a, c).
 
-    A group's disjoint sparse table costs length * log2(length) combines to build; the runs themselves cost
-    the sum of their lengths. The cheaper is taken.
+def combine_runs(values: NDArray[Any], operation: int, group: Longs, low: Longs, high: Longs) -> NDArray[Any]:
+    """Combine of each run.
+
+    ``values`` (n, 1) int64 or float64, or (n, 2) double-doubles; ``operation``: see the constants above; ``group``,
+    ``low``, ``high`` (a,) as :func:`runs` gives them: by group, both bounds ascending within one. Returns (a, width).
+    O(n + a).
     """
-    columns = values.shape[1]
-    out = np.empty((len(low), columns), values.dtype)
-    begin = 0
-    while begin < len(low):
-        g = group[begin]
-        end = begin
-        work = 0
-        while end < len(low) and group[end] == g:
-            work += high[end] - low[end]
-            end += 1
-        offset, length = groups[g], groups[g + 1] - groups[g]
-        levels = _highest_bit(max(length - 1, 0)) + 1
-        if work <= length * levels + 2 * (end - begin):
-            out[begin:end] = fold(values, operations, low[begin:end], high[begin:end])
-        else:
-            # table[k][i]: combine from i to the middle of its block of 2**(k+1), outwards from the middle
-            table = np.empty((levels, length, columns), values.dtype)
-            for level in range(levels):
-                half = 1 << level
-                middle = half
-                while middle < length:
-                    table[level, middle - 1] = values[offset + middle - 1]
-                    for i in range(middle - 2, middle - half - 1, -1):
-                        _merge(values[offset + i], table[level, i + 1], operations, table[level, i])
-                    stop = min(middle + half, length)
-                    table[level, middle] = values[offset + middle]
-                    for i in range(middle + 1, stop):
-                        _merge(table[level, i - 1], values[offset + i], operations, table[level, i])
-                    middle += 2 * half
-            for i in range(begin, end):
-                first, last = low[i] - offset, high[i] - offset - 1
-                if first == last:
-                    out[i] = values[low[i]]
-                else:
-                    level = _highest_bit(first ^ last)
-                    _merge(table[level, first], table[level, last], operations, out[i])
-        begin = end
+    out = np.empty((len(low), values.shape[1]), dtype=values.dtype)
+    first = np.ascontiguousarray(values[:, 0])
+    if operation == ADD_DOUBLE:
+        _combine_sums(first, np.ascontiguousarray(values[:, 1]), group, low, high, out)
+    else:
+        _combine_extremes(first, operation == MAX, group, low, high, out[:, 0])
     return out

@@ -118,11 +118,7 @@ def parse_duration(text: str) -> int:
             )
         if unit not in _UNITS:
             close = difflib.get_close_matches(unit, _UNITS, 1)
-            hint = (
-                f"did you mean {close[0]}s?"
-                if close
-                else "units: " + ", ".join(name + "s" for name in _UNITS)
-            )
+            hint = f"did you mean {close[0]}s?" if close else "units: " + ", ".join(name + "s" for name in _UNITS)
             raise HeddleError("HDL-204", f"{text!r}: there is no unit {term[2]}", hint)
         total += Fraction(term[1]) * _UNITS[unit]
         rest = rest[term.end() :].lstrip()
@@ -212,9 +208,7 @@ def _statements(text: str) -> Iterator[_Statement]:
             blank(piece.end())
         elif piece["block"]:
             if text.startswith("/*+", position):
-                broken.append(
-                    (position, "HDL-103", "hints are not allowed", "the optimizer plans the sharing")
-                )
+                broken.append((position, "HDL-103", "hints are not allowed", "the optimizer plans the sharing"))
             if position + 2 <= closed:
                 blank(text.index("*/", position + 2) + 2)
                 continue
@@ -390,9 +384,7 @@ class _Reader:
                 self.problems.append(refused)
         if self.problems or window is None:
             return None
-        return ACQ(
-            name, self.stream.name, window, outputs, filter, tuple(group_by.items()), select, owner, source
-        )
+        return ACQ(name, self.stream.name, window, outputs, filter, tuple(group_by.items()), select, owner, source)
 
     def _refuse(self, code: str, message: str, hint: str, node: exp.Expr) -> NoReturn:
         raise _Refused(code, message, hint, self._at(node))
@@ -410,20 +402,14 @@ class _Reader:
         try:
             tokens = Spark().tokenize(self.text)
         except TokenError:
-            raise _Refused(
-                "HDL-101", "this text cannot be split into words", "look for stray quotes"
-            ) from None
+            raise _Refused("HDL-101", "this text cannot be split into words", "look for stray quotes") from None
         if len(tokens) > limits.tokens:
-            raise _Refused(
-                "HDL-302", f"the query has {len(tokens)} words, the limit is {limits.tokens}", "split it"
-            )
+            raise _Refused("HDL-302", f"the query has {len(tokens)} words, the limit is {limits.tokens}", "split it")
         first = tokens[0]
         if first.token_type == TokenType.WITH:
             raise _Refused("HDL-103", "common table expressions are not allowed", _SOURCES, first.start)
         if first.token_type != TokenType.SELECT:
-            raise _Refused(
-                "HDL-102", f"a query starts with SELECT, not {_shown(first.text)}", "", first.start
-            )
+            raise _Refused("HDL-102", f"a query starts with SELECT, not {_shown(first.text)}", "", first.start)
         self._check_nesting(tokens)
         for token, after in zip(tokens, [*tokens[1:], None], strict=True):
             self._check_token(token, after, first)
@@ -443,16 +429,12 @@ class _Reader:
             raise _Refused("HDL-103", *_FORBIDDEN[token.token_type], token.start)
         # 5L arrives as 5 :: BIGINT, all three at the same place
         if token.token_type == TokenType.DCOLON and source == "::":
-            raise _Refused(
-                "HDL-103", "casts are not allowed", "the stream's schema fixes the types", token.start
-            )
+            raise _Refused("HDL-103", "casts are not allowed", "the stream's schema fixes the types", token.start)
         if token.token_type == TokenType.SELECT and token is not first:
             hint = "one SELECT over one stream: no subqueries, no UNION"
             raise _Refused("HDL-103", "subqueries and set operations are not allowed", hint, token.start)
         if token.token_type == TokenType.STRING and "${" in token.text:
-            raise _Refused(
-                "HDL-103", "substitutions are not allowed in strings", "write the value", token.start
-            )
+            raise _Refused("HDL-103", "substitutions are not allowed in strings", "write the value", token.start)
         if token.token_type == TokenType.COMMA and after is not None and after.token_type == TokenType.FROM:
             raise _Refused("HDL-101", "nothing follows this comma", "remove it", token.start)
         called = after is not None and after.token_type == TokenType.L_PAREN
@@ -514,11 +496,7 @@ class _Reader:
                 self._later("HAVING (a threshold on an aggregate)", token)
             elif token.text.upper() == "PATTERN" and after is not None and after.text.upper() == "SEQ":
                 self._later("PATTERN SEQ (event sequences)", token)
-            elif (
-                token.token_type == TokenType.WITH
-                and after is not None
-                and after.token_type == TokenType.L_PAREN
-            ):
+            elif token.token_type == TokenType.WITH and after is not None and after.token_type == TokenType.L_PAREN:
                 self._later("WITH (error = …)", token)
         example = "WINDOW RANGE '1 hour' SLIDE '5 minutes' ON <time column>"
         if source is None:
@@ -533,9 +511,7 @@ class _Reader:
         def expect(*words: str, string: bool = False) -> Token:
             nonlocal cursor
             token = tokens[cursor] if cursor < len(tokens) else None
-            if token is None or (
-                token.token_type != TokenType.STRING if string else token.text.upper() not in words
-            ):
+            if token is None or (token.token_type != TokenType.STRING if string else token.text.upper() not in words):
                 wanted = "a quoted duration" if string else " or ".join(words)
                 got = "the end" if token is None else _shown(token.text)
                 raise _Refused(
@@ -558,9 +534,7 @@ class _Reader:
         if expect("ON", "ENDING").text.upper() == "ENDING":
             self._later("ENDING … AGO (historical windows)", tokens[cursor - 1])
         if cursor >= len(tokens) or tokens[cursor].token_type in (TokenType.STRING, TokenType.NUMBER):
-            raise _Refused(
-                "HDL-107", "ON names the time column", f"write {example}", tokens[cursor - 1].start
-            )
+            raise _Refused("HDL-107", "ON names the time column", f"write {example}", tokens[cursor - 1].start)
         cursor += 1
         if cursor < len(tokens) and tokens[cursor].token_type in (*_OPERANDS, TokenType.L_PAREN):
             message = f"{_shown(tokens[cursor].text)} cannot follow the WINDOW clause"
@@ -587,15 +561,11 @@ class _Reader:
             values.append(value)
         range, slide = values
         if slide < limits.slide:
-            raise _Refused(
-                "HDL-306", f"SLIDE is shorter than {duration_text(limits.slide)}", "", clause[4].start
-            )
+            raise _Refused("HDL-306", f"SLIDE is shorter than {duration_text(limits.slide)}", "", clause[4].start)
         if Fraction(range, slide) > limits.ratio:
             least = duration_text(-(-range // limits.ratio))
             message = f"RANGE is more than {limits.ratio} times SLIDE"
-            raise _Refused(
-                "HDL-308", message, f"a slide of {least} or more is allowed with it", clause[4].start
-            )
+            raise _Refused("HDL-308", message, f"a slide of {least} or more is allowed with it", clause[4].start)
         if _resolve(clause[6].text, [self.stream.time]) is None:
             message = f"windows of {self.stream.name} are on {self.stream.time}, not {_shown(clause[6].text)}"
             raise _Refused("HDL-205", message, f"write ON {self.stream.time}", clause[6].start)
@@ -614,9 +584,7 @@ class _Reader:
     # ------------------------------------------------------------------------------------ stock clauses
     def _tree(self, tokens: list[Token]) -> exp.Select:
         # so much context that the length of start_context is the position of the error
-        parser = Spark().parser(
-            error_level=ErrorLevel.IMMEDIATE, error_message_context=10 * self.limits.bytes
-        )
+        parser = Spark().parser(error_level=ErrorLevel.IMMEDIATE, error_message_context=10 * self.limits.bytes)
         try:
             trees = parser.parse(tokens, self.text)
         except ParseError as error:
@@ -639,9 +607,7 @@ class _Reader:
         for name, value in tree.args.items():
             if value and name not in ("expressions", "from_", "where", "group"):
                 word, message, hint = _CLAUSES.get(name, ("", f"{name} is not allowed", _SOURCES))
-                at = next(
-                    (token.start for token in tokens if word and token.text.upper() == word), tokens[0].start
-                )
+                at = next((token.start for token in tokens if word and token.text.upper() == word), tokens[0].start)
                 if name == "joins":
                     at = self._at(value[0])
                 raise _Refused("HDL-103", message, hint, at)
@@ -675,9 +641,7 @@ class _Reader:
         try:
             for name, value in group.args.items():
                 if value and name != "expressions":
-                    self._refuse(
-                        "HDL-206", f"GROUP BY {name.upper()} is not allowed", "name the columns", tree
-                    )
+                    self._refuse("HDL-206", f"GROUP BY {name.upper()} is not allowed", "name the columns", tree)
             for node in group.expressions:
                 if type(node) is not exp.Column:
                     message = "GROUP BY takes column names"
@@ -699,9 +663,7 @@ class _Reader:
             self.problems.append(refused)
         return found
 
-    def _select(
-        self, tree: exp.Select, group_by: dict[str, Type]
-    ) -> tuple[tuple[Output, ...], tuple[str, ...]]:
+    def _select(self, tree: exp.Select, group_by: dict[str, Type]) -> tuple[tuple[Output, ...], tuple[str, ...]]:
         outputs: list[Output] = []
         names: dict[str, str] = {}
         taken: dict[str, exp.Expr] = {}
@@ -743,9 +705,7 @@ class _Reader:
                 except _Refused as refused:
                     self.problems.append(refused)
         if not outputs and not self.problems:
-            self.problems.append(
-                _Refused("HDL-105", "the query computes no aggregate", "add count(*) or another")
-            )
+            self.problems.append(_Refused("HDL-105", "the query computes no aggregate", "add count(*) or another"))
         if len(outputs) > self.limits.outputs:
             message = f"{len(outputs)} outputs; the limit is {self.limits.outputs}"
             self.problems.append(_Refused("HDL-310", message, "split the query"))
@@ -761,14 +721,8 @@ class _Reader:
     def _output(self, node: exp.Expr, alias: str) -> Output:
         function = self._function(node)
         if function is None or function not in AGGREGATES:
-            if (
-                function in _CALLABLE
-                or type(node) in _BINARY
-                or type(node) in (exp.Paren, exp.Literal, exp.Neg)
-            ):
-                hint = (
-                    "combine aggregates when you read the answers; inside an aggregate arithmetic is allowed"
-                )
+            if function in _CALLABLE or type(node) in _BINARY or type(node) in (exp.Paren, exp.Literal, exp.Neg):
+                hint = "combine aggregates when you read the answers; inside an aggregate arithmetic is allowed"
                 self._refuse("HDL-105", "SELECT takes group columns and single aggregates", hint, node)
             self._unknown(node)
         arguments = self._arguments(node)
@@ -890,9 +844,7 @@ class _Reader:
             arguments = [self._expression(argument, depth + 1) for argument in self._arguments(node)]
             return self._call(function, arguments, node)
         if function in AGGREGATES:
-            self._refuse(
-                "HDL-105", f"the aggregate {function} cannot stand here", "aggregates belong in SELECT", node
-            )
+            self._refuse("HDL-105", f"the aggregate {function} cannot stand here", "aggregates belong in SELECT", node)
         self._unknown(node)
 
     def _predicate(self, node: exp.Expr, depth: int) -> tuple[Expression, Type]:
@@ -940,9 +892,7 @@ class _Reader:
             raise _Refused.of(error, self._at(node)) from None
         self._refuse("HDL-103", "casts are not allowed", "the stream's schema fixes the types", node)
 
-    def _call(
-        self, name: str, arguments: Sequence[tuple[Expression, Type]], node: exp.Expr
-    ) -> tuple[Expression, Type]:
+    def _call(self, name: str, arguments: Sequence[tuple[Expression, Type]], node: exp.Expr) -> tuple[Expression, Type]:
         """A call with its type, after giving NULLs and date strings the type of what stands beside them."""
         known = [type_ for _, type_ in arguments if type_ != _NULL]
         beside = known[0] if known else DOUBLE if name in ("+", "-", "*", "/", "neg", "abs") else BOOLEAN
@@ -971,9 +921,7 @@ def _settled(value: Expression, type: Type) -> Expression:
 
 
 # ----------------------------------------------------------------------------------------------- files
-def parse(
-    text: str, streams: Mapping[str, Stream], file: str = "", limits: Limits | None = None
-) -> ParseResult:
+def parse(text: str, streams: Mapping[str, Stream], file: str = "", limits: Limits | None = None) -> ParseResult:
     """All the queries of one workload file.
 
     Never raises for bad text: a query that cannot be used is left out and said why, with line and column in
@@ -1014,11 +962,7 @@ def parse(
             elif what == "name" and _QUERY_NAME.fullmatch(value):
                 name = value
             else:
-                rule = (
-                    "letters, digits, _ . - (a letter or _ first)"
-                    if what == "name"
-                    else "printable characters"
-                )
+                rule = "letters, digits, _ . - (a letter or _ first)" if what == "name" else "printable characters"
                 bad.append((at, "HDL-109", f"{_shown(value)} is no {what}", f"1 to 128 {rule}"))
         if name in where:
             hint = f"the first is in line {position(where[name])[0]} and is kept"

@@ -56,9 +56,7 @@ class ExecutionTree:
             raise ValueError(f"tree {self.id} has no query")
         strangers = [query.name for query in self.queries if query.stream != self.stream]
         if strangers:
-            raise ValueError(
-                f"tree {self.id} of stream {self.stream} holds queries of other streams: {strangers}"
-            )
+            raise ValueError(f"tree {self.id} of stream {self.stream} holds queries of other streams: {strangers}")
 
     @property
     def windows(self) -> tuple[Window, ...]:
@@ -162,9 +160,7 @@ class SharingPlan:
 
         Neither rates nor costs: a re-plan at other rates that decides the same is the same plan.
         """
-        trees = [
-            [tree.stream, [[query.name, query.fingerprint] for query in tree.queries]] for tree in self.trees
-        ]
+        trees = [[tree.stream, [[query.name, query.fingerprint] for query in tree.queries]] for tree in self.trees]
         streams = values.to_json(self.workload.streams)
         return values.digest([trees, streams, self.workload.fingerprint, self.algorithm, self.model.name])
 
@@ -251,9 +247,7 @@ def build_plan(
 def _rate(rates: Mapping[str, Fraction], stream: str) -> Fraction:
     if stream not in rates or rates[stream] < 0:
         given = f"{rates[stream]} tuples/s" if stream in rates else "no rate"
-        raise HeddleError(
-            "HDL-450", f"stream {stream} has {given}: a plan needs a rate of at least 0", "give --rate"
-        )
+        raise HeddleError("HDL-450", f"stream {stream} has {given}: a plan needs a rate of at least 0", "give --rate")
     return Fraction(rates[stream])
 
 
@@ -483,9 +477,7 @@ def diff(old: SharingPlan | None, new: SharingPlan) -> PlanDiff:
     return PlanDiff(
         tuple(name for name in after if name not in before),
         tuple(name for name in before if name not in after),
-        tuple(
-            name for name in after if name in before and before[name].fingerprint != after[name].fingerprint
-        ),
+        tuple(name for name in after if name in before and before[name].fingerprint != after[name].fingerprint),
         tuple(moved),
         tuple(trees),
         (float(old.cost) if old else 0.0, float(new.cost)),
@@ -557,12 +549,8 @@ class Explanation:
         if self.companions:
             found.append("shares with (common edges / all edges):")
             found += [f"  {other.query}  {other.weaveability:.2f}" for other in self.companions]
-        found.append(
-            f"cost alone {self.cost_alone:.6g}, in this tree {self.cost_here:.6g}: saves {self.saving:.6g}"
-        )
-        found.append(
-            f"edges per second alone {self.edge_rate_alone:.6g}, in this tree {self.edge_rate_tree:.6g}"
-        )
+        found.append(f"cost alone {self.cost_alone:.6g}, in this tree {self.cost_here:.6g}: saves {self.saving:.6g}")
+        found.append(f"edges per second alone {self.edge_rate_alone:.6g}, in this tree {self.edge_rate_tree:.6g}")
         if not self.alternatives:
             found.append("there is no other tree on this stream")
         for number, other in enumerate(self.alternatives[:NEAREST_SHOWN]):
@@ -570,9 +558,7 @@ class Explanation:
             if other.cost is None or other.difference is None or other.edge_rate_with is None:
                 found.append(f"{label} {other.tree}: edges with {self.query} cannot be counted exactly")
                 continue
-            verdict = (
-                "dearer" if other.difference >= 0 else "cheaper (the search does not move single queries)"
-            )
+            verdict = "dearer" if other.difference >= 0 else "cheaper (the search does not move single queries)"
             found.append(
                 f"{label} {other.tree}: its edges per second {other.edge_rate:.6g} -> "
                 f"{other.edge_rate_with:.6g}; cost there {other.cost:.6g}, "
@@ -598,11 +584,7 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
     rate = plan.rate(tree.stream)
 
     def cost(queries: Sequence[ACQ]) -> Fraction:
-        return (
-            SearchProblem.of(queries, rate, plan.model).tree_cost(range(len(queries)))
-            if queries
-            else Fraction(0)
-        )
+        return SearchProblem.of(queries, rate, plan.model).tree_cost(range(len(queries))) if queries else Fraction(0)
 
     rest = tuple(other for other in tree.queries if other.name != query_name)
     alone = cost([query])

@@ -45,11 +45,7 @@ class Type:
     def __str__(self) -> str:
         if self.name == "decimal":
             return f"decimal({self.precision},{self.scale})"
-        return (
-            {3: "byte", 5: "short", 10: "int"}.get(self.digits, self.name)
-            if self.name == "long"
-            else self.name
-        )
+        return {3: "byte", 5: "short", 10: "int"}.get(self.digits, self.name) if self.name == "long" else self.name
 
 
 BOOLEAN, DOUBLE, STRING = Type("boolean"), Type("double"), Type("string")
@@ -221,9 +217,7 @@ class Workload:
 
 
 # ------------------------------------------------------------------------------------- stored as JSON
-_CLASSES = {
-    cls.__name__: cls for cls in (Type, Column, Literal, Call, Window, Output, ACQ, Source, Stream, Workload)
-}
+_CLASSES = {cls.__name__: cls for cls in (Type, Column, Literal, Call, Window, Output, ACQ, Source, Stream, Workload)}
 
 
 def to_json(value: Any) -> Any:

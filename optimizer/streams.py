@@ -70,9 +70,7 @@ def parse_type(text: str) -> Type:
         if match:
             return decimal(int(match[1]), int(match[2] or 0))
     except ValueError as error:
-        raise HeddleError(
-            "HDL-454", f"{error}", "1 to 38 digits, at most all of them after the point"
-        ) from None
+        raise HeddleError("HDL-454", f"{error}", "1 to 38 digits, at most all of them after the point") from None
     if text.startswith("decimal"):
         hint = "write decimal(10,2), inside {…} quoted: 'decimal(10,2)'"
         raise HeddleError("HDL-454", f"{text!r} is not a type", hint)
@@ -193,9 +191,7 @@ class _Reader:
             try:
                 lateness = parse_duration(self._text(keys["lateness"]))
             except HeddleError as error:
-                raise _Bad(
-                    "HDL-457", error.diagnostic.message, error.diagnostic.hint, keys["lateness"]
-                ) from None
+                raise _Bad("HDL-457", error.diagnostic.message, error.diagnostic.hint, keys["lateness"]) from None
             if lateness < 0:
                 raise _Bad("HDL-457", "lateness is negative", "0 seconds or more", keys["lateness"])
         stream = Stream(name, Source(format_, where), (), self._text(keys["time"]), lateness)

@@ -134,9 +134,7 @@ class _Greedy:
         with_x, with_y = self.bounds[x, others], self.bounds[y, others]
         # common(x+y, k) <= common(x, k) + common(y, k), rewritten with the rates of unions
         diminishing = union - self.rates[x] - self.rates[y] - self.rates[others] + with_x + with_y
-        bounds = np.maximum.reduce(
-            [with_x, with_y, self.rates[others], np.full(len(others), union), diminishing]
-        )
+        bounds = np.maximum.reduce([with_x, with_y, self.rates[others], np.full(len(others), union), diminishing])
 
         self.members[x] = self.members[x] + self.members[y]
         self.edges[x] = absorb(self.edges[x] + self.edges[y])

@@ -28,6 +28,12 @@ BUCKETS = 64
 ROW_GROUP = 1 << 17
 """Rows of a row group of a results file."""
 
+REPEATED = [
+    *("query", "stream", "fingerprint", "key", "key.list.element", "window_start", "window_end"),
+    *("plan_version", "revision", "run_id", "error"),
+]
+"""Columns that hold few distinct values a row group; the others are not worth a dictionary."""
+
 DESCRIPTION = pa.schema([pa.field("file", pa.string(), nullable=False)])
 """What a task returns: one JSON text a file."""
 
@@ -68,8 +74,7 @@ def write_files(root: str | Path, rows: pa.Table, bounds: Sequence[str]) -> Iter
         path = f"day={day}/part-{uuid.uuid4().hex}.parquet"
         file = Path(root) / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        plain = [name for name in part.schema.names if name in ("query", "stream", "fingerprint", "key", "run_id")]
-        with pq.ParquetWriter(file, part.schema, compression="snappy", use_dictionary=plain) as writer:
+        with pq.ParquetWriter(file, part.schema, compression="snappy", use_dictionary=REPEATED) as writer:
             for group in _row_groups(part):
                 writer.write_table(group, row_group_size=len(group))
         yield DataFile(path, day, file.stat().st_size, len(part), _statistics(part, bounds))

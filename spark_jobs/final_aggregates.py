@@ -23,7 +23,7 @@ from optimizer.query import ACQ
 from optimizer.synopsis import CARRIERS, Synopsis, states_of
 from optimizer.window import DAY, day_label, window_ends
 from spark_jobs.files import read_buckets, write_files
-from spark_jobs.partial_aggregates import Task, combine, lists, matrix, operations, text_ranks
+from spark_jobs.partial_aggregates import OPERATIONS, Task, combine, lists, matrix, text_ranks
 
 ANSWERS = pa.schema(
     [
@@ -108,7 +108,7 @@ class _Rows:
         if state.operation == "add":
             out = values[high] - values[low]
         else:
-            out = combine_runs(values, operations((state,)), self.groups, group, low, high)
+            out = combine_runs(values, OPERATIONS[state.operation], group, low, high)
         if state.width > 1:
             return out
         out = out[:, 0]
@@ -175,7 +175,7 @@ def _answers(
     instant = pa.timestamp("us", tz="UTC")
     return pa.RecordBatch.from_arrays(
         [
-            pa.array([query.name] * len(group), pa.string()),
+            pa.repeat(query.name, len(group)),
             pa.array(starts).cast(instant),
             pa.array(ends).cast(instant),
             keys.take(pa.array(group)),
@@ -233,7 +233,7 @@ def _stamped(batch: pa.RecordBatch, stream: str, stamp: dict[str, Any]) -> pa.Ta
     return pa.table(
         {
             "day": labels.take(pa.array(number)),
-            "stream": pa.array([stream] * rows, pa.string()),
+            "stream": pa.repeat(stream, rows),
             **dict(zip(batch.schema.names, batch.columns, strict=True)),
             **{name: pa.repeat(value, rows) for name, value in stamp.items()},
         },

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from optimizer.aggregates import LIMB, State, limbs_of
-from optimizer.intervals import ADD_DOUBLE, MAX, MIN, SECOND_HALF, fold
+from optimizer.intervals import ADD_DOUBLE, MAX, MIN, fold
 from optimizer.query import Expression, Stream, Type, columns_of
 from optimizer.synopsis import CARRIERS, Synopsis
 from optimizer.window import DAY
@@ -167,9 +167,19 @@ def group_keys(columns: Sequence[pa.Array], rows: int) -> tuple[NDArray[np.int64
         encoded = _flat(column).dictionary_encode(null_encoding="encode")
         values = _as_texts(encoded.dictionary)
         combined = codes * len(values) + encoded.indices.to_numpy(zero_copy_only=False)
-        present, codes = np.unique(combined, return_inverse=True)
+        present, codes = renumbered(combined, len(texts) * len(values))
         texts = [[*texts[code // len(values)], values[code % len(values)]] for code in present]
     return codes, [json.dumps(text, separators=(",", ":"), ensure_ascii=False) for text in texts]
+
+
+def renumbered(codes: NDArray[np.int64], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct codes, ascending, and the number of each row's among them; codes are in [0, most)."""
+    if most > CELLS:
+        return np.unique(codes, return_inverse=True)
+    present = np.flatnonzero(np.bincount(codes, minlength=most))
+    number = np.zeros(most, dtype=np.int64)
+    number[present] = np.arange(len(present))
+    return present, number[codes]
 
 
 def _as_texts(dictionary: pa.Array) -> list[str | None]:
@@ -399,13 +409,8 @@ def matrix(column: pa.ChunkedArray | pa.Array, width: int) -> NDArray[Any]:
 
 
 # ----------------------------------------------------------------------------------------- combining
-def operations(states: Iterable[State]) -> NDArray[np.int64]:
-    """The operation of each column of some states, for :mod:`optimizer.intervals`."""
-    found: list[int] = []
-    for state in states:
-        code = {"add": ADD_DOUBLE, "add_double": ADD_DOUBLE, "min": MIN, "max": MAX}[state.operation]
-        found += [code] + [SECOND_HALF if state.operation == "add_double" else code] * (state.width - 1)
-    return np.array(found, dtype=np.int64)
+OPERATIONS = {"add_double": ADD_DOUBLE, "min": MIN, "max": MAX}
+"""The operation of :mod:`optimizer.intervals` that combines a state; exact sums are added up as they are."""
 
 
 def combine(synopsis: Synopsis, partials: pa.Table) -> pa.Table:
@@ -439,6 +444,10 @@ def combine(synopsis: Synopsis, partials: pa.Table) -> pa.Table:
             reduce = np.minimum if state.operation == "min" else np.maximum
             out_longs[:, at] = reduce.reduceat(longs[:, at], low)
     _carry(synopsis, out_longs)
+    out_doubles = np.empty((len(low), synopsis.width("doubles")))
+    for state, at in synopsis.layout("doubles"):
+        columns = slice(at, at + state.width)
+        out_doubles[:, columns] = fold(doubles[:, columns], OPERATIONS[state.operation], low, high)
     out_texts = np.full((len(low), synopsis.width("texts")), None, dtype=object)
     for state, at in synopsis.layout("texts"):
         out_texts[:, at] = reduce_texts(state, texts[:, at], low, high)
@@ -449,7 +458,7 @@ def combine(synopsis: Synopsis, partials: pa.Table) -> pa.Table:
         kept["fragment_end"].to_numpy(),
         _flat(kept["key"]),
         out_longs,
-        fold(doubles, operations(state for state, _ in synopsis.layout("doubles")), low, high),
+        out_doubles,
         out_texts,
     )
 

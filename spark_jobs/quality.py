@@ -27,7 +27,7 @@ from optimizer.synopsis import CARRIERS
 from optimizer.window import window_ends
 from spark_jobs.files import bucket_of
 from spark_jobs.final_aggregates import places
-from spark_jobs.partial_aggregates import Task
+from spark_jobs.partial_aggregates import Task, renumbered
 from spark_jobs.sources import Split, format_instant, read_split
 
 if TYPE_CHECKING:
@@ -118,9 +118,11 @@ def inspect_task(staged: list[str], queries: list[ACQ], begin: int, ends: dict[s
 
 def inspect(path: str, queries: Sequence[ACQ], begin: int, ends: dict[str, int]) -> pa.Table:
     """What one staged file holds of each query, and which buckets of groups."""
-    rows = pq.ParquetFile(path, memory_map=True).read(use_threads=False)
+    looked_at = ["stream", "query", "window_start", "window_end", "key", *CARRIERS]
+    reader = pq.ParquetFile(path, memory_map=True, read_dictionary=["stream", "query"])
+    rows = reader.read(columns=looked_at, use_threads=False).unify_dictionaries()
     known = {query.name: query for query in queries}
-    encoded = rows["query"].combine_chunks().dictionary_encode()
+    encoded = rows["query"].combine_chunks()
     number = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
     key, keys = _key_numbers(rows["key"].combine_chunks())
     starts, lasts = (
@@ -130,10 +132,7 @@ def inspect(path: str, queries: Sequence[ACQ], begin: int, ends: dict[str, int])
     missing = np.zeros(len(rows), dtype=bool)
     for name in ("stream", "query", "window_start", "window_end", "key"):
         missing |= ~rows[name].combine_chunks().is_valid().to_numpy(zero_copy_only=False)
-    order = np.lexsort((starts, key, number))
-    same = (np.diff(number[order]) == 0) & (np.diff(key[order]) == 0) & (np.diff(starts[order]) == 0)
-    repeated = np.zeros(len(rows), dtype=bool)
-    repeated[order[1:][same]] = True
+    repeated = _repeated(number * len(keys) + key, starts)
     found = []
     for index, name in enumerate(encoded.dictionary.to_pylist()):
         at = np.flatnonzero(number == index)
@@ -155,18 +154,33 @@ def inspect(path: str, queries: Sequence[ACQ], begin: int, ends: dict[str, int])
     return pa.Table.from_pylist(found)
 
 
+def _repeated(grain: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which rows (n,) repeat the (query, group) and window start of another."""
+    repeated = np.zeros(len(grain), dtype=bool)
+    changes = np.flatnonzero(np.diff(grain)) + 1
+    heads = grain[np.concatenate([[0], changes])] if len(grain) else grain
+    ascending = np.diff(starts) > 0
+    ascending[changes - 1] = True
+    # as the jobs write them: each query and group in one stretch, its windows ascending
+    if ascending.all() and len(np.unique(heads)) == len(heads):
+        return repeated
+    order = np.lexsort((starts, grain))
+    repeated[order[1:][(np.diff(grain[order]) == 0) & (np.diff(starts[order]) == 0)]] = True
+    return repeated
+
+
 def _key_numbers(keys: pa.ListArray) -> tuple[NDArray[np.int64], list[str]]:
     """Number (n,) of each row's group, and the groups' keys as partial rows have them."""
     # the columns of the key, each encoded, combined into one number: lists themselves cannot be encoded
     width = pc.fill_null(pc.list_value_length(keys), 0).to_numpy(zero_copy_only=False)
-    widths, codes = np.unique(width, return_inverse=True)
+    widths, codes = renumbered(width, int(width.max(initial=0)) + 1)
     texts: list[tuple[str | None, ...]] = [() for _ in widths]
     lengths = list(widths)
     for column in range(max(widths, default=0)):
         values = pc.list_element(_padded(keys, column), column)
         encoded = values.dictionary_encode(null_encoding="encode")
         names = encoded.dictionary.to_pylist()
-        present, codes = np.unique(codes * len(names) + encoded.indices.to_numpy(), return_inverse=True)
+        present, codes = renumbered(codes * len(names) + encoded.indices.to_numpy(), len(texts) * len(names))
         texts = [(*texts[code // len(names)], names[code % len(names)]) for code in present]
         lengths = [lengths[code // len(names)] for code in present]
     cut = [text[:length] for text, length in zip(texts, lengths, strict=True)]
