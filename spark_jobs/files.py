@@ -69,8 +69,9 @@ def write_files(root: str | Path, rows: pa.Table, bounds: Sequence[str]) -> Iter
     ``rows`` has the table's columns, ``day`` among them; where it has a ``bucket`` every row group holds one.
     ``bounds``: columns whose least and greatest value go into the statistics.
     """
-    for day in pc.unique(rows["day"]).sort().to_pylist():
-        part = rows.filter(pc.equal(rows["day"], day)).drop_columns("day")
+    days = pc.unique(rows["day"]).sort().to_pylist()
+    for day in days:
+        part = (rows if len(days) == 1 else rows.filter(pc.equal(rows["day"], day))).drop_columns("day")
         path = f"day={day}/part-{uuid.uuid4().hex}.parquet"
         file = Path(root) / path
         file.parent.mkdir(parents=True, exist_ok=True)
