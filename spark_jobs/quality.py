@@ -26,7 +26,7 @@ from optimizer.query import ACQ
 from optimizer.synopsis import CARRIERS
 from optimizer.window import window_ends
 from spark_jobs.files import bucket_of
-from spark_jobs.final_aggregates import places
+from spark_jobs.final_aggregates import RESULTS, places
 from spark_jobs.partial_aggregates import Task, renumbered
 from spark_jobs.sources import Split, format_instant, read_split
 
@@ -61,11 +61,12 @@ def audit(
 
 
 # ---------------------------------------------------------------------------------- Great Expectations
-FINDINGS = ("null_keys", "repeated", "wrong_window", "wrong_shape", "negative_counts", "disordered")
+FINDINGS = ("wrong_schema", "null_keys", "repeated", "wrong_window", "wrong_shape", "negative_counts", "disordered")
 """What is counted of each query's staged answers; every count must be zero:
 
-missing query, window or group; a (query, window, group) that stands twice; a window that is not the query's or not of
-this interval; lists of another length than the query has outputs; counts below zero; not min <= avg <= max.
+a file without just the columns of the results table; missing query, window or group; a (query, window, group) that
+stands twice; a window that is not the query's or not of this interval; lists of another length than the query has
+outputs; counts below zero; not min <= avg <= max.
 """
 
 
@@ -99,7 +100,7 @@ def inspected(
     }
     summary = found[found["query"] != BUCKETS_OF].groupby("query", as_index=False).agg(counts)
     if twice:
-        summary.loc[len(summary)] = ["(files)", 0, 0, twice, 0, 0, 0, 0, "a bucket of groups lies in two files"]
+        summary.loc[len(summary)] = ["(files)", 0, 0, 0, twice, 0, 0, 0, 0, "a bucket of groups lies in two files"]
     return summary[columns]
 
 
@@ -131,6 +132,7 @@ def inspect(path: str, queries: Sequence[ACQ], begin: int, ends: dict[str, int])
         *(["texts"] if texts else []),
     ]
     reader = pq.ParquetFile(path, memory_map=True, read_dictionary=["stream", "query"])
+    right_schema = reader.schema_arrow.names == [name for name in RESULTS.names if name != "day"]
     rows = reader.read(columns=looked_at, use_threads=False).unify_dictionaries()
     known = {query.name: query for query in queries}
     encoded = rows["query"].combine_chunks()
@@ -154,6 +156,7 @@ def inspect(path: str, queries: Sequence[ACQ], begin: int, ends: dict[str, int])
             aligned = (starts[at] % window.slide == 0) & (lasts[at] - starts[at] == window.range)
             bad["wrong_window"] = ~aligned | (lasts[at] <= begin) | (lasts[at] > until)
             together = len(at) == at[-1] - at[0] + 1
+            bad |= {} if right_schema else {"wrong_schema": np.ones(len(at), dtype=bool)}
             bad |= _outputs(query, rows.slice(at[0], len(at)) if together else rows.take(pa.array(at)))
         else:
             bad["wrong_shape"] = np.ones(len(at), dtype=bool)
