@@ -12,7 +12,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,12 @@ def jars_folder() -> Path:
     return Path(os.environ.get("HEDDLE_JARS") or HOME / ".cache" / "ivy" / "jars")
 
 
-def spark_settings() -> dict[str, str]:
-    """Settings of every Heddle session, also for ``spark-submit --conf``. Raises HDL-520 without Delta's jar."""
+def spark_settings(quick: bool = True) -> dict[str, str]:
+    """Settings of every Heddle session, also for ``spark-submit --conf``.
+
+    ``quick``: the JVM's quick compiler only, which halves what a short run costs but makes long plain Spark jobs up to
+    twice as dear; measurements of such jobs must not have it. Raises HDL-520 without Delta's jar.
+    """
     from optimizer.errors import HeddleError
 
     jars = sorted(str(path) for path in jars_folder().glob("*.jar"))
@@ -55,7 +60,7 @@ def spark_settings() -> dict[str, str]:
         "spark.databricks.delta.commitInfo.userMetadata": "heddle",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": _java_options(),
+        "spark.driver.extraJavaOptions": _java_options(quick),
         "spark.driver.memory": os.environ.get("HEDDLE_DRIVER_MEMORY", "2g"),
     }
 
@@ -68,15 +73,20 @@ def _fresh_archive() -> Path:
     return _archive().with_suffix(".new")
 
 
-def _java_options() -> str:
-    options = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -Dlog4j2.configurationFile={HOME / LOGGING}"
+def _java_options(quick: bool) -> str:
+    options = f"-XX:+UseSerialGC -Xshare:auto -Dlog4j2.configurationFile={HOME / LOGGING}"
+    if quick:
+        options += " -XX:TieredStopAtLevel=1"
     return f"{options} -Xlog:disable -XX:SharedArchiveFile={_archive()}" if _archive().exists() else options
 
 
-def start_session(name: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
+def start_session(
+    name: str, master: str | None = None, quick: bool = True, settings: Mapping[str, str] | None = None
+) -> SparkSession:
     """The session of this process, of :func:`spark_settings` and ``settings`` over them.
 
-    ``master``: ``HEDDLE_SPARK_MASTER``, or ``local[*]``, unless spark-submit says.
+    ``master``: ``HEDDLE_SPARK_MASTER``, or ``local[*]``, unless spark-submit says. What the JVM prints while it starts
+    is shown only if it does not.
     """
     from pyspark.sql import SparkSession
 
@@ -89,13 +99,31 @@ def start_session(name: str, master: str | None = None, settings: Mapping[str, s
     chosen = master or os.environ.get("HEDDLE_SPARK_MASTER")
     if chosen or "PYSPARK_GATEWAY_PORT" not in os.environ:
         builder = builder.master(chosen or "local[*]")
-    for key, value in (spark_settings() | dict(settings or {})).items():
+    for key, value in (spark_settings(quick) | dict(settings or {})).items():
         builder = builder.config(key, value)
     if (chosen or "local[*]").startswith("local"):
         builder = builder.config("spark.driver.host", "127.0.0.1")
-    session = builder.getOrCreate()
+    with _quiet():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what is written to standard error, by this process and by those it starts now; show it on failure."""
+    with tempfile.TemporaryFile() as kept:
+        before = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            kept.seek(0)
+            os.write(before, kept.read())
+            raise
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
 
 
 def cpu_seconds() -> float:
@@ -131,7 +159,10 @@ def fetch_jars() -> Path:
 def _in_new_process(step: Callable[[], None]) -> None:
     # one JVM a process: the archive is written when a JVM ends
     command = f"from spark_jobs.session import {step.__name__} as step; step()"
-    subprocess.run([sys.executable, "-c", command], cwd=HOME, check=True)
+    done = subprocess.run([sys.executable, "-c", command], cwd=HOME, capture_output=True, text=True)
+    if done.returncode:
+        print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
+        raise SystemExit(f"{step.__name__.strip('_')} failed: see above")
 
 
 def _resolve() -> None:
@@ -145,8 +176,8 @@ def _resolve() -> None:
 
 def _archive_classes() -> None:
     """Do once what every job does (Delta writes and reads, Arrow tasks) in a JVM that archives what it loaded."""
-    options = f"{_java_options()} -Xlog:disable -XX:ArchiveClassesAtExit={_fresh_archive()}"
-    session = start_session("archive", "local[1]", {"spark.driver.extraJavaOptions": options})
+    options = f"{_java_options(quick=True)} -Xlog:disable -XX:ArchiveClassesAtExit={_fresh_archive()}"
+    session = start_session("archive", "local[1]", settings={"spark.driver.extraJavaOptions": options})
     with tempfile.TemporaryDirectory() as place:
         frame = session.range(1000).selectExpr("id", "cast(id % 3 AS string) AS day")
         frame = frame.mapInArrow(lambda batches: batches, frame.schema).repartition(2, "day")

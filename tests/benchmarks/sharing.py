@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import random
 import shutil
 import statistics
@@ -41,7 +40,7 @@ from optimizer.query import DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Source, Str
 from optimizer.window import DAY
 from spark_jobs.planning import publish_plan
 from spark_jobs.run import RunRecord, run
-from spark_jobs.session import cpu_seconds, spark_settings, start_session
+from spark_jobs.session import cpu_seconds, start_session
 from spark_jobs.tables import Warehouse
 from spark_jobs.unshared import native_frame, unshared
 
@@ -123,19 +122,6 @@ def workload_of(stream: Stream, queries: int, seed: int = 11) -> Workload:
 
 
 # ------------------------------------------------------------------------------------------- measuring
-def session() -> SparkSession:
-    """Heddle's session, but on the JVM's own optimising compiler.
-
-    Heddle starts sessions with the quick compiler only, which suits its short runs and makes long plain jobs up
-    to twice as dear: the baselines must not pay for that.
-    """
-    options = "spark.driver.extraJavaOptions"
-    flags = [flag for flag in spark_settings()[options].split() if "TieredStopAtLevel" not in flag]
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-java-options '{' '.join(flags)}' pyspark-shell"
-    return start_session("bench")
-
-
 @dataclass
 class Measured:
     """CPU and wall seconds of one way to answer one workload, a value a round; ``cold`` the warming round's
@@ -323,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     err = Console(stderr=True)
     stream = generate(options.data, options.events)
-    spark = session()
+    spark = start_session("bench", quick=False)
     found = []
     with tempfile.TemporaryDirectory(dir=options.data) as scratch:
         for queries in options.queries:
