@@ -54,8 +54,9 @@ def run(name, **conf):
 day = {"from": "2013-07-01T00:00:00+00:00", "to": "2013-07-02T00:00:00+00:00"}
 print("RESULT" + json.dumps({
     "dry": run("refresh_sharing_plan", dry_run=True),
-    "first": run("refresh_sharing_plan", reason="test"),
-    "again": run("refresh_sharing_plan"),
+    # dag.test keeps the conf of the run before as the default of the next
+    "first": run("refresh_sharing_plan", dry_run=False, reason="test"),
+    "again": run("refresh_sharing_plan", dry_run=False, reason="test"),
     "aggregate": run("aggregate_windows", **day),
     "repeat": run("aggregate_windows", **day),
 }))
@@ -91,7 +92,11 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], P
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(ROOT / "dags")], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", SCRIPT, str(ROOT / "dags")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
     assert lines, done.stdout[-6000:] + done.stderr[-6000:]
