@@ -48,9 +48,7 @@ def wait_for(describe: str, poll: Callable[[], tuple[int, int, str]], patience: 
     """
     console = Console()
     give_up = time.monotonic() + patience
-    bar = Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console
-    )
+    bar = Progress(SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console)
     last = ""
     with bar if console.is_terminal else nullcontext():
         line = bar.add_task(describe)
@@ -87,9 +85,7 @@ def runs(api: AirflowApi, dag: str, ids: Sequence[str] | None = None) -> list[di
     return [run for run in found if ids is None or run["dag_run_id"] in ids]
 
 
-def follow(
-    api: AirflowApi, dag: str, choose: Callable[[], list[dict[str, Any]]], total: int, what: str
-) -> None:
+def follow(api: AirflowApi, dag: str, choose: Callable[[], list[dict[str, Any]]], total: int, what: str) -> None:
     """Wait for runs to end; raises :class:`DemoError` if one failed."""
 
     def poll() -> tuple[int, int, str]:
@@ -202,9 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         demo(place, given.days, given.keep)
     except (HeddleError, AirflowApiError, DemoError) as error:
-        print(
-            f"\ndemo: {error}\nlogs: {place.var / 'log'} and {place.airflow_home / 'logs'}", file=sys.stderr
-        )
+        print(f"\ndemo: {error}\nlogs: {place.var / 'log'} and {place.airflow_home / 'logs'}", file=sys.stderr)
         return 1
     return 0
 

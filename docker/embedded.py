@@ -298,9 +298,7 @@ def account_for(place: Place, as_root: bool, prefix: tuple[str, ...] | None) -> 
     folder = _outside_folder(place)
     for name in ("pgserver", "pgserver.libs"):
         if (package.parent / name).exists() and not (folder / name).exists():
-            shutil.copytree(
-                package.parent / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
-            )
+            shutil.copytree(package.parent / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     cluster = folder / "cluster"
     cluster.mkdir(mode=0o700, exist_ok=True)
     os.chown(cluster, nobody.pw_uid, nobody.pw_gid)
@@ -547,9 +545,7 @@ def wait_healthy(place: Place, server: Server, patience: float = 420.0, say: Say
                 say(f"airflow: healthy after {seconds:.0f} s")
                 return api
             if not server.is_alive() or seconds > patience:
-                why = (
-                    "ended" if not server.is_alive() else f"was not healthy within {patience:.0f} s ({parts})"
-                )
+                why = "ended" if not server.is_alive() else f"was not healthy within {patience:.0f} s ({parts})"
                 raise HeddleError(
                     "HDL-595",
                     f"Airflow {why}:\n{_tail(place.log('airflow'))}",
@@ -619,9 +615,7 @@ def status(place: Place) -> dict[str, object]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m docker.embedded", description=(__doc__ or "").split("\n")[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m docker.embedded", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("command", choices=("up", "down", "status"))
     command = parser.parse_args(arguments).command
     place = Place.of_environment()

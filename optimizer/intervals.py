@@ -1,7 +1,7 @@
 """Combine many windows over one array of fragments.
 
-A window's answer is the combine of a *run* ``[low, high)`` of consecutive stored fragments of one group. Two structures,
-chosen by what the aggregate allows:
+A window's answer is the combine of a *run* ``[low, high)`` of consecutive stored fragments of one group. Two
+structures, chosen by what the aggregate allows:
 
 - exact integer sums: running totals, one subtraction an answer (exact even when they wrap, modulo 2**64);
 - anything else: *two stacks*. The runs of one query and group move forward, so a run is a suffix of what was there at

@@ -63,11 +63,10 @@ def bucket_of(keys: Sequence[str]) -> NDArray[np.int32]:
     return np.array([zlib.crc32(key.encode()) % BUCKETS for key in keys], dtype=np.int32)
 
 
-def write_files(root: str | Path, rows: pa.Table, bounds: Sequence[str]) -> Iterator[DataFile]:
+def write_files(root: str | Path, rows: pa.Table) -> Iterator[DataFile]:
     """Write rows as one file a day under a table's folder; nothing for no rows.
 
     ``rows`` has the table's columns, ``day`` among them; where it has a ``bucket`` every row group holds one.
-    ``bounds``: columns whose least and greatest value go into the statistics.
     """
     days = pc.unique(rows["day"]).sort().to_pylist()
     for day in days:
@@ -78,7 +77,7 @@ def write_files(root: str | Path, rows: pa.Table, bounds: Sequence[str]) -> Iter
         with pq.ParquetWriter(file, part.schema, compression="snappy", use_dictionary=REPEATED) as writer:
             for group in _row_groups(part):
                 writer.write_table(group, row_group_size=len(group))
-        yield DataFile(path, day, file.stat().st_size, len(part), _statistics(part, bounds))
+        yield DataFile(path, day, file.stat().st_size, len(part), _statistics(part))
 
 
 def _row_groups(part: pa.Table) -> Iterator[pa.Table]:
@@ -94,14 +93,19 @@ def _row_groups(part: pa.Table) -> Iterator[pa.Table]:
         yield part.slice(first, last - first)
 
 
-def _statistics(part: pa.Table, bounds: Sequence[str]) -> str:
-    low, high = {}, {}
-    for name in bounds:
-        found = pc.min_max(part[name]).as_py()
-        low[name], high[name] = _plain(found["min"]), _plain(found["max"])
-    # readers take a column without a null count for one without nulls
-    nulls = {field.name: part[field.name].null_count for field in part.schema if not pa.types.is_nested(field.type)}
-    return json.dumps({"numRecords": len(part), "minValues": low, "maxValues": high, "nullCount": nulls})
+def _statistics(part: pa.Table) -> str:
+    # of every plain column or readers go wrong: delta-rs takes one without a null count for one without nulls, and
+    # one without bounds, beside others that have them, for one that no value can match
+    plain = [field.name for field in part.schema if not pa.types.is_nested(field.type)]
+    found = {name: pc.min_max(part[name]).as_py() for name in plain}
+    return json.dumps(
+        {
+            "numRecords": len(part),
+            "minValues": {name: _plain(bounds["min"]) for name, bounds in found.items()},
+            "maxValues": {name: _plain(bounds["max"]) for name, bounds in found.items()},
+            "nullCount": {name: part[name].null_count for name in plain},
+        }
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -51,9 +51,6 @@ RESULTS = pa.schema(
 )
 """What consumers read, partitioned by ``day``: the UTC day of the window's last instant. One row an answer."""
 
-BOUNDS = ("query", "window_start", "window_end")
-"""Columns of the results table with statistics."""
-
 OVERFLOW = "HDL-601"
 """Code of an answer that does not fit its type; its output is null and the row says which."""
 
@@ -219,7 +216,7 @@ def finals_task(parts: list[Part], begin: int, partials: list[str], root: str, s
             for batch in finals_of(rows.filter(chosen), part.synopsis, part.queries, begin, part.end):
                 answered.append(_stamped(batch, part.synopsis.stream, stamp))
         if answered:
-            for file in write_files(root, pa.concat_tables(answered), BOUNDS):
+            for file in write_files(root, pa.concat_tables(answered)):
                 yield file.describe()
 
     return task

@@ -45,9 +45,6 @@ PARTIALS = pa.schema(
 """Rows of the partials table. ``key``: the group's values as a JSON list of texts (see :func:`group_keys`); null in
 the rows that say which fragments of a synopsis are complete. ``bucket``: see :mod:`spark_jobs.files`."""
 
-BOUNDS = ("fragment_start", "fragment_end")
-"""Columns of the partials table with statistics."""
-
 CELLS = 1 << 22
 """Most cells (fragments x groups) of a batch that are addressed directly; more are numbered by sorting."""
 
@@ -525,7 +522,7 @@ def lift_task(
         if lifted:
             synopses = {span.synopsis.fingerprint: span.synopsis for span in spans}
             whole = pa.concat_tables(list(combined(pa.concat_tables(lifted), synopses)))
-            for file in write_files(root, whole, BOUNDS):
+            for file in write_files(root, whole):
                 yield file.describe()
 
     return task

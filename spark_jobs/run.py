@@ -41,7 +41,7 @@ from spark_jobs.quality import audit
 from spark_jobs.session import cpu_seconds, start_session
 from spark_jobs.sources import Split, check_columns, format_instant, parse_instant, snapshot_token, splits_of
 from spark_jobs.statistics import Measured, groups_per_fragment
-from spark_jobs.tables import BOUNDS, INSTANT, Warehouse
+from spark_jobs.tables import INSTANT, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -265,7 +265,7 @@ def _write_partials(
     task = lift_task(stream, wanted, spans, columns, root, rows, untimed)
     files = _written(spark, len(wanted), 4 * spark.sparkContext.defaultParallelism, task)
     record.partials_written += sum(file.rows for file in files)
-    files += write_files(root, _completed(stream, splits, spans), BOUNDS["partials"])
+    files += write_files(root, _completed(stream, splits, spans))
     begins = {span.synopsis.fingerprint: span.begin for span in spans}
     ends = {span.synopsis.fingerprint: span.end for span in spans}
 

@@ -26,7 +26,6 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors import HeddleError
-from spark_jobs import final_aggregates, partial_aggregates
 from spark_jobs.files import DataFile, now_millis, write_files
 from spark_jobs.final_aggregates import RESULTS
 from spark_jobs.partial_aggregates import PARTIALS
@@ -132,9 +131,6 @@ TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
     "results": (RESULTS, ["day"]),
 }
 """Schema and partition columns of each table."""
-
-BOUNDS = {"partials": partial_aggregates.BOUNDS, "results": final_aggregates.BOUNDS}
-"""Columns with statistics in the tables that tasks write."""
 
 
 @dataclass(frozen=True)
@@ -320,7 +316,7 @@ class Warehouse:
                 partition = {"day": file["day"]}
                 actions.append(RemoveAction(file["path"], True, now_millis(), file["size"], partition))
                 if count < len(rows):
-                    actions += [_add(kept) for kept in write_files(root, rows.filter(pc.invert(gone)), BOUNDS[table])]
+                    actions += [_add(kept) for kept in write_files(root, rows.filter(pc.invert(gone)))]
             self.check_lease(token)
             schema, partition_by = TABLES[table]
             properties = CommitProperties(app_transactions=[Transaction(application, revision)])

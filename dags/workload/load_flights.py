@@ -72,9 +72,7 @@ def departures(flights: pa.Table) -> pa.Array:
 def _instant(moment: int) -> int:
     """Microseconds UTC of a New York local time written as the number YYYYMMDDhhmm."""
     date, clock = divmod(moment, 10_000)
-    local = datetime(
-        date // 10_000, date // 100 % 100, date % 100, clock // 100, clock % 100, tzinfo=NEW_YORK
-    )
+    local = datetime(date // 10_000, date // 100 % 100, date % 100, clock // 100, clock % 100, tzinfo=NEW_YORK)
     return int(local.astimezone(UTC).timestamp()) * 1_000_000
 
 
@@ -93,9 +91,7 @@ def main(target_dir: str | Path) -> int:
     for month in months:
         part = flights.filter(pc.equal(flights["month"], month)).drop_columns(["month"])
         last = CommitProperties(app_transactions=[LOADED]) if month == months[-1] else None
-        write_deltalake(
-            target, part, mode="overwrite" if month == months[0] else "append", commit_properties=last
-        )
+        write_deltalake(target, part, mode="overwrite" if month == months[0] else "append", commit_properties=last)
     return flights.num_rows
 
 

@@ -65,9 +65,7 @@ def test_the_table_is_sorted_monthly_files_with_the_declared_schema(table: Delta
     assert pc.sum(flights["cancelled"]).as_py() == 8255
 
 
-def test_a_second_load_changes_nothing_and_a_broken_one_is_repeated(
-    loader: ModuleType, tmp_path: Path
-) -> None:
+def test_a_second_load_changes_nothing_and_a_broken_one_is_repeated(loader: ModuleType, tmp_path: Path) -> None:
     target = tmp_path / "flights"
     partial = loader.read_flights().slice(0, 10).drop_columns(["month"])
     write_deltalake(str(target), partial)

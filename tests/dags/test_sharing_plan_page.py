@@ -49,9 +49,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     }
     # The app alone, with the auth manager that Airflow makes when its api-server starts.
     probe = "from airflow.api_fastapi.app import create_auth_manager\ncreate_auth_manager()\n" + PROBE
-    done = subprocess.run(
-        [sys.executable, "-c", probe], env=environment, capture_output=True, text=True, cwd=home
-    )
+    done = subprocess.run([sys.executable, "-c", probe], env=environment, capture_output=True, text=True, cwd=home)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
     assert lines, done.stdout + done.stderr
     return json.loads(lines[-1].removeprefix("RESULT"))

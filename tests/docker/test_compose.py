@@ -55,9 +55,7 @@ def test_images_are_pinned_to_a_full_version(compose: dict[str, Any]) -> None:
 
 
 def test_nothing_that_stays_up_runs_as_root(compose: dict[str, Any]) -> None:
-    roots = {
-        name for name, service in compose["services"].items() if service.get("user") in (None, "root", "0:0")
-    }
+    roots = {name for name, service in compose["services"].items() if service.get("user") in (None, "root", "0:0")}
     # It only hands the volumes over, without a network, and ends.
     assert roots == {"volumes-init"}
     assert compose["services"]["volumes-init"]["network_mode"] == "none"
@@ -98,9 +96,5 @@ def test_only_loopback_is_published(compose: dict[str, Any]) -> None:
 
 
 def test_the_volumes_that_services_share_are_declared(compose: dict[str, Any]) -> None:
-    used = {
-        volume.split(":")[0]
-        for service in compose["services"].values()
-        for volume in service.get("volumes", [])
-    }
+    used = {volume.split(":")[0] for service in compose["services"].values() for volume in service.get("volumes", [])}
     assert used == set(compose["volumes"])

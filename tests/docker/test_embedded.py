@@ -36,12 +36,8 @@ def place(tmp_path: Path) -> Place:
 
 def sleeper() -> tuple[subprocess.Popen[str], int]:
     """A leader of its own session with a child; returns it and the child's pid."""
-    script = (
-        "import subprocess, sys; c = subprocess.Popen(['sleep', '60']); print(c.pid, flush=True); c.wait()"
-    )
-    leader = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    script = "import subprocess, sys; c = subprocess.Popen(['sleep', '60']); print(c.pid, flush=True); c.wait()"
+    leader = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert leader.stdout is not None
     return leader, int(leader.stdout.readline())
 

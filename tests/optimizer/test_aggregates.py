@@ -95,9 +95,7 @@ def test_aggregates_of_one_argument_share_their_states() -> None:
         ("count", None, "longs", 1, "add"),
     ],
 )
-def test_a_state_knows_its_columns(
-    kind: str, type: Type | None, carrier: str, width: int, operation: str
-) -> None:
+def test_a_state_knows_its_columns(kind: str, type: Type | None, carrier: str, width: int, operation: str) -> None:
     state = State(kind, X, type)
     assert (state.carrier, state.width, state.operation) == (carrier, width, operation)
 
@@ -146,9 +144,7 @@ def test_a_long_sum_is_exact_or_a_coded_overflow(values: list[int]) -> None:
         assert (found.valid[0], found.overflow[0]) == (False, True)
 
 
-@pytest.mark.parametrize(
-    "total, fits", [(2**63 - 1, True), (2**63, False), (-(2**63), True), (-(2**63) - 1, False)]
-)
+@pytest.mark.parametrize("total, fits", [(2**63 - 1, True), (2**63, False), (-(2**63), True), (-(2**63) - 1, False)])
 def test_the_last_sum_that_fits_and_the_first_that_does_not(total: int, fits: bool) -> None:
     found = lowered("sum", LONG, [total])
     assert found.overflow is not None

@@ -16,9 +16,7 @@ from optimizer.weave_share import weave_share
 from tests.optimizer.searching import RATES, problem, window_lists
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-CASES = [
-    c for c in json.loads((GOLDEN / "windows_and_plans.json").read_text())["cases"] if c["kind"] == "plan"
-]
+CASES = [c for c in json.loads((GOLDEN / "windows_and_plans.json").read_text())["cases"] if c["kind"] == "plan"]
 
 
 def partitions(items: list[int]) -> Iterator[list[list[int]]]:

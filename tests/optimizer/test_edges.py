@@ -31,9 +31,7 @@ def marked(found: list[tuple[int, int]]) -> Fraction:
 @st.composite
 def progression_sets(draw: st.DrawFn) -> list[tuple[int, int]]:
     """Up to 9 progressions whose period stays below 5,040 ticks, in a unit that is not 1."""
-    slides = draw(
-        st.lists(st.sampled_from([d for d in range(1, 5041) if 5040 % d == 0]), min_size=1, max_size=9)
-    )
+    slides = draw(st.lists(st.sampled_from([d for d in range(1, 5041) if 5040 % d == 0]), min_size=1, max_size=9))
     unit = draw(st.sampled_from([1, 7, 1000]))
     return [(slide * unit, draw(st.integers(0, slide - 1)) * unit) for slide in slides]
 
@@ -55,9 +53,7 @@ def test_every_counter_equals_marking(counter: str, found: list[tuple[int, int]]
     slides=st.lists(st.integers(20, 400), min_size=2, max_size=6),
     data=st.data(),
 )
-def test_conditioning_equals_inclusion_exclusion_beyond_bitmaps(
-    slides: list[int], data: st.DataObject
-) -> None:
+def test_conditioning_equals_inclusion_exclusion_beyond_bitmaps(slides: list[int], data: st.DataObject) -> None:
     found = [(s, a) for s in slides for a in {0, data.draw(st.integers(0, s - 1))}]
     assert edge_rate(found, "conditioning") == edge_rate(found, "f1") == edge_rate(found)
 

@@ -109,9 +109,7 @@ def extremes(type: Type) -> tuple[Decimal | int, Decimal | int]:
     if type.name == "long":
         widths = {3: 8, 5: 16, 10: 32, 19: 64}
         bits = widths.get(type.digits)
-        return (
-            (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if bits else (1 - 10**type.digits, 10**type.digits - 1)
-        )
+        return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if bits else (1 - 10**type.digits, 10**type.digits - 1)
     largest = Decimal(10**type.precision - 1).scaleb(-type.scale)
     return largest.copy_negate(), largest
 
@@ -181,9 +179,7 @@ def test_moments(text: str, type: Type, value: object) -> None:
     assert moment(text, type) == Literal(value, type)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "2013-02-30", "2013-1-1", "yesterday", "2013-01-01 25:00", "0000-01-01"]
-)
+@pytest.mark.parametrize("text", ["", "2013-02-30", "2013-1-1", "yesterday", "2013-01-01 25:00", "0000-01-01"])
 def test_bad_moments_say_how_to_write_them(text: str) -> None:
     for type in (DATE, TIMESTAMP):
         with pytest.raises(HeddleError) as caught:

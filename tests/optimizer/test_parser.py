@@ -213,9 +213,7 @@ def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds * SECOND
 
 
-@pytest.mark.parametrize(
-    "text", ["", "5", "minutes", "1 month", "2 years", "5 mintes", "1 hour,", "0.0000001 seconds"]
-)
+@pytest.mark.parametrize("text", ["", "5", "minutes", "1 month", "2 years", "5 mintes", "1 hour,", "0.0000001 seconds"])
 def test_bad_durations(text: str) -> None:
     with pytest.raises(HeddleError) as caught:
         parse_duration(text)
@@ -356,9 +354,7 @@ def test_mistakes_are_coded_positioned_and_say_what_to_do(marked: str, code: str
 def test_everything_outside_the_language_is_refused(text: str) -> None:
     result = parse(text + ";\nSELECT count(*) FROM trades " + WINDOW, STREAMS, "w.sql")
     assert [query.name for query in result.queries] == ["w_2"]
-    assert all(
-        found.code in ("HDL-101", "HDL-102", "HDL-103", "HDL-104", "HDL-206") for found in result.diagnostics
-    )
+    assert all(found.code in ("HDL-101", "HDL-102", "HDL-103", "HDL-104", "HDL-206") for found in result.diagnostics)
     assert all(found.line == 1 and found.column >= 1 for found in result.diagnostics)
 
 
@@ -387,10 +383,7 @@ def test_several_mistakes_are_reported_at_once() -> None:
 def test_a_slide_beyond_the_range_is_answered_with_a_warning() -> None:
     result = parse("SELECT count(*) FROM trades WINDOW RANGE '1 minute' SLIDE '1 hour' ON ts", STREAMS)
     assert result.queries[0].window == Window(60 * SECOND, 3600 * SECOND) and result.errors == ()
-    assert (
-        result.diagnostics[0].severity == "warning"
-        and "[k*slide, k*slide + range)" in result.diagnostics[0].hint
-    )
+    assert result.diagnostics[0].severity == "warning" and "[k*slide, k*slide + range)" in result.diagnostics[0].hint
 
 
 # ---------------------------------------------------------------------------------------------- recovery
@@ -413,9 +406,7 @@ def test_unclosed_quotes_and_comments_cost_only_their_own_query() -> None:
 
 
 def test_positions_count_lines_and_characters_in_the_file() -> None:
-    found = parse(
-        f"\n\n/* ä\n */ SELECT\n  'é', summ(qty)\nFROM trades {WINDOW}", STREAMS, "w.sql"
-    ).diagnostics
+    found = parse(f"\n\n/* ä\n */ SELECT\n  'é', summ(qty)\nFROM trades {WINDOW}", STREAMS, "w.sql").diagnostics
     assert [(d.line, d.column) for d in found] == [(5, 3), (5, 8)]
 
 
@@ -476,9 +467,7 @@ def test_the_deepest_allowed_nesting_is_parsed() -> None:
     assert filter_of("coalesce(" * depth + "qty" + ")" * depth + " = 1")
 
 
-@pytest.mark.parametrize(
-    "text", ["/*\n-- name: a\n" * 20_000, "'\n" * 50_000, ";" * 200_000, "-- name: x\n" * 20_000]
-)
+@pytest.mark.parametrize("text", ["/*\n-- name: a\n" * 20_000, "'\n" * 50_000, ";" * 200_000, "-- name: x\n" * 20_000])
 def test_splitting_is_linear(text: str) -> None:
     begin = time.process_time()
     assert parse(text, STREAMS).queries == ()

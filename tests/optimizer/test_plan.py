@@ -146,11 +146,7 @@ def test_plans_are_whole_ordered_and_costed(
     for tree in plan.trees:
         # counted on the real axis, through the code that cuts the fragments
         edges = (
-            {
-                edge
-                for slide, shift in tree.fragments.edges
-                for edge in range(shift, tree.composite_slide, slide)
-            }
+            {edge for slide, shift in tree.fragments.edges for edge in range(shift, tree.composite_slide, slide)}
             if tree.composite_slide <= 4000 * SECOND
             else None
         )

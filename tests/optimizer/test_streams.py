@@ -43,9 +43,7 @@ def test_streams_are_read_and_paths_resolve_against_the_file(tmp_path: Path) -> 
     )
     source = Source("csv", str(tmp_path / "data" / "trades.csv"))
     assert streams["trades"] == Stream("trades", source, schema, "ts", 600_000_000)
-    assert streams["flights"] == Stream(
-        "flights", Source("delta", "s3://bucket/flights"), (), "event_time", 0
-    )
+    assert streams["flights"] == Stream("flights", Source("delta", "s3://bucket/flights"), (), "event_time", 0)
 
 
 STREAM = "streams:\n  a:\n    source: {format: csv, path: a.csv}\n    time: t\n"

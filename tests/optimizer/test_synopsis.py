@@ -74,9 +74,7 @@ def test_queries_of_one_filter_and_grouping_share_a_synopsis() -> None:
 def test_the_layout_gives_every_state_its_own_columns() -> None:
     synopsis = only(query("a", SUM, AVERAGE, SPREAD, FIRST, COUNT))
     for carrier in CARRIERS:
-        taken = [
-            column for state, at in synopsis.layout(carrier) for column in range(at, at + state.width)
-        ]
+        taken = [column for state, at in synopsis.layout(carrier) for column in range(at, at + state.width)]
         assert taken == list(range(synopsis.width(carrier)))
     assert synopsis.layout("longs")[0] == (ROWS, 0)
     # rows, count(volume), two limbs, count(price), count(symbol); two double-doubles; one text

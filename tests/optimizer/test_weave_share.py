@@ -21,9 +21,7 @@ from optimizer.weave_share import by_edge_set, weave_share
 from tests.optimizer.searching import RATES, naive_weave_share, problem, window_lists
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-CASES = [
-    c for c in json.loads((GOLDEN / "windows_and_plans.json").read_text())["cases"] if c["kind"] == "plan"
-]
+CASES = [c for c in json.loads((GOLDEN / "windows_and_plans.json").read_text())["cases"] if c["kind"] == "plan"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
@@ -54,12 +52,8 @@ def test_same_plan_as_the_published_algorithm(queries: list[tuple[int, int]], ra
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    queries=window_lists(10), rate=RATES, base=st.sampled_from([Fraction(1, 7), Fraction(3), Fraction(40)])
-)
-def test_same_plan_under_a_cost_per_fragment(
-    queries: list[tuple[int, int]], rate: Fraction, base: Fraction
-) -> None:
+@given(queries=window_lists(10), rate=RATES, base=st.sampled_from([Fraction(1, 7), Fraction(3), Fraction(40)]))
+def test_same_plan_under_a_cost_per_fragment(queries: list[tuple[int, int]], rate: Fraction, base: Fraction) -> None:
     """With a base cost, identical edge sets are still collapsed first: so start there."""
     given = problem(queries, rate, base)
     groups = by_edge_set(given)
@@ -97,9 +91,7 @@ def test_ties_take_the_smallest_first_queries(extra: Fraction, expected: list[li
     less, which counts only above 1e-12 of the rate.
     """
     windows = problem([(9, 8), (11, 8), (13, 8)], 3).windows
-    given = SearchProblem(
-        windows, Fraction(3), Fraction(0), (8 + extra, Fraction(8), Fraction(8)), (Fraction(0),) * 3
-    )
+    given = SearchProblem(windows, Fraction(3), Fraction(0), (8 + extra, Fraction(8), Fraction(8)), (Fraction(0),) * 3)
     assert weave_share(given) == expected
 
 
@@ -141,9 +133,7 @@ def test_five_hundred_queries_in_seconds(rate: str) -> None:
     """Distinct slides up to 1,000 s, one in three with an inner edge: in process time, on one core."""
     chosen = random.Random(2011)
     slides = chosen.sample(range(60, 1001), 500)
-    given = problem(
-        [(s * chosen.randint(1, 50) + (chosen.randrange(s) if s % 3 == 0 else 0), s) for s in slides], rate
-    )
+    given = problem([(s * chosen.randint(1, 50) + (chosen.randrange(s) if s % 3 == 0 else 0), s) for s in slides], rate)
     began = time.process_time()
     weave_share(given)
     assert time.process_time() - began < 10

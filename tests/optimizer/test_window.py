@@ -53,9 +53,7 @@ def test_edges_are_the_starts_and_ends_of_windows(found: list[Window], begin: in
 
 
 @given(workloads, st.lists(instants, min_size=1, max_size=20))
-def test_the_fragment_of_an_instant_lies_between_two_consecutive_edges(
-    found: list[Window], times: list[int]
-) -> None:
+def test_the_fragment_of_an_instant_lies_between_two_consecutive_edges(found: list[Window], times: list[int]) -> None:
     fragments = Fragments.of(found)
     edges = brute_edges(found, -1100, 1100)
     starts = fragments.starts(np.array(times, dtype=np.int64))
@@ -71,9 +69,7 @@ def test_the_fragment_of_an_instant_lies_between_two_consecutive_edges(
     st.lists(st.integers(-3 * DAY, 3 * DAY), min_size=1, max_size=20),
     st.sampled_from((1, 1000, 60 * SECOND)),
 )
-def test_table_and_closed_form_give_the_same_fragments(
-    found: list[Window], times: list[int], unit: int
-) -> None:
+def test_table_and_closed_form_give_the_same_fragments(found: list[Window], times: list[int], unit: int) -> None:
     fragments = Fragments.of(Window(window.range * unit, window.slide * unit) for window in found)
     instants = np.array(times, dtype=np.int64)
     by_table = fragments.starts(instants)

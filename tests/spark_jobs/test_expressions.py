@@ -80,9 +80,7 @@ ROWS = st.lists(
 
 
 def table_of(rows: list[dict[str, Any]]) -> pa.Table:
-    return pa.table(
-        {name: pa.array([row[name] for row in rows], arrow_type(type)) for name, type in SCHEMA.items()}
-    )
+    return pa.table({name: pa.array([row[name] for row in rows], arrow_type(type)) for name, type in SCHEMA.items()})
 
 
 def number_literal(value: Any) -> Literal:
@@ -129,17 +127,12 @@ STRINGS = st.one_of(
     call("upper", st.just(Column("t"))),
     call("coalesce", st.just(Column("s")), st.just(Column("t"))),
 )
-PATTERN = st.lists(st.sampled_from(["a", "A", "%", "_", "\\%", "\\_", "\\\\", ".", "\n"]), max_size=4).map(
-    "".join
-)
+PATTERN = st.lists(st.sampled_from(["a", "A", "%", "_", "\\%", "\\_", "\\\\", ".", "\n"]), max_size=4).map("".join)
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 PREDICATES: st.SearchStrategy[Expression] = st.one_of(
     *(call(name, ARITHMETIC, ARITHMETIC) for name in COMPARISONS),
     *(call(name, STRINGS, STRINGS) for name in COMPARISONS),
-    *(
-        call(name, st.just(Column("b")), st.booleans().map(lambda b: Literal(b, BOOLEAN)))
-        for name in ("=", "<")
-    ),
+    *(call(name, st.just(Column("b")), st.booleans().map(lambda b: Literal(b, BOOLEAN))) for name in ("=", "<")),
     *(call(name, st.just(Column("d")), st.just(Literal("1970-01-01", DATE))) for name in COMPARISONS),
     *(call(name, st.just(Column("ts")), st.just(Literal(0, TIMESTAMP))) for name in COMPARISONS),
     call("like", STRINGS, PATTERN.map(lambda text: Literal(text, STRING))),
@@ -200,11 +193,7 @@ def sql_of(expression: Expression) -> str:
         left, right = compared(arguments[0], arguments[1])
         return f"({left} {name} {right})"
     if name == "in":
-        return (
-            "("
-            + " OR ".join("({} = {})".format(*compared(arguments[0], item)) for item in arguments[1:])
-            + ")"
-        )
+        return "(" + " OR ".join("({} = {})".format(*compared(arguments[0], item)) for item in arguments[1:]) + ")"
     if name == "coalesce":
         values = (number_sql(a, type == DOUBLE) if type.is_numeric else sql_of(a) for a in arguments)
         return f"(coalesce({', '.join(values)}))::{sql_type(type)}"

@@ -90,9 +90,7 @@ def test_a_retry_goes_on_under_the_revision_it_was_given(
     assert published.synopses_reused == published.synopses > 0
 
 
-def test_intervals_of_any_shape_never_double_an_answer_nor_change_a_byte(
-    lab: Laboratory, without_suite: None
-) -> None:
+def test_intervals_of_any_shape_never_double_an_answer_nor_change_a_byte(lab: Laboratory, without_suite: None) -> None:
     version = lab.plan()
 
     def answers() -> list[dict[str, Any]]:
@@ -137,9 +135,7 @@ WINDOW RANGE '60 minutes' SLIDE '60 minutes' ON ts GROUP BY symbol;
 """
 
 
-def test_a_failing_check_publishes_nothing_and_names_the_rows(
-    lab: Laboratory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_check_publishes_nothing_and_names_the_rows(lab: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     version = lab.plan(ONE)
     lab.run(version, 0, 60, "good")
     before, good = lab.versions(), lab.rows("only")
@@ -194,9 +190,7 @@ SELECT count(*) AS n, max(symbol) AS last FROM quotes WINDOW RANGE '20 minutes' 
 """
 
 
-def test_a_stream_that_cannot_be_read_fails_alone_and_keeps_its_answers(
-    lab: Laboratory, without_suite: None
-) -> None:
+def test_a_stream_that_cannot_be_read_fails_alone_and_keeps_its_answers(lab: Laboratory, without_suite: None) -> None:
     version = lab.plan(BOTH)
     # quotes are not there yet
     first = lab.run(version, 0, 60, "1")

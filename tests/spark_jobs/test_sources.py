@@ -248,9 +248,7 @@ def test_timestamps_may_be_text(tmp_path: Path) -> None:
         ("ts", pa.array([JULY])),
     ],
 )
-def test_a_changed_column_type_is_found_before_anything_is_read(
-    tmp_path: Path, name: str, values: pa.Array
-) -> None:
+def test_a_changed_column_type_is_found_before_anything_is_read(tmp_path: Path, name: str, values: pa.Array) -> None:
     path = tmp_path / "trades.parquet"
     pq.write_table(pa.table({"ts": pa.array([JULY], pa.timestamp("us")), name: values}), path)
     source = stream("parquet", path)
@@ -420,7 +418,9 @@ def test_schemas_are_discovered_where_the_source_declares_one(tmp_path: Path) ->
     with pytest.raises(HeddleError, match="HDL-406"):
         discover_schema(stream("csv", path))
     delta = tmp_path / "delta"
-    write_deltalake(delta, pa.table({"ts": columns["ts"].cast(pa.timestamp("us", "UTC")), "p": ["x"]}), partition_by=["p"])
+    write_deltalake(
+        delta, pa.table({"ts": columns["ts"].cast(pa.timestamp("us", "UTC")), "p": ["x"]}), partition_by=["p"]
+    )
     assert DeltaTable(delta).version() == 0
     assert set(discover_schema(stream("delta", delta))) == {("ts", TIMESTAMP), ("p", STRING)}
 

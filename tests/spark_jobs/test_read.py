@@ -1,0 +1,137 @@
+"""Published answers as consumers see them: typed, filtered, and the same through Spark, DuckDB and Polars."""
+
+from __future__ import annotations
+
+import ast
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from optimizer.errors import HeddleError
+from optimizer.parser import parse
+from optimizer.plan import build_plan
+from optimizer.query import BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, Source, Stream, Workload, decimal
+from spark_jobs.planning import publish_plan
+from spark_jobs.read import read
+from spark_jobs.run import run
+from spark_jobs.tables import Warehouse
+from tests import snippets
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+NOON = datetime(2013, 7, 1, 12, tzinfo=UTC)
+BEGIN = int(NOON.timestamp()) * 1_000_000
+HOUR = 3_600_000_000
+
+SCHEMA = (
+    *(("ts", TIMESTAMP), ("carrier", STRING), ("day", DATE), ("late", BOOLEAN), ("gate", INT)),
+    *(("fee", decimal(8, 2)), ("delay", DOUBLE)),
+)
+QUERIES = """
+-- name: carrier_delay_1h
+SELECT carrier, avg(delay) AS mean_delay FROM flights WINDOW RANGE '1 hour' SLIDE '15 minutes' ON ts GROUP BY carrier;
+-- name: typed
+SELECT late AS was_late, day, sum(fee) AS fees, avg(fee) AS fee, min(carrier) AS first, max(day) AS last_day,
+       max(late) AS any_late, min(ts) AS earliest, count(*) AS n, sum(gate) AS gates
+FROM flights WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts GROUP BY late, day;
+"""
+
+
+@pytest.fixture(scope="module")
+def house(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    place = tmp_path_factory.mktemp("read")
+    rows = [
+        {
+            "ts": NOON + timedelta(minutes=minute),
+            "carrier": ("AA", "UA", None)[minute % 3],
+            "day": date(2013, 7, 1 + minute % 2),
+            "late": (True, None)[minute % 2],
+            "gate": minute,
+            "fee": None if minute == 7 else Decimal(minute) / 100,
+            "delay": minute / 8,
+        }
+        for minute in range(60)
+    ]
+    types = {"ts": pa.timestamp("us", "UTC"), "fee": pa.decimal128(8, 2), "gate": pa.int32(), "day": pa.date32()}
+    schema = pa.schema([(name, types.get(name) or pa.infer_type([rows[0][name]])) for name in rows[0]])
+    pq.write_table(pa.Table.from_pylist(rows, schema), place / "flights.parquet")
+    stream = Stream("flights", Source("parquet", str(place / "flights.parquet")), SCHEMA, "ts")
+    found = parse(QUERIES, {"flights": stream})
+    assert not found.diagnostics
+    warehouse = Warehouse.open(place / "warehouse")
+    plan = build_plan(Workload(found.queries, (stream,)), {"flights": 1})  # type: ignore[dict-item]
+    version, _ = publish_plan(warehouse, plan)
+    assert run(spark, warehouse, version, BEGIN, BEGIN + 2 * HOUR, "read").status == "published"
+    return warehouse
+
+
+def test_every_type_comes_back_as_itself(house: Warehouse) -> None:
+    table = read(house, "typed")
+    assert {name: str(table.schema.field(name).type) for name in ("fees", "fee", "last_day", "any_late")} == {
+        "fees": "decimal128(18, 2)",
+        "fee": "decimal128(12, 6)",
+        "last_day": "date32[day]",
+        "any_late": "bool",
+    }
+    by_key = {(row["was_late"], row["day"]): row for row in table.to_pylist()}
+    assert set(by_key) == {(True, date(2013, 7, 1)), (None, date(2013, 7, 2))}
+    late = by_key[True, date(2013, 7, 1)]
+    assert (late["fees"], late["n"], late["gates"]) == (Decimal("8.70"), 30, 870)
+    assert late["fee"] == Decimal("0.290000") and late["first"] == "AA" and late["any_late"] is True
+    assert late["earliest"] == NOON and late["window_end"] == NOON + timedelta(hours=1)
+    odd = by_key[None, date(2013, 7, 2)]
+    # one fee of the thirty is null, and so is `late` in every row of the group
+    assert odd["fees"] == Decimal("8.93") and odd["fee"] == Decimal("0.307931") and odd["any_late"] is None
+
+
+def test_only_the_windows_that_end_in_the_span(house: Warehouse) -> None:
+    some = read(house, "carrier_delay_1h", BEGIN + HOUR // 2, BEGIN + HOUR)
+    assert sorted(set(some["window_end"].to_pylist())) == [NOON + timedelta(minutes=45), NOON + timedelta(minutes=60)]
+    assert some.num_rows == 2 * 3 and some["carrier"].null_count == 2
+
+
+def test_an_unknown_query_is_coded(house: Warehouse) -> None:
+    with pytest.raises(HeddleError, match="HDL-507.*nope"):
+        read(house, "nope")
+
+
+def evaluated(snippet: str, house: Warehouse, names: dict[str, Any]) -> Any:
+    """The value of a snippet's last expression, against this warehouse."""
+    tree = ast.parse(snippet.replace("var/warehouse", str(house.root)).strip())
+    last = tree.body.pop()
+    assert isinstance(last, ast.Expr)
+    exec(compile(tree, "snippet", "exec"), names)  # noqa: S102 - our own documentation
+    return eval(compile(ast.Expression(last.value), "snippet", "eval"), names)  # noqa: S307
+
+
+def test_the_documented_snippets_give_the_same_rows(house: Warehouse, spark: SparkSession) -> None:
+    import duckdb
+    import polars as pl
+    from deltalake import DeltaTable
+
+    duckdb.sql("SET TimeZone = 'UTC'")
+    answers = {
+        "heddle": read(house, "carrier_delay_1h"),
+        "spark": evaluated(snippets.SPARK, house, {"spark": spark}).toArrow(),
+        "duckdb": evaluated(snippets.DUCKDB, house, {"duckdb": duckdb, "DeltaTable": DeltaTable}).to_arrow_table(),
+        "polars": evaluated(snippets.POLARS, house, {"pl": pl}).to_arrow(),
+    }
+    rows = {
+        name: sorted(map(str, ((r["window_start"].timestamp(), r["carrier"], r["mean_delay"]) for r in t.to_pylist())))
+        for name, t in answers.items()
+    }
+    assert len(rows["heddle"]) == 7 * 3 and rows["heddle"] == rows["spark"] == rows["duckdb"] == rows["polars"]
+
+
+def test_the_readme_shows_these_snippets() -> None:
+    text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    for snippet in (snippets.SPARK, snippets.DUCKDB, snippets.POLARS):
+        assert snippet.strip() in text
