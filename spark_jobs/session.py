@@ -101,6 +101,7 @@ def start_session(
         builder = builder.master(chosen or "local[*]")
     for key, value in (spark_settings(quick) | dict(settings or {})).items():
         builder = builder.config(key, value)
+    builder = builder.config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
     if (chosen or "local[*]").startswith("local"):
         builder = builder.config("spark.driver.host", "127.0.0.1")
     with _quiet():

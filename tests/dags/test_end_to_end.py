@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +66,57 @@ print("RESULT" + json.dumps({
 """
 
 
-@pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def standalone_cluster(place: Path) -> Iterator[str]:
+    """A Spark standalone master with two workers on loopback; its URL."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    port = free_port()
+    url = f"spark://127.0.0.1:{port}"
+    environment = os.environ | {
+        **{"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"},
+        **{"SPARK_WORKER_DIR": str(place / "work"), "SPARK_LOG_DIR": str(place / "logs")},
+    }
+    head = [str(home / "bin" / "spark-class"), "org.apache.spark.deploy"]
+    master = [head[0], f"{head[1]}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+    worker = [head[0], f"{head[1]}.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", "1"]
+    log = (place / "cluster.log").open("w")
+    running = [
+        subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        for command in (master, *[[*worker, "--memory", "1g", url]] * 2)
+    ]
+    try:
+        yield url
+    finally:
+        for process in reversed(running):
+            process.terminate()
+        for process in running:
+            process.wait(60)
+
+
+@pytest.fixture(scope="module", params=["local", pytest.param("cluster", marks=pytest.mark.slow)])
+def outcome(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[dict[str, Any], Path]]:
     place = tmp_path_factory.mktemp("heddle")
+    if request.param == "local":
+        yield both_dags(place, "local[2]")
+    else:
+        with standalone_cluster(place) as url:
+            yield both_dags(place, url)
+            registered = (place / "cluster.log").read_text()
+            assert registered.count("Registering worker") == 2 and "Registered app" in registered
+
+
+def both_dags(place: Path, master: str) -> tuple[dict[str, Any], Path]:
+    """Run both DAGs on a small stream, Spark at the master URL of the Airflow connection."""
     (place / "workload.sql").write_text(WORKLOAD)
     (place / "streams.yaml").write_text(STREAMS)
     rows = [f"2013-07-01 {m // 60:02}:{m % 60:02}:00,{'ab'[m % 2]},{m % 13}" for m in range(0, 24 * 60, 7)]
@@ -79,7 +130,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], P
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{place}/airflow.db",
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
-            {"conn_type": "spark", "host": "local[2]", "extra": {"spark-binary": "spark-submit"}}
+            {"conn_type": "spark", "host": master, "extra": {"spark-binary": "spark-submit"}}
         ),
         "HEDDLE_HOME": str(ROOT),
         "HEDDLE_WAREHOUSE": str(place / "warehouse"),
