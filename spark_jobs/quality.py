@@ -38,7 +38,7 @@ INSTANT = pa.timestamp("us", tz="UTC")
 
 SAMPLED_QUERIES = 3
 SAMPLED_WINDOWS = 2
-SAMPLED_EVENTS = 500_000
+SAMPLED_EVENTS = 200_000
 
 
 def audit(
