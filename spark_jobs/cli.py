@@ -94,7 +94,13 @@ def _coded() -> Iterator[None]:
 
 def _tell(diagnostics: Sequence[Diagnostic]) -> None:
     for found in diagnostics:
-        errors.print(str(found), style="red" if found.severity == "error" else "yellow", markup=False, highlight=False)
+        errors.print(
+            str(found),
+            style="red" if found.severity == "error" else "yellow",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _print_json(data: dict[str, Any]) -> None:
@@ -281,7 +287,7 @@ def explain(
         _print_json(found.to_json())
     else:
         for line in found.lines():
-            console.print(line, markup=False, highlight=False)
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 # ---------------------------------------------------------------------------------------------- run
