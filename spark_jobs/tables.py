@@ -340,7 +340,7 @@ def _begun(path: Path) -> bool:
     if not path.is_dir():
         return False
     names = {entry.name for entry in path.iterdir()}
-    return not names or (".lease" in names and names <= {".lease", MARKER + ".new", *TABLES})
+    return not names or (".lease" in names and names <= {".lease", MARKER, MARKER + ".new", *TABLES})
 
 
 @contextmanager

@@ -128,3 +128,14 @@ def test_creation_that_was_interrupted_is_finished(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(HeddleError, match="HDL-501"):
         Warehouse.open(tmp_path)
+
+
+def test_processes_that_open_a_new_warehouse_at_once_all_get_it(tmp_path: Path) -> None:
+    command = (
+        f"from spark_jobs.tables import Warehouse; print(Warehouse.open({str(tmp_path / 'new')!r}).version('results'))"
+    )
+    root = Path(__file__).resolve().parents[2]
+    running = [
+        subprocess.Popen([sys.executable, "-c", command], cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(4)
+    ]
+    assert [process.communicate(timeout=120)[0].strip() for process in running] == ["0"] * 4
