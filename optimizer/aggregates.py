@@ -158,13 +158,10 @@ def _sum_type(type: Type) -> Type:
 
 
 def _average_type(type: Type) -> Type:
-    # Spark: decimal(p + 4, s + 4), fitted into 38 digits by giving up scale but never below 6 digits of it
+    # as Spark: decimal(p + 4, s + 4), each bounded by 38
     if type.name != "decimal":
         return DOUBLE
-    precision, scale = type.precision + 4, type.scale + 4
-    if precision > 38:
-        scale = max(scale - (precision - 38), min(scale, 6))
-    return decimal(min(38, precision), scale)
+    return decimal(min(38, type.precision + 4), min(38, type.scale + 4))
 
 
 def exact_total(limbs: Array) -> Array:

@@ -170,15 +170,23 @@ def run(
     with stages("finals", "computing final aggregates"):
         staged = _write_finals(spark, warehouse, parts, begin, record)
         record.answers = sum(file.rows for file in staged)
-    with stages("audit", "checking the answers"):
-        paths = [str(warehouse.root / "results" / file.path) for file in staged]
-        seed = digest([run_id, record.revision])
-        record.checks = audit(spark, paths, plan, sources, begin, ends, seed)
-        _log_checks(warehouse, record)
-        broken = [check for check in record.checks if not check["success"]]
-        if broken:
-            detail = "; ".join(f"{check['check']}: {check['detail']}" for check in broken)
-            _refuse(warehouse, record, "HDL-530", f"the checks failed, nothing was published: {detail}")
+    paths = [warehouse.root / "results" / file.path for file in staged]
+    try:
+        with stages("audit", "checking the answers"):
+            seed = digest([run_id, record.revision])
+            record.checks = audit(spark, [str(path) for path in paths], plan, sources, begin, ends, seed)
+            _log_checks(warehouse, record)
+            broken = [check for check in record.checks if not check["success"]]
+            if broken:
+                detail = "; ".join(f"{check['check']}: {check['detail']}" for check in broken)
+                _refuse(warehouse, record, "HDL-530", f"the checks failed, nothing was published: {detail}")
+    except BaseException as error:
+        for path in paths:  # no commit names them
+            path.unlink(missing_ok=True)
+        if not isinstance(error, HeddleError):
+            record.diagnostics.append(Diagnostic("HDL-531", f"a check crashed: {error}").to_json())
+            _log(warehouse, record, "failed", None, None)
+        raise
     with stages("publish", "publishing"):
         table_version = _publish(warehouse, record, staged, failed)
     record.status = "published"
@@ -244,8 +252,6 @@ def _write_partials(
     record: RunRecord,
 ) -> None:
     """Fill what is missing of one stream's synopses, in one pass over its source and one commit."""
-    if not parts:  # no window of the stream ends in the interval
-        return
     pieces = _coverage(warehouse, [part.synopsis.fingerprint for part in parts])
     spans = []
     for part in parts:

@@ -179,6 +179,10 @@ def test_a_crashing_check_publishes_nothing(lab: Laboratory, monkeypatch: pytest
         lab.run(version, 0, 60)
     assert lab.versions()["results"] == before
     assert lab.log("published") == [] and lab.rows("only") == []
+    # the run is on record as failed, and what it had computed is gone
+    [failed] = lab.log("failed")
+    assert "HDL-531" in failed["record"]
+    assert list((lab.warehouse.root / "results").rglob("*.parquet")) == []
 
 
 # -------------------------------------------------------------------------------------- streams that fail

@@ -7,6 +7,7 @@ import multiprocessing
 import shutil
 import subprocess
 import sys
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,14 @@ from deltalake import DeltaTable
 from optimizer.errors import HeddleError
 from spark_jobs.tables import FORMAT, MARKER, TABLES, Warehouse
 
-ROUNDS = 40
+ROUNDS = 150
 
 
-def _increment(root: str, rounds: int) -> None:
-    """Add one to a number in a file, under the lease: read, pause in the kernel, write."""
+def _increment(root: str, rounds: int, together: Barrier) -> None:
+    """Add one to a number in a file, under the lease, at the same time as another process."""
     warehouse = Warehouse.open(root)
     counter = Path(root) / "counter"
+    together.wait(timeout=60)
     for _ in range(rounds):
         with warehouse.lease() as token:
             number = int(counter.read_text())
@@ -35,7 +37,8 @@ def test_two_processes_lose_no_write_under_the_lease(tmp_path: Path) -> None:
     (root / "counter").write_text("0")
     before = int((root / ".lease").read_text())
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_increment, args=(str(root), ROUNDS)) for _ in range(2)]
+    together = context.Barrier(2)
+    workers = [context.Process(target=_increment, args=(str(root), ROUNDS, together)) for _ in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
