@@ -1,9 +1,11 @@
 """What a tree costs: two models of one form, so that one search serves both.
 
-The cost of a tree per second of stream is ``fixed + E * (base + sum of weights) + sum of constants`` where
-E is its edge rate (fragments per second), ``fixed`` is paid once per tree, ``base`` per fragment, a query's
-weight per fragment of the tree that it is in, and a query's constant wherever it is. Sharing saves
-``fixed`` and common fragments, and raises the edge rate that every query of the tree pays.
+The cost of a tree per second of stream is ``fixed + E * (sum of weights) + sum of constants``, and for every
+*family* in it (queries with one filter and one group-by: they share partial rows) ``family.fixed + E * family.base``.
+E is the tree's edge rate (fragments per second); ``fixed`` is paid once per tree, a query's weight per fragment
+of the tree that it is in, a query's constant wherever it is. Sharing saves ``fixed`` and, within a family,
+its scan and partial rows; it raises the edge rate that every query and every family of the tree pays. So queries
+with different filters or group-bys have less to gain from one tree, and not sharing across them is a decision, too.
 
 ``paper``
     Operations per second, C = m*lambda + sum of E_i*Omega_i: ``fixed`` is the rate lambda in tuples/s, a
@@ -25,36 +27,47 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
-from optimizer.edges import edge_rate
-from optimizer.query import ACQ, SECOND, Window
-from optimizer.window import Progression, progressions
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.edges import edge_bounds, edge_rate
+from optimizer.query import ACQ, SECOND
+from optimizer.window import Progression, absorb
 
 
 @dataclass(frozen=True)
 class Coefficients:
     """Costs of the steps of a run, in the unit of the model (CPU seconds for ``measured``).
 
-    The defaults are orders of magnitude seen with the compiled partial stage and Arrow batches on ten
-    million events; a deployment replaces them by what it measures.
+    The defaults are what ``heddle calibrate`` measured where Heddle was developed; a deployment replaces them by
+    what it measures itself.
 
     Attributes
     ----------
     per_tuple
-        Per source tuple and tree: fragment look-up and hash aggregation.
+        Per source tuple and tree: the look-up of its fragment.
+    per_family_tuple
+        Per source tuple, tree and family of the tree: its filter, its group and its aggregates.
     per_partial_row
         Per partial aggregate (fragment and group) that a tree writes and reads again.
     per_fragment_combined
-        Per partial aggregate combined into one answer of one query.
+        Per partial aggregate combined into one answer of one query. Measured as nothing: running totals and two
+        stacks take the same time whatever the range (:mod:`optimizer.intervals`).
     per_answer
         Per answer row written; no plan changes it, but it belongs in a prediction.
+    per_row_passed
+        Per partial aggregate and query of its family: to answer, a query passes once over all of them.
     """
 
-    per_tuple: Fraction = Fraction("2e-7")
+    per_tuple: Fraction = Fraction("1e-7")
+    per_family_tuple: Fraction = Fraction("1e-7")
     per_partial_row: Fraction = Fraction("1e-6")
     per_fragment_combined: Fraction = Fraction("1e-8")
     per_answer: Fraction = Fraction("3e-7")
+    per_row_passed: Fraction = Fraction("1.6e-8")
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -83,13 +96,25 @@ class CostModel:
         """Cost per second of one more tree over a stream of ``rate`` tuples/s."""
         return rate * self.coefficients.per_tuple
 
+    def family_fixed(self, rate: Fraction) -> Fraction:
+        """Cost per second of one more family in a tree over a stream of ``rate`` tuples/s."""
+        return rate * self.coefficients.per_family_tuple
+
     def base(self, stream: str) -> Fraction:
-        """Cost per fragment of a tree, whatever its queries."""
+        """Cost per fragment of each family of a tree, whatever its queries: its partial rows."""
         return self.groups(stream) * self.coefficients.per_partial_row
 
     def weight(self, query: ACQ) -> Fraction:
-        """Cost per fragment of one query: r/s windows hold each fragment."""
-        return self.groups(query.stream) * self.coefficients.per_fragment_combined * query.window.overlap_factor
+        """Cost per fragment of one query: it passes it once, and r/s windows hold it."""
+        return self.per_query(query.stream) + self.per_overlap(query.stream) * query.window.overlap_factor
+
+    def per_query(self, stream: str) -> Fraction:
+        """Cost per fragment of every query, whatever its window."""
+        return self.groups(stream) * self.coefficients.per_row_passed
+
+    def per_overlap(self, stream: str) -> Fraction:
+        """Cost per fragment and unit of overlap factor."""
+        return self.groups(stream) * self.coefficients.per_fragment_combined
 
     def constant(self, query: ACQ) -> Fraction:
         """Cost per second of writing one query's answers."""
@@ -106,12 +131,24 @@ class CostModel:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CostModel:
         groups = ((stream, Fraction(value)) for stream, value in data["groups_per_fragment"].items())
-        coefficients = Coefficients(**{name: Fraction(text) for name, text in data["coefficients"].items()})
+        # plans that were stored before families and passes had a cost of their own
+        known = {"per_family_tuple": "0", "per_row_passed": "0"} | data["coefficients"]
+        coefficients = Coefficients(**{name: Fraction(text) for name, text in known.items()})
         return cls(data["name"], coefficients, tuple(sorted(groups)))
 
 
-PAPER = CostModel("paper", Coefficients(Fraction(1), Fraction(0), Fraction(1), Fraction(0)))
-"""Weave Share Eq. 1: one operation per tuple and tree and one per fragment combined; fragments are free."""
+PAPER = CostModel(
+    "paper",
+    Coefficients(
+        per_tuple=Fraction(1),
+        per_family_tuple=Fraction(0),
+        per_partial_row=Fraction(0),
+        per_fragment_combined=Fraction(1),
+        per_answer=Fraction(0),
+        per_row_passed=Fraction(0),
+    ),
+)
+"""Weave Share Eq. 1: one operation per tuple and tree, one per fragment combined; fragments and families are free."""
 
 
 def measured(
@@ -139,45 +176,232 @@ def cost_model(name: str) -> CostModel:
 
 
 Partition = list[list[int]]
-"""Trees as sorted lists of query indices, sorted by their first index."""
+"""Trees as sorted lists of item numbers, sorted by their first item."""
+
+EdgeSet = tuple[Progression, ...]
+"""One progression, or two of one slide."""
 
 
 @dataclass(frozen=True)
-class SearchProblem:
-    """What a plan search works on: the queries of one stream as windows and costs.
+class Family:
+    """Queries of one filter and one group-by. ``fixed``: cost per second in each tree that holds some of them;
+    ``base``: cost per fragment of such a tree."""
 
-    ``weights[i]`` and ``constants[i]`` belong to ``windows[i]``; ``fixed`` and ``base`` to every tree.
-    """
-
-    windows: tuple[Window, ...]
     fixed: Fraction
     base: Fraction
+
+
+@dataclass(frozen=True, eq=False)
+class SearchProblem:
+    """What a plan search works on: *items*, in order of their first query.
+
+    An item is all queries with one edge set: putting them together saves ``fixed`` and raises no edge rate, so
+    no search has to consider them apart (``collapse=False`` makes every query an item of its own, as the papers'
+    alternatives have it).
+
+    Attributes
+    ----------
+    edges
+        Edge set of each item, in microseconds, lowest terms.
+    weights, constants
+        Per item, the sums over its queries.
+    families
+        Per item, the families of its queries, as bits: bit f for ``family[f]``.
+    item_of
+        Item of each query. Shape (queries,).
+    fixed
+        Cost per second of every tree.
+    unshared
+        Cost per second of every query in a tree of its own (No Share).
+    counter
+        Edge counter of the search: ``"auto"`` or one of :data:`optimizer.edges.COUNTERS`.
+    """
+
+    edges: tuple[EdgeSet, ...]
     weights: tuple[Fraction, ...]
     constants: tuple[Fraction, ...]
+    families: tuple[int, ...]
+    item_of: NDArray[np.int64]
+    fixed: Fraction
+    family: tuple[Family, ...]
+    unshared: Fraction
+    counter: str = "auto"
 
     @classmethod
-    def of(cls, queries: Sequence[ACQ], rate: Fraction, model: CostModel) -> SearchProblem:
+    def of(
+        cls,
+        queries: Sequence[ACQ],
+        rate: Fraction,
+        model: CostModel,
+        collapse: bool = True,
+        counter: str = "auto",
+    ) -> SearchProblem:
         """The queries (at least one, all of one stream) at ``rate`` tuples/s under a cost model."""
-        return cls(
-            tuple(query.window for query in queries),
-            model.fixed(rate),
-            model.base(queries[0].stream),
-            tuple(model.weight(query) for query in queries),
-            tuple(model.constant(query) for query in queries),
+        stream = queries[0].stream
+        kinds: dict[Any, int] = {}
+        family_of = [kinds.setdefault((query.filter, query.group_by), len(kinds)) for query in queries]
+        return cls.of_windows(
+            np.array([query.window.range for query in queries], dtype=np.int64),
+            np.array([query.window.slide for query in queries], dtype=np.int64),
+            rate,
+            model,
+            stream,
+            np.array(family_of, dtype=np.int64),
+            collapse,
+            counter,
         )
 
-    def edge_rate(self, members: Iterable[int]) -> Fraction:
-        """Edges per second of a tree of these queries."""
-        return edges_per_second(progressions(self.windows[i] for i in members))
+    @classmethod
+    def of_windows(
+        cls,
+        ranges: NDArray[np.int64],
+        slides: NDArray[np.int64],
+        rate: Fraction,
+        model: CostModel,
+        stream: str = "",
+        family_of: NDArray[np.int64] | None = None,
+        collapse: bool = True,
+        counter: str = "auto",
+    ) -> SearchProblem:
+        """Windows in microseconds, of one stream. ``family_of``: family of each (0 when left out). Shapes (n,).
 
-    def tree_cost(self, members: Sequence[int]) -> Fraction:
-        """Cost per second of a tree of these queries."""
-        per_fragment = self.base + sum(self.weights[i] for i in members)
-        return self.fixed + self.edge_rate(members) * per_fragment + sum(self.constants[i] for i in members)
+        O(n log n), in arrays: a million windows take a fraction of a second.
+        """
+        whole, inner = np.divmod(ranges, slides)
+        step = np.where(2 * inner == slides, inner, slides)
+        shift = np.where(2 * inner == slides, 0, inner)
+        count = len(ranges)
+        family_of = np.zeros(count, dtype=np.int64) if family_of is None else family_of
+        if collapse:
+            item_of, first = _numbered(step, shift)
+        else:
+            item_of = first = np.arange(count, dtype=np.int64)
+        edges = tuple(
+            ((s, 0), (s, h)) if h else ((s, 0),)
+            for s, h in zip(step[first].tolist(), shift[first].tolist(), strict=True)
+        )
+        # an overlap factor r/s is whole + inner/slide; equal (item, slide, inner, family) are added as integers
+        part_of, part_first = _numbered(item_of, slides, inner, family_of)
+        wholes = np.bincount(part_of, weights=whole.astype(np.float64))
+        # sums of whole slides are exact integers while they fit in a double, else they are added one by one
+        exact = wholes.max(initial=0.0) < 2.0**53
+        totals = wholes.astype(np.int64).tolist() if exact else _added(part_of, whole, len(part_first))
+        counts = np.bincount(part_of).tolist()
+        weights, constants = [Fraction(0)] * len(edges), [Fraction(0)] * len(edges)
+        families = [0] * len(edges)
+        per_overlap, per_answer = model.per_overlap(stream), model.groups(stream) * model.coefficients.per_answer
+        family = Family(model.family_fixed(rate), model.base(stream))
+        fixed = model.fixed(rate)
+        unshared = count * (fixed + family.fixed)
+        rates = [sum(Fraction(SECOND, slide) for slide, _ in found) for found in edges]
+        for part, at in enumerate(part_first.tolist()):
+            item, slide = int(item_of[at]), int(slides[at])
+            number = counts[part]
+            weight = per_overlap * (totals[part] + Fraction(number * int(inner[at]), slide))
+            weights[item] += weight
+            if per_answer:
+                constants[item] += per_answer * number * Fraction(SECOND, slide)
+            families[item] |= 1 << int(family_of[at])
+            unshared += rates[item] * (weight + number * family.base)
+        return cls(
+            edges,
+            tuple(weights),
+            tuple(constants),
+            tuple(families),
+            item_of,
+            fixed,
+            (family,) * (int(family_of.max(initial=0)) + 1),
+            unshared + sum(constants),
+            counter,
+        )
+
+    def __len__(self) -> int:
+        return len(self.edges)
+
+    @cached_property
+    def members(self) -> list[NDArray[np.int64]]:
+        """Queries of each item, ascending."""
+        order = np.argsort(self.item_of, kind="stable")
+        return np.split(order, np.cumsum(np.bincount(self.item_of, minlength=len(self)))[:-1])
+
+    def expand(self, partition: Partition) -> list[list[int]]:
+        """Trees of items as trees of queries: sorted, in order of the first query."""
+        return sorted(sorted(np.concatenate([self.members[i] for i in tree]).tolist()) for tree in partition)
+
+    def progressions(self, items: Iterable[int]) -> EdgeSet:
+        """The edges of a tree of these items, absorbed."""
+        return absorb(progression for item in items for progression in self.edges[item])
+
+    def edge_rate(self, items: Iterable[int]) -> Fraction:
+        """Edges per second of a tree of these items. Raises CountRefused where they cannot be counted."""
+        return edges_per_second(self.progressions(items))
+
+    def edge_bounds(self, items: Iterable[int]) -> tuple[Fraction, Fraction]:
+        """Edges per second of a tree of these items, from below and above; equal where they can be counted."""
+        low, high = edge_bounds(self.progressions(items), self.counter)
+        return low * SECOND, high * SECOND
+
+    def families_of(self, items: Iterable[int]) -> int:
+        """Families of a tree, as bits."""
+        found = 0
+        for item in items:
+            found |= self.families[item]
+        return found
+
+    def fixed_of(self, families: int) -> Fraction:
+        """Cost per second of a tree that holds these families, without its fragments."""
+        return self.fixed + self._of_families(families)[0]
+
+    def base_of(self, families: int) -> Fraction:
+        """Cost per fragment of a tree that holds these families, without its queries' weights."""
+        return self._of_families(families)[1]
+
+    def _of_families(self, families: int) -> tuple[Fraction, Fraction]:
+        fixed, base = Fraction(0), Fraction(0)
+        while families:
+            lowest = families & -families
+            held = self.family[lowest.bit_length() - 1]
+            fixed, base = fixed + held.fixed, base + held.base
+            families ^= lowest
+        return fixed, base
+
+    def charge(self, items: Sequence[int]) -> Fraction:
+        """Cost per fragment of a tree of these items."""
+        return self.base_of(self.families_of(items)) + sum((self.weights[i] for i in items), Fraction(0))
+
+    def tree_cost(self, items: Sequence[int], edges_per_second: Fraction | None = None) -> Fraction:
+        """Cost per second of a tree of these items: at the given edge rate, else at the upper bound of its own."""
+        rate = self.edge_bounds(items)[1] if edges_per_second is None else edges_per_second
+        constants = sum((self.constants[i] for i in items), Fraction(0))
+        return self.fixed_of(self.families_of(items)) + rate * self.charge(items) + constants
 
     def cost(self, partition: Partition) -> Fraction:
-        """Cost per second of a plan (Weave Share Eq. 3)."""
-        return sum((self.tree_cost(members) for members in partition), Fraction(0))
+        """Cost per second of a plan (Weave Share Eq. 3); an upper bound where edges cannot be counted."""
+        return sum((self.tree_cost(items) for items in partition), Fraction(0))
+
+
+def _numbered(*keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Number the distinct rows of some columns by first appearance: number of each row, first row of each number."""
+    order = np.lexsort(keys[::-1])
+    new = np.zeros(len(order), dtype=np.bool_)
+    new[:1] = True
+    for key in keys:
+        new[1:] |= key[order][1:] != key[order][:-1]
+    found = np.empty(len(order), dtype=np.int64)
+    found[order] = np.cumsum(new) - 1
+    # lexsort is stable: the first row of each run of equal keys is the earliest
+    first = order[new]
+    rank = np.empty(len(first), dtype=np.int64)
+    by_first = np.argsort(first)
+    rank[by_first] = np.arange(len(first))
+    return rank[found], first[by_first]
+
+
+def _added(part_of: NDArray[np.int64], values: NDArray[np.int64], parts: int) -> list[int]:
+    totals = [0] * parts
+    for part, value in zip(part_of.tolist(), values.tolist(), strict=True):
+        totals[part] += value
+    return totals
 
 
 def edges_per_second(edges: Iterable[Progression]) -> Fraction:

@@ -3,58 +3,96 @@
 A tree's edges are the union of *progressions* (slide, shift): the instants ``shift + k*slide``
 (:mod:`optimizer.window` derives them from windows). Its edge rate E decides whether sharing pays, and
 counting it is the hard part of planning: the period is an LCM and grows beyond any bit set,
-inclusion-exclusion doubles with every progression. Three counters answer exactly and identically; none is
-best everywhere, ``auto`` chooses.
+inclusion-exclusion doubles with every progression, and in general the count is #P-hard. These counters
+answer exactly and identically, each up to a limit stated beside it, beyond which it refuses (HDL-350):
 
 ``bit-set``
-    Mark every edge of one period in a bitmap and count the marks (the reference).
+    F1 Eqs. 7-8, Weave Share section 8: mark every edge of one period in a bitmap, one pass per progression,
+    and count the marks. The reference; period at most :data:`BIT_SET_LIMIT`.
 ``f1``
-    Inclusion-exclusion over groups of progressions that overlap.
+    F1 Eqs. 2-6: inclusion-exclusion over groups of progressions. Before it, duplicates and contained
+    progressions are removed (F1 section 4); a group that fails the Overlap Check (Eq. 4) is cut off with all
+    that extend it. At most :data:`F1_LIMIT` groups.
+``f1-opt``
+    The same with gcds from a table of limited size (F1 section 3.3). In Python the table saves nothing, because
+    ``math.gcd`` is as fast as a look-up; it is there to be compared.
 ``conditioning``
     Count the instants that *no* progression hits. Progressions whose slides share no factor are independent
     (Chinese remainder theorem), so such components multiply. Where a factor q connects a component, fix the
     residue of time modulo a power of q: the classes ``a mod q^v`` of the progressions are nested or
     disjoint, so one smaller problem without q is left for every distinct class, weighted by the residues
-    that belong to that class and to no finer one. Everything is a sum of products of non-negative integers:
-    nothing cancels.
+    that belong to that class and to no finer one. Everything is a sum of products of non-negative numbers:
+    nothing cancels. Small periods are marked in the bits of an integer, subproblems are remembered up to
+    translation. At most :data:`CONDITIONING_LIMIT` progressions in all subproblems.
 
-All counters first divide by the greatest common divisor of slides and shifts, so that windows in
-microseconds cost no more than the same windows in minutes.
+``auto`` is conditioning, with the bitmap for small periods. All counters first divide by the greatest common
+divisor of slides and shifts, so that windows in microseconds cost no more than the same windows in minutes.
+
+A plan search asks :class:`EdgeCounter`, the same conditioning in floats. Where counting is too hard, it and
+:func:`edge_bounds` give certified intervals, by a chain of truncated conditionings:
+``E(p1..pn) = sum of U(p1..p(i-1) | pi) / si``, where U(A | p) is the share of the instants of p that A misses, a
+smaller problem of the same kind. Its heaviest progressions alone give an upper bound of U; taking off the
+densities of the others gives a lower one. The interval is exact where the budget suffices, otherwise it
+shrinks with the budget; nothing is promised about its width.
 
 References
 ----------
 Guirguis et al., "Optimized processing of multiple aggregate continuous queries" (Weave Share), CIKM 2011:
 Definition 1, section 8 (edges bitmap). Shein et al., "F1: accelerating the optimization of aggregate
-continuous queries", CIKM 2015: Eqs. 2-7. Deviations: F1's removal of "multiples" compares shifts as well as
-slides (by slides alone it is wrong with fragments); conditioning is not in the papers.
+continuous queries", CIKM 2015: Eqs. 2-8, sections 3.3 and 4. Deviations: F1's removal of "multiples" compares
+shifts as well as slides (by slides alone it is wrong with fragments); the bound of its table of gcds is
+sqrt(2b/g), printed sqrt(2b)/g; conditioning is not in the papers. Lower bounds where all progressions meet:
+Heilbronn and Rohrbach, 1937 (their misses are positively correlated).
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from optimizer.errors import HeddleError
 from optimizer.query import Window
-from optimizer.window import Progression, absorb, progressions
+from optimizer.window import Progression, progressions
 
 BIT_SET_LIMIT = 1 << 27
 """Longest period, in ticks of the common divisor, that the bit set marks (one byte each)."""
 
-F1_LIMIT = 22
-"""Most progressions, after absorption, that F1 expands (up to 2^22 groups)."""
+F1_LIMIT = 1 << 22
+"""Most groups of overlapping progressions that F1 expands: some ten seconds."""
 
-CONDITIONING_LIMIT = 20_000
-"""Most subproblems that conditioning opens for one count, some seconds of work: exact counting is #P-hard,
-so it has to end somewhere. 200 random windows with fragments and slides up to 1,000 ticks need some 3,000."""
+GCD_TABLE_BYTES = 1 << 21
+"""Memory for the table of gcds of ``f1-opt``, two bytes each: pairs of numbers up to 1,448."""
 
-SMALL_PERIOD = 1 << 15
-"""Periods up to this many ticks are marked in a bitmap rather than split further."""
+CONDITIONING_LIMIT = 1_000_000
+"""Most work of one exact count by conditioning: progressions in all subproblems, 4 to 10 microseconds each."""
+
+DEFAULT_BUDGET = 150_000
+"""Work for one answer that may be an interval, in the same unit: about a second where it is used up."""
+
+SMALL_PERIOD = 1 << 13
+"""Periods up to this many ticks are marked in the bits of an integer rather than split further."""
+
+ADDED_ONE_BY_ONE = 4
+"""Up to so many added progressions are conditioned on one by one; larger trees are counted together."""
+
+CHAIN_LENGTH = 3_000
+"""Most progressions that an interval tells apart; the shortest slides, as it takes all pairs."""
+
+MEMO_SIZE = 1 << 16
+"""Subproblems remembered by one counter (twice as many before the oldest are forgotten)."""
+
+DEEPEST = 120
+"""Deepest nesting of subproblems, well within Python's limit of recursion."""
+
+SLACK = 1e-12
+"""Bounds are rounded outwards by this much, relatively; far above the rounding errors of the sums."""
+
+_SMALL_PRIMES = tuple(n for n in range(2, 1000) if all(n % d for d in range(2, math.isqrt(n) + 1)))
 
 
 class CountRefused(HeddleError):
@@ -97,20 +135,33 @@ def edge_rate(progressions: Iterable[Progression], counter: str = "auto") -> Fra
     ValueError
         Unknown counter, or a slide that is not positive.
     """
+    counter = _known_counter(counter)
     reduced, unit = _reduce(progressions)
     if not reduced:
         return Fraction(0)
-    if counter == "auto":
-        counter = "bit-set" if _period(reduced) <= SMALL_PERIOD else "conditioning"
-    if counter not in COUNTERS:
-        raise ValueError(f"unknown counter {counter!r}: one of auto, {', '.join(COUNTERS)}")
+    if counter == "conditioning":
+        rate = _conditioned(reduced, CONDITIONING_LIMIT)
+        if rate is None:
+            raise _refusal("conditioning", "this set of slides", f"{CONDITIONING_LIMIT} progressions in subproblems")
+        return rate / unit
     return _counted(counter, reduced) / unit
 
 
-@lru_cache(maxsize=4096)
-def _counted(counter: str, reduced: tuple[Progression, ...]) -> Fraction:
-    """Plans, baselines and explanations ask for the same trees again."""
-    return COUNTERS[counter](reduced)
+def edge_bounds(
+    progressions: Iterable[Progression], counter: str = "auto", budget: int = DEFAULT_BUDGET
+) -> tuple[Fraction, Fraction]:
+    """Edges per unit of time, from below and above: equal where they are counted within the budget.
+
+    ``budget`` is in the unit of :data:`CONDITIONING_LIMIT`; the time is bounded by it. Counters other than
+    ``"auto"`` and ``"conditioning"`` count exactly. Raises as :func:`edge_rate`, but never refuses with those two.
+    """
+    counter = _known_counter(counter)
+    if counter != "conditioning":
+        rate = edge_rate(progressions, counter)
+        return rate, rate
+    reduced, unit = _reduce(progressions)
+    low, high = _bounded(reduced, budget)
+    return low / unit, high / unit
 
 
 def weaveability(a: Iterable[Progression], b: Iterable[Progression]) -> Fraction:
@@ -120,7 +171,7 @@ def weaveability(a: Iterable[Progression], b: Iterable[Progression]) -> Fraction
     return (edge_rate(a) + edge_rate(b) - union) / union
 
 
-def f1_terms(progressions: Iterable[Progression]) -> tuple[int, ...]:
+def f1_terms(progressions: Iterable[Progression], gcd: Callable[[int, int], int] = math.gcd) -> tuple[int, ...]:
     """The sums ``LCM * G(n, i)``, i = 1.., of F1 Eqs. 3 and 6: with alternating signs, a period's edges.
 
     Trailing sums without any overlapping group are left out. Progressions are taken as given: contained
@@ -129,7 +180,7 @@ def f1_terms(progressions: Iterable[Progression]) -> tuple[int, ...]:
     Raises
     ------
     CountRefused
-        HDL-350 above :data:`F1_LIMIT` progressions.
+        HDL-350 above :data:`F1_LIMIT` overlapping groups.
 
     References
     ----------
@@ -137,28 +188,29 @@ def f1_terms(progressions: Iterable[Progression]) -> tuple[int, ...]:
     congruences are jointly solvable.
     """
     given = sorted(set(progressions))
-    if len(given) > F1_LIMIT:
-        raise _refusal("f1", f"{len(given)} progressions", f"{F1_LIMIT}")
     period = _period(given)
     terms = [0] * (len(given) + 1)
     # later[i]: the later progressions that share instants with i, as a bitmap; a group is never
     # extended by one that clashes with a member, which cuts off every larger group with it
     later = [
         sum(
-            1 << j
-            for j in range(i + 1, len(given))
-            if (given[i][1] - given[j][1]) % math.gcd(given[i][0], given[j][0]) == 0
+            1 << j for j in range(i + 1, len(given)) if (given[i][1] - given[j][1]) % gcd(given[i][0], given[j][0]) == 0
         )
         for i in range(len(given))
     ]
     groups = [(1, 1, (1 << len(given)) - 1)]
+    expanded = 0
     while groups:
         size, multiple, allowed = groups.pop()
+        expanded += allowed.bit_count()
+        if expanded > F1_LIMIT:
+            raise _refusal("f1", f"these {len(given)} progressions", f"{F1_LIMIT} overlapping groups")
         while allowed:
             lowest = allowed & -allowed
             allowed ^= lowest
             index = lowest.bit_length() - 1
-            joined = math.lcm(multiple, given[index][0])
+            slide = given[index][0]
+            joined = multiple // gcd(multiple, slide) * slide
             terms[size] += period // joined
             if allowed & later[index]:
                 groups.append((size + 1, joined, allowed & later[index]))
@@ -167,172 +219,732 @@ def f1_terms(progressions: Iterable[Progression]) -> tuple[int, ...]:
     return tuple(terms[1:])
 
 
+def _f1(reduced: Sequence[Progression], gcd: Callable[[int, int], int] = math.gcd) -> Fraction:
+    signed = (term if i % 2 == 0 else -term for i, term in enumerate(f1_terms(reduced, gcd)))
+    return Fraction(sum(signed), _period(reduced))
+
+
+def _f1_with_table(reduced: Sequence[Progression]) -> Fraction:
+    return _f1(reduced, _gcd_table(GCD_TABLE_BYTES))
+
+
+@lru_cache(maxsize=1)
+def _gcd_table(size: int) -> Callable[[int, int], int]:
+    """Gcds of all pairs of numbers up to sqrt(2 * size / 2), preloaded; Euclid's algorithm until it gets there."""
+    bound = math.isqrt(2 * size // 2)
+    numbers = np.arange(bound + 1)
+    # row a holds gcd(a, b) for b <= a: half of all pairs, two bytes each
+    rows = [np.gcd(a, numbers[: a + 1]).astype(np.uint16).data for a in range(bound + 1)]
+
+    def gcd(a: int, b: int) -> int:
+        if a < b:
+            a, b = b, a
+        while a > bound and b:
+            a, b = b, a % b
+        return rows[a][b] if b else a
+
+    return gcd
+
+
 def _bit_set(reduced: Sequence[Progression]) -> Fraction:
     period = _period(reduced)
     if period > BIT_SET_LIMIT:
         raise _refusal("bit-set", f"a period of {period} ticks", f"{BIT_SET_LIMIT} ticks")
-    return Fraction(period - _unmarked(reduced, period), period)
-
-
-def _f1(reduced: Sequence[Progression]) -> Fraction:
-    signed = (term if i % 2 == 0 else -term for i, term in enumerate(f1_terms(reduced)))
-    return Fraction(sum(signed), _period(reduced))
+    marks = np.zeros(period, dtype=np.bool_)
+    for slide, shift in reduced:
+        marks[shift::slide] = True
+    return Fraction(int(np.count_nonzero(marks)), period)
 
 
 def _conditioning(reduced: Sequence[Progression]) -> Fraction:
-    period = _period(reduced)
-    return Fraction(period - _Conditioning(reduced).misses(tuple(reduced)), period)
+    return edge_rate(reduced, "conditioning")
 
 
 COUNTERS: dict[str, Callable[[tuple[Progression, ...]], Fraction]] = {
     "bit-set": _bit_set,
     "f1": _f1,
+    "f1-opt": _f1_with_table,
     "conditioning": _conditioning,
 }
 """Exact counters by name: absorbed progressions with greatest common divisor 1, to edges per tick."""
 
 
-class _Conditioning:
-    """One count by conditioning: the factors of its slides, and a memo of its subproblems.
+@lru_cache(maxsize=1024)
+def _counted(counter: str, reduced: tuple[Progression, ...]) -> Fraction:
+    """Plans, baselines and explanations ask for the same trees again."""
+    return COUNTERS[counter](reduced)
 
-    Slides are factored only as far as they have to be told apart: ``factors`` are pairwise coprime integers
-    of whose powers every slide is a product, found with gcds alone (no primes needed, so a slide of many
-    microseconds costs nothing).
+
+@lru_cache(maxsize=4096)
+def _conditioned(reduced: tuple[Progression, ...], limit: int) -> Fraction | None:
+    """None where the limit is reached."""
+    engine = _InIntegers(limit)
+    try:
+        misses, period = engine.product(engine.factors.parts(reduced))
+    except _Spent:
+        return None
+    return Fraction(period - misses, period)
+
+
+@lru_cache(maxsize=4096)
+def _bounded(reduced: tuple[Progression, ...], budget: int) -> tuple[Fraction, Fraction]:
+    rate = _conditioned(reduced, budget) if reduced else Fraction(0)
+    if rate is not None:
+        return rate, rate
+    low, high = EdgeCounter(budget=budget).density(reduced)
+    if low == high:
+        low, high = low * (1 - SLACK), min(1.0, high * (1 + SLACK))
+    return Fraction(low), Fraction(high)
+
+
+class _Spent(Exception):
+    """The work allowed for one count is used up."""
+
+
+Branches = list[tuple[int, list[list[Progression]]]]
+"""(residues, components of what is left of a problem at each of them)."""
+
+
+class _Factors:
+    """How sets of progressions fall apart: factors of slides, components, residue classes.
+
+    Slides are products of powers of pairwise coprime factors, learnt as slides appear: small primes by trial
+    division; what is left is told apart by gcds alone, so that a large slide costs little.
     """
 
-    def __init__(self, reduced: Sequence[Progression]) -> None:
-        slides = {slide for slide, _ in reduced}
-        self.factors = _coprime_base(slides)
-        self.memo: dict[tuple[Progression, ...], int] = {}
-        self.divisors: dict[int, tuple[tuple[int, int], ...]] = {}
-        self.factor_sets: dict[int, int] = {}
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, tuple[tuple[int, int], ...]]] = {}
+        self._divisors: dict[int, tuple[int, ...] | None] = {}
+        self._bits: dict[int, int] = {}
+        self.work = 0
+        self.limit = 0
+        # factors without small primes, with the slides they occur in, and their product
+        self._large: dict[int, list[int]] = {}
+        self._product = 1
 
-    def misses(self, progressions: tuple[Progression, ...]) -> int:
-        """How many ticks of one period (LCM of slides) none of some absorbed, sorted progressions hits."""
-        product = 1
-        for component in self._components(progressions):
-            product *= self._misses_connected(component)
-            if not product:
+    def learn(self, slide: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+        """The factors of a slide as bits, and (factor, its power in the slide) for each."""
+        known = self._known.get(slide)
+        if known is not None:
+            return known
+        rest, powers = slide, []
+        for prime in _SMALL_PRIMES:
+            if prime * prime > rest:
                 break
-        return product
+            if rest % prime == 0:
+                power = prime
+                rest //= prime
+                while rest % prime == 0:
+                    power *= prime
+                    rest //= prime
+                powers.append((prime, power))
+        if 1 < rest <= _SMALL_PRIMES[-1]:
+            powers.append((rest, rest))
+        elif rest > 1:
+            if rest not in self._large:
+                self._refine(rest)
+            for factor in (rest,) if rest in self._large else self._large:
+                power = 1
+                while rest % factor == 0:
+                    power *= factor
+                    rest //= factor
+                if power > 1:
+                    powers.append((factor, power))
+                    self._large[factor].append(slide)
+        bits = 0
+        for factor, _ in powers:
+            bits |= 1 << self._bits.setdefault(factor, len(self._bits))
+        self._known[slide] = bits, tuple(powers)
+        return self._known[slide]
 
-    def _misses_connected(self, component: tuple[Progression, ...]) -> int:
-        if len(component) == 1:
-            return component[0][0] - 1
-        period = _period(component)
-        if len(component) == 2:
-            (s, a), (t, b) = component
-            return period - period // s - period // t + ((a - b) % math.gcd(s, t) == 0)
-        # a translation changes no count: start at the first progression, so that more subproblems are equal
-        origin = component[0][1]
-        key = tuple(sorted((slide, (shift - origin) % slide) for slide, shift in component))
-        if key not in self.memo:
-            if len(self.memo) >= CONDITIONING_LIMIT:
-                raise _refusal("conditioning", "this set of slides", f"{CONDITIONING_LIMIT} subproblems")
-            self.memo[key] = _unmarked(key, period) if period <= SMALL_PERIOD else self._condition(key, period)
-        return self.memo[key]
+    def _refine(self, number: int) -> None:
+        """Make a number a product of powers of the large factors, which stay pairwise coprime."""
+        pending = [number]
+        while pending:
+            number = pending.pop()
+            if number == 1 or number in self._large:
+                continue
+            if math.gcd(number, self._product % number) == 1:
+                self._large[number] = []
+                self._product *= number
+                continue
+            factor, shared = next((f, g) for f in self._large if (g := math.gcd(number, f)) > 1)
+            pending.append(number // shared)
+            if shared != factor:
+                for slide in self._large.pop(factor):
+                    self._known.pop(slide, None)
+                    self._divisors.pop(slide, None)
+                self._product //= factor
+                pending += [shared, factor // shared]
 
-    def _condition(self, component: tuple[Progression, ...], period: int) -> int:
-        """Sum over the nested residue classes of the factor that divides most slides."""
-        frequency: dict[int, int] = defaultdict(int)
-        for slide, _ in component:
-            for factor, _ in self._powers(slide):
-                frequency[factor] += 1
-        factor = max(frequency, key=lambda f: (frequency[f], -f))
+    def absorb(self, found: Iterable[Progression]) -> list[Progression]:
+        """Drop progressions inside others; sorted. Linear but for the divisors of each slide."""
+        shifts: dict[int, set[int]] = {}
+        for slide, shift in found:
+            shifts.setdefault(slide, set()).add(shift)
+        self._absorb(shifts, shifts)
+        return [(slide, shift) for slide in sorted(shifts) for shift in sorted(shifts[slide])]
 
+    def _absorb(self, shifts: dict[int, set[int]], others: dict[int, set[int]]) -> None:
+        """Take out of ``shifts`` what lies inside ``others``, both by slide."""
+        small = sorted(others)
+        for slide in sorted(shifts):
+            divisors = self._proper_divisors(slide)
+            for divisor in small if divisors is None or len(small) < len(divisors) else divisors:
+                if divisor >= slide:
+                    break
+                inside = others.get(divisor)
+                if inside and slide % divisor == 0:
+                    shifts[slide] = {shift for shift in shifts[slide] if shift % divisor not in inside}
+
+    def _proper_divisors(self, slide: int) -> tuple[int, ...] | None:
+        """Divisors between 1 and the slide, ascending; None if there are many."""
+        if slide not in self._divisors:
+            found: list[int] | None = [1]
+            for factor, power in self.learn(slide)[1]:
+                if found is not None:
+                    powers = [1]
+                    while powers[-1] < power:
+                        powers.append(powers[-1] * factor)
+                    found = [a * b for a in found for b in powers] if len(found) * len(powers) <= 128 else None
+            self._divisors[slide] = None if found is None else tuple(sorted(found)[1:-1])
+        return self._divisors[slide]
+
+    def components(self, found: Iterable[Progression]) -> list[tuple[int, list[Progression]]]:
+        """Sets whose slides share no factor, each with its factors as bits; single progressions first."""
+        known, learn = self._known, self.learn
+        once = twice = 0
+        numbered = []
+        for progression in found:
+            bits = (known.get(progression[0]) or learn(progression[0]))[0]
+            twice |= once & bits
+            once |= bits
+            numbered.append((bits, progression))
+        single = []
+        groups: list[tuple[int, list[Progression]]] = []
+        for bits, progression in numbered:
+            if not bits & twice:
+                single.append((bits, [progression]))
+                continue
+            for index, group in enumerate(groups):  # noqa: B007 (used below)
+                if group[0] & bits:
+                    break
+            else:
+                groups.append((bits, [progression]))
+                continue
+            group[1].append(progression)
+            if bits & ~group[0]:
+                bits |= group[0]
+                apart = groups[:index]
+                for other in groups[index + 1 :]:
+                    if other[0] & bits:
+                        bits |= other[0]
+                        group[1].extend(other[1])
+                    else:
+                        apart.append(other)
+                # the largest group first: most progressions belong there
+                groups = [(bits, group[1]), *apart]
+        return single + groups
+
+    def spend(self, work: int) -> None:
+        self.work += work
+        if self.work > self.limit:
+            raise _Spent
+
+    def parts(self, found: Iterable[Progression]) -> list[list[Progression]]:
+        return [part for _, part in self.components(found)]
+
+    def split(self, component: Sequence[Progression]) -> tuple[int, Branches]:
+        """Fix the residue of time modulo a number: (that number, [(residues, what is left at them)]).
+
+        What is left at a residue is absorbed and split into components; residues that are hit whatever the
+        rest of time are left out.
+        """
+        shared = math.gcd(*[slide for slide, _ in component])
+        if shared > 1:
+            residues: dict[int, list[Progression]] = {}
+            for slide, shift in component:
+                residues.setdefault(shift % shared, []).append((slide // shared, shift // shared))
+            left: Branches = [(1, self.parts(held)) for held in residues.values()]
+            if len(residues) < shared:
+                left.append((shared - len(residues), []))
+            return shared, left
+        self.spend(len(component))
+        factor = self._pivot(component)
         free: list[Progression] = []
         members: dict[tuple[int, int], list[Progression]] = {(1, 0): []}
         for slide, shift in component:
-            power = next((p for f, p in self._powers(slide) if f == factor), 1)
-            rest = slide // power
-            if power == 1:
+            if slide % factor:
                 free.append((slide, shift))
+                continue
+            power = factor
+            rest = slide // factor
+            while rest % factor == 0:
+                power *= factor
+                rest //= factor
+            where = power, shift % power
+            if where in members:
+                members[where].append((rest, shift % rest))
             else:
-                members.setdefault((power, shift % power), []).append((rest, shift % rest))
-        top = max(power for power, _ in members)
-        rest_period = period // top
-
-        # own: residues modulo `top` in a class and in none of its finer classes. Visit coarse classes
-        # first: each takes its residues from the finest class so far that contains it
+                members[where] = [(rest, shift % rest)]
+        classes = sorted(members)
+        top = classes[-1][0]
+        # own: residues modulo `top` in a class and in none of its finer classes. Coarse classes come first:
+        # each takes its residues from the finest class so far that contains it
         own: dict[tuple[int, int], int] = {}
         chain: dict[tuple[int, int], list[Progression]] = {}
-        for power, residue in sorted(members):
-            own[power, residue] = top // power
-            parent, coarser = None, power // factor
-            while power > 1 and parent is None:
-                parent = (coarser, residue % coarser) if (coarser, residue % coarser) in own else None
+        for where in classes:
+            power, residue = where
+            parent, coarser = (1, 0), power // factor
+            while coarser > 1:
+                if (coarser, residue % coarser) in own:
+                    parent = coarser, residue % coarser
+                    break
                 coarser //= factor
-            if parent is None:
-                chain[power, residue] = free + members[power, residue]
+            if power == 1:
+                own[where], chain[where] = top, []
             else:
+                own[where] = top // power
                 own[parent] -= top // power
-                chain[power, residue] = chain[parent] + members[power, residue]
+                above = chain[parent]
+                chain[where] = above + members[where] if above else members[where]
+        parts = self.components(free)
+        by_slide: dict[int, set[int]] = {}
+        for slide, shift in free:
+            by_slide.setdefault(slide, set()).add(shift)
+        left = []
+        for where, count in own.items():
+            if count:
+                joined = self._join(parts, by_slide, chain[where])
+                if joined is not None:
+                    left.append((count, joined))
+        return top, left
 
+    def _pivot(self, component: Sequence[Progression]) -> int:
+        """The factor that divides most slides; where none divides many, one in the middle, to fall apart sooner."""
+        frequency: dict[int, int] = {}
+        known, learn = self._known, self.learn
+        for slide, _ in component:
+            for factor, _ in (known.get(slide) or learn(slide))[1]:
+                frequency[factor] = frequency.get(factor, 0) + 1
+        most = max(frequency.values())
+        best = sorted([factor for factor, count in frequency.items() if count == most])
+        return best[0] if most > 3 else best[len(best) // 2]
+
+    def _join(
+        self,
+        parts: Sequence[tuple[int, list[Progression]]],
+        by_slide: dict[int, set[int]],
+        added: Sequence[Progression],
+    ) -> list[list[Progression]] | None:
+        """Absorb and split the union of ``parts`` (absorbed, split) and more; None if it hits everything."""
+        if not added:
+            return [part for _, part in parts]
+        shifts: dict[int, set[int]] = {}
+        bits = 0
+        for slide, shift in added:
+            held = shifts.get(slide)
+            if held is None:
+                if slide == 1:
+                    return None
+                shifts[slide] = {shift}
+                bits |= self.learn(slide)[0]
+            else:
+                held.add(shift)
+        if len(shifts) > 1:
+            self._absorb(shifts, shifts)
+        apart = []
+        touched: list[Progression] = []
+        for group, part in parts:
+            if group & bits:
+                touched += part
+            else:
+                apart.append(part)
+        self.spend(len(parts) + len(touched) + len(added))
+        if touched:
+            self._absorb(shifts, by_slide)
+            if len(shifts) <= 12:
+                for slide, inside in shifts.items():
+                    if inside:
+                        touched = [p for p in touched if p[0] % slide or p[1] % slide not in inside]
+            else:
+                kept: dict[int, set[int]] = {}
+                for slide, shift in touched:
+                    kept.setdefault(slide, set()).add(shift)
+                self._absorb(kept, shifts)
+                touched = [(slide, shift) for slide, held in kept.items() for shift in held]
+        touched += [(slide, shift) for slide, held in shifts.items() for shift in held]
+        return apart + self.parts(touched)
+
+
+Count = TypeVar("Count")
+
+
+class _Conditioning(Generic[Count]):
+    """The recursion, whatever its numbers: subproblems, their memo and the work so far."""
+
+    def __init__(self, limit: int) -> None:
+        self.factors = _Factors()
+        self.factors.limit = limit
+        self._depth = 0
+        self._memo: dict[tuple[Progression, ...], Count] = {}
+        self._older: dict[tuple[Progression, ...], Count] = {}
+
+    def product(self, components: Iterable[list[Progression]]) -> Count:
+        """Independent components together."""
+        raise NotImplementedError
+
+    def _known(self, marked: int, period: int) -> Count:
+        raise NotImplementedError
+
+    def _sum(self, key: tuple[Progression, ...], top: int, branches: Branches) -> Count:
+        raise NotImplementedError
+
+    def connected(self, component: list[Progression]) -> Count:
+        """One absorbed component of at least two progressions."""
+        closed = _closed(component)
+        if closed is not None:
+            return self._known(*closed)
+        key = _canonical(component)
+        found = self._memo.get(key) or self._older.get(key)
+        if found is None:
+            if self._depth >= DEEPEST:
+                raise _Spent
+            self._depth += 1
+            try:
+                found = self._sum(key, *self.factors.split(key))
+            finally:
+                self._depth -= 1
+            if len(self._memo) >= MEMO_SIZE:
+                self._older, self._memo = self._memo, {}
+            self._memo[key] = found
+        return found
+
+
+class _InIntegers(_Conditioning[tuple[int, int]]):
+    """(misses in one period, the period)."""
+
+    def product(self, components: Iterable[list[Progression]]) -> tuple[int, int]:
+        misses = period = 1
+        for component in components:
+            if len(component) == 1:
+                slide = component[0][0]
+                misses *= slide - 1
+                period *= slide
+            else:
+                few, ticks = self.connected(component)
+                misses *= few
+                period *= ticks
+        return misses, period
+
+    def _known(self, marked: int, period: int) -> tuple[int, int]:
+        return period - marked, period
+
+    def _sum(self, key: tuple[Progression, ...], top: int, branches: Branches) -> tuple[int, int]:
+        period = _period(key)
+        rest = period // top
         total = 0
-        for where, residues in own.items():
-            if residues:
-                left = absorb(chain[where])
-                if not left or left[0][0] > 1:
-                    total += residues * self.misses(left) * (rest_period // _period(left))
-        return total
-
-    def _components(self, found: tuple[Progression, ...]) -> list[tuple[Progression, ...]]:
-        """Split into sets whose slides share no factor; smallest first."""
-        groups: list[tuple[int, list[Progression]]] = []
-        for progression in found:
-            factors = self._factor_set(progression[0])
-            merged: list[Progression] = [progression]
-            apart = []
-            for group in groups:
-                if group[0] & factors:
-                    factors |= group[0]
-                    merged += group[1]
-                else:
-                    apart.append(group)
-            groups = [*apart, (factors, merged)]
-        return sorted((tuple(sorted(held)) for _, held in groups), key=len)
-
-    def _factor_set(self, slide: int) -> int:
-        """The factors that divide a slide, as bits."""
-        known = self.factor_sets.get(slide)
-        if known is None:
-            known = sum(1 << index for index, factor in enumerate(self.factors) if slide % factor == 0)
-            self.factor_sets[slide] = known
-        return known
-
-    def _powers(self, slide: int) -> tuple[tuple[int, int], ...]:
-        """(factor, factor**exponent) of a slide."""
-        known = self.divisors.get(slide)
-        if known is None:
-            powers = []
-            for factor in self.factors:
-                power = 1
-                while slide % (power * factor) == 0:
-                    power *= factor
-                if power > 1:
-                    powers.append((factor, power))
-            known = self.divisors[slide] = tuple(powers)
-        return known
+        for residues, components in branches:
+            misses, ticks = self.product(components)
+            total += residues * misses * (rest // ticks)
+        return total, period
 
 
-def _coprime_base(numbers: Iterable[int]) -> list[int]:
-    """Pairwise coprime integers > 1 of whose powers each number is a product (factor refinement by gcds)."""
-    base: list[int] = []
-    pending = sorted(numbers)
-    while pending:
-        number = pending.pop()
-        if number == 1:
-            continue
-        for index, known in enumerate(base):
-            shared = math.gcd(number, known)
-            if shared > 1:
-                if number != known:
-                    del base[index]
-                    pending += [shared, known // shared, number // shared]
+class _InFloats(_Conditioning[tuple[float, float]]):
+    """(misses, hits) per tick: each relatively precise, as a subproblem that is all but covered has few misses and
+    one of long slides few hits."""
+
+    def product(self, components: Iterable[list[Progression]]) -> tuple[float, float]:
+        misses, hits = 1.0, 0.0
+        for component in components:
+            if len(component) == 1:
+                slide = component[0][0]
+                hits += misses / slide
+                misses *= (slide - 1) / slide
+            else:
+                # hits = 1 - (1 - a)(1 - b) = a + (1 - a) b
+                few, most = self.connected(component)
+                hits += misses * most
+                misses *= few
+        return misses, hits
+
+    def _known(self, marked: int, period: int) -> tuple[float, float]:
+        return (period - marked) / period, marked / period
+
+    def _sum(self, key: tuple[Progression, ...], top: int, branches: Branches) -> tuple[float, float]:
+        covered = top - sum([residues for residues, _ in branches])
+        misses, hits = 0.0, covered / top
+        for residues, components in branches:
+            few, most = self.product(components)
+            misses += residues / top * few
+            hits += residues / top * most
+        return misses, hits
+
+
+class EdgeCounter:
+    """Edge densities for one plan search: floats, certified intervals where counting is too hard.
+
+    Densities are edges per tick, as (low, high): the same float twice where they are counted (relative error
+    below 1e-12), otherwise an interval that contains the exact value, rounding included. Subproblems are
+    remembered from answer to answer, in bounded memory.
+
+    Parameters
+    ----------
+    unit
+        The tick: a common divisor of all slides and shifts that will be asked for, in their unit.
+    counter
+        ``"auto"`` and ``"conditioning"`` are this engine; the other :data:`COUNTERS` count by themselves, exactly,
+        and may raise CountRefused.
+    budget
+        Most work for one answer, in the unit of :data:`CONDITIONING_LIMIT`: it bounds the time.
+    """
+
+    def __init__(self, unit: int = 1, counter: str = "auto", budget: int = DEFAULT_BUDGET) -> None:
+        self.unit = unit
+        self.budget = budget
+        self._counter = _known_counter(counter)
+        self._engine = _InFloats(0)
+        self._intervals: dict[tuple[Progression, ...], tuple[float, float]] = {}
+
+    @property
+    def work(self) -> int:
+        """Progressions in all subproblems opened so far."""
+        return self._engine.factors.work
+
+    def density(self, edges: Sequence[Progression]) -> tuple[float, float]:
+        """Edges per tick of the union of absorbed progressions."""
+        if self._counter != "conditioning":
+            rate = float(edge_rate(edges, self._counter) * self.unit)
+            return rate, rate
+        if len(edges) == 1:
+            return self.unit / edges[0][0], self.unit / edges[0][0]
+        return self._count(self._ticks(edges))[1]
+
+    def increment(
+        self, edges: Sequence[Progression], density: tuple[float, float], added: Sequence[Progression]
+    ) -> tuple[float, float]:
+        """How much the density of ``edges`` (which is ``density``) rises when the progressions ``added`` join.
+
+        The instants of each added progression are conditioned on, so that a small rise keeps its relative
+        precision; many are counted together with the others, if the rise turns out not to be small.
+        """
+        if self._counter != "conditioning":
+            rise = edge_rate([*edges, *added], self._counter) - edge_rate(edges, self._counter)
+            return float(rise * self.unit), float(rise * self.unit)
+        held, joining = list(self._ticks(edges)), self._ticks(added)
+        if len(joining) > ADDED_ONE_BY_ONE:
+            low, high = self._count(self._engine.factors.absorb([*held, *joining]))[1]
+            if low - density[1] > 1e-3 * high:
+                if low == high and density[0] == density[1]:
+                    return low - density[0], low - density[0]
+                return _outwards(low - density[1], high - density[0])
+        low = high = 0.0
+        for slide, shift in joining:
+            misses = self._misses_at(held, slide, shift)
+            low += misses[0] / slide
+            high += misses[1] / slide
+            held.append((slide, shift))
+        return low, high
+
+    def _ticks(self, edges: Sequence[Progression]) -> Sequence[Progression]:
+        if self.unit == 1:
+            return edges
+        return [(slide // self.unit, shift // self.unit) for slide, shift in edges]
+
+    def _misses_at(self, found: Iterable[Progression], slide: int, shift: int) -> tuple[float, float]:
+        """Share of a progression's own instants that none of ``found`` hits: low, high."""
+        left = _at(found, slide, shift)
+        if left is None:
+            return 0.0, 0.0
+        self._engine.factors.learn(slide)
+        return self._count(self._engine.factors.absorb(left) if len(left) > 1 else left)[0]
+
+    def _count(self, found: Sequence[Progression]) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Bounds of the misses and of the hits of absorbed progressions."""
+        engine = self._engine
+        for slide, _ in found:
+            engine.factors.learn(slide)
+        engine.factors.limit = engine.factors.work + self.budget
+        components = engine.factors.parts(found)
+        try:
+            misses, hits = engine.product(components)
+            return (misses, misses), (hits, hits)
+        except _Spent:
+            pass
+        low, high, least, most = 1.0, 1.0, 0.0, 0.0
+        for component in sorted(components, key=len):
+            (few, many), (down, up) = self._interval(component, self.budget // len(components))
+            least, most = least + high * down, most + low * up
+            low, high = low * few, high * many
+        return _outwards(low, high), _outwards(least, most)
+
+    def _attempt(self, found: Sequence[Progression], allowance: int) -> tuple[float, float] | None:
+        engine = self._engine
+        engine.factors.limit = engine.factors.work + allowance
+        try:
+            return engine.product(engine.factors.parts(found))
+        except _Spent:
+            return None
+
+    def _interval(
+        self, component: list[Progression], allowance: int
+    ) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Bounds of misses and hits of a component that may be too hard, for a stated amount of work."""
+        counted = self._attempt(component, allowance // 8) if len(component) > 1 else None
+        if len(component) == 1:
+            counted = (component[0][0] - 1) / component[0][0], 1 / component[0][0]
+        if counted is not None:
+            return (counted[0], counted[0]), (counted[1], counted[1])
+        key = _canonical(component)
+        bounds = self._intervals.get(key)
+        if bounds is None:
+            if len(self._intervals) >= MEMO_SIZE:
+                self._intervals.clear()
+            bounds = self._intervals[key] = self._chain(key, allowance)
+        low, high = bounds
+        return (max(0.0, 1.0 - high), 1.0 - low), bounds
+
+    def _chain(self, key: tuple[Progression, ...], allowance: int) -> tuple[float, float]:
+        """Bounds of the hits: the shortest slides exactly, then what each further progression adds."""
+        engine = self._engine
+        first = self.work
+        held, low = 0, 0.0
+        size = 8
+        number = min(len(key), CHAIN_LENGTH)
+        while size < number:
+            before = engine.factors.work
+            counted = self._attempt(key[:size], allowance // 8)
+            if counted is None:
                 break
-        else:
-            base.append(number)
-    return sorted(base)
+            held, low = size, counted[1]
+            if engine.factors.work - before > allowance // 16:
+                break
+            size += max(4, size // 4)
+        high = low
+        kind = np.int64 if key[-1][0] < 1 << 31 else object
+        slides = np.array([slide for slide, _ in key[:number]], dtype=kind)
+        shifts = np.array([shift for _, shift in key[:number]], dtype=kind)
+        together = 16
+        for index in range(held, number):
+            slide, shift = key[index]
+            share = max(0, allowance - (engine.factors.work - first)) // (number - index)
+            few, many, together = self._truncated(slides[:index], shifts[:index], slide, shift, together, share)
+            low += few / slide
+            high += many / slide
+        for slide, _ in key[number:]:
+            high += 1 / slide
+        if not any(shift for _, shift in key):
+            # misses of progressions that all meet are positively correlated
+            high = min(high, -math.expm1(sum(math.log1p(-1 / slide) for slide, _ in key)))
+        return low * (1 - SLACK), min(1.0, high * (1 + SLACK))
+
+    def _truncated(
+        self, slides: np.ndarray, shifts: np.ndarray, slide: int, shift: int, together: int, share: int
+    ) -> tuple[float, float, int]:
+        """Bounds of the misses at a progression's instants, and how many of the heaviest to count next time."""
+        shared = np.gcd(slides, slide)
+        rests = slides // shared
+        meeting = np.flatnonzero((shifts - shift) % shared == 0)
+        rests = rests[meeting]
+        order = np.argsort(rests, kind="stable")
+        kept = meeting[order[: 4 * together]]
+        light = float(sum(1.0 / rests[order[4 * together :]].astype(np.float64)))
+        left = _at([(int(slides[i]), int(shifts[i])) for i in kept], slide, shift)
+        if left is None:
+            return 0.0, 0.0, together
+        heavy = self._engine.factors.absorb(left)
+        while True:
+            before = self._engine.factors.work
+            counted = self._attempt(heavy[:together], share)
+            if counted is not None:
+                break
+            together = together // 2
+        light += sum([1 / rest for rest, _ in heavy[together:]])
+        if 2 * (self._engine.factors.work - before) < share:
+            together += max(1, together // 8)
+        return max(0.0, counted[0] - light), counted[0], together
+
+
+def _at(found: Iterable[Progression], slide: int, shift: int) -> list[Progression] | None:
+    """What is left of progressions at the instants of another one; None where they hit them all.
+
+    Those that meet it get the slide ``t / gcd(s, t)``. Time is measured anew modulo the factors of s only, so that
+    the shifts modulo other factors, and with them most subproblems, stay the same.
+    """
+    left: dict[Progression, None] = {}
+    for other, start in found:
+        shared = math.gcd(slide, other)
+        apart = start - shift
+        if apart % shared:
+            continue
+        rest = other // shared
+        if rest == 1:
+            return None
+        apartness = rest
+        common = math.gcd(apartness, slide)
+        while common > 1:
+            apartness //= common
+            common = math.gcd(apartness, common)
+        if apartness == rest:
+            left[rest, start % rest] = None
+            continue
+        # modulo the factors of the slide: k where shift + k * slide = start; modulo the others: start
+        within = rest // apartness
+        place = apart // shared * pow(slide // shared, -1, within) % within
+        place += within * ((start - place) * pow(within, -1, apartness) % apartness)
+        left[rest, place] = None
+    return list(left)
+
+
+def _outwards(low: float, high: float) -> tuple[float, float]:
+    if low == high:
+        return low, high
+    return max(0.0, low - SLACK * high), min(1.0, high + SLACK * high)
+
+
+def _canonical(component: list[Progression]) -> tuple[Progression, ...]:
+    """Sorted, and translated (which changes no count) to start at 0, so that more subproblems are equal."""
+    component.sort()
+    origin = component[0][1]
+    if origin:
+        return tuple(sorted([(slide, (shift - origin) % slide) for slide, shift in component]))
+    return tuple(component)
+
+
+def _closed(component: Sequence[Progression]) -> tuple[int, int] | None:
+    """(Hits, period) of an absorbed set where they are found without splitting it."""
+    slides = {slide for slide, _ in component}
+    if len(slides) == 1:
+        return len(component), component[0][0]
+    if len(slides) == 2:
+        return _two_slides(component, *slides)
+    period = math.lcm(*slides)
+    if period <= SMALL_PERIOD:
+        marks = 0
+        for slide, shift in component:
+            marks |= _multiples(slide, period) << shift
+        return marks.bit_count(), period
+    return None
+
+
+def _two_slides(component: Sequence[Progression], s: int, t: int) -> tuple[int, int]:
+    """Progressions of one slide are disjoint, so only pairs of different slides are counted twice."""
+    shared = math.gcd(s, t)
+    residues: dict[int, int] = {}
+    count = 0
+    for slide, shift in component:
+        if slide == s:
+            count += 1
+            residues[shift % shared] = residues.get(shift % shared, 0) + 1
+    common = sum([residues.get(shift % shared, 0) for slide, shift in component if slide != s])
+    period = s // shared * t
+    return count * (t // shared) + (len(component) - count) * (s // shared) - common, period
+
+
+@lru_cache(maxsize=8192)
+def _multiples(slide: int, period: int) -> int:
+    """The multiples of a slide in a period, as bits."""
+    return ((1 << period) - 1) // ((1 << slide) - 1)
 
 
 def _reduce(found: Iterable[Progression]) -> tuple[tuple[Progression, ...], int]:
@@ -344,18 +956,18 @@ def _reduce(found: Iterable[Progression]) -> tuple[tuple[Progression, ...], int]
         raise ValueError("slides must be positive")
     origin = given[0][1]
     unit = math.gcd(*(slide for slide, _ in given), *(shift - origin for _, shift in given))
-    return absorb((slide // unit, (shift - origin) % slide // unit) for slide, shift in given), unit
+    ticks = [(slide // unit, (shift - origin) % slide // unit) for slide, shift in given]
+    return tuple(_Factors().absorb(ticks)), unit
 
 
 def _period(found: Iterable[Progression]) -> int:
-    return math.lcm(*(slide for slide, _ in found))
+    return math.lcm(*[slide for slide, _ in found])
 
 
-def _unmarked(found: Iterable[Progression], period: int) -> int:
-    free = np.ones(period, dtype=np.bool_)
-    for slide, shift in found:
-        free[shift::slide] = False
-    return int(np.count_nonzero(free))
+def _known_counter(counter: str) -> str:
+    if counter != "auto" and counter not in COUNTERS:
+        raise ValueError(f"unknown counter {counter!r}: one of auto, {', '.join(COUNTERS)}")
+    return "conditioning" if counter == "auto" else counter
 
 
 def _refusal(counter: str, what: str, limit: str) -> CountRefused:

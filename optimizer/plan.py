@@ -11,6 +11,7 @@ Guirguis et al., Weave Share, CIKM 2011: section 3 (execution trees), Eqs. 1-3 (
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -20,21 +21,16 @@ from typing import Any
 import numpy as np
 
 from optimizer import query as values
-from optimizer.baselines import exhaustive, no_share, shared
-from optimizer.cost import PAPER, CostModel, Partition, SearchProblem, cost_model, edges_per_second
-from optimizer.edges import CountRefused, edge_set, weaveability
+from optimizer.cost import PAPER, CostModel, SearchProblem, cost_model, edges_per_second
+from optimizer.edges import edge_bounds, edge_set, weaveability
 from optimizer.errors import HeddleError
 from optimizer.query import ACQ, SECOND, Stream, Window, Workload
-from optimizer.weave_share import weave_share
+from optimizer.search import ALGORITHMS, SECONDS, find
+from optimizer.synopsis import Synopsis, synopses_of
 from optimizer.window import Fragments, composite_slide, progressions
 
-ALGORITHMS: dict[str, Callable[[SearchProblem], Partition]] = {
-    "weave-share": weave_share,
-    "no-share": no_share,
-    "shared": shared,
-    "exhaustive": exhaustive,
-}
-"""Plan searches by name: each takes the queries of one stream and returns a partition of them."""
+# composite slides and exact costs have as many digits as they have
+sys.set_int_max_str_digits(0)
 
 ENUMERATED_TICKS = 1 << 22
 """Longest composite slide, in ticks, over which the fragments of a query's windows are enumerated."""
@@ -68,14 +64,25 @@ class ExecutionTree:
         return composite_slide(self.windows)
 
     @cached_property
-    def edge_rate(self) -> Fraction:
-        """E: edges, so fragments, per second."""
-        return edges_per_second(progressions(self.windows))
+    def edge_bounds(self) -> tuple[Fraction, Fraction]:
+        """Edges per second from below and above: equal unless they are too many to be counted exactly."""
+        low, high = edge_bounds(progressions(self.windows))
+        return low * SECOND, high * SECOND
 
     @property
-    def edges(self) -> int:
-        """Edges per composite slide."""
-        return int(self.edge_rate * self.composite_slide / SECOND)
+    def edge_rate(self) -> Fraction:
+        """E: edges, so fragments, per second; the upper bound where they cannot be counted exactly."""
+        return self.edge_bounds[1]
+
+    @property
+    def is_exact(self) -> bool:
+        """Could the edges be counted exactly?"""
+        return self.edge_bounds[0] == self.edge_bounds[1]
+
+    @property
+    def edges(self) -> int | None:
+        """Edges per composite slide; None where they cannot be counted exactly."""
+        return int(self.edge_rate * self.composite_slide / SECOND) if self.is_exact else None
 
     @property
     def overlap_factor(self) -> Fraction:
@@ -108,9 +115,15 @@ class SharingPlan:
         (stream, tuples per second) in the workload's order of streams.
     tree_costs
         Cost of each of ``trees``.
-    no_share, shared
-        Costs of the baseline plans; ``shared`` is None where one tree of everything has more edges than can
-        be counted exactly (:class:`optimizer.edges.CountRefused`).
+    no_share, shared, weave_share
+        Costs of the baseline plans; ``weave_share`` is None where it was not computed.
+    optimal
+        Is it proven that no plan is cheaper?
+    upper_bounds
+        Names of trees and baselines with more edges than can be counted exactly: their costs are certified upper
+        bounds, and no decision of the search relied on less.
+    distinct_edge_sets
+        Summed over the streams.
     """
 
     trees: tuple[ExecutionTree, ...]
@@ -120,7 +133,11 @@ class SharingPlan:
     rates: tuple[tuple[str, Fraction], ...]
     tree_costs: tuple[Fraction, ...]
     no_share: Fraction
-    shared: Fraction | None
+    shared: Fraction
+    weave_share: Fraction | None = None
+    optimal: bool = False
+    upper_bounds: tuple[str, ...] = ()
+    distinct_edge_sets: int = 0
 
     def __post_init__(self) -> None:
         check_partition(self.workload, self.trees)
@@ -138,7 +155,7 @@ class SharingPlan:
 
     @property
     def baselines(self) -> dict[str, Fraction | None]:
-        return {"no_share": self.no_share, "shared": self.shared}
+        return {"no_share": self.no_share, "shared": self.shared, "weave_share": self.weave_share}
 
     def rate(self, stream: str) -> Fraction:
         """Tuples per second that the plan was made for."""
@@ -195,8 +212,10 @@ def check_partition(workload: Workload, trees: Iterable[ExecutionTree]) -> None:
 def build_plan(
     workload: Workload,
     rates: Mapping[str, Fraction],
-    algorithm: str = "weave-share",
+    algorithm: str = "best",
     model: CostModel | str = PAPER,
+    counter: str = "auto",
+    seconds: float = SECONDS,
 ) -> SharingPlan:
     """Plan each stream of a workload on its own.
 
@@ -207,9 +226,13 @@ def build_plan(
     rates
         Tuples per second (>= 0) by stream name; every stream that is read needs one.
     algorithm
-        A name of :data:`ALGORITHMS`.
+        A name of :data:`optimizer.search.ALGORITHMS`.
     model
         A cost model, or the name of one with its default coefficients.
+    counter
+        Edge counter of the search (:mod:`optimizer.edges`).
+    seconds
+        CPU seconds that ``best`` may spend on improving the plan of each stream.
 
     Raises
     ------
@@ -217,7 +240,7 @@ def build_plan(
         HDL-450 for a missing or negative rate; HDL-350 and HDL-351 for searches that reach a counter's or
         their own limit.
     ValueError
-        Unknown algorithm or cost model.
+        Unknown algorithm, cost model or counter.
     """
     if algorithm not in ALGORITHMS:
         raise ValueError(f"unknown algorithm {algorithm!r}: one of {', '.join(ALGORITHMS)}")
@@ -226,22 +249,50 @@ def build_plan(
     workload = Workload(workload.queries, tuple(s for s in workload.streams if s.name in read))
     trees: list[ExecutionTree] = []
     costs: list[Fraction] = []
-    alone = Fraction(0)
-    together: Fraction | None = Fraction(0)
+    alone, together, distinct, optimal = Fraction(0), Fraction(0), 0, True
+    greedy: Fraction | None = Fraction(0)
+    bounded: list[str] = []
     for stream in workload.streams:
-        queries = workload.queries_of(stream.name)
-        problem = SearchProblem.of(queries, _rate(rates, stream.name), chosen)
-        for number, members in enumerate(ALGORITHMS[algorithm](problem), start=1):
-            tree = ExecutionTree(f"{stream.name}-{number}", stream.name, tuple(queries[i] for i in members))
+        queries, rate = workload.queries_of(stream.name), _rate(rates, stream.name)
+
+        def problem_of(
+            collapse: bool, queries: Sequence[ACQ] = queries, rate: Fraction = rate
+        ) -> SearchProblem:
+            return SearchProblem.of(queries, rate, chosen, collapse, counter)
+
+        found = find(problem_of, algorithm, seconds)
+        members = [found.problem.expand([tree])[0] for tree in found.partition]
+        order = sorted(range(len(members)), key=lambda n: members[n])
+        for number, at in enumerate(order, start=1):
+            tree = ExecutionTree(f"{stream.name}-{number}", stream.name, tuple(queries[i] for i in members[at]))
+            # what the search has counted is not counted again
+            tree.__dict__["edge_bounds"] = found.bounds[at]
             trees.append(tree)
-            costs.append(problem.tree_cost(members))
-        alone += problem.cost(no_share(problem))
-        try:
-            together = None if together is None else together + problem.cost(shared(problem))
-        except CountRefused:
-            together = None
+            costs.append(found.costs[at])
+            if not tree.is_exact:
+                bounded.append(tree.id)
+        alone += found.problem.unshared
+        together += found.shared
+        greedy = None if greedy is None or found.weave_share is None else greedy + found.weave_share
+        distinct += found.distinct_edge_sets
+        optimal = optimal and found.optimal
+        if not found.shared_is_exact and "shared" not in bounded:
+            bounded.append("shared")
     used = tuple((stream.name, Fraction(rates[stream.name])) for stream in workload.streams)
-    return SharingPlan(tuple(trees), workload, algorithm, chosen, used, tuple(costs), alone, together)
+    return SharingPlan(
+        tuple(trees),
+        workload,
+        algorithm,
+        chosen,
+        used,
+        tuple(costs),
+        alone,
+        together,
+        greedy,
+        optimal,
+        tuple(bounded),
+        distinct,
+    )
 
 
 def _rate(rates: Mapping[str, Fraction], stream: str) -> Fraction:
@@ -256,33 +307,46 @@ def to_json(plan: SharingPlan) -> dict[str, Any]:
     """The plan as ``heddle plan --json`` prints it (``format_version`` 1).
 
     Costs are numbers; exact values are strings of fractions, per second. ``composite_slide`` is in seconds.
+    ``upper_bounds`` names the trees and baselines whose edges are too many to be counted exactly: their costs and
+    edge rates are upper bounds, ``edges`` is null and ``edge_rate_lower`` the lower bound.
     """
     return {
         "format_version": 1,
         "algorithm": plan.algorithm,
+        "optimal": plan.optimal,
+        "distinct_edge_sets": plan.distinct_edge_sets,
+        "upper_bounds": list(plan.upper_bounds),
         "cost": float(plan.cost),
         "cost_exact": str(plan.cost),
         "cost_model": plan.cost_model,
         "rates": {stream: str(rate) for stream, rate in plan.rates},
         "baselines": {name: None if cost is None else float(cost) for name, cost in plan.baselines.items()},
         "trees": [
-            {
-                "id": tree.id,
-                "stream": tree.stream,
-                "queries": [query.name for query in tree.queries],
-                "composite_slide": _seconds(tree.composite_slide),
-                "edges": tree.edges,
-                "edge_rate": str(tree.edge_rate),
-                "overlap_factor": str(tree.overlap_factor),
-                "cost": float(cost),
-            }
+            {"id": tree.id, "stream": tree.stream, "queries": [query.name for query in tree.queries]}
+            | tree_facts(tree.composite_slide, tree.edge_bounds, tree.overlap_factor, cost)
             for tree, cost in zip(plan.trees, plan.tree_costs, strict=True)
         ],
     }
 
 
+def tree_facts(
+    composite: int, bounds: tuple[Fraction, Fraction], overlap_factor: Fraction, cost: Fraction
+) -> dict[str, Any]:
+    """One tree's numbers for JSON. ``composite`` in microseconds, ``bounds`` of its edges per second."""
+    low, high = bounds
+    return {
+        "composite_slide": _seconds(composite),
+        "edges": int(high * composite / SECOND) if low == high else None,
+        "edge_rate": str(high),
+        **({} if low == high else {"edge_rate_lower": str(low)}),
+        "overlap_factor": str(overlap_factor),
+        "cost": float(cost),
+    }
+
+
 def _seconds(microseconds: int) -> int | float:
-    return microseconds // SECOND if microseconds % SECOND == 0 else microseconds / SECOND
+    # a composite slide may have thousands of digits: only a fraction of a second makes it a float
+    return microseconds // SECOND if microseconds % SECOND == 0 else float(Fraction(microseconds, SECOND))
 
 
 # ------------------------------------------------------------------------------------------------ rows
@@ -304,8 +368,12 @@ def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
         "plan_cost_exact": str(plan.cost),
         "no_share_cost": float(plan.no_share),
         "no_share_cost_exact": str(plan.no_share),
-        "shared_cost": None if plan.shared is None else float(plan.shared),
-        "shared_cost_exact": None if plan.shared is None else str(plan.shared),
+        "shared_cost": float(plan.shared),
+        "shared_cost_exact": str(plan.shared),
+        "weave_share_cost_exact": None if plan.weave_share is None else str(plan.weave_share),
+        "optimal": plan.optimal,
+        "upper_bounds": list(plan.upper_bounds),
+        "distinct_edge_sets": plan.distinct_edge_sets,
     }
     return [
         whole
@@ -320,8 +388,9 @@ def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
             "tree_cost": float(cost),
             "tree_cost_exact": str(cost),
             "composite_slide": str(tree.composite_slide),
-            "edges": str(tree.edges),
+            "edges": None if tree.edges is None else str(tree.edges),
             "edge_rate": str(tree.edge_rate),
+            "edge_rate_lower": str(tree.edge_bounds[0]),
             "overlap_factor": str(tree.overlap_factor),
             "query": query.name,
             "query_position": position[query.name],
@@ -360,15 +429,31 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
     first = ordered[0]
     numbers = sorted(held)
     known = [streams[number] for number in sorted(streams)]
+    trees = []
+    for number in numbers:
+        row = about[number]
+        tree = ExecutionTree(row["tree_id"], row["stream"], tuple(held[number]))
+        tree.__dict__["edge_bounds"] = (
+            Fraction(row.get("edge_rate_lower", row["edge_rate"])),
+            Fraction(row["edge_rate"]),
+        )
+        trees.append(tree)
+    greedy = first.get("weave_share_cost_exact")
+    # rows of older versions have no cost of a Shared plan that they could not count
+    shared = first["shared_cost_exact"] or "0"
     plan = SharingPlan(
-        tuple(ExecutionTree(about[n]["tree_id"], about[n]["stream"], tuple(held[n])) for n in numbers),
+        tuple(trees),
         Workload(tuple(queries), tuple(stream for stream, _ in known)),
         first["algorithm"],
         CostModel.from_json(json.loads(first["cost_model_definition"])),
         tuple((stream.name, rate) for stream, rate in known),
         tuple(Fraction(about[n]["tree_cost_exact"]) for n in numbers),
         Fraction(first["no_share_cost_exact"]),
-        None if first["shared_cost_exact"] is None else Fraction(first["shared_cost_exact"]),
+        Fraction(shared),
+        None if greedy is None else Fraction(greedy),
+        bool(first.get("optimal", False)),
+        tuple(first.get("upper_bounds", ())),
+        first.get("distinct_edge_sets", 0),
     )
     if plan.fingerprint != first["fingerprint"]:
         raise ValueError(f"rows of plan {first['fingerprint']} are incomplete or altered")
@@ -382,13 +467,28 @@ def _text(data: Any) -> str:
 # ------------------------------------------------------------------------------------------------ diff
 @dataclass(frozen=True)
 class PlanDiff:
-    """What a new plan changes.
+    """What a new plan changes, and what of the stored partial aggregates stays good for it.
 
     Trees of both plans are matched by the queries that they have in common, since tree numbers shift when
     queries come and go.
 
-    ``moved`` are (query, old tree, new tree) of queries in both plans whose trees do not match; ``trees``
-    are (old tree or "", new tree or "", old cost, new cost) of every matched, new and gone tree.
+    Attributes
+    ----------
+    added, removed, changed
+        Names of queries; ``changed`` are those of another definition.
+    moved
+        (query, old tree, new tree) of queries in both plans whose trees do not match.
+    trees
+        (old tree or "", new tree or "", old cost, new cost) of every matched, new and gone tree.
+    cost
+        Of the old plan and of the new one.
+    reused, built
+        Synopses of the new plan that the old one has, too (what is stored of them stays valid), and those
+        that it has not.
+    rebuilt
+        (query, reason, windows) of each query that a synopsis of the second kind answers: the next run reads
+        history again for it, back to the start of its earliest window. ``windows``: how many of its windows
+        overlap, ceil(range / slide); so many answers of a group cannot be had from stored partials.
     """
 
     added: tuple[str, ...]
@@ -397,6 +497,9 @@ class PlanDiff:
     moved: tuple[tuple[str, str, str], ...]
     trees: tuple[tuple[str, str, float, float], ...]
     cost: tuple[float, float]
+    reused: int = 0
+    built: int = 0
+    rebuilt: tuple[tuple[str, str, int], ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -416,6 +519,10 @@ class PlanDiff:
                 for old, new, before, after in self.trees
             ],
             "cost": {"old": self.cost[0], "new": self.cost[1]},
+            "synopses": {"reused": self.reused, "new": self.built},
+            "rebuilt": [
+                {"query": query, "reason": reason, "windows": windows} for query, reason, windows in self.rebuilt
+            ],
         }
 
     def lines(self) -> list[str]:
@@ -438,50 +545,90 @@ class PlanDiff:
 
 
 def diff(old: SharingPlan | None, new: SharingPlan) -> PlanDiff:
-    """What changes from one plan to the next; ``old`` None is a plan without queries."""
+    """What changes from one plan to the next; ``old`` None is a plan without queries.
+
+    Expected O(n) in the queries of both, besides their trees' edge sets.
+    """
     before = {query.name: query for query in old.workload.queries} if old else {}
     after = {query.name: query for query in new.workload.queries}
-    old_trees = dict(zip(old.trees, old.tree_costs, strict=True)) if old else {}
-    new_trees = dict(zip(new.trees, new.tree_costs, strict=True))
-    home = {query.name: tree for tree in old_trees for query in tree.queries}
+    old_costs = {tree.id: float(cost) for tree, cost in zip(old.trees, old.tree_costs, strict=True)} if old else {}
+    new_costs = {tree.id: float(cost) for tree, cost in zip(new.trees, new.tree_costs, strict=True)}
+    home = {query.name: tree.id for tree in (old.trees if old else ()) for query in tree.queries}
+    stream_of = {tree.id: tree.stream for tree in (old.trees if old else ())}
 
     # the pairs with most queries in common match first; earlier trees win ties
-    common: dict[tuple[ExecutionTree, ExecutionTree], int] = {}
-    for tree in new_trees:
+    common: dict[tuple[str, str], int] = {}
+    for tree in new.trees:
         for query in tree.queries:
-            if query.name in home and home[query.name].stream == tree.stream:
-                pair = (home[query.name], tree)
-                common[pair] = common.get(pair, 0) + 1
-    match: dict[str, ExecutionTree] = {}
+            was = home.get(query.name)
+            if was is not None and stream_of[was] == tree.stream:
+                common[was, tree.id] = common.get((was, tree.id), 0) + 1
+    match: dict[str, str] = {}
     taken: set[str] = set()
     for was, now in sorted(common, key=lambda pair: -common[pair]):
-        if now.id not in match and was.id not in taken:
-            match[now.id] = was
-            taken.add(was.id)
+        if now not in match and was not in taken:
+            match[now] = was
+            taken.add(was)
 
     moved = [
-        (query.name, home[query.name].id, tree.id)
-        for tree in new_trees
+        (query.name, home[query.name], tree.id)
+        for tree in new.trees
         for query in tree.queries
         if query.name in home and match.get(tree.id) != home[query.name]
     ]
-    trees = []
-    for tree, cost in new_trees.items():
-        partner = match.get(tree.id)
-        trees.append(
-            (partner.id, tree.id, float(old_trees[partner]), float(cost))
-            if partner
-            else ("", tree.id, 0.0, float(cost))
-        )
-    trees += [(tree.id, "", float(cost), 0.0) for tree, cost in old_trees.items() if tree.id not in taken]
+    trees = [
+        (match.get(now, ""), now, old_costs[match[now]] if now in match else 0.0, cost)
+        for now, cost in new_costs.items()
+    ]
+    trees += [(was, "", cost, 0.0) for was, cost in old_costs.items() if was not in taken]
+    changed = tuple(name for name in after if name in before and before[name].fingerprint != after[name].fingerprint)
     return PlanDiff(
         tuple(name for name in after if name not in before),
         tuple(name for name in before if name not in after),
-        tuple(name for name in after if name in before and before[name].fingerprint != after[name].fingerprint),
+        changed,
         tuple(moved),
         tuple(trees),
         (float(old.cost) if old else 0.0, float(new.cost)),
+        *_reuse(old, new, set(changed)),
     )
+
+
+def _reuse(
+    old: SharingPlan | None, new: SharingPlan, changed: set[str]
+) -> tuple[int, int, tuple[tuple[str, str, int], ...]]:
+    """Synopses of the new plan that the old one has and has not, and the queries of the latter."""
+    held = _synopses(old) if old else []
+    stored = {synopsis.fingerprint for synopsis, _ in held}
+    answered = {query.name: synopsis for synopsis, queries in held for query in queries}
+    wanted = _synopses(new)
+    fresh = [(synopsis, queries) for synopsis, queries in wanted if synopsis.fingerprint not in stored]
+    rebuilt = [
+        (query.name, _why(synopsis, answered.get(query.name), query.name in changed), _windows_back(query.window))
+        for synopsis, queries in fresh
+        for query in queries
+    ]
+    # trees of one content share what is stored
+    built = {synopsis.fingerprint for synopsis, _ in fresh}
+    return len({synopsis.fingerprint for synopsis, _ in wanted} - built), len(built), tuple(rebuilt)
+
+
+def _synopses(plan: SharingPlan) -> list[tuple[Synopsis, tuple[ACQ, ...]]]:
+    streams = {stream.name: stream for stream in plan.workload.streams}
+    return [found for tree in plan.trees for found in synopses_of(streams[tree.stream], tree.queries).items()]
+
+
+def _why(now: Synopsis, was: Synopsis | None, changed: bool) -> str:
+    if was is None:
+        return "new query"
+    if changed:
+        return "definition changed"
+    if was.edges != now.edges:
+        return "its tree's edges changed"
+    return "its stream's time column changed" if was.time != now.time else "its synopsis' states changed"
+
+
+def _windows_back(window: Window) -> int:
+    return -(-window.range // window.slide)
 
 
 def _change(before: float, after: float) -> str:
@@ -506,14 +653,14 @@ class Alternative:
 
     ``cost``: what that tree's cost would rise by, in the model's unit per second; ``difference``: what the
     plan's would (positive: the plan is cheaper as it is); ``edge_rate`` and ``edge_rate_with``: the tree's
-    edges per second without and with the query. None: more edges than can be counted exactly.
+    edges per second without and with the query (upper bounds where there are more than can be counted exactly).
     """
 
     tree: str
-    cost: float | None
-    difference: float | None
+    cost: float
+    difference: float
     edge_rate: float
-    edge_rate_with: float | None
+    edge_rate_with: float
 
 
 @dataclass(frozen=True)
@@ -536,6 +683,8 @@ class Explanation:
     saving: float
     edge_rate_alone: float
     edge_rate_tree: float
+    edge_rate_tree_lower: float
+    optimal: bool
     alternatives: tuple[Alternative, ...]
     model_operations: float
     true_operations: float | None
@@ -551,14 +700,18 @@ class Explanation:
             found += [f"  {other.query}  {other.weaveability:.2f}" for other in self.companions]
         found.append(f"cost alone {self.cost_alone:.6g}, in this tree {self.cost_here:.6g}: saves {self.saving:.6g}")
         found.append(f"edges per second alone {self.edge_rate_alone:.6g}, in this tree {self.edge_rate_tree:.6g}")
+        if self.edge_rate_tree_lower != self.edge_rate_tree:
+            found.append(
+                "  estimated: the tree has more edges than can be counted exactly, certainly between "
+                f"{self.edge_rate_tree_lower:.6g} and {self.edge_rate_tree:.6g}; the plan was decided by the upper bound"
+            )
+        if self.optimal:
+            found.append("the plan is proven optimal: no other grouping of the queries is cheaper")
         if not self.alternatives:
             found.append("there is no other tree on this stream")
         for number, other in enumerate(self.alternatives[:NEAREST_SHOWN]):
             label = "nearest other tree" if number == 0 else "other tree"
-            if other.cost is None or other.difference is None or other.edge_rate_with is None:
-                found.append(f"{label} {other.tree}: edges with {self.query} cannot be counted exactly")
-                continue
-            verdict = "dearer" if other.difference >= 0 else "cheaper (the search does not move single queries)"
+            verdict = "dearer" if other.difference >= 0 else "cheaper (the search ended before it tried this move)"
             found.append(
                 f"{label} {other.tree}: its edges per second {other.edge_rate:.6g} -> "
                 f"{other.edge_rate_with:.6g}; cost there {other.cost:.6g}, "
@@ -584,7 +737,10 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
     rate = plan.rate(tree.stream)
 
     def cost(queries: Sequence[ACQ]) -> Fraction:
-        return SearchProblem.of(queries, rate, plan.model).tree_cost(range(len(queries))) if queries else Fraction(0)
+        if not queries:
+            return Fraction(0)
+        problem = SearchProblem.of(queries, rate, plan.model)
+        return problem.tree_cost(range(len(problem)))
 
     rest = tuple(other for other in tree.queries if other.name != query_name)
     alone = cost([query])
@@ -602,6 +758,8 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
         float(alone - here),
         float(own_rate),
         float(tree.edge_rate),
+        float(tree.edge_bounds[0]),
+        plan.optimal,
         _alternatives(plan, tree, query, here, cost),
         float(tree.edge_rate * query.window.overlap_factor),
         _float(true_operations(tree, query)),
@@ -620,14 +778,10 @@ def _alternatives(
         if other.stream != tree.stream or other.id == tree.id:
             continue
         joined = ExecutionTree(other.id, other.stream, (*other.queries, query))
-        try:
-            there = cost(joined.queries) - cost(other.queries)
-        except CountRefused:
-            found.append(Alternative(other.id, None, None, float(other.edge_rate), None))
-            continue
+        there = cost(joined.queries) - cost(other.queries)
         rates = float(other.edge_rate), float(joined.edge_rate)
         found.append(Alternative(other.id, float(there), float(there - here), *rates))
-    return tuple(sorted(found, key=lambda a: (a.cost is None, a.cost)))
+    return tuple(sorted(found, key=lambda a: a.cost))
 
 
 def true_operations(tree: ExecutionTree, query: ACQ) -> Fraction | None:

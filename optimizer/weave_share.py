@@ -1,17 +1,22 @@
 """Weave Share: merge the two trees that save most, until no merge saves anything.
 
-The search is the published greedy and ends in the same plan; what differs is which edge rates it counts. The
-published Cost Lookup table holds the exact benefit of every pair and recounts a whole row per merge. Here
-the table holds an *optimistic* benefit: from a lower bound of the union's edge rate, which only grows and
-has diminishing increments (it is a coverage function), so the bounds of a merged tree follow from those of
-its parts without counting. Only a pair that reaches the top of the table is counted exactly, and merged if
-it stays there.
+The search is the published greedy and ends in the same plan; what differs is what it looks at.
 
-Queries with the same edge set are one starting tree: merging them saves ``fixed`` and adds no edge, the
-most that any merge can save under the paper's cost.
+- Queries with the same edge set are one starting tree (:class:`optimizer.cost.SearchProblem`).
+- The published Cost Lookup table holds the exact benefit of every pair and recounts a whole row per merge. Here
+  a pair's benefit is first *optimistic*: from a lower bound of the union's edge rate. Edges are a coverage
+  function, so a merged tree's bounds follow from its parts' without counting (it grows, and increments
+  diminish). Only a pair that reaches the top is counted, and merged if it stays there.
+- A row's best pair is remembered; a row whose best pair is gone keeps its value as a bound and is looked through
+  again only if that bound reaches the top.
 
 Ties: benefits within 1e-12 of ``fixed`` (the rate lambda) are equal, and of equal merges the one with the
-smallest pair of first queries is taken. All decisions compare exact fractions; floats only screen.
+smallest pair of first queries is taken. Benefits are computed in floats; where their rounding could decide
+a tie, exact fractions do. Where a union's edges cannot be counted exactly, its upper bound counts, so a
+merge is made only if it certainly saves.
+
+Above :data:`DENSE_LIMIT` trees the table of all pairs does not fit: blocks of neighbouring slides are woven
+first, then their trees. That is no longer the published order of merges; each merge saves all the same.
 
 References
 ----------
@@ -21,162 +26,345 @@ The paper leaves ties open; the rule above is ours. Edge rates of pairs: F1 (CIK
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.cost import Partition, SearchProblem, edges_per_second
-from optimizer.edges import CountRefused, edge_set
+from optimizer.cost import Partition, SearchProblem
+from optimizer.edges import CountRefused, EdgeCounter
 from optimizer.query import SECOND
 from optimizer.window import Progression, absorb
 
 Floats = NDArray[np.float64]
+Edges = tuple[Progression, ...]
 
 TIE = Fraction(1, 10**12)
 """Benefits closer than this, times ``fixed``, are equal."""
 
-SLACK = 1e-12
-"""Relative head-room of the float bounds over their rounding errors."""
+SLACK = 1e-14
+"""Head-room of benefits in floats over their rounding errors, relative to the costs they are made of."""
+
+DENSE_LIMIT = 12_000
+"""Most trees whose pairs are all held in a table (8 bytes a pair: 1.2 GB)."""
+
+BLOCK = 4_000
+"""Trees woven together first where there are more than :data:`DENSE_LIMIT`."""
+
+EXACT_TIES = 64
+"""Most pairs compared in exact fractions to settle one tie that floats cannot."""
 
 
-def weave_share(problem: SearchProblem) -> Partition:
+def weave_share(problem: SearchProblem, counter: EdgeCounter | None = None) -> Partition:
     """The greedy plan of Weave Share.
 
-    A union whose edges the counter refuses (:class:`optimizer.edges.CountRefused`) is never formed.
-
-    Complexity: O(K^2) memory and O(K) per merge for K distinct edge sets, plus one look for the top of
-    the table per exact count.
+    Complexity for K items: O(K^2) memory up to :data:`DENSE_LIMIT`, O(K) per merge, and few counts.
     """
-    return _Greedy(problem).run()
+    return merge_trees(problem, [[item] for item in range(len(problem))], counter)
 
 
-def by_edge_set(problem: SearchProblem) -> Partition:
-    """Queries grouped by identical edge sets, in order of their first query."""
-    groups: dict[tuple[Progression, ...], list[int]] = {}
-    for index, window in enumerate(problem.windows):
-        groups.setdefault(edge_set(window), []).append(index)
-    return list(groups.values())
+def merge_trees(problem: SearchProblem, partition: Partition, counter: EdgeCounter | None = None) -> Partition:
+    """Merge the trees of any plan as Weave Share does, until no merge saves anything."""
+    counter = counter or EdgeCounter(counter=problem.counter)
+    trees = sorted(partition)
+    while len(trees) > DENSE_LIMIT:
+        # neighbours in slide (then in shift) share progressions, so most of what can be saved is saved in a block
+        trees.sort(key=lambda tree: (len(tree) > 1, problem.edges[tree[0]]))
+        woven: Partition = []
+        for start in range(0, len(trees), BLOCK):
+            woven += Weaver(problem, sorted(trees[start : start + BLOCK]), counter).run()
+        if len(woven) > 0.9 * len(trees):
+            return sorted(woven)
+        trees = sorted(woven)
+    return Weaver(problem, trees, counter).run()
 
 
-class _Greedy:
-    """Trees are numbered by their first query's group; a merged tree keeps the smaller number."""
+class Trees:
+    """Trees of a problem in numbers: edges in ticks, edge rates per second, costs per fragment, families.
 
-    def __init__(self, problem: SearchProblem) -> None:
+    A tree's edge rate is the upper bound where it cannot be counted. ``charges`` are costs per fragment (families'
+    bases and queries' weights). Shapes (trees,), ``holds`` (trees, families).
+    """
+
+    def __init__(self, problem: SearchProblem, partition: Partition, counter: EdgeCounter) -> None:
+        self.problem, self.counter = problem, counter
+        unit = math.gcd(*(number for edges in problem.edges for edge in edges for number in edge))
+        self.unit = unit
+        self.per_second = SECOND / unit
+        self.ticks: list[Edges] = [tuple((s // unit, h // unit) for s, h in edges) for edges in problem.edges]
+        self.members = [list(tree) for tree in partition]
+        self.edges: list[Edges] = [self._edges(tree) for tree in self.members]
+        # edges per tick, from below and above
+        self.densities = [self._density(edges) for edges in self.edges]
+        self.rates: Floats = np.array([high * self.per_second for _, high in self.densities])
+        self.fixed = float(problem.fixed)
+        self.family_fixed: Floats = np.array([float(family.fixed) for family in problem.family])
+        self.family_base: Floats = np.array([float(family.base) for family in problem.family])
+        self.weights: Floats = np.array([float(weight) for weight in problem.weights])
+        families = [problem.families_of(tree) for tree in self.members]
+        self.holds = np.array([[bits >> f & 1 for f in range(len(problem.family))] for bits in families], dtype=float)
+        self.charges: Floats = self.holds @ self.family_base + [self.weights[tree].sum() for tree in self.members]
+        # what merging saves by common families; nothing to look at where families cost nothing or are one
+        self.family_costs = bool(self.family_fixed.any() or self.family_base.any())
+
+    def _edges(self, tree: list[int]) -> Edges:
+        return self.ticks[tree[0]] if len(tree) == 1 else absorb(e for item in tree for e in self.ticks[item])
+
+    def _density(self, edges: Edges) -> tuple[float, float]:
+        if len(edges) <= 2 and edges[0][0] == edges[-1][0]:
+            return (len(edges) / edges[0][0],) * 2
+        return self.counter.density(edges)
+
+    def union(self, x: int, y: int) -> tuple[float, float]:
+        """Edges per tick of the union of two trees, counted; from below and above."""
+        if len(self.edges[x]) < len(self.edges[y]):
+            x, y = y, x
+        low, high = self.densities[x]
+        rise = self.counter.increment(self.edges[x], (low, high), self.edges[y])
+        other = self.densities[y]
+        return max(low + rise[0], other[0]), max(high + rise[1], other[1])
+
+    def saved(self, x: int, others: NDArray[np.intp]) -> tuple[Floats | float, Floats | float]:
+        """(per second, per fragment): what the families that x has in common with others cost only once."""
+        if not self.family_costs:
+            return self.fixed, 0.0
+        common = self.holds[others] * self.holds[x]
+        return self.fixed + common @ self.family_fixed, common @ self.family_base
+
+    def benefits(self, x: int, others: NDArray[np.intp], unions: Floats) -> tuple[Floats, Floats]:
+        """Benefit of merging x with each of the others at the given edge rates of the unions (Eq. 5), and the
+        size of the costs that it is the difference of (its rounding error is a few 1e-16 of that)."""
+        saved, base = self.saved(x, others)
+        mine, theirs = self.charges[x], self.charges[others]
+        raised = (unions - self.rates[x]) * mine + (unions - self.rates[others]) * theirs
+        return saved + unions * base - raised, self.fixed + unions * (mine + theirs)
+
+    def merge(self, x: int, y: int, union: tuple[float, float]) -> None:
+        """Put tree y into tree x; ``union``: edges per tick of both."""
+        _, base = self.saved(x, np.array([y]))
+        self.charges[x] += self.charges[y] - float(np.sum(base))
+        self.members[x] = self.members[x] + self.members[y]
+        self.edges[x] = absorb(self.edges[x] + self.edges[y])
+        self.densities[x], self.rates[x] = union, union[1] * self.per_second
+        self.holds[x] = np.maximum(self.holds[x], self.holds[y])
+
+    def keep(self, kept: NDArray[np.intp]) -> None:
+        """Only these trees are left, renumbered in their order."""
+        self.members = [self.members[x] for x in kept]
+        self.edges = [self.edges[x] for x in kept]
+        self.densities = [self.densities[x] for x in kept]
+        self.rates, self.charges, self.holds = self.rates[kept], self.charges[kept], self.holds[kept]
+
+
+class Weaver:
+    """One greedy run. Trees are numbered by their first item; a merged tree keeps the smaller number."""
+
+    def __init__(self, problem: SearchProblem, partition: Partition, counter: EdgeCounter) -> None:
         self.problem = problem
-        self.members = by_edge_set(problem)
-        self.edges = [edge_set(problem.windows[group[0]]) for group in self.members]
-        self.exact_rates = [edges_per_second(edges) for edges in self.edges]
-        self.per_fragment = [problem.base + sum(problem.weights[i] for i in group) for group in self.members]
-        self.benefits: dict[tuple[int, int], Fraction] = {}
-        self.unions: dict[tuple[int, int], Fraction] = {}
-
-        self.rates: Floats = np.array([float(rate) for rate in self.exact_rates])
-        self.charges: Floats = np.array([float(charge) for charge in self.per_fragment])
-        self.bounds = _pair_rates(self.edges, self.rates)
-        self.refused = np.zeros(self.bounds.shape, dtype=np.bool_)
-        self.table: Floats = np.full(self.bounds.shape, -np.inf)
-        for x in range(len(self.members) - 1):
-            self._refresh(x, np.arange(x + 1, len(self.members)))
+        self.trees = Trees(problem, partition, counter)
+        self.tie = float(problem.fixed * TIE)
+        # lower bounds of the unions' edge rates; exact for pairs in `unions`
+        self.bounds = pair_rates(self.trees)
+        self.unions: dict[tuple[int, int], tuple[float, float]] = {}
+        self.singles = np.array([len(tree) == 1 for tree in self.trees.members])
+        self.alive = np.arange(len(partition))
+        count = len(partition)
+        self.best: Floats = np.full(count, -np.inf)
+        self.partner = np.full(count, -1, dtype=np.intp)
+        for x in range(count - 1):
+            self._look_through(x)
 
     def run(self) -> Partition:
         """Merge until nothing is saved."""
-        alive = np.ones(len(self.members), dtype=np.bool_)
-        while (pair := self._best()) is not None:
-            x, y = pair
-            alive[y] = False
-            self._merge(x, y, np.flatnonzero(alive))
-        return sorted(sorted(self.members[x]) for x in np.flatnonzero(alive))
+        while len(self.alive) > 1 and (pair := self._top()) is not None:
+            self._merge(*pair)
+        return sorted(sorted(self.trees.members[x]) for x in self.alive)
 
-    def _best(self) -> tuple[int, int] | None:
-        """The pair to merge next: everything that could be within a tie of the best is counted first."""
-        if len(self.members) < 2:
-            return None
-        tie = self.problem.fixed * TIE
-        while True:
-            top = float(self.table.max())
-            if top <= 0.0:
-                return None
-            # head-room for the rounding of exact benefits to the table's floats
-            reach = top - float(tie) - SLACK * top
-            pairs = [(int(x), int(y)) for x, y in np.argwhere(self.table >= reach)]
-            unknown = [pair for pair in pairs if pair not in self.benefits]
-            if unknown:
-                # counting the most promising one may put all the others out of reach
-                self._count(max(unknown, key=lambda pair: float(self.table[pair])))
-                continue
-            best = max(self.benefits[pair] for pair in pairs)
-            return min(pair for pair in pairs if self.benefits[pair] >= best - tie) if best > tie else None
+    def _row(self, x: int, others: NDArray[np.intp]) -> Floats:
+        """Optimistic benefits of merging x with others."""
+        benefits, size = self.trees.benefits(x, others, self.bounds[x, others])
+        return np.asarray(benefits + SLACK * size)
 
-    def _count(self, pair: tuple[int, int]) -> None:
-        """Replace an optimistic benefit by the exact one (Eq. 5)."""
-        x, y = pair
-        try:
-            union = edges_per_second(self.edges[x] + self.edges[y])
-        except CountRefused:
-            self.refused[x, y] = self.refused[y, x] = True
-            self.table[x, y] = -np.inf
+    def _look_through(self, x: int) -> None:
+        """Find the best pair of row x anew."""
+        later = self.alive[np.searchsorted(self.alive, x, side="right") :]
+        if len(later) == 0:
+            self.best[x], self.partner[x] = -np.inf, -1
             return
-        self.unions[pair] = union
-        self.bounds[x, y] = self.bounds[y, x] = float(union)
-        self.benefits[pair] = (
-            self.problem.fixed
-            + self.exact_rates[x] * self.per_fragment[x]
-            + self.exact_rates[y] * self.per_fragment[y]
-            - union * (self.per_fragment[x] + self.per_fragment[y] - self.problem.base)
-        )
-        self.table[x, y] = float(self.benefits[pair])
+        row = self._row(x, later)
+        at = int(row.argmax())
+        self.best[x], self.partner[x] = row[at], later[at]
 
-    def _merge(self, x: int, y: int, alive: NDArray[np.intp]) -> None:
+    def _top(self) -> tuple[int, int] | None:
+        """The pair to merge next: the smallest of those whose exact benefit is within a tie of the best."""
+        while True:
+            x = int(self.alive[self.best[self.alive].argmax()])
+            if self.best[x] <= self.tie:
+                return None
+            y = int(self.partner[x])
+            if y < 0 or not self._is_current(x, y):
+                self._look_through(x)
+            elif not self._known(x, y):
+                self._count(x, y)
+                self._look_through(x)
+            else:
+                break
+        best, size = self._benefit(x, y)
+        if best <= self.tie:
+            # only the head-room lifts the best pair above nothing
+            return self._certain_gain()
+        return self._smallest_tie(x, y, best, size)
+
+    def _is_current(self, x: int, y: int) -> bool:
+        """Does the pair still exist with the value that the row remembers? (Stale rows remember bounds.)"""
+        at = np.searchsorted(self.alive, y)
+        if at == len(self.alive) or self.alive[at] != y:
+            return False
+        return bool(self._row(x, np.array([y]))[0] >= self.best[x])
+
+    def _known(self, x: int, y: int) -> bool:
+        return bool(self.singles[x] and self.singles[y]) or (x, y) in self.unions
+
+    def _benefit(self, x: int, y: int) -> tuple[float, float]:
+        benefit, size = self.trees.benefits(x, np.array([y]), np.array([self.bounds[x, y]]))
+        return float(benefit[0]), float(size[0])
+
+    def _smallest_tie(self, x: int, y: int, best: float, size: float) -> tuple[int, int]:
+        """Of the pairs whose benefit equals the best one, the smallest."""
+        near: list[tuple[int, int]] = []
+        floor = best - self.tie - SLACK * size
+        for row in self.alive[: np.searchsorted(self.alive, x, side="right")]:
+            if self.best[row] < floor:
+                continue
+            later = self.alive[np.searchsorted(self.alive, row, side="right") :]
+            likely = later[self._row(row, later) >= floor]
+            if len(likely) == 0:
+                self._look_through(row)
+            for other in likely:
+                pair = int(row), int(other)
+                if pair == (x, y):
+                    return self._settled([*near, pair])
+                if not self._known(*pair):
+                    self._count(*pair)
+                value, its_size = self._benefit(*pair)
+                doubt = SLACK * (size + its_size)
+                if value >= best - self.tie - doubt:
+                    near.append(pair)
+                    if value >= best - self.tie + doubt or len(near) == EXACT_TIES:
+                        return self._settled(near)
+        return self._settled([*near, (x, y)])
+
+    def _settled(self, near: list[tuple[int, int]]) -> tuple[int, int]:
+        """The smallest of the best among pairs that floats cannot tell apart: by exact benefits where they exist."""
+        if len(near) == 1:
+            return near[0]
+        exact = {}
+        for pair in near:
+            benefit = self._exact_benefit(*pair)
+            if benefit is None:
+                return min(near)
+            exact[pair] = benefit
+        best = max(exact.values())
+        return min(pair for pair in near if exact[pair] >= best - self.problem.fixed * TIE)
+
+    def _certain_gain(self) -> tuple[int, int] | None:
+        """Of the pairs that floats see at about nothing, one that certainly saves more than a tie."""
+        rows = [int(x) for x in self.alive[self.best[self.alive] > self.tie]]
+        for x in rows[:EXACT_TIES]:
+            later = self.alive[np.searchsorted(self.alive, x, side="right") :]
+            for y in later[self._row(x, later) > self.tie][:EXACT_TIES]:
+                benefit = self._exact_benefit(x, int(y))
+                if benefit is not None and benefit > self.problem.fixed * TIE:
+                    self._count(x, int(y))
+                    return x, int(y)
+        return None
+
+    def _exact_benefit(self, x: int, y: int) -> Fraction | None:
+        members = self.trees.members
+        try:
+            costs = [
+                self.problem.tree_cost(tree, self.problem.edge_rate(tree))
+                for tree in (members[x], members[y], members[x] + members[y])
+            ]
+        except CountRefused:
+            return None
+        return costs[0] + costs[1] - costs[2]
+
+    def _count(self, x: int, y: int) -> None:
+        """Replace the bound of a union's edge rate by what the counter finds."""
+        union = self.trees.union(x, y)
+        rates = self.trees.rates
+        self.bounds[x, y] = self.bounds[y, x] = max(union[1] * self.trees.per_second, rates[x], rates[y])
+        self.unions[min(x, y), max(x, y)] = union
+
+    def _merge(self, x: int, y: int) -> None:
         """Put tree y into tree x and bound the edge rates of x's unions with the other trees."""
-        union = float(self.unions[x, y])
-        others = alive[alive != x]
+        rates = self.trees.rates
+        if (x, y) not in self.unions:
+            self._count(x, y)
+        counted = self.unions[x, y]
+        # what holds for the unions with others has to come from below
+        union = counted[0] * self.trees.per_second
+        self.alive = self.alive[self.alive != y]
+        others = self.alive[self.alive != x]
         with_x, with_y = self.bounds[x, others], self.bounds[y, others]
         # common(x+y, k) <= common(x, k) + common(y, k), rewritten with the rates of unions
-        diminishing = union - self.rates[x] - self.rates[y] - self.rates[others] + with_x + with_y
-        bounds = np.maximum.reduce([with_x, with_y, self.rates[others], np.full(len(others), union), diminishing])
-
-        self.members[x] = self.members[x] + self.members[y]
-        self.edges[x] = absorb(self.edges[x] + self.edges[y])
-        self.exact_rates[x] = self.unions[x, y]
-        self.per_fragment[x] += self.per_fragment[y] - self.problem.base
-        self.rates[x], self.charges[x] = union, float(self.per_fragment[x])
+        diminishing = union - rates[x] - rates[y] - rates[others] + with_x + with_y
+        diminishing -= 8e-16 * (union + with_x + with_y)
+        bounds = np.maximum.reduce([with_x, with_y, rates[others], np.full(len(others), union), diminishing])
         self.bounds[x, others] = self.bounds[others, x] = bounds
-        self.refused[x, others] |= self.refused[y, others]
-        self.refused[others, x] = self.refused[x, others]
-        for known in [pair for pair in self.benefits if x in pair or y in pair]:
-            del self.benefits[known], self.unions[known]
-        self.table[y, :] = self.table[:, y] = -np.inf
-        self._refresh(x, others)
+        self.trees.merge(x, y, counted)
+        self.singles[x] = False
+        self.unions = {pair: rate for pair, rate in self.unions.items() if x not in pair and y not in pair}
 
-    def _refresh(self, x: int, others: NDArray[np.intp]) -> None:
-        """Optimistic benefits of merging x with each of the others, from the bounds."""
-        apart = self.rates[x] * self.charges[x] + self.rates[others] * self.charges[others]
-        # merging counts the base of a fragment once, not twice
-        together = self.charges[x] + self.charges[others] - float(self.problem.base)
-        joined = self.bounds[x, others] * together
-        fixed = float(self.problem.fixed)
-        optimistic = fixed + apart - joined + SLACK * (fixed + apart + joined)
-        optimistic[self.refused[x, others]] = -np.inf
-        self.table[np.minimum(x, others), np.maximum(x, others)] = optimistic
+        # rows before x see one changed column; a row whose best pair is gone keeps its value as a bound
+        before = others[: np.searchsorted(others, x)]
+        if len(before):
+            row = self._row(x, before)
+            better = row > self.best[before]
+            self.best[before[better]] = row[better]
+            self.partner[before[better]] = x
+        self._look_through(x)
+        if len(self.alive) < len(self.best) // 2:
+            self._compact()
+
+    def _compact(self) -> None:
+        """Drop the rows of trees that are gone: what is left is looked through faster."""
+        kept = self.alive
+        new = {int(old): number for number, old in enumerate(kept)}
+        self.bounds = self.bounds[np.ix_(kept, kept)]
+        self.best, self.singles = self.best[kept], self.singles[kept]
+        self.partner = np.array([new.get(int(old), -1) for old in self.partner[kept]], dtype=np.intp)
+        self.unions = {(new[x], new[y]): rate for (x, y), rate in self.unions.items()}
+        self.trees.keep(kept)
+        self.alive = np.arange(len(kept))
 
 
-def _pair_rates(edges: list[tuple[Progression, ...]], rates: Floats) -> Floats:
-    """Edge rate per second of every union of two edge sets, to float precision. Shape (K, K).
+def pair_rates(trees: Trees) -> Floats:
+    """Lower bounds of the edge rate per second of every union of two trees. Shape (K, K), symmetric.
 
-    The progressions of one edge set are disjoint, so the common edges of two sets are the sum over pairs of
-    progressions, each 1/lcm if compatible and 0 if not.
+    Exact to floats for two trees of one item each. The progressions of one edge set are disjoint, so the common
+    edges of two sets are the sum over pairs of progressions, each 1/lcm if compatible and 0 if not (F1 Eq. 4).
     """
-    found = rates[:, None] + rates[None, :]
-    for a in range(2):
-        for b in range(2):
-            mine = [i for i, progressions in enumerate(edges) if len(progressions) > a]
-            theirs = [i for i, progressions in enumerate(edges) if len(progressions) > b]
-            if mine and theirs:
-                s, h = np.array([edges[i][a] for i in mine], dtype=np.int64).T
-                t, k = np.array([edges[i][b] for i in theirs], dtype=np.int64).T
-                divisor = np.gcd(s[:, None], t[None, :])
-                common = divisor / (s[:, None].astype(float) * t[None, :])
-                common[(h[:, None] - k[None, :]) % divisor != 0] = 0.0
-                found[np.ix_(mine, theirs)] -= common * SECOND
-    return found
+    count = len(trees.edges)
+    single = np.array([len(tree) == 1 for tree in trees.members])
+    slide = np.array([edges[0][0] for edges in trees.edges], dtype=np.int64)
+    shift = np.array([edges[-1][1] if len(edges) > 1 else 0 for edges in trees.edges], dtype=np.int64)
+    inner = shift > 0
+    found = np.empty((count, count))
+    for x in range(count):
+        if not single[x]:
+            found[x] = np.maximum(trees.rates[x], trees.rates)
+            continue
+        divisor = np.gcd(slide[x], slide)
+        common = np.ones(count)
+        if inner.any():
+            common += inner & (shift % divisor == 0)
+            if inner[x]:
+                common += shift[x] % divisor == 0
+                common += inner & ((shift[x] - shift) % divisor == 0)
+        common *= divisor / (float(slide[x]) * slide) * trees.per_second
+        common[~single] = np.minimum(trees.rates[x], trees.rates)[~single]
+        found[x] = trees.rates[x] + trees.rates - common
+    return np.maximum(found, found.T) if not single.all() else found

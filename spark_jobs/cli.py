@@ -1,4 +1,4 @@
-"""The ``heddle`` command: validate, plan, explain, run, read, status, compare. Works without Airflow.
+"""The ``heddle`` command: plans, their differences, runs, answers, comparisons, experiments. Works without Airflow.
 
 Exit codes: 0 done, 1 something failed (a query is not usable, a check failed), 2 the command was used wrongly.
 ``--json`` prints one JSON object with a ``format_version`` on standard output; messages go to standard error.
@@ -26,7 +26,10 @@ from optimizer.errors import Diagnostic, HeddleError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from optimizer.plan import SharingPlan
+    from optimizer.experiments import Experiment, Outcome
+    from optimizer.plan import PlanDiff, SharingPlan
+    from optimizer.query import Workload
+    from spark_jobs.calibration import Fit
     from spark_jobs.planning import Inputs
     from spark_jobs.tables import Warehouse
 
@@ -40,7 +43,7 @@ app = typer.Typer(
 console = Console(width=None if sys.stdout.isatty() else 160)
 errors = Console(stderr=True)
 
-USAGE = {"HDL-111", "HDL-112", "HDL-114", "HDL-407", "HDL-501", "HDL-502", "HDL-504"}
+USAGE = {"HDL-111", "HDL-112", "HDL-114", "HDL-115", "HDL-116", "HDL-407", "HDL-501", "HDL-502", "HDL-504"}
 """Codes that mean the command was called wrongly: exit code 2."""
 
 Files = Annotated[list[Path], typer.Argument(help="Workload files (SQL).", show_default=False)]
@@ -69,6 +72,18 @@ class Algorithm(StrEnum):
 class CostModel(StrEnum):
     paper = "paper"
     measured = "measured"
+
+
+class PlanFormat(StrEnum):
+    text = "text"
+    json = "json"
+    mermaid = "mermaid"
+    html = "html"
+
+
+class Paper(StrEnum):
+    f1 = "f1"
+    weave_share = "weave-share"
 
 
 class Format(StrEnum):
@@ -103,8 +118,12 @@ def _tell(diagnostics: Sequence[Diagnostic]) -> None:
         )
 
 
+def _json(data: dict[str, Any]) -> str:
+    return json.dumps({"format_version": 1} | data, indent=2) + "\n"
+
+
 def _print_json(data: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps({"format_version": 1} | data, indent=2) + "\n")
+    sys.stdout.write(_json(data))
 
 
 def _inputs(files: Sequence[Path], streams: Path) -> Inputs:
@@ -136,13 +155,14 @@ def _built(
     return plan, bool(inputs.errors or unreadable)
 
 
-def _stored(warehouse: Path) -> tuple[SharingPlan, int]:
+def _stored(warehouse: Path, version: int | None = None) -> tuple[SharingPlan, int]:
+    """A stored plan and its version (None: the newest)."""
     from spark_jobs.planning import current_version, load_plan
     from spark_jobs.tables import Warehouse
 
     house = Warehouse.open(warehouse, create=False)
-    version = current_version(house)
-    return load_plan(house, version or 0), version or 0
+    chosen = version if version is not None else current_version(house) or 0
+    return load_plan(house, chosen), chosen
 
 
 # ----------------------------------------------------------------------------------------- validate
@@ -173,7 +193,7 @@ def validate(files: Files, streams: Streams, as_json: AsJson = False) -> None:
 # --------------------------------------------------------------------------------------------- plan
 @app.command(
     epilog="Examples: heddle plan q.sql --streams streams.yaml --rate trades=1200 --json   "
-    "|   heddle plan --warehouse var/warehouse"
+    "|   heddle plan --warehouse var/warehouse --format html --output plan.html"
 )
 def plan(
     files: OptionalFiles = None,
@@ -182,31 +202,65 @@ def plan(
     algorithm: AlgorithmOption = Algorithm.weave_share,
     cost_model: CostOption = CostModel.paper,
     warehouse: OptionalHouse = None,
+    format: Annotated[
+        PlanFormat, typer.Option("--format", help="A table, JSON, a Mermaid flowchart or a self-contained page.")
+    ] = PlanFormat.text,
+    output: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Which queries share an execution tree, and what that costs beside No Share and Shared. Needs no JVM."""
-    from optimizer.plan import to_json
-
     failed = False
+    facts: dict[str, Any] = {}
     with _coded():
         if warehouse is not None and not files:
-            made, version = _stored(warehouse)
-            data = to_json(made) | {"plan_version": version}
+            made, facts["plan_version"] = _stored(warehouse)
         elif files and streams is not None:
             made, failed = _built(files, streams, rate or [], algorithm, cost_model)
-            data = to_json(made)
         else:
             raise typer.BadParameter("give FILES and --streams, or --warehouse")
-    if as_json:
-        _print_json(data)
-    else:
-        show_plan(data)
+    _deliver_plan(made, facts, PlanFormat.json if as_json else format, output)
     raise typer.Exit(1 if failed else 0)
 
 
-def show_plan(data: dict[str, Any]) -> None:
+def _deliver_plan(made: SharingPlan, facts: dict[str, Any], format: PlanFormat, output: Path | None) -> None:
+    """Print a plan, or write it to a file. ``facts``: what else its JSON and its page say."""
+    from optimizer.plan import to_json
+
+    data = to_json(made) | facts
+    if format is PlanFormat.text and output is None:
+        show_plan(data)
+        return
+    if format is PlanFormat.text:
+        plain = Console(width=160, color_system=None, force_terminal=False)
+        with plain.capture() as captured:
+            show_plan(data, plain)
+        text = captured.get()
+    elif format is PlanFormat.json:
+        text = _json(data)
+    else:
+        from optimizer.plan_page import mermaid, page
+
+        told = {name.replace("_", " "): str(value) for name, value in facts.items()}
+        text = mermaid(made) if format is PlanFormat.mermaid else page(made, told)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        _write(output, text)
+
+
+def _write(path: Path, text: str) -> None:
+    with _coded():
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise HeddleError("HDL-115", f"{path} cannot be written: {error.strerror}", "check --output") from None
+    errors.print(f"wrote {path}", highlight=False, markup=False)
+
+
+def show_plan(data: dict[str, Any], console: Console = console) -> None:
     """A plan (as ``heddle plan --json``) as a table for people."""
-    unit = "operations/s" if data["cost_model"] == "paper" else "CPU-s/s"
+    unit = _unit(data["cost_model"])
+    bounded = set(data["upper_bounds"])
     table = Table(title=f"{data['algorithm']}: {len(data['trees'])} execution trees", title_justify="left")
     for name, justify in (
         ("tree", "left"),
@@ -224,10 +278,10 @@ def show_plan(data: dict[str, Any]) -> None:
             tree["id"],
             str(len(tree["queries"])),
             _seconds(tree["composite_slide"]),
-            f"{tree['edges']:,}",
-            f"{float(Fraction(tree['edge_rate'])):.4g}",
+            "uncounted" if tree["edges"] is None else _large(tree["edges"]),
+            ("≤ " if tree["id"] in bounded else "") + f"{float(Fraction(tree['edge_rate'])):.4g}",
             f"{float(Fraction(tree['overlap_factor'])):.4g}",
-            f"{tree['cost']:.4g}",
+            ("≤ " if tree["id"] in bounded else "") + f"{tree['cost']:.4g}",
             ", ".join(tree["queries"][:2])
             + (f", … {len(tree['queries']) - 2} more" if len(tree["queries"]) > 2 else ""),
         )
@@ -235,19 +289,31 @@ def show_plan(data: dict[str, Any]) -> None:
     rates = ", ".join(f"{name} {float(Fraction(value)):.4g}/s" for name, value in data["rates"].items())
     console.print(f"rates: {rates}", highlight=False)
     baselines = data["baselines"]
-    for name, cost in (
-        ("this plan", data["cost"]),
-        ("No Share", baselines["no_share"]),
-        ("Shared", baselines["shared"]),
+    if data["algorithm"] == "weave-share":
+        baselines = baselines | {"weave_share": None}
+    for name, cost, is_bound in (
+        ("this plan", data["cost"], bool(bounded - {"shared"})),
+        ("Weave Share", baselines["weave_share"], False),
+        ("No Share", baselines["no_share"], False),
+        ("Shared", baselines["shared"], "shared" in bounded),
     ):
-        if cost is None:
-            console.print(f"  {name:<10}{'too many edges to count':>14}", highlight=False)
-            continue
-        times = f"  {cost / data['cost']:.2f} times" if data["cost"] else ""
-        console.print(f"  {name:<10}{cost:>14,.4f} {unit}{times}", highlight=False)
+        if cost is not None:
+            times = f"  {cost / data['cost']:.2f} times" if data["cost"] else ""
+            shown = ("≤ " if is_bound else "") + f"{cost:,.4f}"
+            console.print(f"  {name:<12}{shown:>14} {unit}{times}", highlight=False)
+    if data["optimal"]:
+        console.print("  no plan is cheaper (proven)", highlight=False)
+    if bounded:
+        console.print("  ≤: edges that cannot all be counted exactly; a certified upper bound", highlight=False)
+
+
+def _large(number: int) -> str:
+    return f"{number:,}" if number < 10**12 else f"10^{math.floor(math.log10(number))}"
 
 
 def _seconds(seconds: float) -> str:
+    if seconds > 10**13:
+        return f"10^{math.floor(math.log10(seconds / 31_557_600))} years"
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size and seconds % size == 0:
             return f"{seconds // size:g} {unit}"
@@ -288,6 +354,197 @@ def explain(
     else:
         for line in found.lines():
             console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+# --------------------------------------------------------------------------------------------- diff
+@app.command(
+    epilog="Examples: heddle diff --warehouse var/warehouse   |   heddle diff 3 7 --warehouse var/warehouse --json"
+)
+def diff(
+    warehouse: House,
+    plan_a: Annotated[
+        int | None, typer.Argument(help="A plan version. Default: the one before PLAN_B.", show_default=False)
+    ] = None,
+    plan_b: Annotated[
+        int | None, typer.Argument(help="A plan version. Default: the newest.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What one stored plan changes of another: queries, trees, costs, and which stored partials stay valid."""
+    from optimizer.plan import diff as diff_plans
+
+    with _coded():
+        new, new_version = _stored(warehouse, plan_b)
+        old, old_version = _stored(warehouse, plan_a if plan_a is not None else new_version - 1)
+        change = diff_plans(old, new)
+    if as_json:
+        versions = {"old": old_version, "new": new_version}
+        _print_json(change.to_json() | {"versions": versions, "cost_models": [old.cost_model, new.cost_model]})
+        return
+    console.print(f"plan version {old_version} -> {new_version}", highlight=False)
+    if old.cost_model != new.cost_model:
+        console.print(f"  costs cannot be compared: {old.cost_model} and {new.cost_model}", highlight=False)
+    show_diff(change, new)
+
+
+LISTED = 20
+"""Names and rows of a list that are shown to people."""
+
+
+def show_diff(change: PlanDiff, new: SharingPlan) -> None:
+    """What a plan changes, as tables for people. ``new``: the plan that the change ends in."""
+    unit = _unit(new.cost_model)
+    console.print(f"  cost  {_figures(*change.cost)} {unit}", highlight=False)
+    regrouped = [f"{query} ({old} -> {tree})" for query, old, tree in change.moved]
+    for what, names in (
+        ("added", change.added),
+        ("removed", change.removed),
+        ("changed", change.changed),
+        ("regrouped", regrouped),
+    ):
+        if names:
+            told = ", ".join(names[:LISTED]) + (f", … {len(names) - LISTED} more" if len(names) > LISTED else "")
+            console.print(f"  {what}: {len(names)}  {told}", highlight=False, markup=False, soft_wrap=True)
+    if change.is_empty:
+        console.print("  same queries in the same trees")
+    rows = [row for row in change.trees if row[2] != row[3]]
+    if rows:
+        _print_rows(
+            f"trees that change ({unit})",
+            ("old", "new", "cost before", "cost after"),
+            [(old or "-", tree or "-", f"{before:.6g}", f"{after:.6g}") for old, tree, before, after in rows],
+        )
+    console.print(
+        f"  stored partials: {change.reused} synopses stay valid, {change.built} are new; "
+        f"{len(change.rebuilt)} of {len(new.workload.queries)} queries read history again",
+        highlight=False,
+    )
+    if change.rebuilt:
+        windows = {query.name: query.window for query in new.workload.queries}
+        _print_rows(
+            "history that the next run reads again",
+            ("query", "because", "windows a group", "back"),
+            [
+                (query, reason, f"{count:,}", _seconds(windows[query].range / 1_000_000))
+                for query, reason, count in change.rebuilt
+            ],
+        )
+
+
+def _print_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        left = name in ("old", "new", "query", "because", "quantity", "experiment")
+        table.add_column(name, justify="left" if left else "right")
+    for row in rows[:LISTED]:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+    if len(rows) > LISTED:
+        console.print(f"  … {len(rows) - LISTED:,} more (--json has all)")
+
+
+def _unit(cost_model: str) -> str:
+    return "operations/s" if cost_model == "paper" else "CPU-s/s"
+
+
+def _figures(before: float, after: float) -> str:
+    percent = f" ({(after - before) / before:+.1%})" if before and before != after else ""
+    return f"{before:.6g} -> {after:.6g}{percent}"
+
+
+# ------------------------------------------------------------------------------------------ what-if
+@app.command(
+    "what-if",
+    epilog="Examples: heddle what-if --warehouse var/warehouse --add new.sql --remove hourly_volume   "
+    "|   heddle what-if q.sql --streams streams.yaml --rate tradesx10",
+)
+def what_if(
+    files: OptionalFiles = None,
+    streams: OptionalStreams = None,
+    warehouse: OptionalHouse = None,
+    add: Annotated[list[Path] | None, typer.Option("--add", help="A workload file; may be given again.")] = None,
+    remove: Annotated[list[str] | None, typer.Option("--remove", help="A query's name; may be given again.")] = None,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option("--rate", help="STREAM=TUPLES_PER_SECOND, or STREAMxFACTOR; may be given again."),
+    ] = None,
+    base_rate: Annotated[
+        list[str] | None,
+        typer.Option("--base-rate", help="STREAM=TUPLES_PER_SECOND before the change, for FILES. Default: measured."),
+    ] = None,
+    algorithm: Annotated[
+        Algorithm | None, typer.Option("--algorithm", help="Default: the plan's.", show_default=False)
+    ] = None,
+    cost_model: Annotated[
+        CostModel | None, typer.Option("--cost-model", help="Default: the plan's.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cost and trees if queries came or went or rates changed, beside the stored plan (or FILES'). Stores nothing."""
+    from spark_jobs.planning import model_of
+    from spark_jobs.what_if import RateChange
+    from spark_jobs.what_if import what_if as ask
+
+    failed = False
+    with _coded():
+        changes = [RateChange.parse(text) for text in rate or []]
+        if warehouse is not None and not files:
+            base, _ = _stored(warehouse)
+        elif files and streams is not None:
+            base, failed = _built(
+                files, streams, base_rate or [], algorithm or Algorithm.weave_share, cost_model or CostModel.paper
+            )
+        else:
+            raise typer.BadParameter("give FILES and --streams, or --warehouse")
+        extra, rates, wrong = _additional(base, add or [], streams, changes)
+        model = None
+        if cost_model is not None and cost_model.value != base.cost_model:
+            model = model_of(cost_model.value, [])
+        found = ask(
+            base, extra.queries, remove or [], changes, extra, rates, algorithm.value if algorithm else None, model
+        )
+    if as_json:
+        kept = {"cost_kept": float(found.kept), "cost_model": found.after.cost_model}
+        _print_json(found.diff.to_json() | kept)
+    else:
+        unit = _unit(found.after.cost_model)
+        before, kept_cost, after = float(found.before.cost), float(found.kept), float(found.after.cost)
+        console.print("what if (nothing is stored)")
+        console.print(f"  now                        {before:>12.6g} {unit}", highlight=False)
+        console.print(f"  then, trees as they are    {kept_cost:>12.6g} {unit}", highlight=False)
+        console.print(f"  then, planned again        {after:>12.6g} {unit}", highlight=False)
+        show_diff(found.diff, found.after)
+    raise typer.Exit(1 if failed or wrong else 0)
+
+
+def _additional(
+    base: SharingPlan, files: Sequence[Path], streams: Path | None, changes: Sequence[Any]
+) -> tuple[Workload, dict[str, Fraction], bool]:
+    """The queries to add, the rates of streams that only they read, and whether something was not usable."""
+    from optimizer.parser import load_workload
+    from optimizer.query import Workload
+    from spark_jobs.planning import load_inputs, rates_of
+
+    known = {stream.name: stream for stream in base.workload.streams}
+    diagnostics: list[Diagnostic] = []
+    if files and streams is not None:
+        inputs = load_inputs([], streams)
+        diagnostics += inputs.diagnostics
+        known = {stream.name: stream for stream in inputs.workload.streams} | known
+    for path in files:
+        if not path.is_file():
+            raise HeddleError("HDL-111", f"there is no file {path}", "check the path", file=str(path))
+    found, wrong = load_workload(files, known)
+    diagnostics += wrong
+    read = {stream.name for stream in base.workload.streams}
+    new = Workload(tuple(query for query in found.queries if query.stream not in read), found.streams)
+    given = {change.stream: change.number for change in changes if not change.is_factor and change.stream not in read}
+    rates, _, unreadable = rates_of(new, given)
+    diagnostics += unreadable
+    _tell(diagnostics)
+    return found, rates, any(told.severity == "error" for told in diagnostics)
 
 
 # ---------------------------------------------------------------------------------------------- run
@@ -504,6 +761,8 @@ def status(
         "answers",
         "events",
         "CPU-s",
+        "predicted",
+        "error",
         "wall s",
         "checks",
     ):
@@ -519,12 +778,127 @@ def status(
             f"{found['answers']:,}",
             f"{found['rows_scanned']:,}",
             f"{sum(found['cpu_seconds'].values()):.1f}",
+            # older runs were not predicted, nor are those that failed
+            _told(found.get("predicted_cpu_seconds"), ".1f"),
+            _told(found.get("prediction_error"), "+.0%"),
             f"{sum(found['wall_seconds'].values()):.1f}",
             f"{passed}/{len(found['checks'])}",
         )
     console.print(table)
     for found in data["runs"]:
         _tell([Diagnostic(**told) for told in found["diagnostics"]])
+
+
+def _told(number: float | None, form: str) -> str:
+    return "" if number is None else format(number, form)
+
+
+# -------------------------------------------------------------------------------------- experiments
+@app.command(
+    epilog="Examples: heddle experiments --list   |   heddle experiments f1 --figure 7   "
+    "|   heddle experiments weave-share --full --output var/experiments"
+)
+def experiments(
+    paper: Annotated[Paper | None, typer.Argument(help="Whose figures to measure.", show_default=False)] = None,
+    figure: Annotated[str | None, typer.Option("--figure", help="Only this figure or table (see --list).")] = None,
+    full: Annotated[bool, typer.Option("--full", help="The papers' whole ranges (minutes each).")] = False,
+    output: Annotated[Path, typer.Option("--output", help="Folder for the CSV and PNG files.")] = Path(
+        "var/experiments"
+    ),
+    listing: Annotated[bool, typer.Option("--list", help="List the experiments and what the papers claim.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the papers' figures and tables again, on their workloads, beside what the papers say. Needs no JVM."""
+    from optimizer.experiments import EXPERIMENTS, write
+
+    chosen = [
+        found
+        for found in EXPERIMENTS.values()
+        if (paper is None or found.paper == paper.value) and (figure is None or found.figure == figure)
+    ]
+    if listing:
+        _list_experiments(chosen, as_json)
+        return
+    if paper is None:
+        raise typer.BadParameter("say which paper (f1 or weave-share), or --list")
+    with _coded():
+        if not chosen:
+            figures = ", ".join(found.figure for found in EXPERIMENTS.values() if found.paper == paper.value)
+            raise HeddleError("HDL-116", f"{paper.value} has no experiment for figure {figure}", f"figures: {figures}")
+        told = []
+        for experiment in chosen:
+            outcome = _measured(experiment, "full" if full else "quick")
+            try:
+                paths = write(outcome, output)
+            except OSError as error:
+                message = f"{output} cannot be written: {error.strerror}"
+                raise HeddleError("HDL-115", message, "check --output") from None
+            told.append(_outcome_json(outcome, paths))
+            if not as_json:
+                _show_outcome(outcome, paths)
+    if as_json:
+        _print_json({"experiments": told})
+
+
+def _list_experiments(chosen: Sequence[Experiment], as_json: bool) -> None:
+    from rich.text import Text
+
+    if as_json:
+        columns = ("name", "paper", "figure", "title", "claim", "minutes")
+        _print_json({"experiments": [{name: getattr(found, name) for name in columns} for found in chosen]})
+        return
+    table = Table(title="experiments", title_justify="left")
+    for name in ("paper", "figure", "title", "the paper says", "minutes (--full)"):
+        table.add_column(name, justify="right" if name.startswith("minutes") else "left")
+    for found in chosen:
+        cells = (found.paper, found.figure, found.title, found.claim, f"{found.minutes:g}")
+        table.add_row(*(Text(cell) for cell in cells))
+    console.print(table)
+
+
+def _measured(experiment: Experiment, scale: str) -> Outcome:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.fields[name]}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.description}"), console=errors, transient=True) as progress:
+        task = progress.add_task("", total=None, name=experiment.name)
+
+        def report(done: int, total: int, text: str) -> None:
+            progress.update(task, completed=done, total=total, description=text)
+
+        return experiment.run(scale, report)
+
+
+def _outcome_json(outcome: Outcome, paths: Sequence[Path]) -> dict[str, Any]:
+    experiment = outcome.experiment
+    return {
+        "name": experiment.name,
+        "title": experiment.title,
+        "claim": experiment.claim,
+        "scale": outcome.scale,
+        "summary": outcome.summary,
+        "measured": {
+            quantity: {"paper": said, "measured": ours} for quantity, (said, ours) in outcome.measured.items()
+        },
+        "files": [str(path) for path in paths],
+    }
+
+
+def _show_outcome(outcome: Outcome, paths: Sequence[Path]) -> None:
+    from rich.markdown import Markdown
+
+    from optimizer.experiments import table
+
+    experiment = outcome.experiment
+    for line in (
+        f"{experiment.name}: {experiment.title} ({outcome.scale})",
+        f"  the paper says: {experiment.claim}",
+        f"  we measured:    {outcome.summary}",
+    ):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if outcome.measured:
+        console.print(Markdown(table([outcome])))
+    console.print(f"  {', '.join(map(str, paths))}", markup=False, highlight=False, soft_wrap=True)
 
 
 # ------------------------------------------------------------------------------------------ compare
@@ -598,6 +972,69 @@ def compare(
         f"{extrapolated['cpu_seconds']:.1f}",
     )
     console.print(table)
+
+
+# ---------------------------------------------------------------------------------------- calibrate
+@app.command(
+    epilog="Examples: heddle calibrate --output var/warehouse/coefficients.json   "
+    "|   heddle calibrate --warehouse var/warehouse"
+)
+def calibrate(
+    warehouse: Annotated[
+        Path | None,
+        typer.Option("--warehouse", help="Fit to what the runs of this warehouse recorded, and store the costs there."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer and smaller measurements, so rougher costs.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", help="Write the costs to this file; a warehouse reads its coefficients.json."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what the steps of a run cost on this machine, for the cost model `measured` and its predictions."""
+    import tempfile
+
+    from spark_jobs.calibration import FILE, calibrate, fit, observations_of, store
+    from spark_jobs.tables import Warehouse
+
+    if warehouse is not None and quick:
+        raise typer.BadParameter("--quick is for measuring; with --warehouse nothing is measured")
+    with _coded():
+        if warehouse is not None:
+            house = Warehouse.open(warehouse, create=False)
+            seen = observations_of(house)
+            if not seen:
+                raise HeddleError("HDL-515", "no run of this warehouse recorded what it took", "run it first")
+            found = fit(seen)
+            store(house.root / FILE, found)
+        else:
+            from spark_jobs.session import start_session
+
+            with errors.status("starting Spark") as status, tempfile.TemporaryDirectory() as place:
+                spark = start_session("heddle calibrate")
+                try:
+                    found = calibrate(spark, Path(place), quick, report=lambda line: status.update(line))
+                finally:
+                    spark.stop()
+    if output is not None:
+        _write(output, _json(found.to_json()))
+    if as_json:
+        _print_json(found.to_json())
+    elif warehouse is not None or output is None:
+        _show_costs(found)
+
+
+def _show_costs(found: Fit) -> None:
+    from spark_jobs.statistics import FEATURES
+
+    table = Table(title=f"CPU time a unit, from {len(found.residuals)} runs", title_justify="left")
+    for name, justify in (("", "left"), ("CPU-s", "right"), ("a unit is", "left")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for feature, cost in found.costs.items():
+        table.add_row(feature, f"{cost:.3g}", FEATURES[feature])
+    console.print(table)
+    if found.error is not None:
+        console.print(f"half of the runs are explained to within {found.error:.0%}", highlight=False)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ states to the query's outputs. States that several queries share are decoded onc
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from optimizer.query import ACQ
 from optimizer.synopsis import CARRIERS, Synopsis, states_of
 from optimizer.window import DAY, day_label, window_ends
 from spark_jobs.files import read_buckets, write_files
-from spark_jobs.partial_aggregates import OPERATIONS, Task, combine, lists, matrix, text_ranks
+from spark_jobs.partial_aggregates import OPERATIONS, Task, by_fingerprint, combine, lists, matrix, text_ranks
 
 ANSWERS = pa.schema(
     [
@@ -55,6 +55,17 @@ OVERFLOW = "HDL-601"
 """Code of an answer that does not fit its type; its output is null and the row says which."""
 
 BATCH_ROWS = 1 << 16
+
+Count = Callable[[str, int], None]
+"""Told how much of a feature (:data:`spark_jobs.statistics.FEATURES`) some work had."""
+
+
+COUNTED = ("partial_rows_read", "rows_passed", "fragments_combined")
+"""The features that final tasks tell."""
+
+
+def _uncounted(feature: str, amount: int) -> None:
+    pass
 
 
 def places(query: ACQ) -> list[tuple[str, int]]:
@@ -116,12 +127,13 @@ class _Rows:
 
 
 def finals_of(
-    partials: pa.Table, synopsis: Synopsis, queries: Sequence[ACQ], begin: int, end: int
+    partials: pa.Table, synopsis: Synopsis, queries: Sequence[ACQ], begin: int, end: int, count: Count = _uncounted
 ) -> Iterator[pa.RecordBatch]:
     """Answers of some queries of one synopsis for the windows whose end lies in (begin, end].
 
     ``partials``: rows of the synopsis, whole groups, covering every window asked for; in any order.
-    Yields batches of :data:`ANSWERS`, by query, group and window.
+    ``count`` is told ``rows_passed`` and ``fragments_combined``. Yields batches of :data:`ANSWERS`, by query,
+    group and window.
     """
     if len(partials) == 0:
         return
@@ -132,6 +144,8 @@ def finals_of(
             continue
         starts = ends - query.window.range
         group, window, low, high = runs(rows.starts, rows.groups, starts, ends)
+        count("rows_passed", len(rows.starts))
+        count("fragments_combined", int((high - low).sum()))
         for first in range(0, len(group), BATCH_ROWS):
             part = slice(first, first + BATCH_ROWS)
             covered = group[part], low[part], high[part]
@@ -194,12 +208,14 @@ class Part:
     end: int
 
 
-def finals_task(parts: list[Part], begin: int, partials: list[str], root: str, stamp: dict[str, Any]) -> Task:
+def finals_task(
+    parts: list[Part], begin: int, partials: list[str], root: str, stamp: dict[str, Any], count: Count = _uncounted
+) -> Task:
     """The task that answers every query for the buckets of groups whose numbers (``id``) it is given.
 
     ``partials``: paths of the files of partial rows; ``root``: the results table, where the answers are written as
-    files that no commit names yet; ``stamp``: constant columns (plan version, revision, run id). Returns descriptions
-    of the files.
+    files that no commit names yet; ``stamp``: constant columns (plan version, revision, run id); ``count`` is told
+    ``partial_rows_read`` besides what :func:`finals_of` tells. Returns descriptions of the files.
     """
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -208,12 +224,14 @@ def finals_task(parts: list[Part], begin: int, partials: list[str], root: str, s
         if not found:
             return
         rows = pa.concat_tables(found)
+        count("partial_rows_read", len(rows))
         answered: list[pa.Table] = []
+        stored = by_fingerprint(rows)
         for part in parts:
-            chosen = pc.equal(rows["fingerprint"], part.synopsis.fingerprint)
-            chosen = pc.and_(chosen, pc.greater_equal(rows["fragment_start"], part.begin))
-            chosen = pc.and_(chosen, pc.less(rows["fragment_start"], part.end))
-            for batch in finals_of(rows.filter(chosen), part.synopsis, part.queries, begin, part.end):
+            mine = stored.get(part.synopsis.fingerprint, rows.slice(0, 0))
+            starts = mine["fragment_start"]
+            mine = mine.filter(pc.and_(pc.greater_equal(starts, part.begin), pc.less(starts, part.end)))
+            for batch in finals_of(mine, part.synopsis, part.queries, begin, part.end, count):
                 answered.append(_stamped(batch, part.synopsis.stream, stamp))
         if answered:
             for file in write_files(root, pa.concat_tables(answered)):

@@ -491,10 +491,23 @@ def partials_of(batches: Iterable[pa.RecordBatch], stream: Stream, spans: Sequen
     return pa.concat_tables(parts) if parts else PARTIALS.empty_table()
 
 
+def by_fingerprint(rows: pa.Table) -> dict[str, pa.Table]:
+    """Partial rows apart by synopsis, in the order of the fingerprints. O(n), however many synopses there are."""
+    encoded = rows["fingerprint"].dictionary_encode().unify_dictionaries().combine_chunks()
+    names = encoded.dictionary.to_pylist()
+    if len(names) == 1:
+        return {names[0]: rows}
+    codes = encoded.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    cuts = np.searchsorted(codes[order], np.arange(len(names) + 1))
+    ascending = sorted(range(len(names)), key=names.__getitem__)
+    return {names[code]: rows.take(pa.array(order[cuts[code] : cuts[code + 1]])) for code in ascending}
+
+
 def combined(rows: pa.Table, synopses: dict[str, Synopsis]) -> Iterator[pa.Table]:
     """Combine the rows of several synopses, by fingerprint."""
-    for fingerprint in sorted(set(rows["fingerprint"].to_pylist())):
-        yield combine(synopses[fingerprint], rows.filter(pc.equal(rows["fingerprint"], fingerprint)))
+    for fingerprint, mine in by_fingerprint(rows).items():
+        yield combine(synopses[fingerprint], mine)
 
 
 # --------------------------------------------------------------------------------------- Spark's task

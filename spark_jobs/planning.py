@@ -24,8 +24,9 @@ from optimizer.plan import SharingPlan, build_plan, diff, from_rows, to_json, to
 from optimizer.query import Stream, Workload
 from optimizer.query import to_json as values_to_json
 from optimizer.streams import load_streams
+from spark_jobs.calibration import fit_of
 from spark_jobs.sources import discover_schema
-from spark_jobs.statistics import Measured, last_measured, measure_source
+from spark_jobs.statistics import Measured, last_groups, last_measured, measure_source
 from spark_jobs.tables import INSTANT, MARKER, Warehouse
 
 StrPath = str | Path
@@ -91,12 +92,18 @@ def rates_of(
     return rates, measurements, diagnostics
 
 
-def model_of(name: str, measurements: Sequence[Measured]) -> CostModel:
-    """The cost model of a name; ``measured`` knows the groups per fragment that were measured."""
+def model_of(name: str, measurements: Sequence[Measured], warehouse: Warehouse | None = None) -> CostModel:
+    """The cost model of a name; ``measured`` knows the groups per fragment that were measured.
+
+    With a ``warehouse``: by the costs that were fitted to its runs (``heddle calibrate --warehouse``), and by the
+    groups that were recorded last where there is no measurement now.
+    """
     if name != "measured":
         return named_model(name)
-    groups = {found.stream: Fraction(found.groups_per_fragment) for found in measurements if found.groups_per_fragment}
-    return measured(groups_per_fragment=groups)
+    groups = {found.stream: found.groups_per_fragment for found in measurements if found.groups_per_fragment}
+    if warehouse is None:
+        return measured(groups_per_fragment=groups)
+    return measured(fit_of(warehouse).coefficients, last_groups(warehouse) | groups)
 
 
 def parse_rates(texts: Sequence[str]) -> dict[str, Fraction]:
@@ -209,7 +216,7 @@ def refresh_plan(
     existing = (Path(warehouse) / MARKER).exists()
     house = Warehouse.open(warehouse) if existing or not dry_run else None
     found, measurements, unreadable = rates_of(inputs.workload, given, house)
-    plan = build_plan(inputs.workload, found, algorithm, model_of(cost_model, measurements))
+    plan = build_plan(inputs.workload, found, algorithm, model_of(cost_model, measurements, house))
     newest = current_version(house) if house else None
     old = load_plan(house, newest) if house and newest is not None else None
     changed = old is None or old.fingerprint != plan.fingerprint

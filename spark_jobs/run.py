@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,14 +35,15 @@ from optimizer.plan import SharingPlan
 from optimizer.query import Stream, digest
 from optimizer.synopsis import FORMAT, synopses_of
 from optimizer.window import day_label, day_pieces, history_start
+from spark_jobs.calibration import Work, predict
 from spark_jobs.files import BUCKETS, DataFile, write_files
-from spark_jobs.final_aggregates import Part, finals_task
+from spark_jobs.final_aggregates import COUNTED, Part, finals_task
 from spark_jobs.partial_aggregates import PARTIALS, Span, Task, columns_of_synopsis, lift_task
 from spark_jobs.planning import load_plan
-from spark_jobs.quality import audit
+from spark_jobs.quality import audit, sample
 from spark_jobs.session import cpu_seconds, start_session
 from spark_jobs.sources import Split, check_columns, format_instant, parse_instant, snapshot_token, splits_of
-from spark_jobs.statistics import Measured, groups_per_fragment
+from spark_jobs.statistics import FEATURES, Measured, events_between, groups_per_fragment
 from spark_jobs.tables import INSTANT, Warehouse
 
 if TYPE_CHECKING:
@@ -59,7 +62,10 @@ class RunRecord:
     ``status``: ``published``, ``unchanged`` (the same content was published before) or ``failed``. ``rows_scanned``
     counts events read in the interval and the history it needed, ``scanned`` the same a stream with the span
     (begin, end, events; microseconds); ``partials_written`` rows of the partials table;
-    ``fragments_reused`` synopses whose history was already there. Times in seconds.
+    ``synopses_reused`` synopses whose history was already there; ``features`` how much of each of
+    :data:`spark_jobs.statistics.FEATURES` explains ``cpu_seconds``. What the plan's costs predicted
+    beforehand, and what they make of the features, is in CPU seconds of all stages (:mod:`spark_jobs.calibration`);
+    ``prediction_error`` is (predicted - measured) / measured. Times in seconds.
     """
 
     run_id: str
@@ -76,6 +82,10 @@ class RunRecord:
     synopses: int = 0
     synopses_reused: int = 0
     session_starts: int = 1
+    features: dict[str, int] = field(default_factory=dict)
+    predicted_cpu_seconds: float | None = None
+    explained_cpu_seconds: float | None = None
+    prediction_error: float | None = None
     scanned: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     withheld: dict[str, str] = field(default_factory=dict)
     cpu_seconds: dict[str, float] = field(default_factory=dict)
@@ -137,6 +147,7 @@ def run(
     plan = load_plan(warehouse, plan_version)
     clock = as_of if as_of is not None else time.time_ns() // 1000
     record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries))
+    record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(_unused(spark))}
     stages = _Stages(record, report)
     with stages("list", "listing sources"):
         sources, failed = _sources(plan, record)
@@ -154,11 +165,12 @@ def run(
         report(f"nothing changed since revision {record.revision}")
         return record
     record.revision = _revision(warehouse, record, content, recompute)
+    spans: list[Span] = []
     with stages("partials", "computing partial aggregates"):
         for name in list(sources):
             try:
                 mine = [part for part in parts if part.synopsis.stream == name]
-                _write_partials(spark, warehouse, plan.workload.stream(name), mine, sources[name], record)
+                spans += _write_partials(spark, warehouse, plan.workload.stream(name), mine, sources[name], record)
             except Exception as error:
                 failed.append(name)
                 del sources[name], ends[name]
@@ -170,6 +182,7 @@ def run(
     with stages("finals", "computing final aggregates"):
         staged = _write_finals(spark, warehouse, parts, begin, record)
         record.answers = sum(file.rows for file in staged)
+        record.features |= {"queries": sum(len(part.queries) for part in parts), "answers": record.answers}
     paths = [warehouse.root / "results" / file.path for file in staged]
     try:
         with stages("audit", "checking the answers"):
@@ -190,6 +203,12 @@ def run(
     with stages("publish", "publishing"):
         table_version = _publish(warehouse, record, staged, failed)
     record.status = "published"
+    sampled = sample(plan.workload.queries, sources, begin, ends, random.Random(seed))
+    record.features["queries_recomputed"] = len(sampled)
+    record.features["events_recomputed"] = round(
+        sum(events_between(sources[query.stream], *window) for query, windows in sampled for window in windows)
+    )
+    predict(warehouse, plan, record, Work(begin, parts, spans, sources))
     _log_statistics(warehouse, record)
     _log(warehouse, record, "published", content, table_version)
     return record
@@ -250,8 +269,8 @@ def _write_partials(
     parts: Sequence[Part],
     splits: list[Split],
     record: RunRecord,
-) -> None:
-    """Fill what is missing of one stream's synopses, in one pass over its source and one commit."""
+) -> list[Span]:
+    """Fill what is missing of one stream's synopses, in one pass over its source and one commit; what was missing."""
     pieces = _coverage(warehouse, [part.synopsis.fingerprint for part in parts])
     spans = []
     for part in parts:
@@ -261,7 +280,7 @@ def _write_partials(
     record.synopses += len(parts)
     record.synopses_reused += len(parts) - len(spans)
     if not spans:
-        return
+        return []
     rows = spark.sparkContext.accumulator(0)
     untimed = spark.sparkContext.accumulator(0)
     root = warehouse.path("partials")
@@ -270,7 +289,8 @@ def _write_partials(
     columns = sorted({column for span in spans for column in columns_of_synopsis(span.synopsis)})
     task = lift_task(stream, wanted, spans, columns, root, rows, untimed)
     files = _written(spark, len(wanted), 4 * spark.sparkContext.defaultParallelism, task)
-    record.partials_written += sum(file.rows for file in files)
+    written = sum(file.rows for file in files)
+    record.partials_written += written
     files += write_files(root, _completed(stream, splits, spans))
     begins = {span.synopsis.fingerprint: span.begin for span in spans}
     ends = {span.synopsis.fingerprint: span.end for span in spans}
@@ -292,6 +312,14 @@ def _write_partials(
     warehouse.replace("partials", files, days, replaced, "/".join(days), None, untouched)
     record.scanned[stream.name] = (first, last, rows.value)
     record.rows_scanned += rows.value
+    for feature, amount in (
+        ("events", rows.value),
+        ("tree_tuples", rows.value * len({span.synopsis.edges for span in spans})),
+        ("family_tuples", rows.value * len(spans)),
+        ("partial_rows_written", written),
+    ):
+        record.features[feature] += amount
+    return spans
     record.rows_without_time += untimed.value
 
 
@@ -381,10 +409,23 @@ def _write_finals(
         "run_id": pa.scalar(record.run_id, pa.string()),
     }
     paths = [str(root / file["path"]) for file in needed]
-    task = finals_task(list(parts), begin, paths, warehouse.path("results"), stamp)
+    counted = {name: spark.sparkContext.accumulator(0) for name in COUNTED}
+    count = partial(_counted, counted)
+    task = finals_task(list(parts), begin, paths, warehouse.path("results"), stamp, count)
     rows = sum(file["num_records"] or 0 for file in needed)
     width = max(spark.sparkContext.defaultParallelism, rows // ROWS_A_TASK)
-    return _written(spark, BUCKETS, width, task)
+    staged = _written(spark, BUCKETS, width, task)
+    record.features |= {name: total.value for name, total in counted.items()}
+    return staged
+
+
+def _counted(totals: Mapping[str, Any], feature: str, amount: int) -> None:
+    totals[feature].add(amount)
+
+
+def _unused(spark: SparkSession) -> bool:
+    """Whether no job ran in this session yet: its first one pays for starting the workers and loading classes."""
+    return not spark.sparkContext.statusTracker().getJobIdsForGroup()
 
 
 # ------------------------------------------------------------------------------------------ publishing
@@ -530,7 +571,8 @@ def _log_statistics(warehouse: Warehouse, record: RunRecord) -> None:
     rows: list[dict[str, Any]] = []
     for name, (begin, end, events) in record.scanned.items():
         found = Measured(name, begin, end, events, groups_per_fragment(warehouse, name))
-        rows.append(found.row(record.run_id, None if rows else record.cpu_seconds))
+        measured = ({}, {}) if rows else (record.cpu_seconds, record.features)
+        rows.append(found.row(record.run_id, *measured))
     with warehouse.lease() as token:
         warehouse.append("stream_statistics", rows, token)
 

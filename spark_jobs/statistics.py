@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -14,8 +15,25 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from optimizer.query import SECOND, Stream
-from spark_jobs.sources import read_split, splits_of
+from spark_jobs.sources import Split, read_split, splits_of
 from spark_jobs.tables import INSTANT, Warehouse
+
+FEATURES: dict[str, str] = {
+    "runs": "1",
+    "sessions": "1 if the run was the first of its Spark session, else 0",
+    "queries": "queries that were answered",
+    "queries_recomputed": "queries of which the audit recomputed some windows from raw events",
+    "events_recomputed": "raw events in those windows, about",
+    "events": "source tuples read and decoded, once for all trees",
+    "tree_tuples": "source tuples, once for every edge set whose fragments they were assigned to",
+    "family_tuples": "source tuples, once for every synopsis (tree, filter and group-by) that was filled",
+    "partial_rows_written": "partial rows that the tasks of the first stage wrote",
+    "partial_rows_read": "partial rows that the tasks of the final stage read back",
+    "rows_passed": "partial rows of each query's synopsis, once for every query: each passes over all of them",
+    "fragments_combined": "partial rows under each answer, so each row r/s times a query",
+    "answers": "answers written",
+}
+"""What a run counts of its own work to explain the CPU time that it took: name and meaning."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +52,14 @@ class Measured:
         """Tuples per second; 0 without events. A span counts as at least a second."""
         return Fraction(self.rows * SECOND, max(self.end - self.begin, SECOND)) if self.rows else Fraction(0)
 
-    def row(self, run_id: str, stage_cpu_seconds: dict[str, float] | None = None) -> dict[str, Any]:
-        """The measurement as a row of ``stream_statistics``."""
+    def row(
+        self,
+        run_id: str,
+        stage_cpu_seconds: Mapping[str, float] | None = None,
+        features: Mapping[str, int] | None = None,
+    ) -> dict[str, Any]:
+        """The measurement as a row of ``stream_statistics``, with the stages' costs and features of its run."""
+        costs: dict[str, Any] = dict(stage_cpu_seconds or {})
         return {
             "stream": self.stream,
             "interval_start": pa.scalar(self.begin, INSTANT).as_py(),
@@ -43,7 +67,7 @@ class Measured:
             "rows": self.rows,
             "rate": float(self.rate),
             "groups_per_fragment": self.groups_per_fragment,
-            "stage_cpu_seconds": json.dumps(stage_cpu_seconds or {}),
+            "stage_cpu_seconds": json.dumps(costs | {"features": dict(features)} if features else costs),
             "run_id": run_id,
             "at": pa.scalar(time.time_ns() // 1000, INSTANT).as_py(),
         }
@@ -96,3 +120,20 @@ def last_measured(warehouse: Warehouse, stream: str) -> Fraction | None:
     """The rate that was recorded last, or None."""
     rows = [row for row in warehouse.rows("stream_statistics", ["stream", "rate", "at"]) if row["stream"] == stream]
     return Fraction(max(rows, key=lambda row: row["at"])["rate"]).limit_denominator(10**9) if rows else None
+
+
+def last_groups(warehouse: Warehouse) -> dict[str, float]:
+    """The groups a fragment of each stream that were recorded last, where any were."""
+    rows = warehouse.rows("stream_statistics", ["stream", "groups_per_fragment", "at"])
+    known = [row for row in rows if row["groups_per_fragment"]]
+    return {row["stream"]: row["groups_per_fragment"] for row in sorted(known, key=lambda row: row["at"])}
+
+
+def events_between(splits: Sequence[Split], begin: int, end: int) -> float:
+    """About how many events lie in [begin, end), events spread evenly over each split; unknown ones count as none."""
+    total = 0.0
+    for split in splits:
+        if split.rows and split.begin is not None and split.end is not None:
+            overlap = min(end, split.end) - max(begin, split.begin)
+            total += split.rows * max(overlap, 0) / max(split.end - split.begin, 1)
+    return total

@@ -5,22 +5,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+import numpy as np
 from hypothesis import strategies as st
 
-from optimizer.cost import SearchProblem
-from optimizer.query import SECOND, Window
+from optimizer.cost import PAPER, Coefficients, CostModel, SearchProblem
+from optimizer.query import SECOND
 
 
-def problem(queries: Sequence[Sequence[int]], rate: Fraction | str | int, base: Fraction | int = 0) -> SearchProblem:
-    """(range, slide) pairs in seconds; ``base`` 0 is the paper's model."""
-    windows = tuple(Window(r * SECOND, s * SECOND) for r, s in queries)
-    overlaps = tuple(window.overlap_factor for window in windows)
-    return SearchProblem(windows, Fraction(rate), Fraction(base), overlaps, (Fraction(0),) * len(windows))
+def problem(
+    queries: Sequence[Sequence[int]],
+    rate: Fraction | str | int,
+    base: Fraction | int = 0,
+    families: Sequence[int] | None = None,
+    family_fixed: Fraction | int = 0,
+    collapse: bool = True,
+) -> SearchProblem:
+    """(range, slide) pairs in seconds; the paper's model, with ``base`` per fragment and family and ``family_fixed``
+    per second and family (``families``: number of each query's)."""
+    model = PAPER
+    rate = Fraction(rate)
+    if base or family_fixed:
+        per_family = Fraction(family_fixed) / rate if rate else Fraction(0)
+        model = CostModel("test", Coefficients(Fraction(1), per_family, Fraction(base), Fraction(1), Fraction(0)))
+    return SearchProblem.of_windows(
+        np.array([r * SECOND for r, _ in queries], dtype=np.int64),
+        np.array([s * SECOND for _, s in queries], dtype=np.int64),
+        rate,
+        model,
+        family_of=None if families is None else np.array(families, dtype=np.int64),
+        collapse=collapse,
+    )
 
 
 def naive_weave_share(given: SearchProblem) -> list[list[int]]:
-    """Figure 2 of the paper word by word: every query a tree, every pair recounted in every round."""
-    trees = [[i] for i in range(len(given.windows))]
+    """Figure 2 of the paper word by word: every item a tree, every pair recounted in every round. Trees of items."""
+    trees = [[i] for i in range(len(given))]
     tie = given.fixed / 10**12
     while True:
         benefits = {

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
+from hypothesis import given as generated
+from hypothesis import settings
 
 from optimizer.cost import PAPER, Coefficients, CostModel, SearchProblem, cost_model, measured
-from optimizer.query import ACQ, LONG, SECOND, Output, Window
+from optimizer.query import ACQ, LONG, SECOND, STRING, Call, Column, Literal, Output, Window
+from tests.optimizer.searching import RATES, problem, window_lists
 
 
 def query(name: str, seconds_range: int, seconds_slide: int, stream: str = "trades") -> ACQ:
@@ -24,14 +29,56 @@ def test_paper_cost_is_equation_1() -> None:
     assert given.cost([[0], [1]]) == given.tree_cost([0]) + given.tree_cost([1])
 
 
-def test_measured_cost_has_four_terms() -> None:
-    coefficients = Coefficients(Fraction(2), Fraction(3), Fraction(5), Fraction(7))
+def test_measured_cost_has_five_terms() -> None:
+    coefficients = Coefficients(
+        per_tuple=Fraction(2),
+        per_family_tuple=Fraction(11),
+        per_partial_row=Fraction(3),
+        per_fragment_combined=Fraction(5),
+        per_answer=Fraction(7),
+    )
     model = measured(coefficients, {"trades": 10})
     given = SearchProblem.of([query("a", 20, 10), query("b", 10, 5)], Fraction(100), model)
     partial_rows = Fraction(1, 5) * 10  # edges per second, groups
     combined = partial_rows * (2 + 2)  # overlap factors
     answers = 10 * (Fraction(1, 10) + Fraction(1, 5))
-    assert given.tree_cost([0, 1]) == 100 * 2 + partial_rows * 3 + combined * 5 + answers * 7
+    assert given.tree_cost([0, 1]) == 100 * (2 + 11) + partial_rows * 3 + combined * 5 + answers * 7
+
+
+def test_each_filter_and_group_by_of_a_tree_pays_for_its_own_partials() -> None:
+    coefficients = Coefficients(
+        per_tuple=Fraction(2),
+        per_family_tuple=Fraction(11),
+        per_partial_row=Fraction(3),
+        per_fragment_combined=Fraction(5),
+        per_answer=Fraction(0),
+    )
+    only = Call("=", (Column("symbol"), Literal("A", STRING)))
+    queries = [query("a", 20, 10), replace(query("b", 20, 10), filter=only), replace(query("c", 10, 5), filter=only)]
+    given = SearchProblem.of(queries, Fraction(100), measured(coefficients))
+    assert len(given) == 2 and given.item_of.tolist() == [0, 0, 1]
+    two_families = 100 * (2 + 2 * 11) + Fraction(1, 10) * (2 * 3 + 5 * 4)
+    assert given.tree_cost([0]) == two_families
+    assert given.tree_cost([1]) == 100 * (2 + 11) + Fraction(1, 5) * (3 + 5 * 2)
+    assert given.tree_cost([0, 1]) == 100 * (2 + 2 * 11) + Fraction(1, 5) * (2 * 3 + 5 * 6)
+    assert given.unshared == 3 * 100 * 13 + 2 * Fraction(1, 10) * (3 + 5 * 2) + Fraction(1, 5) * (3 + 5 * 2)
+
+
+@settings(max_examples=100, deadline=None)
+@generated(windows=window_lists(20), rate=RATES)
+def test_collapsed_queries_cost_what_single_ones_cost(windows: list[tuple[int, int]], rate: Fraction) -> None:
+    apart, given = problem(windows, rate, collapse=False), problem(windows, rate)
+    assert given.unshared == apart.unshared == apart.cost([[i] for i in range(len(windows))])
+    assert given.cost([list(range(len(given)))]) == apart.cost([list(range(len(windows)))])
+    assert given.expand([[i] for i in range(len(given))]) == sorted(m.tolist() for m in given.members)
+    assert [int(members[0]) for members in given.members] == sorted(int(members[0]) for members in given.members)
+
+
+def test_sums_of_overlap_factors_beyond_doubles_are_exact() -> None:
+    count, slide = 1000, 3
+    ranges = np.full(count, (10**14 + 1) * slide + 1, dtype=np.int64)
+    given = SearchProblem.of_windows(ranges, np.full(count, slide, dtype=np.int64), Fraction(1), PAPER)
+    assert given.weights == (count * Fraction(int(ranges[0]), slide),)
 
 
 def test_a_stream_without_known_groups_has_one() -> None:

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import json
 import math
+import random
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from optimizer.edges import COUNTERS, CountRefused, edge_rate, edge_set, f1_terms, weaveability
+import optimizer.edges as edges_module
+from optimizer.edges import (
+    COUNTERS,
+    CountRefused,
+    EdgeCounter,
+    edge_bounds,
+    edge_rate,
+    edge_set,
+    f1_terms,
+    weaveability,
+)
 from optimizer.query import SECOND, Window
-from optimizer.window import progressions
+from optimizer.window import Progression, absorb, progressions
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES = json.loads((GOLDEN / "windows_and_plans.json").read_text())["cases"]
@@ -124,17 +137,25 @@ def test_limits_are_refused_and_not_exceeded() -> None:
     assert edge_rate(coprime) == 1 - math.prod(1 - Fraction(1, slide) for slide, _ in coprime)
 
 
+def test_f1_is_limited_by_overlapping_groups_not_by_progressions() -> None:
+    # residue classes of one slide never meet: 90 progressions, 90 groups
+    assert edge_rate([(97, shift) for shift in range(90)], "f1") == Fraction(90, 97)
+
+
 def test_conditioning_stops_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("optimizer.edges.CONDITIONING_LIMIT", 3)
+    monkeypatch.setattr(edges_module, "CONDITIONING_LIMIT", 300)
     with pytest.raises(CountRefused, match="conditioning"):
-        edge_rate([(slide, slide % 7) for slide in range(301, 341)], "conditioning")
+        edge_rate(HARD)
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(ValueError, match="positive"):
-        edge_rate([(0, 0)])
+    for counting in (edge_rate, edge_bounds):
+        with pytest.raises(ValueError, match="positive"):
+            counting([(0, 0)])
+        with pytest.raises(ValueError, match="unknown counter"):
+            counting([(2, 0)], "bitset")
     with pytest.raises(ValueError, match="unknown counter"):
-        edge_rate([(2, 0)], "bitset")
+        EdgeCounter(counter="bitset")
 
 
 @pytest.mark.timeout(60)
@@ -144,3 +165,206 @@ def test_hard_sets_are_counted() -> None:
     # bounds without any counting: the slides above 900 alone, and all slides as if they were disjoint
     assert edge_rate((slide, 0) for slide in range(901, 1001)) < rate
     assert rate < sum(Fraction(1, slide) for slide in range(501, 1001))
+
+
+# ---------------------------------------------------------------- generated trees, against marking a period
+
+
+def fragments(seed: int, count: int, longest: int) -> list[Progression]:
+    """Random windows with fragments: both edges of each."""
+    rng = random.Random(seed)
+    slides = [rng.randint(2, longest) for _ in range(count)]
+    return [edge for slide in slides for edge in ((slide, 0), (slide, rng.randrange(slide)))]
+
+
+HARD = absorb(fragments(1, 60, 3_000))
+"""Some 100 progressions: takes some 15,000 units of work to count."""
+
+FAMILIES = {
+    "smooth": [d for d in range(2, 400) if 55_440 % d == 0],
+    "coprime": [2, 3, 5, 7, 11, 13],
+    "nested": [2**a * 3**b for a in range(7) for b in range(4) if a + b],
+    "powers of two": [2**a for a in range(1, 13)],
+    "long": [d for d in range(100, 27_720) if 27_720 % d == 0],
+    "squares": [4, 9, 25, 12, 18, 20, 45, 50, 75, 100, 90],
+    "large factors": [1_009, 2_018, 3_027, 6_054, 6, 4, 12],
+    "gap": [30, 60, 42, 70, 84, 36, 66],
+}
+
+
+def trees(family: str, number: int) -> Iterator[list[Progression]]:
+    """Absorbed, not covering all of time, from few to many progressions, half of them without fragments."""
+    rng = random.Random(family)
+    while number:
+        fragmented = rng.random() < 0.7
+        slides = rng.choices(FAMILIES[family], k=rng.choice((1, 2, 3, 4, 8, 20)))
+        found = absorb((slide, shift) for slide in slides for shift in {0, rng.randrange(slide) if fragmented else 0})
+        if found != ((1, 0),):
+            yield list(found)
+            number -= 1
+
+
+def marks(found: list[Progression], period: int) -> np.ndarray:
+    marked = np.zeros(period, dtype=np.bool_)
+    for slide, shift in found:
+        marked[shift::slide] = True
+    return marked
+
+
+def brute_force(found: list[Progression]) -> Fraction:
+    period = math.lcm(*(slide for slide, _ in found))
+    return Fraction(int(np.count_nonzero(marks(found, period))), period)
+
+
+def close(answer: tuple[float, float], exact: Fraction) -> bool:
+    return answer[0] == answer[1] and abs(Fraction(answer[0]) - exact) <= exact / 10**12
+
+
+@pytest.fixture(params=["bitmaps", "no bitmaps"])
+def small_period(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With and without the short cut for small periods, which would hide the recursion from most cases."""
+    if request.param == "no bitmaps":
+        monkeypatch.setattr(edges_module, "SMALL_PERIOD", 1)
+        monkeypatch.setattr(edges_module, "_conditioned", edges_module._conditioned.__wrapped__)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.usefixtures("small_period")
+def test_rates_and_densities_equal_marking(family: str) -> None:
+    counter = EdgeCounter()
+    for found in trees(family, 120):
+        exact = brute_force(found)
+        assert edge_rate(found) == exact
+        assert edge_bounds(found) == (exact, exact)
+        assert close(counter.density(found), exact), found
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.usefixtures("small_period")
+def test_increments_equal_differences(family: str) -> None:
+    counter = EdgeCounter()
+    sets = list(trees(family, 120))
+    for found, other in zip(sets, sets[1:], strict=False):
+        added = absorb(other[: random.Random(len(found)).choice((1, 2, 20))])
+        rise = brute_force(list(absorb([*found, *added]))) - brute_force(found)
+        assert close(counter.increment(found, counter.density(found), added), rise), (found, added)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.usefixtures("small_period")
+def test_intervals_contain_the_truth_at_every_budget(family: str) -> None:
+    sets = list(trees(family, 60))
+    for found, added in zip(sets, sets[1:], strict=False):
+        exact = brute_force(found)
+        rise = brute_force(list(absorb([*found, *added]))) - exact
+        for budget in (0, 3, 10, 30, 100, 1000):
+            low, high = edge_bounds(found, budget=budget)
+            assert low <= exact <= high, (found, budget)
+            counter = EdgeCounter(budget=budget)
+            density = counter.density(found)
+            low, high = (Fraction(bound) for bound in density)
+            assert low * (1 - ROUNDING) <= exact <= high * (1 + ROUNDING), (found, budget)
+            low, high = (Fraction(bound) for bound in counter.increment(found, density, added))
+            assert low * (1 - ROUNDING) <= rise <= high * (1 + ROUNDING), (found, added, budget)
+
+
+ROUNDING = Fraction(1, 10**12)
+
+
+def test_intervals_are_open_and_shrink_with_the_budget() -> None:
+    exact = edge_rate(HARD)
+    widths = []
+    for budget in (300, 3_000, 100_000):
+        low, high = edge_bounds(HARD, budget=budget)
+        assert low <= exact <= high
+        widths.append(high - low)
+    assert widths[0] > 2 * widths[1] > 0
+    assert widths[2] == 0
+
+
+def test_a_small_rise_keeps_its_digits() -> None:
+    """The rise is 1e-9 of the density: subtracting densities would leave seven digits."""
+    tree = [(slide, 0) for slide in (2, 3, 5, 7)]
+    added = [(1_000_000_007, 3)]
+    rise = math.prod(1 - Fraction(1, slide) for slide, _ in tree) / 1_000_000_007
+    counter = EdgeCounter()
+    assert close(counter.increment(tree, counter.density(tree), added), rise)
+    # and so does a density of long slides
+    long = [(10**9 + 7, 0), (10**9 + 9, 1), (10**9 + 21, 5), (3 * (10**9 + 7), 1)]
+    assert close(counter.density(long), edge_rate(long))
+
+
+def test_covering_systems_miss_nothing() -> None:
+    """Erdos: every instant is hit, although no progression lies inside another."""
+    covering = [(2, 0), (3, 0), (4, 1), (6, 5), (12, 7)]
+    assert edge_rate(covering) == 1
+    counter = EdgeCounter()
+    assert counter.density(covering) == (1.0, 1.0)
+    assert counter.increment(covering, (1.0, 1.0), [(35, 6)]) == (0.0, 0.0)
+    assert edge_bounds(covering, budget=0)[1] <= 1
+
+
+def test_a_counter_works_in_ticks_of_its_unit() -> None:
+    tree = [(6 * SECOND, 0), (10 * SECOND, 0), (10 * SECOND, 3 * SECOND), (15 * SECOND, 4 * SECOND)]
+    counter = EdgeCounter(SECOND)
+    assert close(counter.density(tree), edge_rate(tree) * SECOND)
+    assert close(
+        counter.increment(tree[:2], counter.density(tree[:2]), tree[2:]),
+        (edge_rate(tree) - edge_rate(tree[:2])) * SECOND,
+    )
+    assert counter.density([]) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+def test_a_counter_by_name_gives_the_same_densities(name: str) -> None:
+    tree, added = [(4, 0), (6, 0), (6, 2), (9, 4)], [(10, 0), (10, 7)]
+    counter = EdgeCounter(counter=name)
+    assert close(counter.density(tree), edge_rate(tree))
+    assert close(counter.increment(tree, counter.density(tree), added), edge_rate(tree + added) - edge_rate(tree))
+
+
+def test_answers_do_not_depend_on_what_was_asked_before() -> None:
+    sets = [absorb(fragments(seed, 6, 60)) for seed in range(60)]
+    used = EdgeCounter()
+    first = [used.density(found) for found in sets]
+    assert [used.density(found) for found in reversed(sets)] == first[::-1]
+    assert [EdgeCounter().density(found) for found in sets] == first
+
+
+def test_a_memo_that_overflows_forgets_and_stays_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = EdgeCounter().density(HARD)
+    monkeypatch.setattr(edges_module, "MEMO_SIZE", 5)
+    counter = EdgeCounter()
+    assert counter.density(HARD) == whole
+    assert len(counter._engine._memo) <= 5
+
+
+def test_work_stays_within_the_budget() -> None:
+    counter = EdgeCounter(budget=2_000)
+    low, high = counter.density(absorb(fragments(1, 300, 10_000)))
+    assert 0 < low < high < 1
+    # the attempt to count exactly, then the interval; each may open one subproblem too many
+    assert counter.work <= 3 * 2_000
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("count", "longest"), [(1_500, 1_000), (1_500, 10_000), (3_000, 86_400 * SECOND)])
+def test_huge_trees_answer_in_bounded_time(count: int, longest: int) -> None:
+    """Thousands of fragment progressions, periods of hundreds of digits and more."""
+    found = absorb(fragments(7, count, longest))
+    counter = EdgeCounter(budget=20_000)
+    low, high = counter.density(found)
+    assert max(1 / slide for slide, _ in found) <= low <= high <= min(1, sum(1 / slide for slide, _ in found)) * 1.001
+    density = low, high
+    low, high = counter.increment(found, density, [(997 * 991, 5)])
+    assert 0 <= low <= high <= 1 / (997 * 991)
+
+
+@pytest.mark.timeout(60)
+def test_long_chains_of_slides_do_not_nest_too_deep() -> None:
+    """Each slide shares a prime with the next: the subproblems nest, the interpreter's stack must hold."""
+    primes = [n for n in range(100, 3_000) if all(n % d for d in range(2, math.isqrt(n) + 1))]
+    path = [(p * q, 0) for p, q in zip(primes, primes[1:], strict=False)]
+    rate = edge_rate(path)
+    assert close(EdgeCounter().density(path), rate)
+    assert rate < sum(Fraction(1, slide) for slide, _ in path)

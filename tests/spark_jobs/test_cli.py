@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -12,7 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from optimizer.experiments.outcome import Chart, Experiment, Found, Report
+from optimizer.plan import build_plan
 from spark_jobs.cli import app
+from spark_jobs.planning import load_inputs, publish_plan
+from spark_jobs.tables import Warehouse
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,7 +73,8 @@ def test_plan_is_the_papers_third_example(place: Path) -> None:
     plan = json.loads(out)
     assert code == 0 and plan["format_version"] == 1 and plan["cost_model"] == "paper"
     assert plan["cost"] == pytest.approx(4.3) and plan["rates"] == {"trades": "6/5"}
-    assert plan["baselines"] == {"no_share": pytest.approx(5.5), "shared": pytest.approx(4.4)}
+    costs = {"no_share": 5.5, "shared": 4.4, "weave_share": 4.3}
+    assert plan["baselines"] == {name: pytest.approx(cost) for name, cost in costs.items()}
     assert [tree["queries"] for tree in plan["trees"]] == [["a", "c"], ["b"]]
     first = plan["trees"][0]
     assert (first["composite_slide"], first["edges"]) == (4, 1)
@@ -106,9 +112,180 @@ def test_wrong_usage_ends_with_2(place: Path) -> None:
 
 
 def test_every_command_helps_with_examples() -> None:
-    for command in ("validate", "plan", "explain", "run", "read", "status", "compare"):
+    names = [command.name or command.callback.__name__ for command in app.registered_commands]  # type: ignore[union-attr]
+    assert {"validate", "plan", "explain", "diff", "what-if", "run", "read", "status", "experiments", "compare"} <= set(
+        names
+    )
+    for command in names:
         code, out, _ = heddle(command, "--help")
         assert code == 0 and "Example" in out and f"heddle {command}" in " ".join(out.split())
+        assert "--json" in out or command == "read"  # which has --format json
+
+
+# ------------------------------------------------------------------------------- plans in other formats
+def test_a_plan_in_every_format(place: Path) -> None:
+    call = ("plan", "good.sql", "--streams", "streams.yaml", "--rate", "trades=1.2")
+    assert heddle(*call, "--format", "json")[1] == heddle(*call, "--json")[1] != ""
+    code, out, _ = heddle(*call, "--format", "mermaid")
+    assert code == 0 and out.startswith("flowchart LR\n") and '["a<br/>c"]' in out
+    code, out, err = heddle(*call, "--format", "html", "--output", "plan.html")
+    page = (place / "plan.html").read_text()
+    assert (code, out) == (0, "") and "wrote plan.html" in err
+    assert page.startswith("<!doctype html>") and "operations/s" in page and "<script" not in page
+    assert heddle(*call, "--format", "html")[1] == page
+    assert heddle(*call, "--output", "plan.txt")[0] == 0
+    text = (place / "plan.txt").read_text()
+    assert "trades-1" in text and "No Share" in text and "\x1b" not in text
+    assert heddle(*call, "--json", "--output", "plan.json")[0] == 0
+    assert json.loads((place / "plan.json").read_text())["cost"] == pytest.approx(4.3)
+    code, _, err = heddle(*call, "--format", "html", "--output", "no/such/folder/plan.html")
+    assert code == 2 and "HDL-115" in err
+    assert heddle(*call, "--format", "pdf")[0] == 2
+    code, out, _ = heddle("plan", "good.sql", "bad.sql", *call[2:], "--format", "mermaid")
+    assert code == 1 and out.startswith("flowchart")
+
+
+# ------------------------------------------------------------------------------------ diff and what-if
+MORE = "-- name: d\nSELECT count(*) AS n FROM trades WINDOW RANGE '9 seconds' SLIDE '4 seconds' ON ts;\n"
+
+
+@pytest.fixture
+def house(place: Path) -> Path:
+    """Three stored plans: a, b, c at 1.2 tuples/s; with d; and all in one tree at 10 tuples/s."""
+    (place / "more.sql").write_text(MORE)
+    warehouse = Warehouse.open(place / "house")
+    for files, rate in ((["good.sql"], "1.2"), (["good.sql", "more.sql"], "1.2"), (["good.sql", "more.sql"], "10")):
+        workload = load_inputs(files, "streams.yaml").workload
+        assert publish_plan(warehouse, build_plan(workload, {"trades": Fraction(rate)}, "weave-share"))[1]
+    return place / "house"
+
+
+def stored_files(folder: Path) -> set[Path]:
+    # holding the lease touches its file
+    return {path for path in folder.rglob("*") if path.is_file() and "lease" not in path.name}
+
+
+def test_diff_of_two_stored_plans(house: Path) -> None:
+    code, out, _ = heddle("diff", "1", "2", "--warehouse", "house", "--json")
+    told = json.loads(out)
+    assert code == 0 and told["format_version"] == 1 and told["versions"] == {"old": 1, "new": 2}
+    assert (told["added"], told["removed"], told["changed"], told["moved"]) == (["d"], [], [], [])
+    assert (told["cost"]["old"], told["cost"]["new"]) == (pytest.approx(4.3), pytest.approx(6.45))
+    # d joins b: the fragments of both change, those of a and c stay
+    assert told["synopses"] == {"reused": 2, "new": 1}
+    assert told["rebuilt"] == [
+        {"query": "b", "reason": "its tree's edges changed", "windows": 2},
+        {"query": "d", "reason": "new query", "windows": 3},
+    ]
+    code, out, _ = heddle("diff", "1", "2", "--warehouse", "house")
+    assert code == 0 and "4.3 -> 6.45 (+50.0%) operations/s" in out and "added: 1  d" in out
+    assert "2 synopses stay valid, 1 are new; 2 of 4 queries read history again" in out
+    assert any(re.search(r"b .* edges changed .* 2 .* 10 s", line) for line in out.splitlines())
+
+
+def test_diff_defaults_to_the_newest_two(house: Path) -> None:
+    told = json.loads(heddle("diff", "--warehouse", "house", "--json")[1])
+    assert told["versions"] == {"old": 2, "new": 3}
+    assert {move["query"] for move in told["moved"]} == {"b", "d"}
+    assert json.loads(heddle("diff", "1", "--warehouse", "house", "--json")[1])["versions"] == {"old": 1, "new": 3}
+    code, out, _ = heddle("diff", "2", "2", "--warehouse", "house")
+    assert code == 0 and "same queries in the same trees" in out and "0 of 4 queries" in out
+    assert heddle("diff", "1", "9", "--warehouse", "house")[0] == 1
+    assert heddle("diff", "one", "2", "--warehouse", "house")[0] == 2
+    assert heddle("diff", "--warehouse", "nowhere")[0] == 2
+
+
+def test_what_if_answers_and_stores_nothing(house: Path) -> None:
+    before = stored_files(house)
+    code, out, _ = heddle("what-if", "--warehouse", "house", "--remove", "d", "--rate", "tradesx0.12", "--json")
+    told = json.loads(out)
+    # at 1.2 tuples/s without d: the third example again; one tree of a, b and c costs 4.4
+    assert code == 0 and told["removed"] == ["d"] and told["cost"]["new"] == pytest.approx(4.3)
+    assert told["cost"]["old"] == pytest.approx(16.15) and told["cost_kept"] == pytest.approx(4.4)
+    for rate in ("trades=1.2", "trades×0.12", "trades*0.12"):
+        same = json.loads(heddle("what-if", "--warehouse", "house", "--remove", "d", "--rate", rate, "--json")[1])
+        assert same == told
+    code, out, _ = heddle("what-if", "--warehouse", "house", "--remove", "d", "--rate", "trades=1.2")
+    assert code == 0 and "nothing is stored" in out and "16.15 -> 4.3 (-73.4%)" in out
+    priced = json.loads(heddle("what-if", "--warehouse", "house", "--cost-model", "measured", "--json")[1])
+    assert priced["cost_model"] == "measured" and priced["cost"]["new"] <= priced["cost"]["old"] < 1e-3
+    assert stored_files(house) == before
+
+
+def test_what_if_from_files_adds_and_replaces(place: Path) -> None:
+    (place / "more.sql").write_text(MORE + GOOD.replace("'10 seconds'", "'20 seconds'").split(";")[1] + ";")
+    base = ("what-if", "good.sql", "--streams", "streams.yaml", "--base-rate", "trades=1.2")
+    told = json.loads(heddle(*base, "--add", "more.sql", "--json")[1])
+    assert (told["added"], told["changed"]) == (["d"], ["b"])
+    # today's trees {a, c} and {b} with b over 20 s, and d alone: 2.7 + 2.0 + (1.2 + 0.5 * 9/4)
+    assert told["cost"]["old"] == pytest.approx(4.3) and told["cost_kept"] == pytest.approx(2.7 + 2.0 + 2.325)
+    assert told["cost"]["new"] <= told["cost_kept"]
+    code, out, err = heddle(*base, "--add", "bad.sql", "--json")
+    assert code == 1 and "HDL-202" in err and json.loads(out)["added"] == []
+
+
+def test_what_if_over_a_new_stream(house: Path, place: Path) -> None:
+    (place / "two.yaml").write_text(STREAMS + STREAMS.replace("streams:", "").replace("trades:", "orders:"))
+    (place / "orders.sql").write_text(MORE.replace("trades", "orders").replace("name: d", "name: o"))
+    call = ("what-if", "--warehouse", "house", "--streams", "two.yaml", "--add", "orders.sql", "--json")
+    told = json.loads(heddle(*call, "--rate", "orders=5")[1])
+    assert told["added"] == ["o"] and told["cost"]["new"] == pytest.approx(16.15 + 5 + 2 / 4 * 9 / 4)
+    assert json.loads(heddle(*call)[1])["added"] == ["o"]  # measured, from the file
+
+
+def test_what_if_used_wrongly(house: Path) -> None:
+    here = ("what-if", "--warehouse", "house")
+    assert heddle(*here, "--remove", "nobody")[0] == 1
+    assert heddle(*here, "--rate", "trades")[0] == 2
+    assert heddle(*here, "--rate", "trades=-1")[0] == 2
+    assert heddle(*here, "--rate", "trades=1/0")[0] == 2
+    assert heddle(*here, "--rate", "orders=1")[0] == 2
+    assert heddle(*here, "--add", "missing.sql")[0] == 2
+    assert heddle("what-if")[0] == 2
+
+
+# ------------------------------------------------------------------------------------------ experiments
+@pytest.fixture
+def two_experiments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand-ins that measure nothing, under the real names of the library."""
+
+    def measure(scale: str, report: Report) -> Found:
+        report(1, 2, "half of it")
+        return Found([{"x": 1, "y": 2.5}, {"x": 2, "y": 4.5}], f"measured at {scale}", {"speed-up": (10, 12.5)})
+
+    chart = Chart("x", "queries", {"y": "ours"}, "seconds")
+    known = [
+        Experiment("f1-7", "f1", "7", "More queries [1, 100]", "it is 10 times as fast", 3, chart, measure),
+        Experiment("weave-share-4", "weave-share", "4", "Costs", "it is cheaper", 1, chart, measure),
+    ]
+    monkeypatch.setattr("optimizer.experiments.EXPERIMENTS", {found.name: found for found in known})
+
+
+@pytest.mark.usefixtures("two_experiments")
+def test_experiments_are_listed_measured_and_written(place: Path) -> None:
+    code, out, _ = heddle("experiments", "--list")
+    assert code == 0 and "[1, 100]" in out and "it is cheaper" in out
+    told = json.loads(heddle("experiments", "f1", "--list", "--json")[1])["experiments"]
+    assert [(found["name"], found["figure"]) for found in told] == [("f1-7", "7")]
+    code, out, _ = heddle("experiments", "f1", "--output", "found", "--json")
+    (told,) = json.loads(out)["experiments"]
+    assert code == 0 and told["measured"] == {"speed-up": {"paper": 10, "measured": 12.5}}
+    assert (told["scale"], told["summary"]) == ("quick", "measured at quick")
+    assert sorted(told["files"]) == ["found/f1-7.csv", "found/f1-7.png"] and (place / "found/f1-7.png").stat().st_size
+    code, out, _ = heddle("experiments", "weave-share", "--figure", "4", "--full", "--output", "found")
+    assert code == 0 and "the paper says: it is cheaper" in out and "measured at full" in out
+    assert "speed-up" in out and "1.25" in out and "found/weave-share-4.csv" in out
+    assert (place / "found/weave-share-4.csv").read_text().splitlines()[0] == "x,y"
+
+
+@pytest.mark.usefixtures("two_experiments")
+def test_experiments_used_wrongly(place: Path) -> None:
+    code, _, err = heddle("experiments", "f1", "--figure", "99")
+    assert code == 2 and "HDL-116" in err and "figures: 7" in err
+    assert heddle("experiments")[0] == 2
+    assert heddle("experiments", "f2")[0] == 2
+    (place / "taken").write_text("")
+    assert heddle("experiments", "f1", "--output", "taken")[0] == 2
 
 
 @pytest.mark.spark

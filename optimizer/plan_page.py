@@ -1,0 +1,651 @@
+"""A sharing plan for people: one self-contained HTML page, and a Mermaid flowchart.
+
+Both are bounded: a plan of thousands of queries gives the dearest trees and says how many are left out. Names,
+owners and filters are users' text: everything is escaped, and the page loads nothing and runs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from html import escape
+
+import numpy as np
+
+from optimizer.cost import SearchProblem
+from optimizer.plan import ExecutionTree, SharingPlan
+from optimizer.query import ACQ, SECOND, Call, Column, Expression, Literal, Window
+from optimizer.window import progressions, window_ends
+
+TREES_SHOWN = 24
+"""Trees drawn on the page and in the flowchart, of each stream: those that cost most."""
+
+OPEN_TREES = 4
+"""Trees of the page that are not folded."""
+
+QUERIES_SHOWN = 12
+"""Rows of a tree's table before the fold."""
+
+QUERIES_FOLDED = 60
+"""Rows of a tree's table below the fold."""
+
+OWNERS_SHOWN = 10
+OWNERS_FOLDED = 90
+NAMES_SHOWN = 8
+
+LANES_SHOWN = 10
+"""Distinct windows drawn of each tree."""
+
+FRAGMENTS_SHOWN = 96
+"""Fragments on one timeline, about: of longer composite slides the beginning is drawn."""
+
+FEWEST_FRAGMENTS = 12
+"""Short composite slides are repeated until so many fragments are seen."""
+
+
+# -------------------------------------------------------------------------------------------- costs
+@dataclass(frozen=True)
+class Account:
+    """What one query costs per second, in the plan's unit: in a tree of its own, and here.
+
+    Here a query pays for the fragments that its own windows combine and for its answers; what is left of its
+    tree's cost, one pass over the stream above all, the tree's queries pay in equal parts. So the parts add up to
+    the plan's cost (what it would cost less without one query is :func:`optimizer.plan.explain`'s).
+    """
+
+    query: ACQ
+    tree: str
+    alone: Fraction
+    here: Fraction
+
+
+def accounts(plan: SharingPlan) -> list[Account]:
+    """The account of every query, by tree. The sum of ``here`` is the plan's cost, of ``alone`` No Share's."""
+    known: dict[tuple[str, Window], Fraction] = {}
+    found = []
+    for tree, cost in zip(plan.trees, plan.tree_costs, strict=True):
+        rate = plan.rate(tree.stream)
+        own = [tree.edge_rate * plan.model.weight(query) + plan.model.constant(query) for query in tree.queries]
+        rest = (cost - sum(own)) / len(own)
+        for query, part in zip(tree.queries, own, strict=True):
+            if (tree.stream, query.window) not in known:
+                known[tree.stream, query.window] = SearchProblem.of([query], rate, plan.model).tree_cost([0])
+            found.append(Account(query, tree.id, known[tree.stream, query.window], part + rest))
+    return found
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """Costs of one plan as texts: operations/s, or CPU time of a fitting size."""
+
+    name: str
+    scale: float = 1.0
+
+    @classmethod
+    def of(cls, plan: SharingPlan) -> _Unit:
+        if plan.cost_model == "paper":
+            return cls("operations/s")
+        largest = float(max(plan.cost, plan.no_share, plan.shared))
+        for name, scale in (("CPU-s/s", 1.0), ("CPU-ms/s", 1e3), ("CPU-µs/s", 1e6)):
+            if largest * scale >= 1:
+                return cls(name, scale)
+        return cls("CPU-ns/s", 1e9)
+
+    def text(self, cost: Fraction | float) -> str:
+        return _number(float(cost) * self.scale)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _saved(before: Fraction | float, after: Fraction | float) -> str:
+    """The part of a cost that is saved: ``−56 %``."""
+    if not before:
+        return "0 %"
+    percent = float(1 - Fraction(after) / Fraction(before)) * 100
+    sign = "−" if percent > 0 else "+"
+    # neither a little nor almost all is rounded away
+    if percent == 100 or 9.95 <= abs(percent) < 99 or percent < -99:
+        return f"{sign}{abs(percent):,.0f} %"
+    if percent > 99.9:
+        return "over −99.9 %"
+    return f"{sign}{abs(percent):.1f} %" if abs(percent) >= 0.05 else "0 %"
+
+
+# ---------------------------------------------------------------------------------------- texts of values
+_MILLION_YEARS = 365_250_000 * 86_400 * SECOND
+
+
+def _span(microseconds: int) -> str:
+    """A span of time, exact up to a million years: ``1 h 30 min``."""
+    if microseconds > _MILLION_YEARS:
+        return f"10^{math.floor(math.log10(microseconds) - math.log10(_MILLION_YEARS) + 6)} years"
+    found, rest = [], microseconds
+    for name, size in (("d", 86_400 * SECOND), ("h", 3_600 * SECOND), ("min", 60 * SECOND)):
+        count, rest = divmod(rest, size)
+        if count:
+            found.append(f"{count} {name}")
+    if rest or not found:
+        found.append(f"{rest / SECOND:.6f}".rstrip("0").rstrip(".") + " s")
+    return " ".join(found)
+
+
+def _count(number: int, noun: str) -> str:
+    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+_INFIX = {"=", "!=", "<", "<=", ">", ">=", "and", "or", "like", "+", "-", "*", "/"}
+
+
+def _sql(value: Expression | None, nested: bool = False) -> str:
+    """An expression as SQL for people (not to be parsed again)."""
+    if isinstance(value, Column):
+        return value.name
+    if isinstance(value, Literal):
+        if value.value is None or isinstance(value.value, bool):
+            return "null" if value.value is None else str(value.value).lower()
+        return f"'{value.value}'" if value.type.name in ("string", "date") else str(value.value)
+    if not isinstance(value, Call):
+        return ""
+    parts = [_sql(part, True) for part in value.arguments]
+    if value.function in _INFIX and len(parts) > 1:
+        word = value.function.upper() if value.function.isalpha() else value.function
+        text = f" {word} ".join(parts)
+        return f"({text})" if nested else text
+    if value.function == "in":
+        return f"{parts[0]} IN ({', '.join(parts[1:])})"
+    if value.function == "is_null":
+        return f"{parts[0]} IS NULL"
+    if value.function == "not":
+        return f"NOT {parts[0]}"
+    return f"-{parts[0]}" if value.function == "neg" else f"{value.function}({', '.join(parts)})"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _dearest(plan: SharingPlan, most: int) -> list[tuple[ExecutionTree, Fraction]]:
+    """The trees that cost most, in the plan's order."""
+    priced = list(zip(plan.trees, plan.tree_costs, strict=True))
+    chosen = sorted(range(len(priced)), key=lambda number: (-priced[number][1], number))[:most]
+    return [priced[number] for number in sorted(chosen)]
+
+
+# ------------------------------------------------------------------------------------------- Mermaid
+def mermaid(plan: SharingPlan) -> str:
+    """The plan as a Mermaid flowchart: streams, their trees (the dearest), and the queries of each tree."""
+    unit = _Unit.of(plan)
+    lines = ["flowchart LR"]
+    shown = Counter[str]()
+    numbers = {stream: number for number, (stream, _) in enumerate(plan.rates)}
+    # a flowchart of more than some hundred nodes is refused by its renderers
+    chosen = {tree.id for tree, _ in _dearest(plan, 4 * TREES_SHOWN)}
+    for stream, rate in plan.rates:
+        lines.append(f'  s{numbers[stream]}(["{_label(stream)}<br/>{_label(_number(float(rate)))} tuples/s"])')
+    for number, (tree, cost) in enumerate(zip(plan.trees, plan.tree_costs, strict=True)):
+        if tree.id not in chosen or shown[tree.stream] == TREES_SHOWN:
+            continue
+        shown[tree.stream] += 1
+        about = f"{_count(len(tree.queries), 'query')}, {unit.text(cost)} {unit.name}"
+        names = [_label(query.name) for query in tree.queries[:NAMES_SHOWN]]
+        if (hidden := len(tree.queries) - len(names)) > 0:
+            names.append(f"... {hidden} more")
+        lines.append(f'  s{numbers[tree.stream]} --> t{number}["{_label(tree.id)}<br/>{_label(about)}"]')
+        lines.append(f'  t{number} --> q{number}["{"<br/>".join(names)}"]')
+    for stream, _ in plan.rates:
+        if hidden := sum(tree.stream == stream for tree in plan.trees) - shown[stream]:
+            lines.append(f'  s{numbers[stream]} --> m{numbers[stream]}["... {_count(hidden, "more tree")}"]')
+    return "\n".join(lines) + "\n"
+
+
+def _label(text: str) -> str:
+    """Text inside a quoted Mermaid label: what could be markup goes by its code point."""
+    return re.sub(r"[^\w .,:/+()-]", lambda found: f"#{ord(found[0])};", text)
+
+
+# ---------------------------------------------------------------------------------------------- page
+def page(plan: SharingPlan, facts: Mapping[str, str] | None = None) -> str:
+    """The plan as one HTML page without scripts or anything from elsewhere, light and dark.
+
+    ``facts``: more lines for its head, such as the plan's version.
+    """
+    unit = _Unit.of(plan)
+    books = accounts(plan)
+    body = [
+        _head(plan, facts or {}),
+        _tiles(plan, unit),
+        '<div class="pair">',
+        _baselines(plan, unit),
+        _owners(plan, books, unit),
+        "</div>",
+        _tree_bars(plan, books, unit),
+        _trees(plan, books, unit),
+        _footnotes(plan),
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Sharing plan: {_count(len(plan.workload.queries), 'query')}</title><style>{_STYLE}</style></head>"
+        f"<body><main>{''.join(body)}</main></body></html>\n"
+    )
+
+
+def _head(plan: SharingPlan, facts: Mapping[str, str]) -> str:
+    rates = ", ".join(f"{name} {_number(float(rate))}/s" for name, rate in plan.rates[:6])
+    rates += f", … {len(plan.rates) - 6} more" if len(plan.rates) > 6 else ""
+    told = {"algorithm": plan.algorithm, "cost model": plan.cost_model, "tuples": rates or "none", **facts}
+    chips = "".join(f"<span><i>{escape(name)}</i> {escape(value)}</span>" for name, value in told.items() if value)
+    return f'<header>{_LOGO}<div><h1>Sharing plan</h1><p class="chips">{chips}</p></div></header>'
+
+
+def _tiles(plan: SharingPlan, unit: _Unit) -> str:
+    def tile(label: str, value: str, note: str, kind: str = "") -> str:
+        return (
+            f'<div class="tile {kind}"><p>{escape(label)}</p><strong>{escape(value)}</strong>'
+            f"<small>{escape(note)}</small></div>"
+        )
+
+    def saving(name: str, cost: Fraction) -> str:
+        if not plan.cost or not cost:
+            return tile(f"against {name}", "0 %", "nothing costs anything")
+        note = f"which costs {float(cost / plan.cost):.3g} times this" if cost != plan.cost else "which costs the same"
+        return tile(f"against {name}", _saved(cost, plan.cost), note, "good" if plan.cost < cost else "")
+
+    queries, trees = len(plan.workload.queries), len(plan.trees)
+    a_tree = "no query" if not trees else f"{queries / trees:.3g} queries each" if queries > trees else "one query each"
+    return (
+        '<section class="tiles">'
+        + tile("queries", f"{queries:,}", f"over {_count(len(plan.rates), 'stream')}")
+        + tile("execution trees", f"{trees:,}", a_tree)
+        + tile("cost", _bound(plan, "plan") + unit.text(plan.cost), unit.name)
+        + saving("No Share", plan.no_share)
+        + saving("Shared", plan.shared)
+        + "</section>"
+    )
+
+
+def _bound(plan: SharingPlan, name: str) -> str:
+    """``≤ `` before a cost if edges could not all be counted exactly: of a tree, ``shared``, or ``plan`` (any tree)."""
+    if name == "plan":
+        return "≤ " if set(plan.upper_bounds) - {"shared"} else ""
+    return "≤ " if name in plan.upper_bounds else ""
+
+
+def _baselines(plan: SharingPlan, unit: _Unit) -> str:
+    proven = "proven to be the cheapest" if plan.optimal else "each query where it costs least"
+    costs = [("This plan", plan.cost, proven, _bound(plan, "plan"))]
+    if plan.weave_share is not None and plan.algorithm != "weave-share":
+        costs.append(("Weave Share", plan.weave_share, "the published greedy search", ""))
+    costs.append(("No Share", plan.no_share, "every query in a tree of its own", ""))
+    costs.append(("Shared", plan.shared, "one tree for each stream", _bound(plan, "shared")))
+    largest = float(max(cost for _, cost, _, _ in costs))
+    rows = [
+        f'<div class="cost"><div><b>{name}</b> <small>{meaning}</small><em>{bound}{unit.text(cost)}</em></div>'
+        f'<div class="track">{_bar(float(cost), largest, "base" if number else "own")}</div></div>'
+        for number, (name, cost, meaning, bound) in enumerate(costs)
+    ]
+    return f'<section class="card"><h2>Cost <small>{unit.name}</small></h2>{"".join(rows)}</section>'
+
+
+def _bar(value: float, largest: float, kind: str) -> str:
+    width = 100 * value / largest if largest else 0.0
+    return f'<div class="bar {kind}" style="width:{max(width, 0.4):.2f}%"></div>'
+
+
+def _owners(plan: SharingPlan, books: Sequence[Account], unit: _Unit) -> str:
+    held: dict[str, list[Account]] = {}
+    for account in books:
+        held.setdefault(account.query.owner, []).append(account)
+    ranked = sorted(held.items(), key=lambda item: (-sum(account.here for account in item[1]), item[0]))
+    rows = []
+    for name, own in ranked[: OWNERS_SHOWN + OWNERS_FOLDED]:
+        alone, here = sum((a.alone for a in own), Fraction(0)), sum((a.here for a in own), Fraction(0))
+        rows.append(
+            f"<tr><td>{escape(_cut(name, 40)) or '<i>no owner</i>'}</td><td>{len(own):,}</td>"
+            f"<td>{unit.text(alone)}</td><td>{unit.text(here)}</td>"
+            f'<td><div class="part"><div class="track">{_bar(float(here), float(plan.cost), "own")}</div>'
+            f"{_percent(here, plan.cost)}</div></td>{_saving_cell(alone, here)}</tr>"
+        )
+    head = "<th>owner</th><th>queries</th><th>each alone</th><th>here</th><th>of the plan</th><th>saved</th>"
+    widths = (24, 12, 17, 14, 20, 13)
+    table = _table("owners", widths, head, rows, OWNERS_SHOWN, len(ranked), "owner")
+    return f'<section class="card"><h2>Who saves</h2>{table}</section>'
+
+
+def _table(kind: str, widths: Sequence[int], head: str, rows: Sequence[str], first: int, count: int, noun: str) -> str:
+    """A table whose rows after the ``first`` are folded; of ``count`` the rest is said to be left out."""
+    # a fold for one row is longer than the row
+    cut = first + 1 if len(rows) == first + 1 else first
+    columns = "".join(f'<col style="width:{width}%">' for width in widths)
+    table = f'<div class="wide"><table class="{kind}"><colgroup>{columns}</colgroup>'
+    found = f"{table}<thead><tr>{head}</tr></thead><tbody>{''.join(rows[:cut])}</tbody></table></div>"
+    if len(rows) > cut:
+        left_out = f'<p class="quiet">Left out: {_count(count - len(rows), noun)}.</p>' if count > len(rows) else ""
+        found += (
+            f"<details><summary>{_count(count - cut, f'more {noun}')}</summary>"
+            f"{table}<tbody>{''.join(rows[cut:])}</tbody></table></div>{left_out}</details>"
+        )
+    return found
+
+
+def _saving_cell(alone: Fraction, here: Fraction) -> str:
+    return f'<td class="{"good" if here <= alone else "bad"}">{_saved(alone, here)}</td>'
+
+
+def _percent(part: Fraction, whole: Fraction) -> str:
+    return f"{float(part / whole):.0%}" if whole else "0%"
+
+
+def _tree_bars(plan: SharingPlan, books: Sequence[Account], unit: _Unit) -> str:
+    alone = {tree.id: Fraction(0) for tree in plan.trees}
+    for account in books:
+        alone[account.tree] += account.alone
+    shown = _dearest(plan, TREES_SHOWN)
+    places = {tree.id: number for number, (tree, _) in enumerate(shown)}
+    largest = max([float(cost) for _, cost in shown], default=0.0)
+    before = max([float(alone[tree.id]) for tree, _ in shown], default=0.0)
+    # beside savings of more than nine tenths the costs themselves would not be seen
+    compared = before < 10 * largest
+    largest = max(largest, before) if compared else largest
+    rows = []
+    for tree, cost in sorted(shown, key=lambda pair: -pair[1]):
+        behind = _bar(float(alone[tree.id]), largest, "base") if compared else ""
+        rows.append(
+            f'<a class="tree" href="#t{places[tree.id]}"><span>{escape(_cut(tree.id, 28))}</span>'
+            f"<small>{_count(len(tree.queries), 'query')}</small>"
+            f'<div class="track">{behind}{_bar(float(cost), largest, "own")}</div>'
+            f"<em>{_bound(plan, tree.id)}{unit.text(cost)}</em><small>{_saved(alone[tree.id], cost)}</small></a>"
+        )
+    told = "cost of each, in front of that of its queries alone" if compared else "cost of each"
+    return (
+        f'<section class="card"><h2>Execution trees <small>{told}, {unit.name}</small></h2>'
+        f"{''.join(rows)}{_left_out(plan, shown, unit)}</section>"
+    )
+
+
+def _left_out(plan: SharingPlan, shown: Sequence[tuple[ExecutionTree, Fraction]], unit: _Unit) -> str:
+    trees = len(plan.trees) - len(shown)
+    if not trees:
+        return ""
+    queries = len(plan.workload.queries) - sum(len(tree.queries) for tree, _ in shown)
+    cost = plan.cost - sum(cost for _, cost in shown)
+    return (
+        f'<p class="quiet">Left out: {_count(trees, "tree")} that cost less, with '
+        f"{_count(queries, 'query')}; together {unit.text(cost)} {unit.name}.</p>"
+    )
+
+
+def _trees(plan: SharingPlan, books: Sequence[Account], unit: _Unit) -> str:
+    held: dict[str, list[Account]] = {}
+    for account in books:
+        held.setdefault(account.tree, []).append(account)
+    shown = _dearest(plan, TREES_SHOWN)
+    found = []
+    for number, (tree, cost) in enumerate(shown):
+        mine = held[tree.id]
+        alone = sum(account.alone for account in mine)
+        about = [
+            _count(len(tree.queries), "query"),
+            f"composite slide {_span(tree.composite_slide)}",
+            _edge_count(tree),
+            f"{_bound(plan, tree.id)}{unit.text(cost)} {unit.name}",
+        ]
+        opened = " open" if number < OPEN_TREES else ""
+        found.append(
+            f'<details class="card" id="t{number}"{opened}><summary><h3>{escape(_cut(tree.id, 60))}</h3>'
+            f'<span>{" · ".join(about)}</span><b class="good">{_saved(alone, cost)}</b></summary>'
+            f'<div class="wide">{timeline(tree)}</div>{_queries(mine, unit)}</details>'
+        )
+    legend = (
+        '<p class="legend"><span class="key start"></span> windows start <span class="key end"></span> windows end '
+        '<span class="key window"></span> one window <span class="key fragment"></span> fragments that all the '
+        "tree’s queries share <span>(left: range / slide × queries)</span></p>"
+    )
+    return f"<section><h2>Edges and queries</h2>{legend}{''.join(found)}{_left_out(plan, shown, unit)}</section>"
+
+
+def _edge_count(tree: ExecutionTree) -> str:
+    if tree.edges is None:
+        return f"at most {_number(float(tree.edge_rate))} edges a second"
+    shown = f"{tree.edges:,}" if tree.edges < 10**9 else f"10^{math.floor(math.log10(tree.edges))}"
+    return f"{shown} {'edge' if tree.edges == 1 else 'edges'} in it"
+
+
+def _queries(mine: Sequence[Account], unit: _Unit) -> str:
+    head = "<th>query</th><th>window</th><th>filter and groups</th><th>alone</th><th>here</th><th>saved</th>"
+    rows = [_row(account, unit) for account in mine[: QUERIES_SHOWN + QUERIES_FOLDED]]
+    return _table("queries", (27, 19, 27, 9, 9, 9), head, rows, QUERIES_SHOWN, len(mine), "query")
+
+
+def _row(account: Account, unit: _Unit) -> str:
+    query = account.query
+    owner = f"<small>{escape(_cut(query.owner, 40))}</small>" if query.owner else ""
+    about = []
+    if query.filter is not None:
+        text = _sql(query.filter)
+        about.append(f'<code title="{escape(_cut(text, 600))}">{escape(_cut(text, 56))}</code>')
+    if query.group_by:
+        about.append("by " + escape(_cut(", ".join(name for name, _ in query.group_by), 56)))
+    return (
+        f"<tr><td>{escape(_cut(query.name, 60))}{owner}</td>"
+        f"<td>{_span(query.window.range)} <small>every {_span(query.window.slide)}</small></td>"
+        f"<td>{'<br>'.join(about) or '<small>everything</small>'}</td><td>{unit.text(account.alone)}</td>"
+        f"<td>{unit.text(account.here)}</td>{_saving_cell(account.alone, account.here)}</tr>"
+    )
+
+
+def _footnotes(plan: SharingPlan) -> str:
+    meaning = (
+        "Costs are operations per second as the Weave Share paper counts them: tuples read by each tree, and fragments "
+        "combined into answers."
+        if plan.cost_model == "paper"
+        else "Costs are CPU time per second of stream, from measured coefficients."
+    )
+    return (
+        f"<footer><p>{meaning} <b>Alone</b>: in a tree of its own. <b>Here</b>: the fragments that the query’s own "
+        "windows combine, its answers, and an equal part of the rest of its tree’s cost, so that the parts add up. A "
+        "query can pay more for finer cuts than it saves and the plan still be cheaper for it. Windows start on "
+        "multiples of their slide since 1970; fragments are cut at every start and end of a window of the tree, and at "
+        "midnight UTC.</p></footer>"
+    )
+
+
+# ------------------------------------------------------------------------------------------- timeline
+_GUTTER, _WIDTH, _LANE, _TOP = 176, 1040, 26, 8
+
+
+def timeline(tree: ExecutionTree) -> str:
+    """A tree's edges as SVG: a lane for each distinct window, the shared fragments below.
+
+    It covers a composite slide, several where they are short, or the beginning of one with more than about
+    :data:`FRAGMENTS_SHOWN` fragments.
+    """
+    span, covers = _extent(tree)
+    windows = Counter(query.window for query in tree.queries)
+    every = sorted(windows, key=lambda window: (window.slide, window.range))
+    # fine and coarse ones alike
+    lanes = [every[round(at)] for at in np.linspace(0, len(every) - 1, min(LANES_SHOWN, len(every)))]
+    hidden = len(windows) - len(lanes)
+    scale = (_WIDTH - _GUTTER - 14) / span
+
+    def x(instant: float) -> str:
+        return f"{_GUTTER + float(instant) * scale:.1f}".removesuffix(".0")
+
+    bottom = _TOP + _LANE * len(lanes) + (18 if hidden else 0)
+    edges = _edges(tree, span)
+    drawn = [f'<path class="grid" d="{"".join(f"M{x(at)} {_TOP}V{bottom}" for at in edges)}"/>']
+    for number, window in enumerate(lanes):
+        y = _TOP + _LANE * number + _LANE // 2
+        ends = window_ends(window, 0, span).tolist()
+        starts = (window_ends(window, window.range - 1, span + window.range) - window.range).tolist()
+        queries = f" × {windows[window]}" if windows[window] > 1 else ""
+        until = min(window.range, span)
+        drawn += [
+            f'<text x="{_GUTTER - 12}" y="{y + 4}" text-anchor="end">{_span(window.range)} '
+            f'<tspan class="dim">/ {_span(window.slide)}{queries}</tspan></text>',
+            f'<path class="lane" d="M{_GUTTER} {y}H{x(span)}"/>',
+            f'<path class="window{" on" if window.range > span else ""}" d="M{x(0)} {y}H{x(until)}"/>',
+            f'<path class="start" d="{"".join(f"M{x(at)} {y}v-9" for at in starts)}"/>',
+            f'<path class="end" d="{"".join(f"M{x(at)} {y}v9" for at in ends)}"/>',
+        ]
+    if hidden:
+        drawn.append(
+            f'<text class="dim" x="{_GUTTER - 12}" y="{bottom - 4}" text-anchor="end">'
+            f"… {_count(hidden, 'more window')}</text>"
+        )
+    for parity, kind in enumerate(("even", "odd")):
+        cells = list(zip(edges, edges[1:], strict=False))[parity::2]
+        path = "".join(f"M{x(first)} {bottom + 6}H{x(last)}v16H{x(first)}z" for first, last in cells)
+        drawn.append(f'<path class="{kind}" d="{path}"/>')
+    drawn.append(
+        f'<text x="{_GUTTER - 12}" y="{bottom + 18}" text-anchor="end">{_count(len(edges) - 1, "fragment")}</text>'
+    )
+    step = _step(span)
+    for at in range(0, span + 1, step):
+        drawn.append(f'<path class="axis" d="M{x(at)} {bottom + 22}v4"/>')
+        drawn.append(
+            f'<text class="dim" x="{x(at)}" y="{bottom + 38}" text-anchor="middle">{_span(at) if at else 0}</text>'
+        )
+    height = bottom + 46
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="edges over {escape(covers)}">'
+        f'{"".join(drawn)}</svg><p class="quiet">{escape(covers)}</p>'
+    )
+
+
+def _extent(tree: ExecutionTree) -> tuple[int, str]:
+    """Microseconds that a tree's timeline covers, and what they are in words."""
+    period = tree.composite_slide
+    fragments = period * tree.edge_rate / SECOND
+    if fragments > FRAGMENTS_SHOWN:
+        slide = min(window.slide for window in tree.windows)
+        span = max(int(FRAGMENTS_SHOWN * SECOND / tree.edge_rate) // slide, 1) * slide
+        return span, f"The first {_span(span)} of a composite slide of {_span(period)}"
+    times = max(1, -(-FEWEST_FRAGMENTS // max(round(fragments), 1)))
+    if times == 1:
+        return period, f"One composite slide, {_span(period)}"
+    return times * period, f"{times} composite slides of {_span(period)}"
+
+
+def _edges(tree: ExecutionTree, span: int) -> list[int]:
+    """Edges of a tree in [0, span], and both ends of that."""
+    found = [np.arange(shift, span + 1, slide, dtype=np.int64) for slide, shift in progressions(tree.windows)]
+    return [int(at) for at in np.unique(np.concatenate([*found, np.array([0, span])]))]
+
+
+_STEPS = [
+    size * unit
+    for unit, sizes in (
+        (1, (1, 10, 100, 1_000, 10_000, 100_000)),
+        (SECOND, (1, 2, 5, 10, 15, 30)),
+        (60 * SECOND, (1, 2, 5, 10, 15, 30)),
+        (3_600 * SECOND, (1, 2, 3, 6, 12)),
+        (86_400 * SECOND, (1, 2, 7, 14, 28, 91, 364, 3_640, 36_400, 364_000)),
+    )
+    for size in sizes
+]
+
+
+def _step(span: int) -> int:
+    """A round distance of the axis' labels: at most nine fit."""
+    return next((step for step in _STEPS if span / step <= 9), max(span // 4, 1))
+
+
+# --------------------------------------------------------------------------------------------- style
+_LOGO = (
+    '<svg class="logo" viewBox="0 0 40 40" aria-hidden="true"><path d="M8 4v32M16 4v32M24 4v32M32 4v32"/>'
+    '<path class="weft" d="M3 13h9m8 0h8m8 0h1M3 21h1m8 0h8m8 0h9M3 29h9m8 0h8m8 0h1"/></svg>'
+)
+
+_STYLE = """
+:root { color-scheme: light dark;
+  --bg: #f4f5f7; --card: #fff; --ink: #1a1e24; --dim: #626c78; --line: #e4e7eb; --track: #eff1f4;
+  --own: #2b6cd9; --soft: #2b6cd93d; --base: #c3cad3; --end: #d1660f; --good: #147a49; --code: #eef1f5;
+  --even: #2b6cd9; --odd: #8fb4f0; }
+@media (prefers-color-scheme: dark) { :root {
+  --bg: #0e1116; --card: #161b22; --ink: #e6e9ee; --dim: #95a0ad; --line: #29303a; --track: #1e242d;
+  --own: #5b95f5; --soft: #5b95f547; --base: #4a5462; --end: #f2a04c; --good: #4cc48c; --code: #212833;
+  --even: #4d86e6; --odd: #2b4d85; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--bg); color: var(--ink);
+  font: 14px/1.5 ui-sans-serif, system-ui, "Segoe UI", Roboto, "Liberation Sans", sans-serif; }
+main { max-width: 1120px; margin: 0 auto; padding: 28px 20px 40px; }
+header { display: flex; gap: 16px; align-items: center; margin-bottom: 20px; }
+h1 { font-size: 25px; line-height: 1.2; margin: 0; letter-spacing: -.01em; }
+h2 { font-size: 16px; margin: 0 0 14px; } h3 { font-size: 15px; margin: 0; }
+h2 small, .dim, .quiet, footer, small { color: var(--dim); font-weight: 400; }
+small { font-size: 12px; } p { margin: 0; } .quiet { font-size: 12px; }
+.logo { width: 44px; height: 44px; flex: none; fill: none; stroke: var(--base); stroke-width: 3;
+  stroke-linecap: round; }
+.logo .weft { stroke: var(--own); }
+.chips { display: flex; flex-wrap: wrap; gap: 2px 18px; margin-top: 4px; overflow-wrap: anywhere; }
+.chips i { font-style: normal; color: var(--dim); margin-right: 3px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(165px, 1fr)); gap: 14px; margin-bottom: 14px; }
+.tile, .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 15px 18px; }
+.tile p { color: var(--dim); }
+.tile strong { display: block; font-size: 28px; line-height: 1.25; letter-spacing: -.02em;
+  font-variant-numeric: tabular-nums; }
+.tile.good strong, .good { color: var(--good); }
+.card { margin-bottom: 14px; }
+.pair { display: grid; grid-template-columns: minmax(0, 5fr) minmax(0, 6fr); gap: 0 14px;
+  align-items: start; }
+.cost { margin-bottom: 16px; } .cost > div:first-child { display: flex; gap: 8px; align-items: baseline; }
+em { font-style: normal; font-variant-numeric: tabular-nums; margin-left: auto; font-weight: 600; }
+.track { background: var(--track); border-radius: 4px; height: 16px; position: relative; overflow: hidden; }
+.bar { height: 100%; border-radius: 4px; } .bar.own { background: var(--own); } .bar.base { background: var(--base); }
+.cost .track { height: 20px; margin-top: 3px; }
+.tree { display: grid; grid-template-columns: 150px 80px 1fr 76px 60px; gap: 12px; align-items: center; color: inherit;
+  text-decoration: none; padding: 3px 6px; margin: 0 -6px; border-radius: 6px; }
+.tree:hover { background: var(--track); } .tree span { overflow-wrap: anywhere; }
+.tree small, .tree em { text-align: right; white-space: nowrap; } .tree small:last-child { color: var(--good); }
+.tree .bar.own { position: absolute; top: 0; left: 0; }
+table { border-collapse: collapse; width: 100%; }
+th { font-weight: 500; color: var(--dim); text-align: right; font-size: 12px; }
+td { text-align: right; font-variant-numeric: tabular-nums; border-top: 1px solid var(--line); vertical-align: top; }
+th, td { padding: 5px 0 5px 14px; } th:first-child, td:first-child { text-align: left; padding-left: 0; }
+td { white-space: nowrap; }
+.owners td:first-child { white-space: normal; overflow-wrap: anywhere; }
+table { table-layout: fixed; } .owners { min-width: 480px; } .queries { min-width: 760px; }
+.queries th:nth-child(-n+3), .queries td:nth-child(-n+3) { text-align: left; white-space: normal;
+  overflow-wrap: anywhere; }
+.queries td:first-child small { display: block; }
+.part { display: flex; gap: 8px; align-items: center; justify-content: flex-end; }
+.part .track { flex: 1; height: 8px; min-width: 40px; max-width: 90px; }
+.bad { color: var(--end); }
+code { font: 12px/1.5 ui-monospace, "SF Mono", Menlo, "DejaVu Sans Mono", monospace; background: var(--code);
+  border-radius: 4px; padding: 1px 5px; }
+details > summary { cursor: pointer; }
+details.card > summary { display: flex; flex-wrap: wrap; gap: 2px 14px; align-items: baseline; list-style: none; }
+details.card > summary::-webkit-details-marker { display: none; }
+details.card > summary::before { content: ""; border: 5px solid transparent; border-left-color: var(--dim);
+  border-right: 0; align-self: center; }
+details.card[open] > summary::before { transform: rotate(90deg); }
+details.card > summary span { color: var(--dim); } details.card > summary b { margin-left: auto; }
+details.card[open] > summary { margin-bottom: 10px; }
+details details summary { color: var(--dim); padding: 6px 0; border-top: 1px solid var(--line); }
+.wide { overflow-x: auto; } .wide > svg { display: block; width: 100%; min-width: 760px; }
+.wide > .quiet { margin: 0 0 12px; text-align: right; }
+svg text { font-size: 12px; fill: var(--ink); } svg .dim { fill: var(--dim); }
+svg path { fill: none; stroke-width: 1; }
+.grid { stroke: var(--line); } .lane, .axis { stroke: var(--base); }
+.start { stroke: var(--own); stroke-width: 2 !important; } .end { stroke: var(--end); stroke-width: 2 !important; }
+.window { stroke: var(--soft); stroke-width: 9 !important; } .even { fill: var(--even) !important; }
+.odd { fill: var(--odd) !important; }
+.legend { display: flex; flex-wrap: wrap; gap: 2px 8px; align-items: center; color: var(--dim); margin: -6px 0 12px; }
+.key { width: 2px; height: 12px; margin-left: 10px; } .key:first-child { margin-left: 0; }
+.key.start { background: var(--own); } .key.end { background: var(--end); }
+.key.window { width: 22px; height: 9px; background: var(--soft); }
+.key.fragment { width: 22px; background: linear-gradient(90deg, var(--even) 50%, var(--odd) 50%); }
+section > h2 { margin-top: 26px; } .card > h2 { margin-top: 0; }
+footer { font-size: 12px; margin-top: 22px; max-width: 80ch; }
+@media (max-width: 900px) { .pair { grid-template-columns: minmax(0, 1fr); } }
+@media (max-width: 640px) { .tree { grid-template-columns: 1fr 70px 60px 56px; }
+  .tree .track { grid-column: 1 / -1; grid-row: 2; } }
+"""

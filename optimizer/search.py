@@ -1,0 +1,138 @@
+"""Plan searches: every way to partition a workload into execution trees, under one signature.
+
+``best`` is the default: the proven optimum where the workload has at most 18 distinct edge sets, else Weave
+Share and then local moves for as long as its budget lasts. It is never dearer than Weave Share, Shared or No Share.
+
+References
+----------
+Guirguis et al., Weave Share, CIKM 2011: sections 5 and 6 (the alternatives it is compared with).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from optimizer.baselines import insert_then_weave, local_search, no_share, random, shared
+from optimizer.cost import Partition, SearchProblem
+from optimizer.edges import EdgeCounter
+from optimizer.errors import HeddleError
+from optimizer.improve import improve
+from optimizer.optimum import OPTIMUM_LIMIT, optimum
+from optimizer.weave_share import weave_share
+
+SECONDS = 0.6
+"""CPU seconds that ``best`` spends on improving Weave Share's plan of one stream."""
+
+
+def best(problem: SearchProblem, seconds: float = SECONDS) -> Partition:
+    """The cheapest plan that can be had: the optimum of few edge sets, an improved Weave Share of many."""
+    return _best(problem, seconds).partition
+
+
+ALGORITHMS: dict[str, Callable[[SearchProblem], Partition]] = {
+    "best": best,
+    "optimal": optimum,
+    "weave-share": weave_share,
+    "no-share": no_share,
+    "shared": shared,
+    "random": random,
+    "insert-then-weave": insert_then_weave,
+    "local-search": local_search,
+}
+"""Plan searches by name: each takes the queries of one stream and returns a partition of their items."""
+
+PER_QUERY = frozenset({"no-share", "random", "insert-then-weave", "local-search"})
+"""Searches that the papers define on single queries: their items are not collapsed by edge set."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
+
+    ``bounds``: edges per second of each tree, from below and above. ``costs``: per tree, at the upper bound.
+    ``optimal``: no partition is cheaper (proven). ``weave_share``: cost of the published greedy's plan, None if it was
+    not computed; ``shared``: cost of one tree of everything, at the upper bound of its edges.
+    """
+
+    problem: SearchProblem
+    partition: Partition
+    bounds: list[tuple[Fraction, Fraction]]
+    costs: list[Fraction]
+    optimal: bool
+    weave_share: Fraction | None
+    shared: Fraction
+    shared_is_exact: bool
+    distinct_edge_sets: int
+
+
+@dataclass(frozen=True)
+class _Search:
+    partition: Partition
+    optimal: bool = False
+    weave_share: Fraction | None = None
+
+
+def _best(problem: SearchProblem, seconds: float) -> _Search:
+    counter = EdgeCounter(counter=problem.counter)
+    greedy = weave_share(problem, counter)
+    greedy_cost = problem.cost(greedy)
+    if len(problem) <= OPTIMUM_LIMIT:
+        try:
+            return _Search(optimum(problem), True, greedy_cost)
+        except HeddleError as error:
+            if error.diagnostic.code not in ("HDL-350", "HDL-351"):
+                raise
+    candidates = [
+        (greedy_cost, greedy),
+        (problem.cost(everything := shared(problem)), everything),
+        (problem.cost(apart := no_share(problem)), apart),
+    ]
+    cost, start = min(candidates, key=lambda found: found[0])
+    improved = improve(problem, start, seconds)
+    return _Search(improved if problem.cost(improved) < cost else start, False, greedy_cost)
+
+
+def find(problem_of: Callable[[bool], SearchProblem], algorithm: str, seconds: float = SECONDS) -> Found:
+    """Run one search and cost what it found.
+
+    Parameters
+    ----------
+    problem_of
+        Makes the search problem, given whether queries are collapsed by edge set.
+    algorithm
+        A name of :data:`ALGORITHMS`.
+    seconds
+        CPU seconds that ``best`` may spend on improving.
+
+    Raises
+    ------
+    HeddleError
+        HDL-350 where the counter that was asked for reaches its limit, HDL-351 for an optimum of too many edge sets.
+    """
+    problem = problem_of(algorithm not in PER_QUERY)
+    if algorithm == "best":
+        search = _best(problem, seconds)
+    elif algorithm == "weave-share":
+        partition = weave_share(problem)
+        search = _Search(partition, False, problem.cost(partition))
+    else:
+        search = _Search(ALGORITHMS[algorithm](problem), algorithm == "optimal")
+    if sorted(item for tree in search.partition for item in tree) != list(range(len(problem))):
+        raise AssertionError(f"{algorithm} lost or doubled a query")
+    bounds = [problem.edge_bounds(tree) for tree in search.partition]
+    costs = [problem.tree_cost(tree, high) for tree, (_, high) in zip(search.partition, bounds, strict=True)]
+    everything = list(range(len(problem)))
+    low, high = problem.edge_bounds(everything)
+    return Found(
+        problem,
+        search.partition,
+        bounds,
+        costs,
+        search.optimal,
+        search.weave_share,
+        problem.tree_cost(everything, high),
+        low == high,
+        len(set(problem.edges)),
+    )

@@ -1,0 +1,161 @@
+"""The optimum, and the edge rates of all unions that it is found with."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optimizer import optimum as module
+from optimizer.cost import PAPER, SearchProblem
+from optimizer.errors import HeddleError
+from optimizer.optimum import OPTIMUM_LIMIT, optimum, union_rates
+from optimizer.query import SECOND
+from tests.optimizer.searching import RATES, problem, window_lists
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+CASES = [c for c in json.loads((GOLDEN / "windows_and_plans.json").read_text())["cases"] if c["kind"] == "plan"]
+
+FAMILIES = st.lists(st.integers(0, 3), min_size=9, max_size=9)
+
+
+def subsets(count: int) -> list[list[int]]:
+    return [[i for i in range(count) if bits >> i & 1] for bits in range(1 << count)]
+
+
+def by_definition(given: SearchProblem) -> list[list[int]]:
+    """Dynamic programming over all subsets in fractions; the whole subset first, then what is strictly cheaper."""
+    cost = [given.tree_cost(tree, given.edge_rate(tree)) if tree else Fraction(0) for tree in subsets(len(given))]
+    best, choice = [Fraction(0)], [0]
+    for subset in range(1, len(cost)):
+        first = subset & -subset
+        rest = others = subset ^ first
+        cheapest, chosen = cost[subset], subset
+        while others:
+            if cost[subset ^ others] + best[others] < cheapest:
+                cheapest, chosen = cost[subset ^ others] + best[others], subset ^ others
+            others = (others - 1) & rest
+        best.append(cheapest)
+        choice.append(chosen)
+    trees, left = [], len(cost) - 1
+    while left:
+        trees.append(subsets(len(given))[choice[left]])
+        left ^= choice[left]
+    return sorted(trees)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+def test_cases(case: dict) -> None:
+    given = problem(case["queries"], case["rate"])
+    found = optimum(given)
+    assert given.cost(found) == Fraction(case["optimal_cost"])
+    assert given.expand(found) == case["optimal_plan"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(queries=window_lists(9), rate=RATES, families=FAMILIES, base=st.sampled_from([0, Fraction(1, 7), 3]))
+def test_the_plan_of_the_definition(
+    queries: list[tuple[int, int]], rate: Fraction, families: list[int], base: Fraction
+) -> None:
+    """The same plan, not only the same cost: ties are frequent at rate 0 and with nested slides."""
+    given = problem(queries, rate, base, families[: len(queries)], base)
+    assert optimum(given) == by_definition(given)
+
+
+@settings(max_examples=60, deadline=None)
+@given(queries=window_lists(8), rate=RATES, families=FAMILIES, base=st.sampled_from([0, Fraction(1, 7), 3]))
+def test_floats_find_a_plan_of_the_same_cost(
+    queries: list[tuple[int, int]], rate: Fraction, families: list[int], base: Fraction
+) -> None:
+    given = problem(queries, rate, base, families[: len(queries)], base)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "EXACT_LIMIT", 0)
+        patch.setattr(module, "_compiled", lambda: module._search)
+        found = optimum(given)
+    assert float(given.cost(found)) == pytest.approx(float(given.cost(optimum(given))), rel=1e-11)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    queries=st.one_of(
+        window_lists(7),
+        st.lists(st.tuples(st.integers(1, 3000), st.integers(1, 1000)), min_size=1, max_size=6),
+        st.lists(
+            st.tuples(st.integers(1, 10**4), st.sampled_from([210, 420, 630, 1155, 2310])), min_size=1, max_size=7
+        ),
+    ),
+    marked=st.sampled_from([1, 20, 1 << 13]),
+)
+def test_unions_are_counted_exactly(queries: list[tuple[int, int]], marked: int) -> None:
+    given = problem(queries, 1)
+    expected = [given.edge_rate(tree) if tree else Fraction(0) for tree in subsets(len(given))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FIRST_MARKED", marked)
+        patch.setattr(module, "MARKED", marked)
+        hits, period, tick = module._unions(given, exact=True)
+        rates = union_rates(given)
+    assert period == math.lcm(*(slide // tick for edges in given.edges for slide, _ in edges))
+    assert [Fraction(int(ticks) * SECOND, period * tick) for ticks in hits] == expected
+    assert rates == pytest.approx([float(rate) for rate in expected], rel=1e-13)
+
+
+@pytest.mark.parametrize("slides", [range(983, 1001), [10**9 + 7] * 18, [7 * p for p in range(31, 49)]])
+def test_eighteen_edge_sets_with_fragments(slides: list[int]) -> None:
+    """Periods of a hundred bits: rates keep their digits."""
+    ranges = [3 * slide + 17 * i + 1 for i, slide in enumerate(slides)]
+    given = SearchProblem.of_windows(np.array(ranges), np.array(slides), Fraction(1, 10**3), PAPER)
+    rates = union_rates(given)
+    for tree in itertools.islice(itertools.combinations(range(18), 7), 0, None, 3001):
+        assert rates[sum(1 << i for i in tree)] == pytest.approx(float(given.edge_rate(tree)), rel=1e-13)
+
+
+def test_eighteen_edge_sets_are_planned() -> None:
+    """Nothing that moves one item, or merges two trees, is cheaper."""
+    given = problem([(5 * s + 1, s) for s in range(40, 58)], 5)
+    assert len(given) == OPTIMUM_LIMIT
+    found = optimum(given)
+    cost = given.cost(found)
+    assert sorted(i for tree in found for i in tree) == list(range(18))
+    assert 1 < len(found) < 18
+    for a, b in itertools.permutations(range(len(found)), 2):
+        others = [tree for number, tree in enumerate(found) if number not in (a, b)]
+        assert cost <= given.cost([*others, found[a] + found[b]])
+        for item in found[a]:
+            left = [i for i in found[a] if i != item]
+            assert cost <= given.cost([*others, found[b] + [item], *([left] if left else [])])
+
+
+def test_refuses_many_edge_sets_but_not_many_queries() -> None:
+    assert len(optimum(problem([(s, s) for s in (2, 3, 4)] * 40, 1))) <= 3
+    with pytest.raises(HeddleError, match="HDL-351"):
+        optimum(problem([(s, s) for s in range(10, 29)], 1))
+
+
+def test_refuses_unions_that_are_too_hard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SUBPROBLEMS", 10)
+    with pytest.raises(HeddleError, match="HDL-351"):
+        optimum(problem([(7 * s + 1, s) for s in range(90, 99)], 1))
+
+
+def test_more_families_than_an_integer_has_bits() -> None:
+    queries = [(s, s) for s in (2, 3, 4, 5)] * 20
+    given = problem(queries, 1, 1, range(80), 1)
+    assert optimum(given) == by_definition(given)
+
+
+def test_few_items_do_not_load_the_compiler() -> None:
+    script = (
+        "import sys; from tests.optimizer.searching import problem; from optimizer.optimum import optimum; "
+        "optimum(problem([(s, s) for s in range(2, 14)], 1)); sys.exit('numba' in sys.modules)"
+    )
+    root = Path(__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", script], cwd=root, check=False).returncode == 0
