@@ -68,10 +68,10 @@ F1_LIMIT = 1 << 22
 GCD_TABLE_BYTES = 1 << 21
 """Memory for the table of gcds of ``f1-opt``, two bytes each: pairs of numbers up to 1,448."""
 
-CONDITIONING_LIMIT = 1_000_000
+CONDITIONING_LIMIT = 3_000_000
 """Most work of one exact count by conditioning: progressions in all subproblems, 4 to 10 microseconds each."""
 
-DEFAULT_BUDGET = 150_000
+DEFAULT_BUDGET = 200_000
 """Work for one answer that may be an interval, in the same unit: about a second where it is used up."""
 
 SMALL_PERIOD = 1 << 13
@@ -80,8 +80,10 @@ SMALL_PERIOD = 1 << 13
 ADDED_ONE_BY_ONE = 4
 """Up to so many added progressions are conditioned on one by one; larger trees are counted together."""
 
-CHAIN_LENGTH = 3_000
+CHAIN_LENGTH = 2_000
 """Most progressions that an interval tells apart; the shortest slides, as it takes all pairs."""
+
+MARKED_PERIOD = 1 << 12
 
 MEMO_SIZE = 1 << 16
 """Subproblems remembered by one counter (twice as many before the oldest are forgotten)."""
@@ -291,10 +293,9 @@ def _bounded(reduced: tuple[Progression, ...], budget: int) -> tuple[Fraction, F
     rate = _conditioned(reduced, budget) if reduced else Fraction(0)
     if rate is not None:
         return rate, rate
-    low, high = EdgeCounter(budget=budget).density(reduced)
-    if low == high:
-        low, high = low * (1 - SLACK), min(1.0, high * (1 + SLACK))
-    return Fraction(low), Fraction(high)
+    counter = EdgeCounter(budget=budget)
+    low, high = counter._bounds(_Factors().parts(reduced))[1]
+    return Fraction(low * (1 - SLACK)), Fraction(min(1.0, high * (1 + SLACK)))
 
 
 class _Spent(Exception):
@@ -770,7 +771,10 @@ class EdgeCounter:
             misses, hits = engine.product(components)
             return (misses, misses), (hits, hits)
         except _Spent:
-            pass
+            return self._bounds(components)
+
+    def _bounds(self, components: list[list[Progression]]) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Bounds of the misses and of the hits of components that are too hard together."""
         low, high, least, most = 1.0, 1.0, 0.0, 0.0
         for component in sorted(components, key=len):
             (few, many), (down, up) = self._interval(component, self.budget // len(components))
@@ -847,8 +851,8 @@ class EdgeCounter:
         meeting = np.flatnonzero((shifts - shift) % shared == 0)
         rests = rests[meeting]
         order = np.argsort(rests, kind="stable")
-        kept = meeting[order[: 4 * together]]
-        light = float(sum(1.0 / rests[order[4 * together :]].astype(np.float64)))
+        kept = meeting[order[: 8 * together]]
+        light = float(np.sum(1.0 / rests[order[8 * together :]].astype(np.float64)))
         left = _at([(int(slides[i]), int(shifts[i])) for i in kept], slide, shift)
         if left is None:
             return 0.0, 0.0, together
@@ -859,7 +863,7 @@ class EdgeCounter:
             if counted is not None:
                 break
             together = together // 2
-        light += sum([1 / rest for rest, _ in heavy[together:]])
+        light += _share_missed(heavy[:together], heavy[together:])
         if 2 * (self._engine.factors.work - before) < share:
             together += max(1, together // 8)
         return max(0.0, counted[0] - light), counted[0], together
@@ -874,12 +878,18 @@ def _at(found: Iterable[Progression], slide: int, shift: int) -> list[Progressio
     left: dict[Progression, None] = {}
     for other, start in found:
         shared = math.gcd(slide, other)
+        if shared == 1:
+            left[other, start] = None
+            continue
         apart = start - shift
         if apart % shared:
             continue
         rest = other // shared
         if rest == 1:
             return None
+        if start == shift == 0:
+            left[rest, 0] = None
+            continue
         apartness = rest
         common = math.gcd(apartness, slide)
         while common > 1:
@@ -894,6 +904,27 @@ def _at(found: Iterable[Progression], slide: int, shift: int) -> list[Progressio
         place += within * ((start - place) * pow(within, -1, apartness) % apartness)
         left[rest, place] = None
     return list(left)
+
+
+def _share_missed(found: Iterable[Progression], others: Iterable[Progression]) -> float:
+    """The densities of ``others``, added up, each without its instants that some of ``found`` hit."""
+    period, marks = 1, []
+    for progression in found:
+        joined = math.lcm(period, progression[0])
+        if joined <= MARKED_PERIOD:
+            period = joined
+            marks.append(progression)
+    missed = np.ones(period, dtype=np.bool_)
+    for slide, shift in marks:
+        missed[shift::slide] = False
+    shares: dict[int, list[float]] = {}
+    total = 0.0
+    for slide, shift in others:
+        step = math.gcd(slide, period)
+        if step not in shares:
+            shares[step] = np.mean(missed.reshape(-1, step), axis=0).tolist()
+        total += shares[step][shift % step] / slide
+    return total
 
 
 def _outwards(low: float, high: float) -> tuple[float, float]:
@@ -918,13 +949,15 @@ def _closed(component: Sequence[Progression]) -> tuple[int, int] | None:
         return len(component), component[0][0]
     if len(slides) == 2:
         return _two_slides(component, *slides)
-    period = math.lcm(*slides)
-    if period <= SMALL_PERIOD:
-        marks = 0
-        for slide, shift in component:
-            marks |= _multiples(slide, period) << shift
-        return marks.bit_count(), period
-    return None
+    period = 1
+    for slide in slides:
+        period = math.lcm(period, slide)
+        if period > SMALL_PERIOD:
+            return None
+    marks = 0
+    for slide, shift in component:
+        marks |= _multiples(slide, period) << shift
+    return marks.bit_count(), period
 
 
 def _two_slides(component: Sequence[Progression], s: int, t: int) -> tuple[int, int]:

@@ -233,8 +233,12 @@ class Weaver:
     def _smallest_tie(self, x: int, y: int, best: float, size: float) -> tuple[int, int]:
         """Of the pairs whose benefit equals the best one, the smallest."""
         near: list[tuple[int, int]] = []
-        floor = best - self.tie - SLACK * size
-        for row in self.alive[: np.searchsorted(self.alive, x, side="right")]:
+        doubt = 2 * SLACK * size
+        floor = best - self.tie - doubt
+        # where rounding could hide a better pair, later rows are in question, too
+        sharp = doubt < self.tie / 4
+        rows = self.alive[: np.searchsorted(self.alive, x, side="right")] if sharp else self.alive
+        for row in rows:
             if self.best[row] < floor:
                 continue
             later = self.alive[np.searchsorted(self.alive, row, side="right") :]
@@ -243,17 +247,16 @@ class Weaver:
                 self._look_through(row)
             for other in likely:
                 pair = int(row), int(other)
-                if pair == (x, y):
+                if sharp and pair == (x, y):
                     return self._settled([*near, pair])
                 if not self._known(*pair):
                     self._count(*pair)
-                value, its_size = self._benefit(*pair)
-                doubt = SLACK * (size + its_size)
-                if value >= best - self.tie - doubt:
+                value, _ = self._benefit(*pair)
+                if value >= floor:
                     near.append(pair)
-                    if value >= best - self.tie + doubt or len(near) == EXACT_TIES:
+                    if len(near) == EXACT_TIES or (sharp and value >= best - self.tie + doubt):
                         return self._settled(near)
-        return self._settled([*near, (x, y)])
+        return self._settled(near if (x, y) in near else [*near, (x, y)])
 
     def _settled(self, near: list[tuple[int, int]]) -> tuple[int, int]:
         """The smallest of the best among pairs that floats cannot tell apart: by exact benefits where they exist."""

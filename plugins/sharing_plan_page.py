@@ -1,13 +1,12 @@
-"""The page "Sharing plan" in Airflow: the stored plan as a table, for users who are logged in.
+"""The page "Sharing plan" in Airflow: the stored plan, drawn, for users who are logged in.
 
 A plugin's FastAPI routes have no authentication of their own, so this one asks for Airflow's user. The page
-is plain HTML, made from the rows of ``sharing_plans`` without a JVM.
+is plain HTML (:mod:`optimizer.plan_page`), made from the rows of ``sharing_plans`` without a JVM.
 """
 
 from __future__ import annotations
 
 import json
-from html import escape
 from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
@@ -15,14 +14,11 @@ from fastapi import Depends, FastAPI, HTTPException
 from fastapi.responses import HTMLResponse
 from heddle_airflow import Settings
 
-STYLE = """
-:root { color-scheme: light dark; font: 14px/1.45 system-ui, sans-serif; }
-body { margin: 1.5rem; max-width: 70rem; }
-table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; padding: .3rem .7rem; border-bottom: 1px solid color-mix(in srgb, currentColor 20%, transparent); vertical-align: top; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.quiet { opacity: .7; }
-"""  # noqa: E501
+NO_PLAN = (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Sharing plan</title>'
+    "<style>:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; } body { margin: 2rem; }</style>"
+    "</head><body><h1>Sharing plan</h1><p>No plan yet. Trigger the DAG <b>refresh_sharing_plan</b>.</p></body></html>"
+)
 
 
 def plan_rows(warehouse: str, version: int | None) -> list[dict[str, Any]]:
@@ -43,51 +39,20 @@ def plan_rows(warehouse: str, version: int | None) -> list[dict[str, Any]]:
 
 
 def render(rows: list[dict[str, Any]]) -> str:
-    """The page. Everything that came from a table is escaped: query and stream names are users' text."""
+    """The page of one stored plan. Everything that came from a table is escaped: names are users' text."""
     if not rows:
-        body = "<p>No plan yet. Trigger the DAG <b>refresh_sharing_plan</b>.</p>"
-        return _document("Sharing plan", body)
+        return NO_PLAN
+    from optimizer.plan import from_rows
+    from optimizer.plan_page import page
+
     first = rows[0]
-    trees: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        trees.setdefault(str(row["tree"]), []).append(row)
-    facts = {
-        "version": first["plan_version"],
-        "created": f"{first['created_at']} by {first.get('created_by') or 'unknown'}",
-        "reason": first.get("reason") or "",
-        "algorithm": first["algorithm"],
-        "cost model": first["cost_model"],
-        "cost": _number(first["plan_cost"]),
-        "cost, nothing shared": _number(first["no_share_cost"]),
-        "cost, everything in one tree": _number(first["shared_cost"]),
-        "queries": len(rows),
-        "execution trees": len(trees),
+    about = {
+        "version": str(first["plan_version"]),
+        "made": f"{first['created_at']:%Y-%m-%d %H:%M} UTC",
+        "by": first["created_by"] or "",
+        "because": first["reason"] or "",
     }
-    head = "".join(f"<tr><th>{escape(k)}</th><td>{escape(str(v))}</td></tr>" for k, v in facts.items())
-    lines = []
-    for name, members in sorted(trees.items()):
-        queries = ", ".join(escape(str(member["query"])) for member in members)
-        lines.append(
-            f"<tr><td>{escape(name)}</td><td>{escape(str(members[0]['stream']))}</td>"
-            f"<td class=n>{len(members)}</td><td class=n>{_number(members[0].get('tree_cost'))}</td>"
-            f"<td>{queries}</td></tr>"
-        )
-    body = (
-        f"<table>{head}</table><h2>Execution trees</h2><table><tr><th>tree</th><th>stream</th>"
-        f"<th class=n>queries</th><th class=n>cost</th><th>who shares</th></tr>{''.join(lines)}</table>"
-    )
-    return _document(f"Sharing plan, version {first['plan_version']}", body)
-
-
-def _number(value: Any) -> str:
-    return "" if value is None else f"{float(value):,.2f}"
-
-
-def _document(title: str, body: str) -> str:
-    return (
-        f"<!doctype html><html lang=en><head><meta charset=utf-8><title>{escape(title)}</title>"
-        f"<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>{body}</body></html>"
-    )
+    return page(from_rows(rows), about)
 
 
 def build_app() -> FastAPI:

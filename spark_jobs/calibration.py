@@ -423,6 +423,10 @@ def _generate(folder: Path, events: int, keys: int) -> Stream:
             }
         )
         pq.write_table(table, folder / f"part-{number}.parquet")
+    return _stream(folder)
+
+
+def _stream(folder: Path) -> Stream:
     schema = (("ts", TIMESTAMP), ("symbol", STRING), ("price", DOUBLE), ("volume", LONG))
     return Stream("trades", Source("parquet", str(folder)), schema, "ts")
 

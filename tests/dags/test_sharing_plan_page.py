@@ -15,23 +15,36 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PROBE = """
 import json
+from fractions import Fraction
+from pathlib import Path
 from fastapi.testclient import TestClient
+from optimizer.plan import build_plan
+from optimizer.query import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
+from spark_jobs.planning import publish_plan
+from spark_jobs.tables import Warehouse
 import sharing_plan_page as page
 client = TestClient(page.build_app())
 hostile = "<script>alert(1)</script>"
-row = {
-    "plan_version": 3, "created_at": "2013-07-01", "created_by": hostile, "reason": hostile,
-    "algorithm": "weave-share",
-    "cost_model": "paper",
-    "plan_cost": 1234.5, "no_share_cost": 2000, "shared_cost": None, "stream": hostile,
-    "tree": hostile, "query": hostile, "tree_cost": 7,
-}
+stream = Stream(hostile, Source("csv", "x"), (("ts", TIMESTAMP),), "ts")
+outputs = (Output("n", "count", None, None, LONG),)
+queries = [
+    ACQ(name, hostile, Window(8 * SECOND, slide * SECOND), outputs, owner=hostile)
+    for name, slide in ((hostile, 4), ("other", 2))
+]
+warehouse = Warehouse.open("warehouse")
+for rate in (1000, 2000):
+    for chosen in (queries, queries[:1]):
+        plan = build_plan(Workload(tuple(chosen), (stream,)), {hostile: Fraction(rate)}, "weave-share")
+        publish_plan(warehouse, plan, hostile, hostile)
+first, newest = page.plan_rows("warehouse", 1), page.plan_rows("warehouse", None)
 print("RESULT" + json.dumps({
     "statuses": {
         path: client.get(path).status_code for path in ("/", "/?version=1", "/docs", "/openapi.json")
     },
     "forged": client.get("/", headers={"Authorization": "Bearer nonsense"}).status_code,
-    "html": page.render([row, row]), "empty": page.render([]), "none": page.plan_rows("no/such/folder", None),
+    "first": page.render(first), "newest": page.render(newest),
+    "empty": page.render([]), "none": page.plan_rows("no/such/folder", None),
+    "beyond": page.plan_rows("warehouse", 9),
 }))
 """
 
@@ -61,8 +74,17 @@ def test_no_user_no_page(probed: dict[str, Any]) -> None:
 
 
 def test_text_from_tables_is_escaped(probed: dict[str, Any]) -> None:
-    assert "<script>" not in probed["html"] and "&lt;script&gt;" in probed["html"]
-    assert "version 3" in probed["html"] and "1,234.50" in probed["html"]
+    for html in (probed["first"], probed["newest"]):
+        assert "<script" not in html and "&lt;script&gt;alert(1)" in html
+
+
+def test_the_page_is_of_the_version_asked_for(probed: dict[str, Any]) -> None:
+    assert "<i>version</i> 1<" in probed["first"] and "other" in probed["first"]
+    assert (
+        "<i>version</i> 4<" in probed["newest"]
+        and "other" not in probed["newest"].split("</style>")[1].split("<footer")[0]
+    )
+    assert probed["beyond"] == []
 
 
 def test_without_a_plan_it_says_what_to_do(probed: dict[str, Any]) -> None:

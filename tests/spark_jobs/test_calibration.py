@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,10 +78,12 @@ factors = st.fixed_dictionaries({name: st.floats(0.3, 3.0) for name in SHIPPED})
 @settings(max_examples=25, deadline=None)
 def test_costs_are_found_again(factor: dict[str, float], per_fragment: float, seed: int) -> None:
     costs = {name: cost * factor[name] for name, cost in SHIPPED.items()} | {"fragments_combined": per_fragment}
-    found = fit(observations(costs, 60, seed))
+    seen = observations(costs, 60, seed)
+    found = fit(seen)
+    typical = statistics.median(one.total for one in seen)
     for name, cost in costs.items():
-        # what a feature adds to a typical run, found to within a hundredth of the run
-        assert abs(found.costs[name] - cost) * SIZES[name] <= 0.02 * cost * SIZES[name] + 0.05, name
+        # right to a fiftieth, or to a hundredth of what a run takes where a feature matters less than that
+        assert abs(found.costs[name] - cost) * SIZES[name] <= max(0.02 * cost * SIZES[name], 0.01 * typical), name
     assert found.error is not None and found.error < 0.01
 
 
@@ -211,7 +214,7 @@ def stored_rows(lab: Laboratory) -> pa.Table:
 def test_a_run_records_what_it_did_and_what_was_predicted(lab: Laboratory) -> None:
     version = lab.plan(algorithm="no-share")
     plan = load_plan(lab.warehouse, version)
-    assert len(plan.trees) == 2
+    assert len(plan.trees) == 2  # two queries
     record = lab.run(version, 60, 120, "first", as_of=DAY + 2 * DAY_LONG)
     told = record.features
     assert told.keys() == FEATURES.keys()
@@ -225,14 +228,12 @@ def test_a_run_records_what_it_did_and_what_was_predicted(lab: Laboratory) -> No
     assert told["rows_passed"] == len(rows)  # each query has a synopsis of its own
     answers = DeltaTable(lab.warehouse.path("results")).to_pyarrow_table().to_pylist()
     assert told["answers"] == record.answers == len(answers)
-    by_query = {tree.queries[0].name: {*tree.fragments.edges} for tree in plan.trees}
-    parts = {
+    query_of = {
         synopsis.fingerprint: query.name
         for tree in plan.trees
         for synopsis, (query, *_) in calibration.synopses_of(plan.workload.stream("trades"), tree.queries).items()
     }
-    assert set(by_query) == set(parts.values())
-    held = [(parts[row["fingerprint"]], json.loads(row["key"]), row["fragment_start"]) for row in rows.to_pylist()]
+    held = [(query_of[row["fingerprint"]], json.loads(row["key"]), row["fragment_start"]) for row in rows.to_pylist()]
     covered = 0
     for answer in answers:
         first, last = (round(answer[name].timestamp() * 1e6) for name in ("window_start", "window_end"))
@@ -240,12 +241,12 @@ def test_a_run_records_what_it_did_and_what_was_predicted(lab: Laboratory) -> No
             query == answer["query"] and key == answer["key"] and first <= start < last for query, key, start in held
         )
     assert told["fragments_combined"] == covered > told["rows_passed"]
-    assert all(record.predicted_cpu_seconds or 0 > 0 for record in [record])
+    assert record.predicted_cpu_seconds and record.predicted_cpu_seconds > 0
     spent = sum(record.cpu_seconds.values())
-    assert record.prediction_error == pytest.approx((record.predicted_cpu_seconds - spent) / spent, abs=1e-3)  # type: ignore[operator]
+    assert record.prediction_error == pytest.approx((record.predicted_cpu_seconds - spent) / spent, abs=1e-3)
     assert record.explained_cpu_seconds == pytest.approx(Fit(SHIPPED).seconds(told), abs=1e-3)
 
-    # the next run of the session, over partial rows that are there: shared now, so one synopsis more to fill
+    # a run over partial rows that are there already reads no event
     again = lab.run(version, 60, 120, "again", as_of=DAY + 2 * DAY_LONG, recompute=True).features
     assert again["sessions"] == again["events"] == again["partial_rows_written"] == again["family_tuples"] == 0
     assert {name: again[name] for name in ("partial_rows_read", "rows_passed", "answers", "fragments_combined")} == {
