@@ -13,6 +13,8 @@ from airflow.sdk import CronDataIntervalTimetable, Param, dag, get_current_conte
 from airflow.sdk.exceptions import AirflowSkipException
 from heddle_airflow import PLAN, Settings
 
+ALGORITHMS = ["best", "optimal", "weave-share", "no-share", "shared", "random", "insert-then-weave", "local-search"]
+
 
 @dag(
     schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
@@ -22,13 +24,19 @@ from heddle_airflow import PLAN, Settings
     doc_md=__doc__,
     tags=["heddle"],
     params={
-        "algorithm": Param("weave-share", enum=["weave-share", "no-share", "shared"], description="search"),
+        "algorithm": Param("best", enum=ALGORITHMS, description="search"),
         "cost_model": Param("paper", enum=["paper", "measured"], description="what a plan costs"),
         "rates": Param(
             {},
             type="object",
             additionalProperties={"type": "number", "exclusiveMinimum": 0},
             description='tuples per second that replace the measured ones, e.g. {"flights": 0.02}',
+        ),
+        "tolerance": Param(
+            0.05,
+            type="number",
+            minimum=0,
+            description="keep the plan in force while it costs at most this much more than a new one (0.05: 5 %)",
         ),
         "dry_run": Param(False, type="boolean", description="write nothing, show what would change"),
         "reason": Param("", type="string", maxLength=500, description="kept with the plan"),
@@ -49,6 +57,7 @@ def refresh_sharing_plan() -> None:
             algorithm=params["algorithm"],
             cost_model=params["cost_model"],
             rates=params["rates"],
+            tolerance=params["tolerance"],
             dry_run=params["dry_run"],
             reason=params["reason"],
             created_by=context["run_id"],

@@ -43,7 +43,7 @@ class Windows:
 def read_windows(path: Path) -> tuple[Windows, list[Diagnostic]]:
     """Read a CSV file with columns ``range`` and ``slide`` in seconds (decimals down to a microsecond).
 
-    Rows that are no window are left out and reported. Raises HeddleError HDL-111 (no such file), HDL-115 (not such
+    Rows that are no window are left out and reported. Raises HeddleError HDL-111 (no such file), HDL-117 (not such
     a CSV file) and HDL-113 (no usable row).
     """
     import pyarrow as pa
@@ -60,16 +60,16 @@ def read_windows(path: Path) -> tuple[Windows, list[Diagnostic]]:
             table = pcsv.read_csv(path, convert_options=options)
             break
         except pa.ArrowKeyError:
-            raise HeddleError("HDL-115", f"{path} has no columns range and slide", "first line: range,slide") from None
+            raise HeddleError("HDL-117", f"{path} has no columns range and slide", "first line: range,slide") from None
         except pa.ArrowInvalid as error:
             if kind == pa.string():
-                raise HeddleError("HDL-115", f"{path} is not a CSV file: {error}", "first line: range,slide") from None
+                raise HeddleError("HDL-117", f"{path} is not a CSV file: {error}", "first line: range,slide") from None
     ranges, slides = (_microseconds(table.column(name)) for name in columns)
     good = (ranges > 0) & (slides > 0)
     bad = np.flatnonzero(~good)
     found = [
         Diagnostic(
-            "HDL-116",
+            "HDL-118",
             f"row {row} is no window: range and slide are seconds above 0 and up to {LONGEST:,}, whole microseconds",
             f"range {table.column('range')[row].as_py()}, slide {table.column('slide')[row].as_py()}; left out",
             line=row + 2,
@@ -78,7 +78,7 @@ def read_windows(path: Path) -> tuple[Windows, list[Diagnostic]]:
         for row in bad[:SHOWN].tolist()
     ]
     if len(bad) > SHOWN:
-        found.append(Diagnostic("HDL-116", f"and {len(bad) - SHOWN:,} more rows of {path} are no windows", "left out"))
+        found.append(Diagnostic("HDL-118", f"and {len(bad) - SHOWN:,} more rows of {path} are no windows", "left out"))
     rows = np.flatnonzero(good)
     if len(rows) == 0:
         told = "\n".join(map(str, found))

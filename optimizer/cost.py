@@ -62,12 +62,12 @@ class Coefficients:
         Per partial aggregate and query of its family: to answer, a query passes once over all of them.
     """
 
-    per_tuple: Fraction = Fraction("1e-7")
-    per_family_tuple: Fraction = Fraction("1e-7")
-    per_partial_row: Fraction = Fraction("1e-6")
-    per_fragment_combined: Fraction = Fraction("1e-8")
-    per_answer: Fraction = Fraction("3e-7")
-    per_row_passed: Fraction = Fraction("1.6e-8")
+    per_tuple: Fraction = Fraction("1.3e-8")
+    per_family_tuple: Fraction = Fraction("3.7e-8")
+    per_partial_row: Fraction = Fraction("3.2e-6")
+    per_fragment_combined: Fraction = Fraction(0)
+    per_answer: Fraction = Fraction("8.5e-7")
+    per_row_passed: Fraction = Fraction("2.9e-8")
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():

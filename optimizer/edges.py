@@ -68,7 +68,7 @@ F1_LIMIT = 1 << 22
 GCD_TABLE_BYTES = 1 << 21
 """Memory for the table of gcds of ``f1-opt``, two bytes each: pairs of numbers up to 1,448."""
 
-CONDITIONING_LIMIT = 3_000_000
+CONDITIONING_LIMIT = 5_000_000
 """Most work of one exact count by conditioning: progressions in all subproblems, 4 to 10 microseconds each."""
 
 DEFAULT_BUDGET = 200_000
@@ -83,10 +83,20 @@ ADDED_ONE_BY_ONE = 4
 CHAIN_LENGTH = 2_000
 """Most progressions that an interval tells apart; the shortest slides, as it takes all pairs."""
 
-MARKED_PERIOD = 1 << 12
+CHAIN_STEP = 25
+"""Work that an interval is charged for one progression, beside its subproblems."""
 
-MEMO_SIZE = 1 << 16
-"""Subproblems remembered by one counter (twice as many before the oldest are forgotten)."""
+SPLIT_FROM = 4
+"""An interval is divided into residue classes if it may cost so many times as much as its chain."""
+
+MARKED_PERIOD = 1 << 12
+"""Longest period marked to tell which instants of light progressions are hit by heavy ones."""
+
+MEMO_SIZE = 1 << 20
+"""Progressions of the subproblems that one counter remembers (twice as many before the oldest are forgotten)."""
+
+INTERVALS_SIZE = 1 << 12
+"""Intervals that one counter remembers."""
 
 DEEPEST = 120
 """Deepest nesting of subproblems, well within Python's limit of recursion."""
@@ -294,7 +304,7 @@ def _bounded(reduced: tuple[Progression, ...], budget: int) -> tuple[Fraction, F
     if rate is not None:
         return rate, rate
     counter = EdgeCounter(budget=budget)
-    low, high = counter._bounds(_Factors().parts(reduced))[1]
+    low, high = counter._bounds(_Factors().parts(reduced), budget)[1]
     return Fraction(low * (1 - SLACK)), Fraction(min(1.0, high * (1 + SLACK)))
 
 
@@ -318,7 +328,7 @@ class _Factors:
         self._divisors: dict[int, tuple[int, ...] | None] = {}
         self._bits: dict[int, int] = {}
         self.work = 0
-        self.limit = 0
+        self.limit = 0.0
         # factors without small primes, with the slides they occur in, and their product
         self._large: dict[int, list[int]] = {}
         self._product = 1
@@ -445,14 +455,18 @@ class _Factors:
                         apart.append(other)
                 # the largest group first: most progressions belong there
                 groups = [(bits, group[1]), *apart]
-        return single + groups
+        return single + sorted(groups, key=lambda group: len(group[1]))
 
     def spend(self, work: int) -> None:
         self.work += work
         if self.work > self.limit:
             raise _Spent
 
-    def parts(self, found: Iterable[Progression]) -> list[list[Progression]]:
+    def parts(self, found: Sequence[Progression]) -> list[list[Progression]]:
+        """The components of slides that may be new."""
+        for slide, _ in found:
+            # a slide may refine the factors of others: all have to be known before any are compared
+            self.learn(slide)
         return [part for _, part in self.components(found)]
 
     def split(self, component: Sequence[Progression]) -> tuple[int, Branches]:
@@ -554,29 +568,62 @@ class _Factors:
                 held.add(shift)
         if len(shifts) > 1:
             self._absorb(shifts, shifts)
-        apart = []
-        touched: list[Progression] = []
-        for group, part in parts:
-            if group & bits:
-                touched += part
-            else:
-                apart.append(part)
-        self.spend(len(parts) + len(touched) + len(added))
-        if touched:
-            self._absorb(shifts, by_slide)
-            if len(shifts) <= 12:
-                for slide, inside in shifts.items():
-                    if inside:
-                        touched = [p for p in touched if p[0] % slide or p[1] % slide not in inside]
-            else:
-                kept: dict[int, set[int]] = {}
-                for slide, shift in touched:
-                    kept.setdefault(slide, set()).add(shift)
-                self._absorb(kept, shifts)
-                touched = [(slide, shift) for slide, held in kept.items() for shift in held]
-        touched += [(slide, shift) for slide, held in shifts.items() for shift in held]
-        return apart + self.parts(touched)
+        apart = [part for group, part in parts if not group & bits]
+        touched = [(group, part) for group, part in parts if group & bits]
+        self.spend(len(added) + sum([len(part) for _, part in touched]))
+        # what is added lies inside none of the parts: the set that all of them come from is absorbed
+        for slide, inside in shifts.items():
+            # every residue of one slide: nothing is missed
+            others = by_slide.get(slide, set())
+            if len(inside) + len(others) >= slide and len(inside | others) == slide:
+                return None
+        units = []
+        for group, part in touched:
+            left = self._outside(part, shifts)
+            # what lost nothing still hangs together
+            units += [(group, part)] if len(left) == len(part) else self.components(left)
+        for slide, inside in shifts.items():
+            if inside:
+                units.append((self.learn(slide)[0], [(slide, shift) for shift in inside]))
+        return apart + _merged(units)
 
+    def _outside(self, part: list[Progression], shifts: dict[int, set[int]]) -> list[Progression]:
+        """Those of ``part`` that do not lie inside progressions of smaller slides, given by slide."""
+        if len(shifts) <= 12:
+            for slide, inside in shifts.items():
+                if inside:
+                    part = [p for p in part if p[0] % slide or p[1] % slide not in inside]
+            return part
+        kept: dict[int, set[int]] = {}
+        for slide, shift in part:
+            kept.setdefault(slide, set()).add(shift)
+        self._absorb(kept, shifts)
+        return [(slide, shift) for slide, held in kept.items() for shift in held]
+
+
+def _merged(units: list[tuple[int, list[Progression]]]) -> list[list[Progression]]:
+    """Join sets that share factors, given with their factors as bits; the sets themselves stay as they are."""
+    once = twice = 0
+    for bits, _ in units:
+        twice |= once & bits
+        once |= bits
+    groups: list[tuple[int, list[Progression]]] = []
+    for bits, held in units:
+        if bits & twice:
+            apart = []
+            for group in groups:
+                if group[0] & bits:
+                    bits |= group[0]
+                    held = group[1] + held
+                else:
+                    apart.append(group)
+            groups = [(bits, held), *apart]
+    left = [held for bits, held in units if not bits & twice]
+    return left + [held for _, held in sorted(groups, key=lambda group: len(group[1]))]
+
+
+Intervals = tuple[tuple[float, float], tuple[float, float]]
+"""Bounds of the misses and of the hits per tick, each (low, high)."""
 
 Count = TypeVar("Count")
 
@@ -584,10 +631,11 @@ Count = TypeVar("Count")
 class _Conditioning(Generic[Count]):
     """The recursion, whatever its numbers: subproblems, their memo and the work so far."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: float) -> None:
         self.factors = _Factors()
         self.factors.limit = limit
         self._depth = 0
+        self._held = 0
         self._memo: dict[tuple[Progression, ...], Count] = {}
         self._older: dict[tuple[Progression, ...], Count] = {}
 
@@ -616,8 +664,9 @@ class _Conditioning(Generic[Count]):
                 found = self._sum(key, *self.factors.split(key))
             finally:
                 self._depth -= 1
-            if len(self._memo) >= MEMO_SIZE:
-                self._older, self._memo = self._memo, {}
+            self._held += len(key)
+            if self._held > MEMO_SIZE:
+                self._older, self._memo, self._held = self._memo, {}, len(key)
             self._memo[key] = found
         return found
 
@@ -634,6 +683,8 @@ class _InIntegers(_Conditioning[tuple[int, int]]):
                 period *= slide
             else:
                 few, ticks = self.connected(component)
+                if not few:
+                    return 0, 1
                 misses *= few
                 period *= ticks
         return misses, period
@@ -667,6 +718,8 @@ class _InFloats(_Conditioning[tuple[float, float]]):
                 few, most = self.connected(component)
                 hits += misses * most
                 misses *= few
+                if not misses:
+                    return 0.0, 1.0
         return misses, hits
 
     def _known(self, marked: int, period: int) -> tuple[float, float]:
@@ -705,7 +758,7 @@ class EdgeCounter:
         self.budget = budget
         self._counter = _known_counter(counter)
         self._engine = _InFloats(0)
-        self._intervals: dict[tuple[Progression, ...], tuple[float, float]] = {}
+        self._intervals: dict[tuple[Progression, ...], tuple[int, Intervals]] = {}
 
     @property
     def work(self) -> int:
@@ -733,6 +786,13 @@ class EdgeCounter:
             rise = edge_rate([*edges, *added], self._counter) - edge_rate(edges, self._counter)
             return float(rise * self.unit), float(rise * self.unit)
         held, joining = list(self._ticks(edges)), self._ticks(added)
+        if held and held[0][0] == held[-1][0] and joining[0][0] == joining[-1][0]:
+            # two slides: a closed form in integers
+            s, t = held[0][0], joining[0][0]
+            shared = math.gcd(s, t)
+            common = sum([(a - b) % shared == 0 for _, a in held for _, b in joining])
+            closed = (len(joining) * s - common * shared) / (s * t)
+            return closed, closed
         if len(joining) > ADDED_ONE_BY_ONE:
             low, high = self._count(self._engine.factors.absorb([*held, *joining]))[1]
             if low - density[1] > 1e-3 * high:
@@ -758,72 +818,103 @@ class EdgeCounter:
         if left is None:
             return 0.0, 0.0
         self._engine.factors.learn(slide)
-        return self._count(self._engine.factors.absorb(left) if len(left) > 1 else left)[0]
+        return self._count(self._engine.factors.absorb(left))[0]
 
-    def _count(self, found: Sequence[Progression]) -> tuple[tuple[float, float], tuple[float, float]]:
+    def _count(self, found: Sequence[Progression]) -> Intervals:
         """Bounds of the misses and of the hits of absorbed progressions."""
         engine = self._engine
-        for slide, _ in found:
-            engine.factors.learn(slide)
         engine.factors.limit = engine.factors.work + self.budget
         components = engine.factors.parts(found)
         try:
             misses, hits = engine.product(components)
             return (misses, misses), (hits, hits)
         except _Spent:
-            return self._bounds(components)
+            return self._bounds(components, self.budget)
 
-    def _bounds(self, components: list[list[Progression]]) -> tuple[tuple[float, float], tuple[float, float]]:
+    def _bounds(self, components: list[list[Progression]], allowance: int) -> Intervals:
         """Bounds of the misses and of the hits of components that are too hard together."""
         low, high, least, most = 1.0, 1.0, 0.0, 0.0
+        size = sum([len(component) for component in components])
         for component in sorted(components, key=len):
-            (few, many), (down, up) = self._interval(component, self.budget // len(components))
+            before = self.work
+            (few, many), (down, up) = self._interval(component, allowance * len(component) // size)
             least, most = least + high * down, most + low * up
             low, high = low * few, high * many
-        return _outwards(low, high), _outwards(least, most)
+            allowance -= min(allowance, self.work - before)
+            size -= len(component)
+        return (low, high), (least, most)
 
-    def _attempt(self, found: Sequence[Progression], allowance: int) -> tuple[float, float] | None:
+    def _attempt(self, components: Iterable[list[Progression]], allowance: int) -> tuple[float, float] | None:
         engine = self._engine
         engine.factors.limit = engine.factors.work + allowance
         try:
-            return engine.product(engine.factors.parts(found))
+            return engine.product(components)
         except _Spent:
             return None
 
-    def _interval(
-        self, component: list[Progression], allowance: int
-    ) -> tuple[tuple[float, float], tuple[float, float]]:
+    def _interval(self, component: list[Progression], allowance: int) -> Intervals:
         """Bounds of misses and hits of a component that may be too hard, for a stated amount of work."""
-        counted = self._attempt(component, allowance // 8) if len(component) > 1 else None
         if len(component) == 1:
-            counted = (component[0][0] - 1) / component[0][0], 1 / component[0][0]
+            slide = component[0][0]
+            return ((slide - 1) / slide, (slide - 1) / slide), (1 / slide, 1 / slide)
+        counted = self._attempt([component], allowance // 8)
         if counted is not None:
             return (counted[0], counted[0]), (counted[1], counted[1])
         key = _canonical(component)
-        bounds = self._intervals.get(key)
-        if bounds is None:
-            if len(self._intervals) >= MEMO_SIZE:
-                self._intervals.clear()
-            bounds = self._intervals[key] = self._chain(key, allowance)
-        low, high = bounds
-        return (max(0.0, 1.0 - high), 1.0 - low), bounds
+        known = self._intervals.get(key)
+        if known is not None and known[0] >= allowance:
+            return known[1]
+        first = self.work
+        low, high = self._chain(key, allowance)
+        bounds = (max(0.0, 1.0 - high - SLACK), 1.0 - low + SLACK), (low, high)
+        spent = self.work - first
+        if allowance > SPLIT_FROM * spent:
+            finer = self._divided(key, allowance - spent)
+            bounds = _tighter(bounds[0], finer[0]), _tighter(bounds[1], finer[1])
+        if len(self._intervals) >= INTERVALS_SIZE:
+            self._intervals.clear()
+        self._intervals[key] = allowance, bounds
+        return bounds
+
+    def _divided(self, key: tuple[Progression, ...], allowance: int) -> Intervals:
+        """Condition on residues as an exact count does; each class is allowed work by its weight and size."""
+        factors = self._engine.factors
+        factors.limit = math.inf
+        top, branches = factors.split(key)
+        covered = top - sum([residues for residues, _ in branches])
+        low, high, least, most = 0.0, 0.0, covered / top, covered / top
+        sizes = [sum([len(component) for component in components]) for _, components in branches]
+        total = sum([residues * size for (residues, _), size in zip(branches, sizes, strict=True)])
+        # the lightest first: what they leave over goes to the others
+        for (residues, components), size in sorted(
+            zip(branches, sizes, strict=True), key=lambda branch: branch[0][0] * branch[1]
+        ):
+            before = self.work
+            found = self._bounds(components, allowance * residues * size // max(1, total))
+            allowance -= min(allowance, self.work - before)
+            total -= residues * size
+            weight = residues / top
+            low, high = low + weight * found[0][0], high + weight * found[0][1]
+            least, most = least + weight * found[1][0], most + weight * found[1][1]
+        return _outwards(low, high), _outwards(least, most)
 
     def _chain(self, key: tuple[Progression, ...], allowance: int) -> tuple[float, float]:
         """Bounds of the hits: the shortest slides exactly, then what each further progression adds."""
-        engine = self._engine
+        factors = self._engine.factors
         first = self.work
-        held, low = 0, 0.0
-        size = 8
+        held, low = 1, 1 / key[0][0]
+        size = min(len(key), 8)
         number = min(len(key), CHAIN_LENGTH)
-        while size < number:
-            before = engine.factors.work
-            counted = self._attempt(key[:size], allowance // 8)
+        while held < number:
+            before = self.work
+            counted = self._attempt(factors.parts(key[:size]), allowance // 8)
             if counted is None:
                 break
             held, low = size, counted[1]
-            if engine.factors.work - before > allowance // 16:
+            if self.work - before > allowance // 16:
                 break
-            size += max(4, size // 4)
+            size = min(number, size + max(4, size // 4))
+        number = min(number, held + allowance // CHAIN_STEP)
         high = low
         kind = np.int64 if key[-1][0] < 1 << 31 else object
         slides = np.array([slide for slide, _ in key[:number]], dtype=kind)
@@ -831,15 +922,15 @@ class EdgeCounter:
         together = 16
         for index in range(held, number):
             slide, shift = key[index]
-            share = max(0, allowance - (engine.factors.work - first)) // (number - index)
+            factors.work += CHAIN_STEP // 2 + index // 16
+            share = max(0, allowance - (self.work - first)) // (number - index)
             few, many, together = self._truncated(slides[:index], shifts[:index], slide, shift, together, share)
             low += few / slide
             high += many / slide
-        for slide, _ in key[number:]:
-            high += 1 / slide
+        high += _share_missed(key[:held], key[number:])
         if not any(shift for _, shift in key):
             # misses of progressions that all meet are positively correlated
-            high = min(high, -math.expm1(sum(math.log1p(-1 / slide) for slide, _ in key)))
+            high = min(high, -math.expm1(sum([math.log1p(-1 / slide) for slide, _ in key])))
         return low * (1 - SLACK), min(1.0, high * (1 + SLACK))
 
     def _truncated(
@@ -859,7 +950,7 @@ class EdgeCounter:
         heavy = self._engine.factors.absorb(left)
         while True:
             before = self._engine.factors.work
-            counted = self._attempt(heavy[:together], share)
+            counted = self._attempt(self._engine.factors.parts(heavy[:together]), share)
             if counted is not None:
                 break
             together = together // 2
@@ -927,6 +1018,10 @@ def _share_missed(found: Iterable[Progression], others: Iterable[Progression]) -
     return total
 
 
+def _tighter(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    return max(a[0], b[0]), min(a[1], b[1])
+
+
 def _outwards(low: float, high: float) -> tuple[float, float]:
     if low == high:
         return low, high
@@ -944,16 +1039,20 @@ def _canonical(component: list[Progression]) -> tuple[Progression, ...]:
 
 def _closed(component: Sequence[Progression]) -> tuple[int, int] | None:
     """(Hits, period) of an absorbed set where they are found without splitting it."""
-    slides = {slide for slide, _ in component}
+    slides: dict[int, int] = {}
+    period = 1
+    for slide, _ in component:
+        if slide in slides:
+            slides[slide] += 1
+        else:
+            slides[slide] = 1
+            period = math.lcm(period, slide)
+        if period > SMALL_PERIOD and len(slides) > 2:
+            return None
     if len(slides) == 1:
         return len(component), component[0][0]
     if len(slides) == 2:
         return _two_slides(component, *slides)
-    period = 1
-    for slide in slides:
-        period = math.lcm(period, slide)
-        if period > SMALL_PERIOD:
-            return None
     marks = 0
     for slide, shift in component:
         marks |= _multiples(slide, period) << shift

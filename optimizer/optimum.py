@@ -60,9 +60,10 @@ Edges = tuple[int, tuple[int, ...]]
 def optimum(problem: SearchProblem) -> Partition:
     """The cheapest plan of at most :data:`OPTIMUM_LIMIT` items.
 
-    Of equally cheap plans: the first items' tree is as large as possible where that saves nothing, else the first
-    found. Up to :data:`EXACT_LIMIT` items costs are compared exactly, above with a relative tolerance of
-    :data:`TIE`, so that the plan is the cheapest but for that. Constants are the same in every plan.
+    Ties: of the items left, all in one tree if nothing is strictly cheaper, else the first split found, beginning with
+    the first item alone. Up to :data:`EXACT_LIMIT` items costs are compared exactly, above with a relative tolerance
+    of :data:`TIE`, so that the plan is the cheapest but for that. Unions are counted here, whatever the problem's
+    counter is; constants are the same in every plan.
 
     Complexity: O(3^K) time and O(2^K) memory for K items, about a second for 18.
 

@@ -25,7 +25,7 @@ from optimizer.cost import PAPER, CostModel, SearchProblem, cost_model, edges_pe
 from optimizer.edges import edge_bounds, edge_set, weaveability
 from optimizer.errors import HeddleError
 from optimizer.query import ACQ, SECOND, Stream, Window, Workload
-from optimizer.search import ALGORITHMS, SECONDS, find
+from optimizer.search import ALGORITHMS, SECONDS, find, keep
 from optimizer.synopsis import Synopsis, synopses_of
 from optimizer.window import Fragments, composite_slide, progressions
 
@@ -34,6 +34,9 @@ sys.set_int_max_str_digits(0)
 
 ENUMERATED_TICKS = 1 << 22
 """Longest composite slide, in ticks, over which the fragments of a query's windows are enumerated."""
+
+NAMED = 8
+"""Queries of one kind that a difference's text names; its JSON has all of them."""
 
 NEAREST_SHOWN = 5
 """Other trees that an explanation's text lists; its JSON has all of them."""
@@ -124,6 +127,8 @@ class SharingPlan:
         bounds, and no decision of the search relied on less.
     distinct_edge_sets
         Summed over the streams.
+    from_scratch
+        Cost of the plan from scratch, which is dearer to switch to where this one was kept (None: not known).
     """
 
     trees: tuple[ExecutionTree, ...]
@@ -138,6 +143,7 @@ class SharingPlan:
     optimal: bool = False
     upper_bounds: tuple[str, ...] = ()
     distinct_edge_sets: int = 0
+    from_scratch: Fraction | None = None
 
     def __post_init__(self) -> None:
         check_partition(self.workload, self.trees)
@@ -155,7 +161,9 @@ class SharingPlan:
 
     @property
     def baselines(self) -> dict[str, Fraction | None]:
-        return {"no_share": self.no_share, "shared": self.shared, "weave_share": self.weave_share}
+        known = {"no_share": self.no_share, "shared": self.shared, "weave_share": self.weave_share}
+        kept = self.from_scratch is not None and self.from_scratch != self.cost
+        return known | ({"from_scratch": self.from_scratch} if kept else {})
 
     def rate(self, stream: str) -> Fraction:
         """Tuples per second that the plan was made for."""
@@ -216,6 +224,8 @@ def build_plan(
     model: CostModel | str = PAPER,
     counter: str = "auto",
     seconds: float = SECONDS,
+    previous: SharingPlan | None = None,
+    tolerance: Fraction | float = Fraction(0),
 ) -> SharingPlan:
     """Plan each stream of a workload on its own.
 
@@ -233,6 +243,9 @@ def build_plan(
         Edge counter of the search (:mod:`optimizer.edges`).
     seconds
         CPU seconds that ``best`` may spend on improving the plan of each stream.
+    previous, tolerance
+        The plan in force. What it becomes when queries join and leave is kept, with as few queries changing trees as
+        Incremental Weave Share moves, if it costs at most ``1 + tolerance`` times the plan from scratch.
 
     Raises
     ------
@@ -251,16 +264,18 @@ def build_plan(
     costs: list[Fraction] = []
     alone, together, distinct, optimal = Fraction(0), Fraction(0), 0, True
     greedy: Fraction | None = Fraction(0)
+    scratch = Fraction(0)
     bounded: list[str] = []
     for stream in workload.streams:
         queries, rate = workload.queries_of(stream.name), _rate(rates, stream.name)
 
-        def problem_of(
-            collapse: bool, queries: Sequence[ACQ] = queries, rate: Fraction = rate
-        ) -> SearchProblem:
+        def problem_of(collapse: bool, queries: Sequence[ACQ] = queries, rate: Fraction = rate) -> SearchProblem:
             return SearchProblem.of(queries, rate, chosen, collapse, counter)
 
         found = find(problem_of, algorithm, seconds)
+        if earlier := _earlier_trees(previous, stream.name, queries):
+            found = keep(found, earlier, Fraction(str(tolerance)))
+        scratch += sum(found.costs) if found.scratch is None else found.scratch
         members = [found.problem.expand([tree])[0] for tree in found.partition]
         order = sorted(range(len(members)), key=lambda n: members[n])
         for number, at in enumerate(order, start=1):
@@ -292,7 +307,25 @@ def build_plan(
         optimal,
         tuple(bounded),
         distinct,
+        scratch,
     )
+
+
+def _earlier_trees(previous: SharingPlan | None, stream: str, queries: Sequence[ACQ]) -> dict[int, str]:
+    """The earlier tree of each query that had one and still has the same window."""
+    if previous is None:
+        return {}
+    held = {
+        query.name: (query.window, tree.id)
+        for tree in previous.trees
+        if tree.stream == stream
+        for query in tree.queries
+    }
+    return {
+        number: held[query.name][1]
+        for number, query in enumerate(queries)
+        if query.name in held and held[query.name][0] == query.window
+    }
 
 
 def _rate(rates: Mapping[str, Fraction], stream: str) -> Fraction:
@@ -374,6 +407,7 @@ def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
         "optimal": plan.optimal,
         "upper_bounds": list(plan.upper_bounds),
         "distinct_edge_sets": plan.distinct_edge_sets,
+        "from_scratch_cost_exact": None if plan.from_scratch is None else str(plan.from_scratch),
     }
     return [
         whole
@@ -438,7 +472,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
             Fraction(row["edge_rate"]),
         )
         trees.append(tree)
-    greedy = first.get("weave_share_cost_exact")
+    greedy, scratch = first.get("weave_share_cost_exact"), first.get("from_scratch_cost_exact")
     # rows of older versions have no cost of a Shared plan that they could not count
     shared = first["shared_cost_exact"] or "0"
     plan = SharingPlan(
@@ -454,6 +488,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
         bool(first.get("optimal", False)),
         tuple(first.get("upper_bounds", ())),
         first.get("distinct_edge_sets", 0),
+        None if scratch is None else Fraction(scratch),
     )
     if plan.fingerprint != first["fingerprint"]:
         raise ValueError(f"rows of plan {first['fingerprint']} are incomplete or altered")
@@ -541,7 +576,18 @@ class PlanDiff:
             elif before != after:
                 renamed = old if old == new else f"{old} (now {new})"
                 found.append(f"  tree {renamed}: cost {_change(before, after)}")
-        return [*found, f"  plan: cost {_change(*self.cost)}"]
+        found.append(f"  plan: cost {_change(*self.cost)}")
+        if self.rebuilt:
+            windows = sum(windows for _, _, windows in self.rebuilt)
+            found.append(
+                f"  stored partials: {self.reused} synopses stay valid, {self.built} are computed from history at the "
+                f"next run, for {len(self.rebuilt)} queries ({windows} open windows a group)"
+            )
+            for reason in dict.fromkeys(reason for _, reason, _ in self.rebuilt):
+                names = [query for query, why, _ in self.rebuilt if why == reason]
+                more = f", … {len(names) - NAMED} more" if len(names) > NAMED else ""
+                found.append(f"    {reason}: {', '.join(names[:NAMED])}{more}")
+        return found
 
 
 def diff(old: SharingPlan | None, new: SharingPlan) -> PlanDiff:
@@ -702,7 +748,7 @@ class Explanation:
         found.append(f"edges per second alone {self.edge_rate_alone:.6g}, in this tree {self.edge_rate_tree:.6g}")
         if self.edge_rate_tree_lower != self.edge_rate_tree:
             found.append(
-                "  estimated: the tree has more edges than can be counted exactly, certainly between "
+                "  estimated: the tree has more edges than can be counted exactly, between "
                 f"{self.edge_rate_tree_lower:.6g} and {self.edge_rate_tree:.6g}; the plan was decided by the upper bound"
             )
         if self.optimal:

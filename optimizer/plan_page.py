@@ -193,11 +193,11 @@ def mermaid(plan: SharingPlan) -> str:
         if tree.id not in chosen or shown[tree.stream] == TREES_SHOWN:
             continue
         shown[tree.stream] += 1
-        about = f"{_count(len(tree.queries), 'query')}, {unit.text(cost)} {unit.name}"
+        about = f"{_count(len(tree.queries), 'query')}<br/>{_label(f'{unit.text(cost)} {unit.name}')}"
         names = [_label(query.name) for query in tree.queries[:NAMES_SHOWN]]
         if (hidden := len(tree.queries) - len(names)) > 0:
             names.append(f"... {hidden} more")
-        lines.append(f'  s{numbers[tree.stream]} --> t{number}["{_label(tree.id)}<br/>{_label(about)}"]')
+        lines.append(f'  s{numbers[tree.stream]} --> t{number}["{_label(tree.id)}<br/>{about}"]')
         lines.append(f'  t{number} --> q{number}["{"<br/>".join(names)}"]')
     for stream, _ in plan.rates:
         if hidden := sum(tree.stream == stream for tree in plan.trees) - shown[stream]:

@@ -10,15 +10,17 @@ Guirguis et al., Weave Share, CIKM 2011: sections 5 and 6 (the alternatives it i
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 from optimizer.baselines import insert_then_weave, local_search, no_share, random, shared
 from optimizer.cost import Partition, SearchProblem
 from optimizer.edges import EdgeCounter
 from optimizer.errors import HeddleError
 from optimizer.improve import improve
+from optimizer.incremental import evolve, homes
 from optimizer.optimum import OPTIMUM_LIMIT, optimum
 from optimizer.weave_share import weave_share
 
@@ -53,7 +55,8 @@ class Found:
 
     ``bounds``: edges per second of each tree, from below and above. ``costs``: per tree, at the upper bound.
     ``optimal``: no partition is cheaper (proven). ``weave_share``: cost of the published greedy's plan, None if it was
-    not computed; ``shared``: cost of one tree of everything, at the upper bound of its edges.
+    not computed; ``shared``: cost of one tree of everything, at the upper bound of its edges. ``scratch``: cost of the
+    plan from scratch where :func:`keep` kept an earlier one.
     """
 
     problem: SearchProblem
@@ -65,6 +68,7 @@ class Found:
     shared: Fraction
     shared_is_exact: bool
     distinct_edge_sets: int
+    scratch: Fraction | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,28 @@ def _best(problem: SearchProblem, seconds: float) -> _Search:
     return _Search(improved if problem.cost(improved) < cost else start, False, greedy_cost)
 
 
+def _costed(problem: SearchProblem, partition: Partition) -> tuple[list[tuple[Fraction, Fraction]], list[Fraction]]:
+    bounds = [problem.edge_bounds(tree) for tree in partition]
+    costs = [problem.tree_cost(tree, high) for tree, (_, high) in zip(partition, bounds, strict=True)]
+    return bounds, costs
+
+
+def keep(found: Found, tree_of: Mapping[int, Any], tolerance: Fraction) -> Found:
+    """Rather the plan that an earlier one becomes for the changed workload (:mod:`optimizer.incremental`), if it costs
+    at most ``1 + tolerance`` times what was found from scratch: fewer queries change trees.
+
+    ``tree_of``: the earlier tree of each query that had one.
+    """
+    problem = found.problem
+    partition = evolve(problem, homes(problem, tree_of))
+    bounds, costs = _costed(problem, partition)
+    scratch = sum(found.costs, Fraction(0))
+    if sum(costs) > (1 + tolerance) * scratch:
+        return found
+    optimal = found.optimal and sum(costs) == scratch
+    return replace(found, partition=partition, bounds=bounds, costs=costs, optimal=optimal, scratch=scratch)
+
+
 def find(problem_of: Callable[[bool], SearchProblem], algorithm: str, seconds: float = SECONDS) -> Found:
     """Run one search and cost what it found.
 
@@ -121,8 +147,7 @@ def find(problem_of: Callable[[bool], SearchProblem], algorithm: str, seconds: f
         search = _Search(ALGORITHMS[algorithm](problem), algorithm == "optimal")
     if sorted(item for tree in search.partition for item in tree) != list(range(len(problem))):
         raise AssertionError(f"{algorithm} lost or doubled a query")
-    bounds = [problem.edge_bounds(tree) for tree in search.partition]
-    costs = [problem.tree_cost(tree, high) for tree, (_, high) in zip(search.partition, bounds, strict=True)]
+    bounds, costs = _costed(problem, search.partition)
     everything = list(range(len(problem)))
     low, high = problem.edge_bounds(everything)
     return Found(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -26,6 +27,7 @@ from optimizer.errors import Diagnostic, HeddleError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from optimizer.bare_windows import WindowPlan
     from optimizer.experiments import Experiment, Outcome
     from optimizer.plan import PlanDiff, SharingPlan
     from optimizer.query import Workload
@@ -42,6 +44,9 @@ app = typer.Typer(
 # into a pipe or a log, lines are as long as the tables need
 console = Console(width=None if sys.stdout.isatty() else 160)
 errors = Console(stderr=True)
+
+TREES_SHOWN = 60
+"""Most trees of a plan's table: the dearest."""
 
 USAGE = {"HDL-111", "HDL-112", "HDL-114", "HDL-115", "HDL-116", "HDL-407", "HDL-501", "HDL-502", "HDL-504"}
 """Codes that mean the command was called wrongly: exit code 2."""
@@ -64,9 +69,22 @@ OptionalEnd = Annotated[str | None, typer.Option("--to", help="Only windows that
 
 
 class Algorithm(StrEnum):
+    best = "best"
+    optimal = "optimal"
     weave_share = "weave-share"
     no_share = "no-share"
     shared = "shared"
+    random = "random"
+    insert_then_weave = "insert-then-weave"
+    local_search = "local-search"
+
+
+class Counter(StrEnum):
+    auto = "auto"
+    conditioning = "conditioning"
+    bit_set = "bit-set"
+    f1 = "f1"
+    f1_opt = "f1-opt"
 
 
 class CostModel(StrEnum):
@@ -94,6 +112,9 @@ class Format(StrEnum):
 
 
 AlgorithmOption = Annotated[Algorithm, typer.Option("--algorithm", help="How queries are grouped into trees.")]
+CounterOption = Annotated[
+    Counter, typer.Option("--edge-counter", help="How edges are counted: auto, or a reference of the papers.")
+]
 CostOption = Annotated[CostModel, typer.Option("--cost-model", help="What a plan costs: operations or CPU seconds.")]
 
 
@@ -141,9 +162,12 @@ def _built(
     algorithm: Algorithm,
     cost_model: CostModel,
     warehouse: Warehouse | None = None,
+    counter: Counter = Counter.auto,
+    budget: float | None = None,
 ) -> tuple[SharingPlan, bool]:
     """The plan of some files, and whether something in them or in their streams was not usable."""
     from optimizer.plan import build_plan
+    from optimizer.search import SECONDS
     from spark_jobs.planning import model_of, parse_rates, rates_of
 
     inputs = _inputs(files, streams)
@@ -151,8 +175,32 @@ def _built(
         raise HeddleError("HDL-113", "there is no usable query", "see the messages above")
     found, measurements, unreadable = rates_of(inputs.workload, parse_rates(rates), warehouse)
     _tell(unreadable)
-    plan = build_plan(inputs.workload, found, algorithm.value, model_of(cost_model.value, measurements))
+    model, seconds = model_of(cost_model.value, measurements), SECONDS if budget is None else budget
+    plan = build_plan(inputs.workload, found, algorithm.value, model, counter.value, seconds)
     return plan, bool(inputs.errors or unreadable)
+
+
+def _window_plan(
+    windows: Path,
+    rates: Sequence[str],
+    algorithm: Algorithm,
+    cost_model: CostModel,
+    counter: Counter,
+    budget: float | None,
+) -> tuple[WindowPlan, bool]:
+    """The plan of a CSV file of windows, and whether some rows were not usable."""
+    from optimizer.bare_windows import plan_windows, read_windows
+    from optimizer.search import SECONDS
+    from spark_jobs.planning import model_of, parse_rate
+
+    if len(rates) != 1:
+        raise HeddleError("HDL-112", f"--windows needs one --rate, not {len(rates)}", "e.g. --rate 1200 (tuples/s)")
+    rate = parse_rate(rates[0])
+    found, diagnostics = read_windows(windows)
+    _tell(diagnostics)
+    seconds = SECONDS if budget is None else budget
+    model = model_of(cost_model.value, [])
+    return plan_windows(found, rate, algorithm.value, model, counter.value, seconds), bool(diagnostics)
 
 
 def _stored(warehouse: Path, version: int | None = None) -> tuple[SharingPlan, int]:
@@ -199,9 +247,19 @@ def plan(
     files: OptionalFiles = None,
     streams: OptionalStreams = None,
     rate: Rates = None,
-    algorithm: AlgorithmOption = Algorithm.weave_share,
+    algorithm: AlgorithmOption = Algorithm.best,
     cost_model: CostOption = CostModel.paper,
     warehouse: OptionalHouse = None,
+    windows: Annotated[
+        Path | None,
+        typer.Option("--windows", help="Plan bare windows: a CSV file with columns range,slide in seconds."),
+    ] = None,
+    counter: CounterOption = Counter.auto,
+    budget: Annotated[
+        float | None,
+        typer.Option("--budget", min=0.0, help="CPU seconds to improve on Weave Share (for best).", show_default="0.6"),
+    ] = None,
+    summary: Annotated[bool, typer.Option("--summary", help="Leave the lists of queries out.")] = False,
     format: Annotated[
         PlanFormat, typer.Option("--format", help="A table, JSON, a Mermaid flowchart or a self-contained page.")
     ] = PlanFormat.text,
@@ -209,24 +267,43 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Which queries share an execution tree, and what that costs beside No Share and Shared. Needs no JVM."""
+    if as_json and format not in (PlanFormat.text, PlanFormat.json):
+        raise typer.BadParameter(f"--json is --format json, not {format.value}")
     failed = False
     facts: dict[str, Any] = {}
+    made: SharingPlan | None = None
+    format = PlanFormat.json if as_json else format
+    if windows is not None and format in (PlanFormat.mermaid, PlanFormat.html):
+        raise typer.BadParameter("--windows has no streams and queries to draw: use --format text or json")
     with _coded():
-        if warehouse is not None and not files:
+        started = time.process_time()
+        if windows is not None:
+            if files or warehouse is not None:
+                raise typer.BadParameter("give --windows, or FILES and --streams, or --warehouse")
+            bare, failed = _window_plan(windows, rate or [], algorithm, cost_model, counter, budget)
+            data = bare.to_json(summary or format is PlanFormat.text)
+        elif warehouse is not None and not files:
             made, facts["plan_version"] = _stored(warehouse)
         elif files and streams is not None:
-            made, failed = _built(files, streams, rate or [], algorithm, cost_model)
+            made, failed = _built(files, streams, rate or [], algorithm, cost_model, None, counter, budget)
+            facts["seconds"] = round(time.process_time() - started, 6)
         else:
-            raise typer.BadParameter("give FILES and --streams, or --warehouse")
-    _deliver_plan(made, facts, PlanFormat.json if as_json else format, output)
+            raise typer.BadParameter("give FILES and --streams, or --warehouse, or --windows")
+    if made is not None:
+        from optimizer.plan import to_json
+
+        data = to_json(made) | facts
+        if summary:
+            for tree in data["trees"]:
+                tree["query_count"] = len(tree.pop("queries"))
+    _deliver_plan(made, data, facts, format, output)
     raise typer.Exit(1 if failed else 0)
 
 
-def _deliver_plan(made: SharingPlan, facts: dict[str, Any], format: PlanFormat, output: Path | None) -> None:
-    """Print a plan, or write it to a file. ``facts``: what else its JSON and its page say."""
-    from optimizer.plan import to_json
-
-    data = to_json(made) | facts
+def _deliver_plan(
+    made: SharingPlan | None, data: dict[str, Any], facts: dict[str, Any], format: PlanFormat, output: Path | None
+) -> None:
+    """Print a plan, or write it to a file. ``facts``: what else its page says."""
     if format is PlanFormat.text and output is None:
         show_plan(data)
         return
@@ -240,7 +317,9 @@ def _deliver_plan(made: SharingPlan, facts: dict[str, Any], format: PlanFormat, 
     else:
         from optimizer.plan_page import mermaid, page
 
-        told = {name.replace("_", " "): str(value) for name, value in facts.items()}
+        assert made is not None
+        # a plan's page is the same whenever it is drawn
+        told = {name.replace("_", " "): str(value) for name, value in facts.items() if name != "seconds"}
         text = mermaid(made) if format is PlanFormat.mermaid else page(made, told)
     if output is None:
         sys.stdout.write(text)
@@ -273,19 +352,25 @@ def show_plan(data: dict[str, Any], console: Console = console) -> None:
         ("members", "left"),
     ):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    shown_trees = sorted(data["trees"], key=lambda tree: -tree["cost"])[:TREES_SHOWN]
+    listed = {tree["id"] for tree in shown_trees}
     for tree in data["trees"]:
+        if tree["id"] not in listed:
+            continue
+        queries = tree.get("queries", [])
         table.add_row(
             tree["id"],
-            str(len(tree["queries"])),
+            f"{tree.get('query_count', len(queries)):,}",
             _seconds(tree["composite_slide"]),
             "uncounted" if tree["edges"] is None else _large(tree["edges"]),
             ("≤ " if tree["id"] in bounded else "") + f"{float(Fraction(tree['edge_rate'])):.4g}",
             f"{float(Fraction(tree['overlap_factor'])):.4g}",
             ("≤ " if tree["id"] in bounded else "") + f"{tree['cost']:.4g}",
-            ", ".join(tree["queries"][:2])
-            + (f", … {len(tree['queries']) - 2} more" if len(tree["queries"]) > 2 else ""),
+            ", ".join(queries[:2]) + (f", … {len(queries) - 2} more" if len(queries) > 2 else ""),
         )
     console.print(table)
+    if len(data["trees"]) > TREES_SHOWN:
+        console.print(f"… and {len(data['trees']) - TREES_SHOWN:,} cheaper trees (--json shows all)", highlight=False)
     rates = ", ".join(f"{name} {float(Fraction(value)):.4g}/s" for name, value in data["rates"].items())
     console.print(f"rates: {rates}", highlight=False)
     baselines = data["baselines"]
@@ -330,7 +415,7 @@ def explain(
     files: OptionalFiles = None,
     streams: OptionalStreams = None,
     rate: Rates = None,
-    algorithm: AlgorithmOption = Algorithm.weave_share,
+    algorithm: AlgorithmOption = Algorithm.best,
     cost_model: CostOption = CostModel.paper,
     warehouse: OptionalHouse = None,
     as_json: AsJson = False,
@@ -494,7 +579,7 @@ def what_if(
             base, _ = _stored(warehouse)
         elif files and streams is not None:
             base, failed = _built(
-                files, streams, base_rate or [], algorithm or Algorithm.weave_share, cost_model or CostModel.paper
+                files, streams, base_rate or [], algorithm or Algorithm.best, cost_model or CostModel.paper
             )
         else:
             raise typer.BadParameter("give FILES and --streams, or --warehouse")
@@ -558,7 +643,7 @@ def run(
     begin: Begin,
     end: End,
     rate: Rates = None,
-    algorithm: AlgorithmOption = Algorithm.weave_share,
+    algorithm: AlgorithmOption = Algorithm.best,
     cost_model: CostOption = CostModel.paper,
     recompute: Annotated[bool, typer.Option("--recompute", help="Publish again even if nothing changed.")] = False,
     as_json: AsJson = False,
@@ -635,12 +720,16 @@ def read(
     format: Annotated[Format, typer.Option("--format", help="How to print the answers.")] = Format.table,
     output: Annotated[Path | None, typer.Option("--output", help="Write to this file (parquet needs one).")] = None,
     limit: Annotated[int, typer.Option("--limit", help="Most rows of the table format; 0: all.")] = 40,
+    as_json: AsJson = False,
 ) -> None:
     """The published answers of a query, under its own column names. Needs no JVM."""
     from spark_jobs.read import read as read_answers
     from spark_jobs.sources import parse_instant
     from spark_jobs.tables import Warehouse
 
+    if as_json and format not in (Format.table, Format.json):
+        raise typer.BadParameter(f"--json is --format json, not {format.value}")
+    format = Format.json if as_json else format
     if format is Format.parquet and output is None:
         raise typer.BadParameter("--format parquet needs --output FILE")
     with _coded():

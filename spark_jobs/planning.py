@@ -31,6 +31,9 @@ from spark_jobs.tables import INSTANT, MARKER, Warehouse
 
 StrPath = str | Path
 
+TOLERANCE = 0.05
+"""How much dearer than a plan from scratch the plan in force may become before it is replaced."""
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -108,16 +111,29 @@ def model_of(name: str, measurements: Sequence[Measured], warehouse: Warehouse |
 
 def parse_rates(texts: Sequence[str]) -> dict[str, Fraction]:
     """``STREAM=TUPLES_PER_SECOND`` options as exact fractions. Raises HDL-112."""
-    rates = {}
+    rates: dict[str, Fraction] = {}
     for text in texts:
-        name, _, number = text.partition("=")
+        name, _, number = (part.strip() for part in text.partition("="))
         try:
-            rates[name.strip()] = Fraction(number.strip())
-        except (ValueError, ZeroDivisionError):
-            raise HeddleError("HDL-112", f"{text!r} is not STREAM=TUPLES_PER_SECOND", "e.g. trades=1200") from None
-        if not name.strip() or rates[name.strip()] < 0:
+            rate = parse_rate(number)
+        except HeddleError:
+            rate = Fraction(-1)
+        if not name or rate < 0:
             raise HeddleError("HDL-112", f"{text!r} is not STREAM=TUPLES_PER_SECOND", "e.g. trades=1200")
+        if rates.setdefault(name, rate) != rate:
+            raise HeddleError("HDL-112", f"stream {name} is given two rates, {rates[name]} and {rate}", "give one")
     return rates
+
+
+def parse_rate(text: str) -> Fraction:
+    """Tuples per second as an exact fraction, at least 0. Raises HDL-112."""
+    try:
+        rate = Fraction(text.strip())
+    except (ValueError, ZeroDivisionError):
+        rate = Fraction(-1)
+    if rate < 0:
+        raise HeddleError("HDL-112", f"{text!r} is no rate in tuples per second", "e.g. 1200")
+    return rate
 
 
 # ------------------------------------------------------------------------------------- stored versions
@@ -196,18 +212,21 @@ def refresh_plan(
     warehouse: StrPath,
     workload: Sequence[StrPath],
     streams: StrPath,
-    algorithm: str = "weave-share",
+    algorithm: str = "best",
     cost_model: str = "paper",
     rates: Mapping[str, Fraction | float | str] | None = None,
+    tolerance: float = TOLERANCE,
     dry_run: bool = False,
     reason: str = "",
     created_by: str = "",
 ) -> dict[str, Any]:
     """Recompute the sharing plan from the registered workload and the measured rates, and store it if it changed.
 
-    ``rates``: tuples per second that override what is measured. A dry run writes nothing at all. Returns
-    ``version`` (of the plan in force afterwards; None before any), ``changed``, ``plan`` (as ``heddle plan --json``),
-    ``diff`` (lines for people), ``diagnostics``. Raises HeddleError if no query is usable (HDL-113).
+    ``rates``: tuples per second that override what is measured. ``tolerance``: the plan in force is kept, with the
+    queries that came woven in, while it costs at most ``1 + tolerance`` times the plan from scratch. A dry run writes
+    nothing at all. Returns ``version`` (of the plan in force afterwards; None before any), ``changed``, ``plan`` (as
+    ``heddle plan --json``), ``diff`` (lines for people, with the answers whose partials are recomputed),
+    ``diagnostics``. Raises HeddleError if no query is usable (HDL-113).
     """
     inputs = load_inputs(workload, streams)
     if not inputs.workload.queries:
@@ -216,9 +235,13 @@ def refresh_plan(
     existing = (Path(warehouse) / MARKER).exists()
     house = Warehouse.open(warehouse) if existing or not dry_run else None
     found, measurements, unreadable = rates_of(inputs.workload, given, house)
-    plan = build_plan(inputs.workload, found, algorithm, model_of(cost_model, measurements, house))
     newest = current_version(house) if house else None
     old = load_plan(house, newest) if house and newest is not None else None
+    # another search or cost model was asked for: nothing of the old plan is kept for its own sake
+    same = old is not None and (old.algorithm, old.cost_model) == (algorithm, cost_model)
+    model = model_of(cost_model, measurements, house)
+    previous = old if same else None
+    plan = build_plan(inputs.workload, found, algorithm, model, previous=previous, tolerance=tolerance)
     changed = old is None or old.fingerprint != plan.fingerprint
     version = newest
     if not dry_run and house is not None:

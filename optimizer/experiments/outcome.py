@@ -20,7 +20,7 @@ SCALES = ("tiny", "quick", "full")
 
 @dataclass(frozen=True)
 class Chart:
-    """How rows become a plot: one line per column of ``y`` (column to label) and per value of the column ``by``.
+    """How rows become a plot: a line per column of ``y`` (column to label), or one column's line per value of ``by``.
 
     ``log``: the axes on a logarithmic scale, of "x" and "y". ``paper``: what the paper printed, dashed:
     (label, x, y), where None for x or y is a line across the plot.
@@ -31,6 +31,7 @@ class Chart:
     y: Mapping[str, str]
     y_label: str
     by: str = ""
+    by_label: str = "{}"
     log: str = ""
     paper: tuple[tuple[str, float | None, float | None], ...] = ()
 
@@ -142,13 +143,12 @@ def _plot(outcome: Outcome, path: Path) -> None:
         for column, label in chart.y.items():
             points = [(row[chart.x], row[column]) for row in rows if row.get(column) is not None]
             if points:
-                name = label if group is None else f"{chart.by.replace('_', ' ')} {_shown(group)}"
-                name = name if group is None or len(chart.y) == 1 else f"{label}, {name}"
+                name = label if group is None else chart.by_label.format(_shown(group))
                 axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=name)
     for label, x, y in chart.paper:
         if x is not None and y is not None:
             axes.plot([x], [y], marker="x", markersize=9, color="black", linestyle="none")
-            axes.annotate(label, (x, y), textcoords="offset points", xytext=(6, 6), fontsize=8)
+            axes.annotate(label, (x, y), textcoords="offset points", xytext=(0, 8), ha="center", fontsize=8)
         elif x is not None:
             axes.axvline(x, linestyle="--", color="grey", label=f"paper: {label}")
         elif y is not None:
@@ -157,6 +157,7 @@ def _plot(outcome: Outcome, path: Path) -> None:
     values = sorted({row[chart.x] for row in outcome.rows} - {0}) if "x" in chart.log else []
     if values and any(row[chart.x] == 0 for row in outcome.rows):
         axes.set_xscale("symlog", linthresh=values[0])
+        axes.set_xlim(left=0)
     elif values:
         axes.set_xscale("log")
     if "y" in chart.log:

@@ -96,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
     spark = start_session("bench")
     with tempfile.TemporaryDirectory(dir=options.data) as scratch:
         found = [one for n in options.queries for one in measure(spark, stream, options.events, n, Path(scratch))]
-    Console().print(table(found))
+    Console(width=None if sys.stdout.isatty() else 120).print(table(found))
     if options.json:
         document = {"format_version": 1, "events": options.events, "runs": [asdict(one) for one in found]}
         options.json.write_text(json.dumps(document, indent=2) + "\n")

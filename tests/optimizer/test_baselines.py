@@ -183,6 +183,15 @@ def test_the_factor_window_of_the_paper() -> None:
     assert plan.cost == 7 + Fraction(1, 10) + Fraction(2, 20) + Fraction(3, 30) + Fraction(2, 40)
 
 
+def test_a_factor_window_may_feed_another() -> None:
+    """2 would not pay for 20 alone; but it saves the window of 6, inserted before it, its own scan."""
+    sizes = [size * SECOND for size in (12, 18, 20, 30)]
+    plan = factor_windows(sizes, sizes, Fraction(3, 2))
+    assert [size // SECOND for size, _ in plan.windows[4:]] == [6, 2]
+    assert plan.parents == (4, 4, 5, 4, 5, None)
+    assert plan.cost == Fraction(7, 2)
+
+
 def test_overlapping_parents_serve_idempotent_aggregates_only() -> None:
     ranges, slides = [4 * SECOND, 10 * SECOND], [2 * SECOND, 2 * SECOND]
     assert factor_windows(ranges, slides, Fraction(100), idempotent=True).parents[1] == 0

@@ -71,6 +71,18 @@ def test_the_plan_of_the_definition(
     assert optimum(given) == by_definition(given)
 
 
+@pytest.mark.parametrize("exact_limit", [0, 12])
+def test_ties_share(exact_limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apart 2*rate + 3/4, together rate + 1: equal at a rate of 1/4."""
+    monkeypatch.setattr(module, "EXACT_LIMIT", exact_limit)
+    monkeypatch.setattr(module, "_compiled", lambda: module._search)
+    hair = Fraction(1, 10**9)
+    windows = [(2, 2), (4, 4)]
+    assert optimum(problem(windows, Fraction(1, 4))) == [[0, 1]]
+    assert optimum(problem(windows, Fraction(1, 4) + hair)) == [[0, 1]]
+    assert optimum(problem(windows, Fraction(1, 4) - hair)) == [[0], [1]]
+
+
 @settings(max_examples=60, deadline=None)
 @given(queries=window_lists(8), rate=RATES, families=FAMILIES, base=st.sampled_from([0, Fraction(1, 7), 3]))
 def test_floats_find_a_plan_of_the_same_cost(

@@ -79,6 +79,15 @@ TWO_STREAMS = Workload(
 )
 
 
+COEFFICIENTS = Coefficients(
+    per_tuple=Fraction("1e-7"),
+    per_family_tuple=Fraction("1e-7"),
+    per_partial_row=Fraction("1e-6"),
+    per_fragment_combined=Fraction("1e-6"),
+    per_answer=Fraction("3e-7"),
+)
+
+
 def example_plan() -> SharingPlan:
     return build_plan(EXAMPLE_3, {"trades": Fraction(6, 5)})
 
@@ -97,7 +106,7 @@ def example_plan() -> SharingPlan:
             lambda: build_plan(
                 TWO_STREAMS,
                 {"trades": Fraction(2000), "requests": Fraction(40)},
-                model=measured(Coefficients(per_fragment_combined=Fraction("1e-6")), {"trades": 800}),
+                model=measured(COEFFICIENTS, {"trades": 800}),
             ),
         ),
     ],

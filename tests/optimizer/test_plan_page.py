@@ -259,9 +259,9 @@ def test_the_flowchart_of_example_3() -> None:
     assert mermaid(planned(EXAMPLE_3)) == (
         "flowchart LR\n"
         '  s0(["trades<br/>1.2 tuples/s"])\n'
-        '  s0 --> t0["trades-1<br/>2 queries, 2.7 operations/s"]\n'
+        '  s0 --> t0["trades-1<br/>2 queries<br/>2.7 operations/s"]\n'
         '  t0 --> q0["a<br/>c"]\n'
-        '  s0 --> t1["trades-2<br/>1 query, 1.6 operations/s"]\n'
+        '  s0 --> t1["trades-2<br/>1 query<br/>1.6 operations/s"]\n'
         '  t1 --> q1["b"]\n'
     )
 

@@ -74,10 +74,10 @@ def observations(costs: dict[str, float], count: int, seed: int) -> list[Observa
 factors = st.fixed_dictionaries({name: st.floats(0.3, 3.0) for name in SHIPPED})
 
 
-@given(factors, st.floats(0, 1e-8), st.integers(0, 2**32))
+@given(factors, st.integers(0, 2**32))
 @settings(max_examples=25, deadline=None)
-def test_costs_are_found_again(factor: dict[str, float], per_fragment: float, seed: int) -> None:
-    costs = {name: cost * factor[name] for name, cost in SHIPPED.items()} | {"fragments_combined": per_fragment}
+def test_costs_are_found_again(factor: dict[str, float], seed: int) -> None:
+    costs = {name: cost * factor[name] for name, cost in SHIPPED.items()}
     seen = observations(costs, 60, seed)
     found = fit(seen)
     typical = statistics.median(one.total for one in seen)
@@ -97,7 +97,6 @@ def test_no_cost_is_ever_negative(times: list[list[float]], seed: int) -> None:
     found = fit(seen)
     assert found.costs.keys() == SHIPPED.keys() and min(found.costs.values()) >= 0
     assert len(found.residuals) == len(seen)
-    assert Coefficients() == found.coefficients or seen
 
 
 def test_few_records_fall_back_to_the_shipped_costs() -> None:
@@ -113,7 +112,9 @@ def test_few_records_fall_back_to_the_shipped_costs() -> None:
 
 
 def test_shipped_costs_are_the_models_defaults() -> None:
-    assert FEATURES.keys() == SHIPPED.keys() == {name for names in STAGES.values() for name in names}
+    paid = {name for names in STAGES.values() for name in names}
+    assert FEATURES.keys() == SHIPPED.keys() == paid | {"fragments_combined"}
+    assert all((cost > 0) == (name in paid) for name, cost in SHIPPED.items())
     assert Fit(SHIPPED).coefficients == Coefficients()
 
 
