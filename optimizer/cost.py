@@ -24,6 +24,7 @@ Guirguis et al., Weave Share, CIKM 2011: Eqs. 1 and 3 (cost), 2 (overlap factor)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -289,6 +290,7 @@ class SearchProblem:
         counts = np.bincount(part_of).tolist()
         weights, constants = [Fraction(0)] * len(edges), [Fraction(0)] * len(edges)
         families = [0] * len(edges)
+        per_query = model.per_query(stream)
         per_overlap, per_answer = model.per_overlap(stream), model.groups(stream) * model.coefficients.per_answer
         family = Family(model.family_fixed(rate), model.base(stream))
         fixed = model.fixed(rate)
@@ -297,7 +299,7 @@ class SearchProblem:
         for part, at in enumerate(part_first.tolist()):
             item, slide = int(item_of[at]), int(slides[at])
             number = counts[part]
-            weight = per_overlap * (totals[part] + Fraction(number * int(inner[at]), slide))
+            weight = number * per_query + per_overlap * (totals[part] + Fraction(number * int(inner[at]), slide))
             weights[item] += weight
             if per_answer:
                 constants[item] += per_answer * number * Fraction(SECOND, slide)
@@ -323,6 +325,17 @@ class SearchProblem:
         """Queries of each item, ascending."""
         order = np.argsort(self.item_of, kind="stable")
         return np.split(order, np.cumsum(np.bincount(self.item_of, minlength=len(self)))[:-1])
+
+    @cached_property
+    def ticks(self) -> tuple[list[EdgeSet], int]:
+        """The items' edges in ticks, and the tick in microseconds: the gcd of all slides and shifts."""
+        unit = math.gcd(*(number for edges in self.edges for edge in edges for number in edge))
+        return [tuple((s // unit, h // unit) for s, h in edges) for edges in self.edges], unit
+
+    @cached_property
+    def floats(self) -> NDArray[np.float64]:
+        """The weights. Shape (items,)."""
+        return np.array([float(weight) for weight in self.weights])
 
     def expand(self, partition: Partition) -> list[list[int]]:
         """Trees of items as trees of queries: sorted, in order of the first query."""

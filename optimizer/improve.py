@@ -8,7 +8,7 @@ Thousands of such steps each need edge rates of trees that never existed before,
 up on *probes*: the edges of all items in one composite slide (then every rate is exact) or, where that has too many,
 in a few windows at random offsets. A tree is a bitmap of the probes that it covers, a union is an OR, an edge rate
 a population count. Nothing is decided by probes: the plan that comes out is counted like any other by
-:func:`optimizer.search.find`'s caller, and dropped if it is not cheaper.
+:mod:`optimizer.search`, and what is not cheaper of it is dropped.
 
 The search stops after a number of steps' work, not after a time: equal input gives equal plans.
 
@@ -35,7 +35,7 @@ PROBES = 1 << 16
 """Probes that are taken where a composite slide has more edges; up to twice as many where it has not."""
 
 MEMORY = 1 << 28
-"""Most bytes of bitmaps."""
+"""Most bytes of bitmaps, about (twice as many where the probes are a whole composite slide)."""
 
 WINDOWS = 4
 """Random windows that the probes are taken from."""
@@ -76,7 +76,8 @@ class Probes:
         ticks = [[(s // unit, h // unit) for s, h in found] for found in edges]
         density = sum(1 / slide for found in ticks for slide, _ in found)
         period = math.lcm(*(found[0][0] for found in ticks))
-        words = min(PROBES // 64, max(MEMORY // 8 // len(edges), 16))
+        # of items, and two of as many trees
+        words = min(PROBES // 64, max(MEMORY // 8 // (3 * len(edges)), 16))
         length = max(int(64 * words / min(density, 1.0)), 64)
         if period <= 2 * length:
             windows = [(0, period)]
@@ -124,8 +125,16 @@ class _LocalSearch:
         self.fixed = float(problem.fixed)
         self.family_fixed = np.array([float(family.fixed) for family in problem.family])
         self.family_base = np.array([float(family.base) for family in problem.family])
-        count = len(problem.family)
-        self.holds = np.array([[bits >> f & 1 for f in range(count)] for bits in problem.families], dtype=np.int64)
+        # families that cost nothing decide nothing, and there may be as many as queries
+        if not (self.family_fixed.any() or self.family_base.any()):
+            self.family_fixed = self.family_base = np.zeros(0)
+        count = len(self.family_fixed)
+        size = -(-max(count, 1) // 8)
+        held = b"".join((bits & (1 << count) - 1).to_bytes(size, "little") for bits in problem.families)
+        self.holds = np.unpackbits(
+            np.frombuffer(held, dtype=np.uint8).reshape(len(problem), size), axis=1, count=count, bitorder="little"
+        )
+        self.families_of = [np.flatnonzero(row) for row in self.holds]
         self.alone = _count(self.probes.hits) * self.probes.per_hit
         # one spare row of each array: the tree that an item could have for itself
         trees = len(partition) + 8
@@ -134,7 +143,9 @@ class _LocalSearch:
         self.twice: Bits = np.zeros((trees, words), dtype=np.uint64)
         self.rates = np.zeros(trees)
         self.sums = np.zeros(trees)
-        self.held = np.zeros((trees, count), dtype=np.int64)
+        self.bases = np.zeros(trees)
+        self.fixeds = np.zeros(trees)
+        self.held = np.zeros((trees, count), dtype=np.int32)
         self.members: list[set[int]] = [set() for _ in range(trees)]
         self.sizes = np.zeros(trees, dtype=np.int64)
         self.tree_of = np.zeros(len(problem), dtype=np.int64)
@@ -161,34 +172,37 @@ class _LocalSearch:
         self.once[tree], self.twice[tree], self.sizes[tree] = once, twice, len(items)
         self.rates[tree] = float(_count(once)) * self.probes.per_hit
         self.sums[tree] = self.weights[items].sum()
-        self.held[tree] = self.holds[items].sum(axis=0)
+        self.held[tree] = self.holds[items].sum(axis=0, dtype=np.int32)
+        self._families(tree)
         self._touch(tree)
         self.left -= STEP + len(items) * len(once)
+
+    def _families(self, tree: int) -> None:
+        held = self.held[tree] > 0
+        self.bases[tree], self.fixeds[tree] = held @ self.family_base, held @ self.family_fixed
 
     def _touch(self, tree: int) -> None:
         self.clock += 1
         self.changed[tree] = self.clock
 
     def _charge(self, trees: NDArray[np.int64] | int) -> NDArray[np.float64]:
-        return np.asarray(self.sums[trees] + (self.held[trees] > 0) @ self.family_base)
+        return np.asarray(self.sums[trees] + self.bases[trees])
 
     def _cost(self, tree: int) -> float:
         if not self.members[tree]:
             return 0.0
-        families = float((self.held[tree] > 0) @ self.family_fixed)
-        return self.fixed + families + float(self.rates[tree] * self._charge(tree))
+        return float(self.fixed + self.fixeds[tree] + self.rates[tree] * self._charge(tree))
 
     def _total(self) -> float:
         trees = self._live()
-        families = (self.held[trees] > 0) @ self.family_fixed
-        return float(np.sum(self.fixed + families + self.rates[trees] * self._charge(trees)))
+        return float(np.sum(self.fixed + self.fixeds[trees] + self.rates[trees] * self._charge(trees)))
 
     def _free_tree(self) -> int:
         empty = np.flatnonzero(self.sizes == 0)
         if len(empty):
             return int(empty[0])
         more = len(self.members)
-        for name in ("once", "twice", "rates", "sums", "held", "changed", "sizes"):
+        for name in ("once", "twice", "rates", "sums", "bases", "fixeds", "held", "changed", "sizes"):
             array = getattr(self, name)
             setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
         self.members += [set() for _ in range(more)]
@@ -205,17 +219,22 @@ class _LocalSearch:
             return self._cost(tree)
         lone = self.probes.hits[item] & self.once[tree] & ~self.twice[tree]
         rate = self.rates[tree] - float(_count(lone)) * self.probes.per_hit
-        kept = (self.held[tree] - self.holds[item]) > 0
-        charge = float(self.sums[tree] - self.weights[item] + kept @ self.family_base)
+        families = self.families_of[item]
+        gone = families[self.held[tree, families] == 1]
+        charge = float(self._charge(tree) - self.weights[item] - self.family_base[gone].sum())
         self.left -= len(lone)
-        return self._cost(tree) - (self.fixed + float(kept @ self.family_fixed) + rate * charge)
+        fixed = self.fixed + self.fixeds[tree] - self.family_fixed[gone].sum()
+        return self._cost(tree) - float(fixed + rate * charge)
 
     def _added(self, item: int, trees: NDArray[np.int64], below: float) -> tuple[float, int]:
         """The least that an item costs more in one of some trees, and that tree; (inf, -1) if not below a bound."""
         weight = self.weights[item]
-        joined = (self.held[trees] + self.holds[item]) > 0
-        new_fixed = (joined & (self.held[trees] == 0)) @ self.family_fixed
-        before, after = self._charge(trees), self.sums[trees] + weight + joined @ self.family_base
+        families = self.families_of[item]
+        new = self.held[trees[:, None], families] == 0
+        new_fixed = new @ self.family_fixed[families]
+        before = self._charge(trees)
+        after = before + weight + new @ self.family_base[families]
+        self.left -= 2 * len(trees) * (4 + len(families))
         rates = self.rates[trees]
         least = new_fixed + np.maximum(rates, self.alone[item]) * after - rates * before
         likely = np.flatnonzero(least < below)
@@ -231,9 +250,9 @@ class _LocalSearch:
 
     def _own(self, item: int) -> float:
         """Cost of an item in a tree of its own."""
-        holds = self.holds[item] > 0
-        charge = self.weights[item] + holds @ self.family_base
-        return self.fixed + float(holds @ self.family_fixed) + float(self.alone[item] * charge)
+        families = self.families_of[item]
+        charge = self.weights[item] + self.family_base[families].sum()
+        return float(self.fixed + self.family_fixed[families].sum() + self.alone[item] * charge)
 
     def _place(self, item: int, tree: int) -> None:
         """Put an item that is in no tree into one."""
@@ -243,6 +262,7 @@ class _LocalSearch:
         self.rates[tree] = float(_count(self.once[tree])) * self.probes.per_hit
         self.sums[tree] += self.weights[item]
         self.held[tree] += self.holds[item]
+        self._families(tree)
         self.members[tree].add(item)
         self.sizes[tree] += 1
         self.tree_of[item] = tree
@@ -292,13 +312,16 @@ class _LocalSearch:
             charge = self._charge(trees)
             for at, x in enumerate(trees[:-1]):
                 later = np.arange(at + 1, len(trees))
-                both = (self.held[trees[later]] > 0) & (self.held[x] > 0)
-                saved = self.fixed + both @ self.family_fixed
-                together = charge[at] + charge[later] - both @ self.family_base
+                families = np.flatnonzero(self.held[x])
+                both = self.held[trees[later, None], families] > 0
+                saved = self.fixed + both @ self.family_fixed[families]
+                together = charge[at] + charge[later] - both @ self.family_base[families]
                 apart = self.rates[x] * charge[at] + self.rates[trees[later]] * charge[later]
                 most = saved + apart - np.maximum(self.rates[x], self.rates[trees[later]]) * together
                 likely = np.flatnonzero(most > best)
-                self.left -= STEP + len(likely) * self.once.shape[1]
+                self.left -= STEP + 2 * len(later) * (4 + len(families)) + len(likely) * self.once.shape[1]
+                if self.left <= 0:
+                    return
                 if len(likely) == 0:
                     continue
                 union = _count(self.once[x] | self.once[trees[later[likely]]]) * self.probes.per_hit
@@ -354,6 +377,10 @@ class _LocalSearch:
         for item in items:
             trees = self._live()
             own = self._own(item)
+            if self.left <= 0:
+                # what is left of this turn will not be better than what there was
+                self._place(item, tree)
+                continue
             _, target = self._added(item, trees, own) if len(trees) else (own, -1)
             self._place(item, target if target >= 0 else self._free_tree())
 

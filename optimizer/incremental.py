@@ -99,7 +99,7 @@ class IncrementalPlan:
         self.curve: list[tuple[int, float]] = []
         self._fixed = float(model.fixed(self.rate) + model.family_fixed(self.rate))
         self._base = float(model.base(""))
-        self._per_overlap = float(model.per_overlap(""))
+        self._per_query, self._per_overlap = float(model.per_query("")), float(model.per_overlap(""))
         self._counter = EdgeCounter()
         self._windows: dict[Hashable, Window] = {}
         self._home: dict[Hashable, int] = {}
@@ -137,7 +137,7 @@ class IncrementalPlan:
             raise ValueError(f"query {name!r} is already in the plan")
         self._windows[name] = window
         edges = edge_set(window)
-        weight = self._per_overlap * float(window.overlap_factor)
+        weight = self._weight(window)
         tree = self._new_tree({name: (edges, weight)}, {edges: 1}, edges, (len(edges) / edges[0][0],) * 2, weight)
         self._bound(tree)
         self._settle(tree)
@@ -198,6 +198,9 @@ class IncrementalPlan:
         return cost + slope * (len(self) - count)
 
     # ------------------------------------------------------------------------------------------------- trees
+    def _weight(self, window: Window) -> float:
+        return self._per_query + self._per_overlap * float(window.overlap_factor)
+
     def _new_tree(
         self,
         queries: dict[Hashable, tuple[Edges, float]],
@@ -325,8 +328,7 @@ class IncrementalPlan:
             count: dict[Edges, int] = {}
             for item in tree:
                 for member in problem.members[item].tolist():
-                    weight = self._per_overlap * float(windows[member].overlap_factor)
-                    queries[names[member]] = (problem.edges[item], weight)
+                    queries[names[member]] = (problem.edges[item], self._weight(windows[member]))
                 count[problem.edges[item]] = len(problem.members[item])
             edges = problem.progressions(tree)
             weight = sum(weight for _, weight in queries.values())

@@ -93,9 +93,28 @@ def _best(problem: SearchProblem, seconds: float) -> _Search:
         (problem.cost(everything := shared(problem)), everything),
         (problem.cost(apart := no_share(problem)), apart),
     ]
-    cost, start = min(candidates, key=lambda found: found[0])
-    improved = improve(problem, start, seconds)
-    return _Search(improved if problem.cost(improved) < cost else start, False, greedy_cost)
+    _, start = min(candidates, key=lambda found: found[0])
+    return _Search(_cheaper(problem, start, improve(problem, start, seconds)), False, greedy_cost)
+
+
+def _cheaper(problem: SearchProblem, old: Partition, new: Partition) -> Partition:
+    """The cheaper of two plans, for every set of items that is whole trees in both of them on its own."""
+    group = list(range(len(problem)))
+
+    def first(item: int) -> int:
+        while group[item] != item:
+            group[item] = item = group[group[item]]
+        return item
+
+    for tree in [*old, *new]:
+        for item in tree:
+            group[first(item)] = first(tree[0])
+    pieces: dict[int, tuple[Partition, Partition]] = {}
+    for number, partition in enumerate((old, new)):
+        for tree in partition:
+            pieces.setdefault(first(tree[0]), ([], []))[number].append(tree)
+    chosen = [b if a != b and problem.cost(b) < problem.cost(a) else a for a, b in pieces.values()]
+    return sorted(tree for piece in chosen for tree in piece)
 
 
 def _costed(problem: SearchProblem, partition: Partition) -> tuple[list[tuple[Fraction, Fraction]], list[Fraction]]:
@@ -136,7 +155,11 @@ def find(problem_of: Callable[[bool], SearchProblem], algorithm: str, seconds: f
     ------
     HeddleError
         HDL-350 where the counter that was asked for reaches its limit, HDL-351 for an optimum of too many edge sets.
+    ValueError
+        Unknown algorithm or counter.
     """
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"unknown algorithm {algorithm!r}: one of {', '.join(ALGORITHMS)}")
     problem = problem_of(algorithm not in PER_QUERY)
     if algorithm == "best":
         search = _best(problem, seconds)

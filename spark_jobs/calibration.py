@@ -19,7 +19,6 @@ regression", Technometrics 1970.
 from __future__ import annotations
 
 import json
-import math
 import statistics
 import tempfile
 from collections import defaultdict
@@ -85,6 +84,9 @@ SHIPPED: dict[str, float] = {
     "answers": 8.5e-7,
 }
 """CPU seconds a unit of each feature, as ``heddle calibrate`` measured them where Heddle was developed."""
+
+EVER = 1 << 60
+"""Microseconds: an instant after all others, and its negative before them."""
 
 RIDGE = 1e-3
 """Square of how far a fit goes, in relative error of one run, to take a cost as far from the shipped one as that is
@@ -254,9 +256,11 @@ class Work:
     sources: Mapping[str, Sequence[Split]]
 
 
-def predict(warehouse: Warehouse, plan: SharingPlan, record: RunRecord, work: Work) -> None:
-    """Set what a run was predicted to take, and what its features explain, beside what it took."""
-    costs = fit_of(warehouse)
+def predict(costs: Fit, warehouse: Warehouse, plan: SharingPlan, record: RunRecord, work: Work) -> None:
+    """Set what a run was predicted to take, and what its features explain, beside what it took.
+
+    By the plan's own model if that is ``measured``, in everything that a plan changes; the rest is as ``costs`` has it.
+    """
     own = plan.model.coefficients if plan.model.name == "measured" else None
     taken = sum(record.cpu_seconds.values())
     told = record.features
@@ -292,23 +296,28 @@ def expected(plan: SharingPlan, work: Work, groups: Mapping[str, float]) -> dict
             found["partial_rows_read"] += rows
             found["rows_passed"] += rows * len(part.queries)
             for query in part.queries:
-                ends = window_ends(query.window, work.begin, part.end)
-                windows = int(((ends > held[0]) & (ends - query.window.range < held[1])).sum())
+                until = min(part.end, held[1] + query.window.range - 1)
+                windows = len(window_ends(query.window, max(work.begin, held[0]), until))
                 found["answers"] += groups[name] * windows
                 found["fragments_combined"] += rows * windows * query.window.range / (part.end - part.begin)
     return dict(found)
 
 
-def _held(splits: Sequence[Split]) -> tuple[float, float]:
+def _held(splits: Sequence[Split]) -> tuple[int, int]:
     """Between which instants a source can hold events."""
-    begins = [-math.inf if split.begin is None else split.begin for split in splits]
-    ends = [math.inf if split.end is None else split.end for split in splits]
-    return min(begins, default=math.inf), max(ends, default=-math.inf)
+    begins = [-EVER if split.begin is None else split.begin for split in splits]
+    ends = [EVER if split.end is None else split.end for split in splits]
+    return min(begins, default=EVER), max(ends, default=-EVER)
 
 
-def _fragments(synopsis: Synopsis, begin: int, end: int, held: tuple[float, float]) -> int:
-    edges = synopsis.fragments.between(begin, end)
-    return int(((edges[1:] > held[0]) & (edges[:-1] < held[1])).sum())
+def _fragments(synopsis: Synopsis, begin: int, end: int, held: tuple[int, int]) -> float:
+    """How many fragments hold some of the times that a source has in [begin, end): counted over a day at most."""
+    begin, end = max(begin, held[0]), min(end, held[1])
+    if begin >= end:
+        return 0.0
+    counted = min(end, begin + DAY)
+    inner = synopsis.fragments.between(begin + 1, counted - 1)
+    return (len(inner) + 1) * (end - begin) / (counted - begin)
 
 
 def _groups(warehouse: Warehouse, plan: SharingPlan) -> dict[str, float]:
@@ -382,7 +391,7 @@ PROBES = (
 def calibrate(
     spark: SparkSession, folder: Path, quick: bool = False, report: Callable[[str], None] = lambda line: None
 ) -> Fit:
-    """Run :data:`PROBES` on this machine and fit to them. ``quick``: a tenth of the events, each once.
+    """Run :data:`PROBES` on this machine and fit to them. ``quick``: a quarter of the events, each once.
 
     ``spark``: a session in which nothing ran, so that its first run shows what a cold one takes; ``folder``: an empty
     one for the events and their warehouses. A minute or two, ``quick`` half of it.
@@ -393,7 +402,7 @@ def calibrate(
     seen = []
     for number, probe in enumerate(PROBES):
         report(f"measuring {probe.name} ({number + 1} of {len(PROBES)})")
-        stream = _generate(folder / f"events-{number}", max(1_000, probe.events // (10 if quick else 1)), probe.keys)
+        stream = _generate(folder / f"events-{number}", max(1_000, probe.events // (4 if quick else 1)), probe.keys)
         workload = probe.workload(stream)
         rows = sum(split.rows or 0 for split in splits_of(stream))
         plan = build_plan(workload, {stream.name: Fraction(rows * SECOND, DAY)}, probe.algorithm, "measured")

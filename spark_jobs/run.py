@@ -35,7 +35,7 @@ from optimizer.plan import SharingPlan
 from optimizer.query import Stream, digest
 from optimizer.synopsis import FORMAT, synopses_of
 from optimizer.window import day_label, day_pieces, history_start
-from spark_jobs.calibration import Work, predict
+from spark_jobs.calibration import Work, fit_of, predict
 from spark_jobs.files import BUCKETS, DataFile, write_files
 from spark_jobs.final_aggregates import COUNTED, Part, finals_task
 from spark_jobs.partial_aggregates import PARTIALS, Span, Task, columns_of_synopsis, lift_task
@@ -145,6 +145,7 @@ def run(
     if end <= begin:
         raise HeddleError("HDL-504", "the interval is empty: --to must be after --from")
     plan = load_plan(warehouse, plan_version)
+    costs = fit_of(warehouse)
     clock = as_of if as_of is not None else time.time_ns() // 1000
     record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries))
     record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(_unused(spark))}
@@ -208,7 +209,7 @@ def run(
     record.features["events_recomputed"] = round(
         sum(events_between(sources[query.stream], *window) for query, windows in sampled for window in windows)
     )
-    predict(warehouse, plan, record, Work(begin, parts, spans, sources))
+    predict(costs, warehouse, plan, record, Work(begin, parts, spans, sources))
     _log_statistics(warehouse, record)
     _log(warehouse, record, "published", content, table_version)
     return record
@@ -319,8 +320,8 @@ def _write_partials(
         ("partial_rows_written", written),
     ):
         record.features[feature] += amount
-    return spans
     record.rows_without_time += untimed.value
+    return spans
 
 
 def _written(spark: SparkSession, pieces: int, most: int, task: Task) -> list[DataFile]:

@@ -218,10 +218,15 @@ def _figure_8(scale: str, report: Report) -> Found:
     pairs = [(paper, ours) for paper, ours in measured.values() if isinstance(ours, float) and isinstance(paper, int)]
     shown = ", ".join(f"{_percent(ours)} ({paper}%)" for paper, ours in pairs)
     apart = max((abs(ours - paper) for paper, ours in pairs), default=0.0)
+    count = 30 if scale == "tiny" else 250
+    others = ["no-share", "random", "insert-then-weave", "local-search"]
+    costs = _means([generate(count, LARGEST_SLIDE, SKEW, 50)], 10_000, ["weave-share", *others])
+    times = min(costs[f"{_column(name)}_cost"] for name in others) / costs["weave_share_cost"]
+    measured[f"cost of the best of the other four / Weave Share at {count} ACQs, 10,000 tuples/s"] = (100, times)
     summary = (
         f"Savings against Shared, ours (the paper's): {shown}: at most {apart:.2g} points apart, with the slides that "
-        "fit these numbers best. That the best alternative costs 100 times as much at 10,000 tuples/s is not "
-        "reproduced: Shared, for one, does not."
+        f"fit these numbers best. At 10,000 tuples/s the best of the other four plans costs {times:.3g} times "
+        f"Weave Share's for {count} ACQs (the paper, without a number of ACQs: 100 times)."
     )
     return Found(rows, summary, measured)
 
@@ -290,7 +295,7 @@ def _costs_experiment(figure: str, rate: int, orders: int, level: str) -> Experi
         figure,
         f"Plan cost by number of ACQs, {level} input rate ({rate} tuples/s)",
         f"at 1,000 ACQs Weave Share's plan is {orders} orders of magnitude cheaper than the alternatives'",
-        3.0,
+        0.5,
         Chart(
             "acqs",
             "number of ACQs",
@@ -426,7 +431,7 @@ EXPERIMENTS = (
         "14",
         "Planning time with section 8's optimisations",
         "each optimisation gains about one order of magnitude at 250 ACQs, three orders together",
-        6.0,
+        1.0,
         Chart(
             "acqs",
             "number of ACQs",
@@ -439,7 +444,7 @@ EXPERIMENTS = (
             },
             "seconds of process time per plan",
             log="xy",
-            paper=(("the paper's 250 ACQs", 250, None),),
+            paper=(("250 ACQs", 250, None),),
         ),
         figure_14,
     ),

@@ -29,20 +29,22 @@ def test_paper_cost_is_equation_1() -> None:
     assert given.cost([[0], [1]]) == given.tree_cost([0]) + given.tree_cost([1])
 
 
-def test_measured_cost_has_five_terms() -> None:
+def test_measured_cost_has_six_terms() -> None:
     coefficients = Coefficients(
         per_tuple=Fraction(2),
         per_family_tuple=Fraction(11),
         per_partial_row=Fraction(3),
         per_fragment_combined=Fraction(5),
         per_answer=Fraction(7),
+        per_row_passed=Fraction(13),
     )
     model = measured(coefficients, {"trades": 10})
     given = SearchProblem.of([query("a", 20, 10), query("b", 10, 5)], Fraction(100), model)
     partial_rows = Fraction(1, 5) * 10  # edges per second, groups
     combined = partial_rows * (2 + 2)  # overlap factors
     answers = 10 * (Fraction(1, 10) + Fraction(1, 5))
-    assert given.tree_cost([0, 1]) == 100 * (2 + 11) + partial_rows * 3 + combined * 5 + answers * 7
+    passed = partial_rows * 2  # each query once
+    assert given.tree_cost([0, 1]) == 100 * (2 + 11) + partial_rows * 3 + combined * 5 + answers * 7 + passed * 13
 
 
 def test_each_filter_and_group_by_of_a_tree_pays_for_its_own_partials() -> None:
@@ -52,6 +54,7 @@ def test_each_filter_and_group_by_of_a_tree_pays_for_its_own_partials() -> None:
         per_partial_row=Fraction(3),
         per_fragment_combined=Fraction(5),
         per_answer=Fraction(0),
+        per_row_passed=Fraction(0),
     )
     only = Call("=", (Column("symbol"), Literal("A", STRING)))
     queries = [query("a", 20, 10), replace(query("b", 20, 10), filter=only), replace(query("c", 10, 5), filter=only)]

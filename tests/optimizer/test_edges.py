@@ -281,6 +281,14 @@ def test_intervals_of_larger_sets_contain_the_truth() -> None:
             assert low <= exact <= high, (seed, budget)
 
 
+def test_the_share_of_light_progressions_that_heavy_ones_miss() -> None:
+    heavy, light = [(4, 1), (6, 5), (10, 2)], [(15, 4), (21, 6), (8, 3), (11, 0)]
+    period = math.lcm(*(slide for slide, _ in heavy + light))
+    missed = ~marks(heavy, period)
+    exact = sum(Fraction(int(np.count_nonzero(missed[shift::slide])), period) for slide, shift in light)
+    assert edges_module._share_missed(heavy, light) == pytest.approx(float(exact), rel=1e-14)
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_factors_beyond_the_small_primes_are_told_apart(order: int) -> None:
     p, q, r = 1_009, 1_013, 1_019
@@ -348,6 +356,8 @@ def test_a_counter_works_in_ticks_of_its_unit() -> None:
         (edge_rate(tree) - edge_rate(tree[:2])) * SECOND,
     )
     assert counter.density([]) == (0.0, 0.0)
+    assert counter.increment(tree, counter.density(tree), []) == (0.0, 0.0)
+    assert close(counter.increment([], (0.0, 0.0), tree), edge_rate(tree) * SECOND)
 
 
 @pytest.mark.parametrize("name", COUNTERS)
@@ -396,10 +406,17 @@ def test_huge_trees_answer_in_bounded_time(count: int, longest: int) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_long_chains_of_slides_do_not_nest_too_deep() -> None:
+def test_long_chains_of_slides_do_not_nest_too_deep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each slide shares a prime with the next: the subproblems nest, the interpreter's stack must hold."""
     primes = [n for n in range(100, 3_000) if all(n % d for d in range(2, math.isqrt(n) + 1))]
     path = [(p * q, 0) for p, q in zip(primes, primes[1:], strict=False)]
     rate = edge_rate(path)
     assert close(EdgeCounter().density(path), rate)
     assert rate < sum(Fraction(1, slide) for slide, _ in path)
+    # far too deep for the budget, and each class of residues is nearly as hard as the whole
+    counter = EdgeCounter(budget=400)
+    low, high = (Fraction(bound) for bound in counter.density(path))
+    assert low <= rate <= high
+    monkeypatch.setattr(edges_module, "DEEPEST", 4)
+    low, high = edge_bounds(path, budget=10_000)
+    assert low < rate < high

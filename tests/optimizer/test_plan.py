@@ -85,6 +85,7 @@ COEFFICIENTS = Coefficients(
     per_partial_row=Fraction("1e-6"),
     per_fragment_combined=Fraction("1e-6"),
     per_answer=Fraction("3e-7"),
+    per_row_passed=Fraction("2e-8"),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,11 +121,17 @@ def test_shipped_costs_are_the_models_defaults() -> None:
 
 def test_the_coefficients_of_a_plan_stand_for_what_a_plan_changes() -> None:
     costs = Fit(SHIPPED)
-    amounts: dict[str, float] = dict.fromkeys(SHIPPED, 100.0)
-    assert costs.seconds(amounts, costs.coefficients) == pytest.approx(costs.seconds(amounts))
-    dearer = Coefficients(per_partial_row=2 * Coefficients().per_partial_row)
-    rows = SHIPPED["partial_rows_written"] + SHIPPED["partial_rows_read"]
-    assert costs.seconds(amounts, dearer) == pytest.approx(costs.seconds(amounts) + 100 * rows)
+    # every feature takes a second
+    amounts = {name: 1 / cost for name, cost in SHIPPED.items() if cost}
+    assert costs.seconds(amounts) == pytest.approx(len(amounts))
+    assert costs.seconds(amounts, costs.coefficients) == pytest.approx(len(amounts))
+    of_plans = ("per_tuple", "per_family_tuple", "per_partial_row", "per_answer", "per_row_passed")
+    for name in of_plans:
+        dearer = replace(Coefficients(), **{name: 2 * getattr(Coefficients(), name)})
+        more = 2 if name == "per_partial_row" else 1  # written and read
+        assert costs.seconds(amounts, dearer) == pytest.approx(len(amounts) + more), name
+    combined = {"fragments_combined": 1e9}
+    assert costs.seconds(combined, Coefficients(per_fragment_combined=Fraction("1e-9"))) == pytest.approx(1)
 
 
 def test_probes_are_workloads_and_vary_every_feature() -> None:
