@@ -8,7 +8,7 @@ Thousands of such steps each need edge rates of trees that never existed before,
 up on *probes*: the edges of all items in one composite slide (then every rate is exact) or, where that has too many,
 in a few windows at random offsets. A tree is a bitmap of the probes that it covers, a union is an OR, an edge rate
 a population count. Nothing is decided by probes: the plan that comes out is counted like any other by
-:mod:`optimizer.search`, and what is not cheaper of it is dropped.
+:mod:`optimizer.search`, and dropped if it is not cheaper.
 
 The search stops after a number of steps' work, not after a time: equal input gives equal plans.
 
@@ -67,8 +67,10 @@ class Probes:
         Which probes each item's edges hit, as bits. Shape (items, words).
     per_hit
         Edges per second that one probe stands for.
+    fewest
+        Fewest probes that an item or a tree has to hit to be judged by them; 0 where every rate is exact.
     rare
-        Items with too few probes to be judged by them. Shape (items,).
+        Items that hit fewer. Shape (items,).
     """
 
     def __init__(self, edges: Sequence[EdgeSet], seed: int = 0) -> None:
@@ -106,8 +108,8 @@ class Probes:
             row[np.concatenate(marks)] = 1
             self.hits[item] = np.packbits(row, bitorder="little").view(np.uint64)
         self.per_hit = SECOND / unit / sum(span for _, span in windows)
-        whole = len(windows) == 1
-        self.rare = np.array([not whole and sum(len(m) for m in marks) < 4 * WINDOWS for marks in found_at])
+        self.fewest = 0 if len(windows) == 1 else 4 * WINDOWS
+        self.rare = np.array([sum(len(m) for m in marks) < self.fewest for marks in found_at])
 
 
 def _count(bits: Bits) -> NDArray[np.int64]:
@@ -308,6 +310,8 @@ class _LocalSearch:
         """Merge pairs of trees while the best pair gains."""
         while self.left > 0:
             trees = self._live()
+            # a tree that is hardly seen would seem to cost others nothing
+            trees = trees[self.rates[trees] > (self.probes.fewest - 0.5) * self.probes.per_hit]
             best, pair = self.least, None
             charge = self._charge(trees)
             for at, x in enumerate(trees[:-1]):

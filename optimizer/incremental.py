@@ -21,6 +21,7 @@ Figure 11. Deviation: the bounds that make a change cheap, and the trigger ``rep
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -147,9 +148,10 @@ class IncrementalPlan:
         number = self._home.pop(name)
         del self._windows[name]
         tree = self._trees[number]
-        edges, weight = tree.queries.pop(name)
+        edges, _ = tree.queries.pop(name)
         tree.count[edges] -= 1
-        self._charges[number] -= weight
+        # added anew: taking a large weight off would leave its rounding error
+        self._charges[number] = self._base + math.fsum(weight for _, weight in tree.queries.values())
         if not tree.count[edges]:
             del tree.count[edges]
             if not tree.count:
@@ -167,15 +169,13 @@ class IncrementalPlan:
 
     def check(self) -> bool:
         """Has the plan deviated by more than the tolerance? Then reconstruct it (True)."""
-        if not self._windows:
+        if not self._windows or self.tolerance == math.inf:
             return False
         if self.trigger == "extrapolated":
             if self.cost <= (1 + self.tolerance) * self._extrapolated():
                 return False
             self._adopt(*self._from_scratch())
             return True
-        if self.tolerance == float("inf"):
-            return False
         problem, partition = self._from_scratch()
         cost = float(problem.cost(partition) - sum(problem.constants))
         self.curve.append((len(self), cost))
@@ -186,7 +186,8 @@ class IncrementalPlan:
 
     def reconstruct(self) -> None:
         """Replace the plan by Weave Share's from scratch."""
-        self._adopt(*self._from_scratch())
+        if self._windows:
+            self._adopt(*self._from_scratch())
 
     def _extrapolated(self) -> float:
         """The plan-cost curve at the present number of queries."""
@@ -238,7 +239,7 @@ class IncrementalPlan:
         self._unions[numbers, number] = self._unions[number, numbers]
 
     def _grow(self) -> None:
-        more = len(self._live)
+        more = len(self._live) // 4 + 1
         self._edges += [()] * more
         self._densities += [(0.0, 0.0)] * more
         self._rates, self._charges = (np.concatenate([a, np.zeros(more)]) for a in (self._rates, self._charges))
@@ -322,7 +323,7 @@ class IncrementalPlan:
 
     def _adopt(self, problem: SearchProblem, partition: Partition, cost: float | None = None) -> None:
         names, windows = list(self._windows), list(self._windows.values())
-        self._clear(max(2 * len(partition), 16))
+        self._clear(len(partition) * 5 // 4 + 16)
         for tree in partition:
             queries: dict[Hashable, tuple[Edges, float]] = {}
             count: dict[Edges, int] = {}
@@ -335,11 +336,10 @@ class IncrementalPlan:
             self._new_tree(queries, count, edges, self._counter.density(edges), weight)
         # no merge saves in this plan: so much do the unions have to cost at least
         live = np.flatnonzero(self._live)
-        spent = self._rates[live] * self._charges[live]
-        together = self._charges[live][:, None] + self._charges[live][None, :] - self._base
-        least = (self._fixed * (1 - 1e-12) + spent[:, None] + spent[None, :]) / together * (1 - SLACK)
-        block = np.ix_(live, live)
-        self._unions[block] = np.maximum(self._unions[block], least)
+        charges, spent = self._charges[live], self._rates[live] * self._charges[live]
+        for at, number in enumerate(live):
+            least = (self._fixed * (1 - 1e-12) + spent[at] + spent) / (charges[at] + charges - self._base)
+            self._unions[number, live] = np.maximum(self._unions[number, live], least * (1 - SLACK))
         self.reconstructions += 1
         if cost is None or self.trigger == "extrapolated":
             self.curve.append((len(self), self.cost))

@@ -93,28 +93,9 @@ def _best(problem: SearchProblem, seconds: float) -> _Search:
         (problem.cost(everything := shared(problem)), everything),
         (problem.cost(apart := no_share(problem)), apart),
     ]
-    _, start = min(candidates, key=lambda found: found[0])
-    return _Search(_cheaper(problem, start, improve(problem, start, seconds)), False, greedy_cost)
-
-
-def _cheaper(problem: SearchProblem, old: Partition, new: Partition) -> Partition:
-    """The cheaper of two plans, for every set of items that is whole trees in both of them on its own."""
-    group = list(range(len(problem)))
-
-    def first(item: int) -> int:
-        while group[item] != item:
-            group[item] = item = group[group[item]]
-        return item
-
-    for tree in [*old, *new]:
-        for item in tree:
-            group[first(item)] = first(tree[0])
-    pieces: dict[int, tuple[Partition, Partition]] = {}
-    for number, partition in enumerate((old, new)):
-        for tree in partition:
-            pieces.setdefault(first(tree[0]), ([], []))[number].append(tree)
-    chosen = [b if a != b and problem.cost(b) < problem.cost(a) else a for a, b in pieces.values()]
-    return sorted(tree for piece in chosen for tree in piece)
+    cost, start = min(candidates, key=lambda found: found[0])
+    improved = improve(problem, start, seconds)
+    return _Search(improved if problem.cost(improved) < cost else start, False, greedy_cost)
 
 
 def _costed(problem: SearchProblem, partition: Partition) -> tuple[list[tuple[Fraction, Fraction]], list[Fraction]]:

@@ -168,9 +168,9 @@ class Weaver:
         self.problem = problem
         self.trees = Trees(problem, partition, counter)
         self.tie = float(problem.fixed * TIE)
-        # lower bounds of the unions' edge rates; exact for pairs in `unions`
+        # lower bounds of the unions' edge rates; counted for pairs in `unions`
         self.bounds = pair_rates(self.trees)
-        self.unions: dict[tuple[int, int], tuple[float, float]] = {}
+        self.unions: dict[int, dict[int, tuple[float, float]]] = {}
         self.singles = np.array([len(tree) == 1 for tree in self.trees.members])
         self.alive = np.arange(len(partition))
         count = len(partition)
@@ -228,7 +228,7 @@ class Weaver:
         return bool(self._row(x, np.array([y]))[0] >= self.best[x])
 
     def _known(self, x: int, y: int) -> bool:
-        return bool(self.singles[x] and self.singles[y]) or (x, y) in self.unions
+        return bool(self.singles[x] and self.singles[y]) or y in self.unions.get(x, ())
 
     def _benefit(self, x: int, y: int) -> tuple[float, float]:
         benefit, size = self.trees.benefits(x, np.array([y]), np.array([self.bounds[x, y]]))
@@ -303,14 +303,14 @@ class Weaver:
         union = self.trees.union(x, y)
         rates = self.trees.rates
         self.bounds[x, y] = self.bounds[y, x] = max(union[1] * self.trees.per_second, rates[x], rates[y])
-        self.unions[min(x, y), max(x, y)] = union
+        self.unions.setdefault(x, {})[y] = self.unions.setdefault(y, {})[x] = union
 
     def _merge(self, x: int, y: int) -> None:
         """Put tree y into tree x and bound the edge rates of x's unions with the other trees."""
         rates = self.trees.rates
-        if (x, y) not in self.unions:
+        if y not in self.unions.get(x, ()):
             self._count(x, y)
-        counted = self.unions[x, y]
+        counted = self.unions[x][y]
         # what holds for the unions with others has to come from below
         union = counted[0] * self.trees.per_second
         self.alive = self.alive[self.alive != y]
@@ -323,7 +323,9 @@ class Weaver:
         self.bounds[x, others] = self.bounds[others, x] = bounds
         self.trees.merge(x, y, counted)
         self.singles[x] = False
-        self.unions = {pair: rate for pair, rate in self.unions.items() if x not in pair and y not in pair}
+        for gone in (x, y):
+            for other in self.unions.pop(gone, ()):
+                self.unions.get(other, {}).pop(gone, None)
 
         # rows before x see one changed column; a row whose best pair is gone keeps its value as a bound
         before = others[: np.searchsorted(others, x)]
@@ -343,7 +345,7 @@ class Weaver:
         self.bounds = self.bounds[np.ix_(kept, kept)]
         self.best, self.singles = self.best[kept], self.singles[kept]
         self.partner = np.array([new.get(int(old), -1) for old in self.partner[kept]], dtype=np.intp)
-        self.unions = {(new[x], new[y]): rate for (x, y), rate in self.unions.items()}
+        self.unions = {new[x]: {new[y]: rate for y, rate in row.items()} for x, row in self.unions.items()}
         self.trees.keep(kept)
         self.alive = np.arange(len(kept))
 
