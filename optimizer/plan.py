@@ -749,7 +749,7 @@ class Explanation:
         if self.edge_rate_tree_lower != self.edge_rate_tree:
             found.append(
                 "  estimated: the tree has more edges than can be counted exactly, between "
-                f"{self.edge_rate_tree_lower:.6g} and {self.edge_rate_tree:.6g}; the plan was decided by the upper bound"
+                f"{self.edge_rate_tree_lower:.6g} and {self.edge_rate_tree:.6g}; the upper bound decided"
             )
         if self.optimal:
             found.append("the plan is proven optimal: no other grouping of the queries is cheaper")

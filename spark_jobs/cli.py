@@ -165,18 +165,22 @@ def _built(
     counter: Counter = Counter.auto,
     budget: float | None = None,
 ) -> tuple[SharingPlan, bool]:
-    """The plan of some files, and whether something in them or in their streams was not usable."""
+    """The plan of some files, and whether something in them or in their streams was not usable.
+
+    A warehouse knows measured costs and rates, and the plan in force that is kept if it is about as cheap.
+    """
     from optimizer.plan import build_plan
     from optimizer.search import SECONDS
-    from spark_jobs.planning import model_of, parse_rates, rates_of
+    from spark_jobs.planning import TOLERANCE, comparable_plan, model_of, parse_rates, rates_of
 
     inputs = _inputs(files, streams)
     if not inputs.workload.queries:
         raise HeddleError("HDL-113", "there is no usable query", "see the messages above")
     found, measurements, unreadable = rates_of(inputs.workload, parse_rates(rates), warehouse)
     _tell(unreadable)
-    model, seconds = model_of(cost_model.value, measurements), SECONDS if budget is None else budget
-    plan = build_plan(inputs.workload, found, algorithm.value, model, counter.value, seconds)
+    model, seconds = model_of(cost_model.value, measurements, warehouse), SECONDS if budget is None else budget
+    previous = comparable_plan(warehouse, algorithm.value, cost_model.value)
+    plan = build_plan(inputs.workload, found, algorithm.value, model, counter.value, seconds, previous, TOLERANCE)
     return plan, bool(inputs.errors or unreadable)
 
 
@@ -201,6 +205,12 @@ def _window_plan(
     seconds = SECONDS if budget is None else budget
     model = model_of(cost_model.value, [])
     return plan_windows(found, rate, algorithm.value, model, counter.value, seconds), bool(diagnostics)
+
+
+def _house(warehouse: Path | None) -> Warehouse | None:
+    from spark_jobs.tables import Warehouse
+
+    return Warehouse.open(warehouse, create=False) if warehouse is not None else None
 
 
 def _stored(warehouse: Path, version: int | None = None) -> tuple[SharingPlan, int]:
@@ -285,7 +295,7 @@ def plan(
         elif warehouse is not None and not files:
             made, facts["plan_version"] = _stored(warehouse)
         elif files and streams is not None:
-            made, failed = _built(files, streams, rate or [], algorithm, cost_model, None, counter, budget)
+            made, failed = _built(files, streams, rate or [], algorithm, cost_model, _house(warehouse), counter, budget)
             facts["seconds"] = round(time.process_time() - started, 6)
         else:
             raise typer.BadParameter("give FILES and --streams, or --warehouse, or --windows")
@@ -427,7 +437,7 @@ def explain(
         if warehouse is not None and not files:
             made, _ = _stored(warehouse)
         elif files and streams is not None:
-            made, _ = _built(files, streams, rate or [], algorithm, cost_model)
+            made, _ = _built(files, streams, rate or [], algorithm, cost_model, _house(warehouse))
         else:
             raise typer.BadParameter("give FILES and --streams, or --warehouse")
         if query not in {found.name for found in made.workload.queries}:
@@ -578,15 +588,14 @@ def what_if(
         if warehouse is not None and not files:
             base, _ = _stored(warehouse)
         elif files and streams is not None:
-            base, failed = _built(
-                files, streams, base_rate or [], algorithm or Algorithm.best, cost_model or CostModel.paper
-            )
+            chosen = algorithm or Algorithm.best, cost_model or CostModel.paper
+            base, failed = _built(files, streams, base_rate or [], *chosen, _house(warehouse))
         else:
             raise typer.BadParameter("give FILES and --streams, or --warehouse")
         extra, rates, wrong = _additional(base, add or [], streams, changes)
         model = None
         if cost_model is not None and cost_model.value != base.cost_model:
-            model = model_of(cost_model.value, [])
+            model = model_of(cost_model.value, [], _house(warehouse))
         found = ask(
             base, extra.queries, remove or [], changes, extra, rates, algorithm.value if algorithm else None, model
         )

@@ -208,6 +208,16 @@ def _register(warehouse: Warehouse, workload: Workload, at: Any, token: int, ver
     warehouse.append("workload_queries", rows, token, ("workload_queries", version))
 
 
+def comparable_plan(warehouse: Warehouse | None, algorithm: str, cost_model: str) -> SharingPlan | None:
+    """The plan in force, if it came from the same search under the same cost model; another search that is asked
+    for keeps nothing of it for its own sake."""
+    newest = current_version(warehouse) if warehouse is not None else None
+    if warehouse is None or newest is None:
+        return None
+    plan = load_plan(warehouse, newest)
+    return plan if (plan.algorithm, plan.cost_model) == (algorithm, cost_model) else None
+
+
 def refresh_plan(
     warehouse: StrPath,
     workload: Sequence[StrPath],
@@ -237,10 +247,8 @@ def refresh_plan(
     found, measurements, unreadable = rates_of(inputs.workload, given, house)
     newest = current_version(house) if house else None
     old = load_plan(house, newest) if house and newest is not None else None
-    # another search or cost model was asked for: nothing of the old plan is kept for its own sake
-    same = old is not None and (old.algorithm, old.cost_model) == (algorithm, cost_model)
     model = model_of(cost_model, measurements, house)
-    previous = old if same else None
+    previous = comparable_plan(house, algorithm, cost_model)
     plan = build_plan(inputs.workload, found, algorithm, model, previous=previous, tolerance=tolerance)
     changed = old is None or old.fingerprint != plan.fingerprint
     version = newest

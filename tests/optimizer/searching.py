@@ -26,7 +26,8 @@ def problem(
     rate = Fraction(rate)
     if base or family_fixed:
         per_family = Fraction(family_fixed) / rate if rate else Fraction(0)
-        model = CostModel("test", Coefficients(Fraction(1), per_family, Fraction(base), Fraction(1), Fraction(0), Fraction(0)))
+        none = Fraction(0)
+        model = CostModel("test", Coefficients(Fraction(1), per_family, Fraction(base), Fraction(1), none, none))
     return SearchProblem.of_windows(
         np.array([r * SECOND for r, _ in queries], dtype=np.int64),
         np.array([s * SECOND for _, s in queries], dtype=np.int64),

@@ -1,0 +1,210 @@
+"""The search after the greedy: probes that are exact where they say so, and plans that only get cheaper."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optimizer import improve as module
+from optimizer.baselines import no_share, shared
+from optimizer.cost import PAPER, Partition, SearchProblem
+from optimizer.improve import Probes, _LocalSearch, improve
+from optimizer.query import SECOND
+from optimizer.weave_share import weave_share
+from tests.optimizer.searching import problem
+
+RATES = st.sampled_from([Fraction(0), Fraction(1, 50), Fraction(2), Fraction(15), Fraction(1000)])
+BUDGET = 0.01
+
+
+def short_periods(largest: int) -> st.SearchStrategy[list[tuple[int, int]]]:
+    """(range, slide) whose composite slide is enumerated: slides of a minute's divisors, any fragments."""
+    slide = st.sampled_from([1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60])
+    window = slide.flatmap(lambda s: st.tuples(st.integers(1, 4 * s), st.just(s)))
+    return st.lists(window, min_size=1, max_size=largest)
+
+
+@st.composite
+def costed(draw: st.DrawFn, largest: int = 14) -> SearchProblem:
+    """With queries of several families, which may cost something or nothing."""
+    queries = draw(short_periods(largest))
+    families = draw(st.lists(st.integers(0, 3), min_size=len(queries), max_size=len(queries)))
+    base = draw(st.sampled_from([Fraction(0), Fraction(1, 7), Fraction(3), Fraction(40)]))
+    return problem(queries, draw(RATES), base, families, draw(st.sampled_from([0, 1, 20])))
+
+
+def any_plan(draw: st.DrawFn, size: int) -> Partition:
+    homes = draw(st.lists(st.integers(0, 4), min_size=size, max_size=size))
+    return sorted([i for i, home in enumerate(homes) if home == tree] for tree in set(homes))
+
+
+def probed(probes: Probes, items: list[int]) -> float:
+    union = np.bitwise_or.reduce(probes.hits[items], axis=0)
+    return float(np.bitwise_count(union).sum()) * probes.per_hit
+
+
+def is_partition(found: Partition, size: int) -> bool:
+    return sorted(i for tree in found for i in tree) == list(range(size)) and found == sorted(map(sorted, found))
+
+
+@settings(max_examples=100, deadline=None)
+@given(queries=short_periods(8), data=st.data())
+def test_probes_of_a_whole_composite_slide_are_exact(queries: list[tuple[int, int]], data: st.DataObject) -> None:
+    given = problem(queries, 1)
+    probes = Probes(given.edges)
+    assert probes.fewest == 0 and not probes.rare.any()
+    items = data.draw(st.lists(st.integers(0, len(given) - 1), min_size=1, unique=True))
+    assert probed(probes, items) == pytest.approx(float(given.edge_rate(items)), rel=1e-12)
+
+
+def test_sampled_probes_are_about_right() -> None:
+    chosen = random.Random(3)
+    given = problem([(chosen.randrange(s, 9 * s), s) for s in chosen.sample(range(50, 500), 80)], 1)
+    probes = Probes(given.edges)
+    assert probes.fewest > 0 and not probes.rare.any()
+    for size in (1, 2, 5, 20):
+        items = chosen.sample(range(len(given)), size)
+        assert probed(probes, items) == pytest.approx(float(given.edge_rate(items)), rel=0.1)
+
+
+@settings(max_examples=80, deadline=None)
+@given(given=costed(), data=st.data())
+def test_a_partition_that_is_never_dearer(given: SearchProblem, data: st.DataObject) -> None:
+    start = any_plan(data.draw, len(given))
+    found = improve(given, start, BUDGET)
+    assert is_partition(found, len(given))
+    assert given.cost(found) <= given.cost(start) * (1 + Fraction(1, 10**12))
+
+
+@settings(max_examples=80, deadline=None)
+@given(given=costed(), data=st.data(), seed=st.integers(0, 100))
+def test_its_books_are_right_after_any_steps(given: SearchProblem, data: st.DataObject, seed: int) -> None:
+    """Edge rates, weights and families of every tree, kept up through moves, merges, regrouping and going back."""
+    search = _LocalSearch(given, any_plan(data.draw, len(given)), 1e9)
+    before = search._partition()
+
+    def check() -> None:
+        partition = search._partition()
+        assert is_partition(partition, len(given))
+        expected = given.cost(partition) - sum(given.constants)
+        assert search._total() == pytest.approx(float(expected), rel=1e-9, abs=1e-12)
+        for item in range(len(given)):
+            assert item in search.members[search.tree_of[item]]
+
+    check()
+    for step in data.draw(st.lists(st.sampled_from(["moves", "merges", "regroup", "restore"]), max_size=8)):
+        if step == "regroup":
+            search._regroup(seed)
+            seed += 1
+        elif step == "restore":
+            search._restore(before)
+            assert search._partition() == before
+        else:
+            getattr(search, f"_{step}")()
+        check()
+
+
+@settings(max_examples=50, deadline=None)
+@given(given=costed(8), data=st.data())
+def test_moves_and_merges_end_where_none_gains(given: SearchProblem, data: st.DataObject) -> None:
+    """Literally: no item costs less in any other tree or alone, and no two trees cost less as one."""
+    search = _LocalSearch(given, any_plan(data.draw, len(given)), 1e12)
+    search._moves()
+    found = search._partition()
+    least = given.cost(found) * (1 - Fraction(2, 10**9))
+    for tree in found:
+        for item in tree:
+            rest = [[i for i in other if i != item] for other in found]
+            rest = [other for other in rest if other]
+            for number in range(len(rest)):
+                moved = [sorted([*other, item]) if n == number else other for n, other in enumerate(rest)]
+                assert given.cost(moved) >= least
+            assert given.cost([*rest, [item]]) >= least
+    search._merges()
+    found = search._partition()
+    least = given.cost(found) * (1 - Fraction(2, 10**9))
+    for x in range(len(found)):
+        for y in range(x):
+            others = [tree for n, tree in enumerate(found) if n not in (x, y)]
+            assert given.cost([*others, found[x] + found[y]]) >= least
+
+
+def hard(number: int, seed: int = 5) -> SearchProblem:
+    chosen = random.Random(seed)
+    windows = [(chosen.randrange(s, 9 * s), s) for s in (chosen.randint(10, 400) for _ in range(number))]
+    return problem(windows, 20)
+
+
+def test_equal_input_gives_equal_plans() -> None:
+    given = hard(120)
+    start = weave_share(given)
+    first = improve(given, start, 0.05)
+    assert first == improve(given, start, 0.05) == improve(hard(120), start, 0.05)
+
+
+def test_it_beats_the_greedy_and_more_budget_is_no_worse() -> None:
+    given = problem([(s * (1 + s % 7) + s % 5, s) for s in range(10, 61) if 3600 % s == 0 or s % 6 == 0], 3)
+    start = weave_share(given)
+    costs = [given.cost(improve(given, start, seconds)) for seconds in (0.02, 0.3)]
+    assert given.cost(start) > costs[0] >= costs[1]
+
+
+def test_no_budget_changes_nothing() -> None:
+    given = hard(20)
+    start = shared(given)
+    assert improve(given, start, 0) is start
+    assert improve(problem([(4, 2), (6, 2)], 1), [[0]], 5) == [[0]]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("rate", ["1/100", "1", "100"])
+def test_slides_of_a_second_to_a_month(rate: str) -> None:
+    """Nothing in common, odd microseconds: most items are hardly seen in the sample, and are let be."""
+    chosen = random.Random(7)
+    slides = np.array([int(10 ** chosen.uniform(6, 12.41)) | 1 for _ in range(200)], dtype=np.int64)
+    ranges = np.array([int(s * chosen.uniform(0.5, 10)) for s in slides], dtype=np.int64)
+    given = SearchProblem.of_windows(ranges, slides, Fraction(rate), PAPER)
+    probes = Probes(given.edges)
+    assert probes.rare.any() and not probes.rare.all()
+    assert probes.hits.nbytes < module.MEMORY
+    for start in (no_share(given), weave_share(given)):
+        found = improve(given, start, 0.1)
+        assert is_partition(found, len(given))
+        # the sample may err, but not by what it has not seen
+        assert given.cost(found) <= given.cost(start) * Fraction(1005, 1000)
+
+
+def test_one_dense_query_beside_rare_ones() -> None:
+    slides = np.array([1, 30 * 86_400 * SECOND, 7 * 86_400 * SECOND + 1], dtype=np.int64)
+    given = SearchProblem.of_windows(slides * 2, slides, Fraction(5), PAPER)
+    assert Probes(given.edges).rare.tolist() == [False, True, True]
+    assert is_partition(improve(given, no_share(given), 0.02), 3)
+
+
+@pytest.mark.timeout(60)
+def test_as_many_families_as_queries() -> None:
+    """Families that cost nothing take no work, and those that do are looked at only where they are."""
+    count = 1_500
+    chosen = random.Random(9)
+    queries = [
+        (s * chosen.randint(1, 9) + chosen.randrange(s), s) for s in (chosen.randint(9, 900) for _ in "x" * count)
+    ]
+    for base in (0, 2):
+        given = problem(queries, 3, base, list(range(count)))
+        start = no_share(given)
+        found = improve(given, start, 0.3)
+        assert is_partition(found, len(given)) and given.cost(found) < given.cost(start)
+
+
+def test_work_ends_within_a_pass_over_pairs_of_trees() -> None:
+    """Trees that do not move, thousands of pairs: the budget is looked at between rows, not between passes."""
+    given = hard(300)
+    search = _LocalSearch(given, no_share(given), 1e9)
+    search.left = 10 * module.STEP
+    search._merges()
+    assert search.left > -300 * search.once.shape[1] - 10 * module.STEP
