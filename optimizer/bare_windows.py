@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optimizer.baselines import factor_windows
 from optimizer.cost import PAPER, CostModel, SearchProblem
 from optimizer.errors import Diagnostic, HeddleError
 from optimizer.plan import tree_facts
@@ -26,6 +28,9 @@ from optimizer.search import SECONDS, Found, find
 
 LONGEST = 10**9
 """Longest range and slide in seconds (31 years)."""
+
+REWRITTEN = 200
+"""Most windows that are also planned by rewriting: quadratic, a fraction of a second."""
 
 SHOWN = 20
 """Most bad rows that are told one by one."""
@@ -43,8 +48,8 @@ class Windows:
 def read_windows(path: Path) -> tuple[Windows, list[Diagnostic]]:
     """Read a CSV file with columns ``range`` and ``slide`` in seconds (decimals down to a microsecond).
 
-    Rows that are no window are left out and reported. Raises HeddleError HDL-111 (no such file), HDL-117 (not such
-    a CSV file) and HDL-113 (no usable row).
+    Rows that are no window are left out and reported; empty lines are no rows. Raises HeddleError HDL-111 (no such
+    file), HDL-117 (not such a CSV file) and HDL-113 (no usable row).
     """
     import pyarrow as pa
     import pyarrow.csv as pcsv
@@ -52,38 +57,67 @@ def read_windows(path: Path) -> tuple[Windows, list[Diagnostic]]:
     if not path.is_file():
         raise HeddleError("HDL-111", f"there is no file {path}", "check the path", file=str(path))
     columns = ["range", "slide"]
-    for kind in (pa.int64(), pa.float64(), pa.string()):
+    torn: dict[int, str] = {}
+
+    def leave_out(row: Any) -> str:
+        torn[row.number] = row.text
+        return "skip"
+
+    # empty lines are kept and one thread reads, so that lines can be numbered
+    reading = pcsv.ReadOptions(use_threads=False)
+    parsing = pcsv.ParseOptions(ignore_empty_lines=False, invalid_row_handler=leave_out)
+    for kind in (pa.int64(), pa.float64(), pa.binary()):
+        torn.clear()
         options = pcsv.ConvertOptions(
             column_types=dict.fromkeys(columns, kind), include_columns=columns, strings_can_be_null=True
         )
         try:
-            table = pcsv.read_csv(path, convert_options=options)
+            table = pcsv.read_csv(path, reading, parsing, options)
             break
         except pa.ArrowKeyError:
             raise HeddleError("HDL-117", f"{path} has no columns range and slide", "first line: range,slide") from None
         except pa.ArrowInvalid as error:
-            if kind == pa.string():
+            if kind == pa.binary():
                 raise HeddleError("HDL-117", f"{path} is not a CSV file: {error}", "first line: range,slide") from None
-    ranges, slides = (_microseconds(table.column(name)) for name in columns)
+        except OSError as error:
+            raise HeddleError("HDL-111", f"{path} cannot be read: {error}", "check the path", file=str(path)) from None
+    cells = [table.column(name) for name in columns]
+    ranges, slides = map(_microseconds, cells)
+    lines = np.delete(np.arange(len(ranges) + len(torn)), [number - 2 for number in torn]) + 2
+    empty = np.logical_and(*(column.is_null().to_numpy() for column in cells))
+    if empty.any():
+        with path.open("rb") as file:
+            empty &= np.isin(lines, [number for number, line in enumerate(file, 1) if not line.strip()])
+    skipped = lines[empty]
     good = (ranges > 0) & (slides > 0)
-    bad = np.flatnonzero(~good)
-    found = [
-        Diagnostic(
-            "HDL-118",
-            f"row {row} is no window: range and slide are seconds above 0 and up to {LONGEST:,}, whole microseconds",
-            f"range {table.column('range')[row].as_py()}, slide {table.column('slide')[row].as_py()}; left out",
-            line=row + 2,
-            file=str(path),
+    bad = dict.fromkeys(torn, -1) | {int(lines[at]): int(at) for at in np.flatnonzero(~good & ~empty)}
+    found = []
+    for line in sorted(bad)[:SHOWN]:
+        at = bad[line]
+        values = [_shown(column[at].as_py()) for column in cells] if at >= 0 else []
+        found.append(
+            Diagnostic(
+                "HDL-118",
+                f"row {line - 2 - int(np.searchsorted(skipped, line))} is no window: "
+                f"range and slide are seconds above 0 and up to {LONGEST:,}, whole microseconds",
+                ("range {}, slide {}".format(*values) if values else _shown(torn[line])) + "; left out",
+                line=line,
+                file=str(path),
+            )
         )
-        for row in bad[:SHOWN].tolist()
-    ]
     if len(bad) > SHOWN:
         found.append(Diagnostic("HDL-118", f"and {len(bad) - SHOWN:,} more rows of {path} are no windows", "left out"))
-    rows = np.flatnonzero(good)
-    if len(rows) == 0:
+    if not good.any():
         told = "\n".join(map(str, found))
         raise HeddleError("HDL-113", f"there is no usable row in {path}" + (f":\n{told}" if told else ""))
-    return Windows(rows, ranges[rows], slides[rows]), found
+    rows = lines - 2 - np.searchsorted(skipped, lines)
+    return Windows(rows[good], ranges[good], slides[good]), found
+
+
+def _shown(value: Any) -> str:
+    """A cell in a message: short, and nothing that a terminal would obey."""
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:40])
 
 
 def _microseconds(column: Any) -> NDArray[np.int64]:
@@ -103,12 +137,16 @@ def _microseconds(column: Any) -> NDArray[np.int64]:
     return np.array([_text_microseconds(text) for text in column.to_pylist()], dtype=np.int64)
 
 
-def _text_microseconds(text: str | None) -> int:
+def _text_microseconds(text: bytes | None) -> int:
     try:
-        value = Fraction((text or "").strip()) * SECOND
-    except (ValueError, ZeroDivisionError):
+        value = Decimal((text or b"").decode().strip())
+    except (UnicodeDecodeError, InvalidOperation):
         return 0
-    return int(value) if value.denominator == 1 and 0 < value <= LONGEST * SECOND else 0
+    # before it becomes a fraction: that of 1e999999999 would fill the memory
+    if not value.is_finite() or not Decimal("1e-6") <= value <= LONGEST:
+        return 0
+    microseconds = Fraction(value) * SECOND
+    return int(microseconds) if microseconds.denominator == 1 else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +175,17 @@ class WindowPlan:
         """Per second, in the model's unit."""
         return sum(self.found.costs, Fraction(0))
 
+    @cached_property
+    def factor_windows(self) -> Fraction | None:
+        """Cost of rewriting windows into one another (:func:`optimizer.baselines.factor_windows`): where it compares,
+        so under the paper's cost model, with distinct windows, at most :data:`REWRITTEN` of them."""
+        windows = self.windows
+        if self.model.name != "paper" or len(windows.rows) > REWRITTEN:
+            return None
+        if len(np.unique(np.stack([windows.ranges, windows.slides]), axis=1).T) < len(windows.rows):
+            return None
+        return factor_windows(windows.ranges.tolist(), windows.slides.tolist(), self.rate).cost
+
     def to_json(self, summary: bool = False) -> dict[str, Any]:
         """As :func:`optimizer.plan.to_json`; queries are row numbers as text. ``summary`` leaves them out."""
         found = self.found
@@ -149,7 +198,7 @@ class WindowPlan:
             "optimal": found.optimal,
             "queries": len(self.windows.rows),
             "distinct_edge_sets": found.distinct_edge_sets,
-            "upper_bounds": inexact + ([] if found.shared_is_exact else ["shared"]),
+            "upper_bounds": inexact + list(found.inexact),
             "cost": float(self.cost),
             "cost_exact": str(self.cost),
             "cost_model": self.model.name,
@@ -158,7 +207,8 @@ class WindowPlan:
                 "no_share": float(found.problem.unshared),
                 "shared": float(found.shared),
                 "weave_share": None if found.weave_share is None else float(found.weave_share),
-            },
+            }
+            | ({} if self.factor_windows is None else {"factor_windows": float(self.factor_windows)}),
             "seconds": round(self.seconds, 6),
             "trees": [
                 {"id": f"windows-{number}", "stream": "windows"}

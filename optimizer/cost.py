@@ -215,7 +215,8 @@ class SearchProblem:
     unshared
         Cost per second of every query in a tree of its own (No Share).
     counter
-        Edge counter of the search: ``"auto"`` or one of :data:`optimizer.edges.COUNTERS`.
+        Edge counter of the search: ``"auto"`` or one of :data:`optimizer.edges.COUNTERS`. What was found is costed by
+        ``"auto"``, whatever the search counted with.
     """
 
     edges: tuple[EdgeSet, ...]
@@ -351,8 +352,16 @@ class SearchProblem:
 
     def edge_bounds(self, items: Iterable[int]) -> tuple[Fraction, Fraction]:
         """Edges per second of a tree of these items, from below and above; equal where they can be counted."""
-        low, high = edge_bounds(self.progressions(items), self.counter)
-        return low * SECOND, high * SECOND
+        key = tuple(items)
+        if key not in self._counted:
+            low, high = edge_bounds(self.progressions(key))
+            self._counted[key] = low * SECOND, high * SECOND
+        return self._counted[key]
+
+    @cached_property
+    def _counted(self) -> dict[tuple[int, ...], tuple[Fraction, Fraction]]:
+        """Plans, baselines and candidates ask for the same trees again."""
+        return {}
 
     def families_of(self, items: Iterable[int]) -> int:
         """Families of a tree, as bits."""

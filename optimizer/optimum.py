@@ -76,7 +76,7 @@ def optimum(problem: SearchProblem) -> Partition:
         raise HeddleError(
             "HDL-351",
             f"the optimum is searched for at most {OPTIMUM_LIMIT} distinct edge sets, not {len(problem)}",
-            "use algorithm weave-share, or give more queries the same slide and range",
+            "use algorithm best, or give more queries the same slide and range",
         )
     few = len(problem) <= EXACT_LIMIT
     choice = _choices(_integer_costs(problem)) if few else _fast_choices(_float_costs(problem))

@@ -291,8 +291,7 @@ def build_plan(
         greedy = None if greedy is None or found.weave_share is None else greedy + found.weave_share
         distinct += found.distinct_edge_sets
         optimal = optimal and found.optimal
-        if not found.shared_is_exact and "shared" not in bounded:
-            bounded.append("shared")
+        bounded += [name for name in found.inexact if name not in bounded]
     used = tuple((stream.name, Fraction(rates[stream.name])) for stream in workload.streams)
     return SharingPlan(
         tuple(trees),

@@ -274,7 +274,7 @@ def _tiles(plan: SharingPlan, unit: _Unit) -> str:
 def _bound(plan: SharingPlan, name: str) -> str:
     """``≤ `` before a cost if edges could not all be counted exactly: of a tree, ``shared``, or ``plan`` (any tree)."""
     if name == "plan":
-        return "≤ " if set(plan.upper_bounds) - {"shared"} else ""
+        return "≤ " if set(plan.upper_bounds) - {"shared", "weave_share"} else ""
     return "≤ " if name in plan.upper_bounds else ""
 
 

@@ -11,7 +11,7 @@ Guirguis et al., Weave Share, CIKM 2011: sections 5 and 6 (the alternatives it i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -55,8 +55,8 @@ class Found:
 
     ``bounds``: edges per second of each tree, from below and above. ``costs``: per tree, at the upper bound.
     ``optimal``: no partition is cheaper (proven). ``weave_share``: cost of the published greedy's plan, None if it was
-    not computed; ``shared``: cost of one tree of everything, at the upper bound of its edges. ``scratch``: cost of the
-    plan from scratch where :func:`keep` kept an earlier one.
+    not computed; ``shared``: cost of one tree of everything; ``inexact``: which of these two are upper bounds.
+    ``scratch``: cost of the plan from scratch where :func:`keep` kept an earlier one.
     """
 
     problem: SearchProblem
@@ -66,7 +66,7 @@ class Found:
     optimal: bool
     weave_share: Fraction | None
     shared: Fraction
-    shared_is_exact: bool
+    inexact: tuple[str, ...]
     distinct_edge_sets: int
     scratch: Fraction | None = None
 
@@ -75,27 +75,29 @@ class Found:
 class _Search:
     partition: Partition
     optimal: bool = False
-    weave_share: Fraction | None = None
+    greedy: Partition = field(default_factory=list)
+
+    def weave_share(self, problem: SearchProblem) -> Fraction | None:
+        return problem.cost(self.greedy) if self.greedy else None
 
 
 def _best(problem: SearchProblem, seconds: float) -> _Search:
     counter = EdgeCounter(counter=problem.counter)
     greedy = weave_share(problem, counter)
-    greedy_cost = problem.cost(greedy)
     if len(problem) <= OPTIMUM_LIMIT:
         try:
-            return _Search(optimum(problem), True, greedy_cost)
+            return _Search(optimum(problem), True, greedy)
         except HeddleError as error:
             if error.diagnostic.code not in ("HDL-350", "HDL-351"):
                 raise
     candidates = [
-        (greedy_cost, greedy),
+        (problem.cost(greedy), greedy),
         (problem.cost(everything := shared(problem)), everything),
         (problem.cost(apart := no_share(problem)), apart),
     ]
     cost, start = min(candidates, key=lambda found: found[0])
     improved = improve(problem, start, seconds)
-    return _Search(improved if problem.cost(improved) < cost else start, False, greedy_cost)
+    return _Search(improved if problem.cost(improved) < cost else start, False, greedy)
 
 
 def _costed(problem: SearchProblem, partition: Partition) -> tuple[list[tuple[Fraction, Fraction]], list[Fraction]]:
@@ -142,11 +144,12 @@ def find(problem_of: Callable[[bool], SearchProblem], algorithm: str, seconds: f
     if algorithm not in ALGORITHMS:
         raise ValueError(f"unknown algorithm {algorithm!r}: one of {', '.join(ALGORITHMS)}")
     problem = problem_of(algorithm not in PER_QUERY)
+    EdgeCounter(counter=problem.counter)  # an unknown counter is told whatever the search
     if algorithm == "best":
         search = _best(problem, seconds)
     elif algorithm == "weave-share":
         partition = weave_share(problem)
-        search = _Search(partition, False, problem.cost(partition))
+        search = _Search(partition, False, partition)
     else:
         search = _Search(ALGORITHMS[algorithm](problem), algorithm == "optimal")
     if sorted(item for tree in search.partition for item in tree) != list(range(len(problem))):
@@ -154,14 +157,17 @@ def find(problem_of: Callable[[bool], SearchProblem], algorithm: str, seconds: f
     bounds, costs = _costed(problem, search.partition)
     everything = list(range(len(problem)))
     low, high = problem.edge_bounds(everything)
+    inexact = ["shared"] if low != high else []
+    if any(len(set(problem.edge_bounds(tree))) > 1 for tree in search.greedy):
+        inexact.append("weave_share")
     return Found(
         problem,
         search.partition,
         bounds,
         costs,
         search.optimal,
-        search.weave_share,
+        search.weave_share(problem),
         problem.tree_cost(everything, high),
-        low == high,
+        tuple(inexact),
         len(set(problem.edges)),
     )

@@ -291,7 +291,7 @@ def plan(
             if files or warehouse is not None:
                 raise typer.BadParameter("give --windows, or FILES and --streams, or --warehouse")
             bare, failed = _window_plan(windows, rate or [], algorithm, cost_model, counter, budget)
-            data = bare.to_json(summary or format is PlanFormat.text)
+            data = bare.to_json(summary)
         elif warehouse is not None and not files:
             made, facts["plan_version"] = _stored(warehouse)
         elif files and streams is not None:
@@ -387,15 +387,17 @@ def show_plan(data: dict[str, Any], console: Console = console) -> None:
     if data["algorithm"] == "weave-share":
         baselines = baselines | {"weave_share": None}
     for name, cost, is_bound in (
-        ("this plan", data["cost"], bool(bounded - {"shared"})),
-        ("Weave Share", baselines["weave_share"], False),
+        ("this plan", data["cost"], bool(bounded - {"shared", "weave_share"})),
+        ("Weave Share", baselines["weave_share"], "weave_share" in bounded),
         ("No Share", baselines["no_share"], False),
         ("Shared", baselines["shared"], "shared" in bounded),
+        ("From scratch", baselines.get("from_scratch"), False),
+        ("Factor Windows", baselines.get("factor_windows"), False),
     ):
         if cost is not None:
             times = f"  {cost / data['cost']:.2f} times" if data["cost"] else ""
             shown = ("≤ " if is_bound else "") + f"{cost:,.4f}"
-            console.print(f"  {name:<12}{shown:>14} {unit}{times}", highlight=False)
+            console.print(f"  {name:<14}{shown:>14} {unit}{times}", highlight=False)
     if data["optimal"]:
         console.print("  no plan is cheaper (proven)", highlight=False)
     if bounded:
@@ -408,7 +410,10 @@ def _large(number: int) -> str:
 
 def _seconds(seconds: float) -> str:
     if seconds > 10**13:
-        return f"10^{math.floor(math.log10(seconds / 31_557_600))} years"
+        return f"10^{math.floor(math.log10(seconds) - math.log10(31_557_600))} years"
+    for size, unit in ((31_557_600, "years"), (86400, "d")):
+        if seconds >= 1000 * size:
+            return f"≈ {seconds / size:,.0f} {unit}"
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size and seconds % size == 0:
             return f"{seconds // size:g} {unit}"

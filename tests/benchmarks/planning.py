@@ -1,0 +1,300 @@
+"""How fast plans are found, and how good they are.
+
+    python -m tests.benchmarks.planning [--quick] [--only PART ...] [--json FILE]
+
+Seconds are CPU seconds, under the paper's cost model. Five parts: a million windows, thousands of distinct edge sets,
+the gap to the proven optimum, what ``best`` saves over Weave Share, and adding one query to a plan of ten thousand.
+Whatever may take too long runs in a process of its own, which is ended after its time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from optimizer.cost import PAPER, SearchProblem
+from optimizer.improve import improve
+from optimizer.incremental import IncrementalPlan
+from optimizer.optimum import optimum
+from optimizer.query import SECOND, Window
+from optimizer.search import SECONDS, find
+from optimizer.weave_share import weave_share
+
+LIMIT = 90
+"""Seconds after which one search is given up."""
+
+TEMPLATE = np.array([1, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600])
+"""Slides that people choose, in seconds."""
+
+Row = dict[str, Any]
+Arrays = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def workload(number: int, largest: int, skew: float, overlap: float, fragments: bool, seed: int) -> Arrays:
+    """Ranges and slides in seconds: P(slide) ~ slide^skew up to ``largest``, r/s uniform up to 2 * ``overlap`` - 1."""
+    chosen = np.random.default_rng(seed)
+    sizes = np.arange(1, largest + 1)
+    slides = chosen.choice(sizes, number, p=sizes**skew / (sizes**skew).sum())
+    ranges = slides * chosen.integers(1, int(2 * overlap), number)
+    return ranges + (chosen.integers(0, slides) if fragments else 0), slides
+
+
+def distinct(number: int, fragments: bool, seed: int = 3) -> Arrays:
+    """Windows of as many distinct edge sets."""
+    chosen = np.random.default_rng(seed)
+    if not fragments:
+        slides = np.arange(60, 60 + number)
+        return slides * chosen.integers(1, 20, number), slides
+    slides = chosen.integers(60, 1001, 4 * number)
+    found = np.unique(np.stack([slides, chosen.integers(1, slides)], axis=1), axis=0)
+    found = chosen.permutation(found[2 * found[:, 1] != found[:, 0]])[:number]
+    slides = found[:, 0]
+    return slides * chosen.integers(0, 20, number) + found[:, 1], slides
+
+
+def problem_of(windows: Arrays, rate: Fraction, collapse: bool = True) -> SearchProblem:
+    ranges, slides = windows
+    return SearchProblem.of_windows(ranges * SECOND, slides * SECOND, rate, PAPER, collapse=collapse)
+
+
+def timed(action: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    started = time.process_time()
+    done = action(*arguments)
+    return done, time.process_time() - started
+
+
+# ------------------------------------------------------------------------------- in processes of their own
+def one_search(case: Row) -> Row:
+    """Plan one workload and tell what it took."""
+    if case["kind"] == "million":
+        windows = workload(case["number"], 1000, 0.5, 10, False, 1)
+    else:
+        windows = distinct(case["number"], case["kind"] == "fragments")
+    rate = Fraction(case["rate"])
+    if case["kind"] == "million":
+        # the first search in a process pays for imports and compiled kernels
+        find(
+            lambda collapse: problem_of(workload(1000, 100, 0.5, 10, False, 2), rate, collapse), case["algorithm"], 0.01
+        )
+    times = []
+    for _ in range(case["rounds"]):
+        found, seconds = timed(lambda: find(lambda collapse: problem_of(windows, rate, collapse), case["algorithm"]))
+        times.append(seconds)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    gap = max(float(high / low - 1) for low, high in found.bounds)
+    return case | {
+        "seconds": median(times),
+        "sets": found.distinct_edge_sets,
+        "trees": len(found.partition),
+        "peak_mb": peak,
+        "widest_bound": gap,
+    }
+
+
+def apart(case: Row) -> Row:
+    """:func:`one_search` in a process, at most :data:`LIMIT` seconds."""
+    command = [sys.executable, "-m", "tests.benchmarks.planning", "--case", json.dumps(case)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        return case | {"failed": f"over {LIMIT} s"}
+    if done.returncode:
+        return case | {"failed": done.stderr.strip().splitlines()[-1][:60] if done.stderr else "died"}
+    return dict(json.loads(done.stdout))
+
+
+def searches(cases: list[Row]) -> list[Row]:
+    return [apart(case) for case in cases]
+
+
+def million(quick: bool) -> list[Row]:
+    rates = ["1/500", "100"] if quick else ["1/500", "1", "100", "10000", "1000000"]
+    return searches(
+        [
+            {"kind": "million", "number": 1_000_000, "rate": rate, "algorithm": algorithm, "rounds": 1 if quick else 3}
+            for rate in rates
+            for algorithm in ("weave-share", "best")
+        ]
+    )
+
+
+def edge_sets(quick: bool) -> list[Row]:
+    plain = [("plain", 2_000 if quick else 10_000, rate) for rate in ("1", "1000")]
+    fragments = [("fragments", 1_000 if quick else 6_000, rate) for rate in ("1/10", "1", "100")]
+    return searches(
+        [
+            {"kind": kind, "number": number, "rate": rate, "algorithm": "weave-share", "rounds": 1}
+            for kind, number, rate in plain + fragments
+        ]
+    )
+
+
+# --------------------------------------------------------------------------------------------- quality
+def small(number: int, seed: int) -> tuple[Arrays, Fraction]:
+    """A random workload with fragments of exactly that many edge sets."""
+    chosen = np.random.default_rng([number, seed])
+    rate = Fraction(round(10 ** chosen.uniform(-1, 2), 3))
+    while True:
+        if seed % 2:
+            slides = chosen.choice(TEMPLATE, number)
+        else:
+            sizes = np.arange(1, 101)
+            slides = chosen.choice(sizes, number, p=sizes**0.6 / (sizes**0.6).sum())
+        ranges = slides * chosen.integers(1, 20, number) + chosen.integers(0, slides)
+        if len(problem_of((ranges, slides), rate)) == number:
+            return (ranges, slides), rate
+
+
+def gaps(quick: bool) -> list[Row]:
+    """How far Weave Share, and the search after it, are from the proven optimum."""
+    rows = []
+    for number, times in ((8, 100), (12, 100), (15, 100), (18, 100)):
+        dearer: dict[str, list[float]] = {"weave-share": [], "improved": []}
+        seconds = []
+        for seed in range(10 if quick else times):
+            windows, rate = small(number, seed)
+            given = problem_of(windows, rate)
+            plan, spent = timed(optimum, given)
+            seconds.append(spent)
+            least = given.cost(plan)
+            greedy = weave_share(given)
+            for name, found in (("weave-share", greedy), ("improved", improve(given, greedy, 0.05))):
+                dearer[name].append(min(float(given.cost(found) / least), float(given.cost(greedy) / least)) - 1)
+        rows += [
+            {
+                "number": number,
+                "workloads": len(found),
+                "algorithm": name,
+                "optimal": mean(gap < 1e-9 for gap in found),
+                "mean_gap": mean(found),
+                "worst_gap": max(found),
+                "optimum_seconds": median(seconds),
+            }
+            for name, found in dearer.items()
+        ]
+    return rows
+
+
+def savings(quick: bool) -> list[Row]:
+    """What ``best`` saves over Weave Share on a thousand queries with fragments."""
+    rows = []
+    for rate in (10,) if quick else (10, 50, 300):
+        saved, greedy, seconds = [], [], []
+        for seed in range(2 if quick else 5):
+            windows = workload(1000, 1000, 0.6, 50, True, seed)
+            given = problem_of(windows, Fraction(rate))
+            start, spent = timed(weave_share, given)
+            greedy.append(spent)
+            better, spent = timed(improve, given, start, SECONDS)
+            seconds.append(spent)
+            saved.append(max(0.0, 1 - float(given.cost(better) / given.cost(start))))
+        rows.append(
+            {
+                "rate": rate,
+                "seeds": len(saved),
+                "mean_saving": mean(saved),
+                "worst_saving": min(saved),
+                "weave_share_seconds": median(greedy),
+                "improve_seconds": median(seconds),
+            }
+        )
+    return rows
+
+
+def additions(quick: bool) -> list[Row]:
+    """Milliseconds to add one query to a plan of ten thousand, and to take it out again."""
+    rows = []
+    for fragments in (False, True):
+        for rate in (1,) if quick else (1, 100):
+            windows = workload(10_050, 1000, 0.5, 10, False, 6)
+            chosen = np.random.default_rng(8)
+            ranges, slides = windows
+            if fragments:
+                # one in ten: two thousand edge sets
+                ranges = ranges + np.where(chosen.random(len(slides)) < 0.1, chosen.integers(0, slides), 0)
+            plan = IncrementalPlan(rate, tolerance=float("inf"))
+            pairs = [Window(int(r) * SECOND, int(s) * SECOND) for r, s in zip(ranges, slides, strict=True)]
+            plan._windows = dict(enumerate(pairs[:10_000]))
+            _, planned = timed(plan.reconstruct)
+            added, removed = [], []
+            for name, window in enumerate(pairs[10_000 : 10_010 if quick else None], start=10_000):
+                added.append(timed(plan.add, name, window)[1] * 1000)
+            for name in range(10_000, 10_000 + len(added)):
+                removed.append(timed(plan.remove, name)[1] * 1000)
+            rows.append(
+                {
+                    "fragments": fragments,
+                    "rate": rate,
+                    "trees": len(plan.trees),
+                    "scratch_seconds": planned,
+                    "add_median_ms": median(added),
+                    "add_worst_ms": max(added),
+                    "remove_median_ms": median(removed),
+                    "remove_worst_ms": max(removed),
+                }
+            )
+    return rows
+
+
+PARTS: dict[str, tuple[str, Callable[[bool], list[Row]]]] = {
+    "million": ("A million windows (slides to 1,000 s)", million),
+    "sets": ("Distinct edge sets", edge_sets),
+    "gap": ("Gap to the proven optimum", gaps),
+    "saving": ("Best over Weave Share, 1,000 queries with fragments", savings),
+    "incremental": ("One query more or less in a plan of 10,000", additions),
+}
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def table(title: str, rows: list[Row]) -> Table:
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    made = Table(title=title, title_justify="left")
+    for column in columns:
+        made.add_column(column.replace("_", " "), justify="right")
+    for row in rows:
+        made.add_row(*(shown(row[column]) if column in row else "" for column in columns))
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="planning", description="Speed and quality of sharing plans")
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller cases")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="some of the parts")
+    parser.add_argument("--json", type=Path, help="also write the measurements to this file")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.case:
+        print(json.dumps(one_search(json.loads(options.case))))
+        return 0
+    console = Console()
+    measured = {}
+    for name in options.only:
+        title, measure = PARTS[name]
+        measured[name] = measure(options.quick)
+        console.print(table(title, measured[name]))
+    if options.json:
+        options.json.write_text(json.dumps({"format_version": 1, **measured}, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
