@@ -158,9 +158,11 @@ class IncrementalPlan:
                 del self._trees[number]
                 self._live[number] = False
                 return
-            self._edges[number] = absorb(edge for found in tree.count for edge in found)
-            before, after = self._densities[number], self._counter.density(self._edges[number])
-            self._densities[number], self._rates[number] = after, after[1] * SECOND
+            left = absorb(edge for found in tree.count for edge in found)
+            before = after = self._densities[number]
+            if left != self._edges[number]:
+                after = self._counter.density(left)
+            self._edges[number], self._densities[number], self._rates[number] = left, after, after[1] * SECOND
             # a union loses no more edges than the tree itself
             lost = max(before[1] - after[0], 0.0) * SECOND * (1 + 1e-12)
             bounds = np.maximum(np.maximum(self._rates[number], self._rates), self._unions[number] - lost)
@@ -338,7 +340,7 @@ class IncrementalPlan:
         live = np.flatnonzero(self._live)
         charges, spent = self._charges[live], self._rates[live] * self._charges[live]
         for at, number in enumerate(live):
-            least = (self._fixed * (1 - 1e-12) + spent[at] + spent) / (charges[at] + charges - self._base)
+            least = (self._fixed * (1 - 1e-12) + (spent[at] + spent)) / (charges[at] + charges - self._base)
             self._unions[number, live] = np.maximum(self._unions[number, live], least * (1 - SLACK))
         self.reconstructions += 1
         if cost is None or self.trigger == "extrapolated":

@@ -113,7 +113,7 @@ def test_its_books_are_right_after_any_steps(given: SearchProblem, data: st.Data
 @given(given=costed(8), data=st.data())
 def test_moves_and_merges_end_where_none_gains(given: SearchProblem, data: st.DataObject) -> None:
     """Literally: no item costs less in any other tree or alone, and no two trees cost less as one."""
-    search = _LocalSearch(given, any_plan(data.draw, len(given)), 1e12)
+    search = _LocalSearch(given, any_plan(data.draw, len(given)), 1e8)
     search._moves()
     found = search._partition()
     least = given.cost(found) * (1 - Fraction(2, 10**9))
@@ -162,21 +162,21 @@ def test_no_budget_changes_nothing() -> None:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("rate", ["1/100", "1", "100"])
+@pytest.mark.parametrize("rate", ["1/100", "1"])
 def test_slides_of_a_second_to_a_month(rate: str) -> None:
     """Nothing in common, odd microseconds: most items are hardly seen in the sample, and are let be."""
     chosen = random.Random(7)
-    slides = np.array([int(10 ** chosen.uniform(6, 12.41)) | 1 for _ in range(200)], dtype=np.int64)
+    slides = np.array([int(10 ** chosen.uniform(6, 12.41)) | 1 for _ in range(400)], dtype=np.int64)
     ranges = np.array([int(s * chosen.uniform(0.5, 10)) for s in slides], dtype=np.int64)
     given = SearchProblem.of_windows(ranges, slides, Fraction(rate), PAPER)
     probes = Probes(given.edges)
     assert probes.rare.any() and not probes.rare.all()
     assert probes.hits.nbytes < module.MEMORY
     for start in (no_share(given), weave_share(given)):
-        found = improve(given, start, 0.1)
+        found = improve(given, start, 0.2)
         assert is_partition(found, len(given))
         # the sample may err, but not by what it has not seen
-        assert given.cost(found) <= given.cost(start) * Fraction(1005, 1000)
+        assert given.cost(found) <= given.cost(start) * Fraction(1001, 1000)
 
 
 def test_one_dense_query_beside_rare_ones() -> None:
@@ -189,7 +189,7 @@ def test_one_dense_query_beside_rare_ones() -> None:
 @pytest.mark.timeout(60)
 def test_as_many_families_as_queries() -> None:
     """Families that cost nothing take no work, and those that do are looked at only where they are."""
-    count = 1_500
+    count = 1_000
     chosen = random.Random(9)
     queries = [
         (s * chosen.randint(1, 9) + chosen.randrange(s), s) for s in (chosen.randint(9, 900) for _ in "x" * count)

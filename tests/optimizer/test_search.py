@@ -241,6 +241,27 @@ def test_a_kept_plan_is_within_its_tolerance(
             assert tree_of[x] != tree_of[y] or home[x] == home[y]
 
 
+def test_kept_from_exactly_the_tolerance_on() -> None:
+    """Plans that drifted by a few percent are kept by a tolerance of just that, and not by one below."""
+    drifted = 0
+    for seed in range(20):
+        chosen = random.Random(seed)
+        windows = [
+            (s * chosen.randint(1, 5) + chosen.randrange(s), s) for s in (chosen.randint(2, 40) for _ in range(12))
+        ]
+        old = find(problem_of(windows[:9], 20), "best", BUDGET)
+        tree_of = {i: n for n, tree in enumerate(old.problem.expand(old.partition)) for i in tree}
+        found = find(problem_of(windows, 12), "best", BUDGET)
+        evolved = evolve(found.problem, homes(found.problem, tree_of))
+        deviation = found.problem.cost(evolved) / cost(found) - 1
+        assert keep(found, tree_of, deviation).partition == evolved
+        if deviation > 0:
+            drifted += deviation < Fraction(1, 10)
+            assert keep(found, tree_of, deviation * Fraction(999, 1000)) is found
+            assert not keep(found, tree_of, deviation).optimal
+    assert drifted >= 5
+
+
 def test_what_was_never_planned_is_planned_from_scratch() -> None:
     found = find(problem_of([(16, 4), (10, 5), (8, 4)], Fraction(6, 5)), "best")
     kept = keep(found, {}, Fraction(0))
