@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.edges import edge_bounds, edge_rate
+from optimizer.edges import DEFAULT_BUDGET, edge_bounds, edge_rate
 from optimizer.query import ACQ, SECOND
 from optimizer.window import Progression, absorb
 
@@ -354,7 +354,9 @@ class SearchProblem:
         """Edges per second of a tree of these items, from below and above; equal where they can be counted."""
         key = tuple(items)
         if key not in self._counted:
-            low, high = edge_bounds(self.progressions(key))
+            # many items make many trees: less for each, so that the whole stays some seconds
+            budget = DEFAULT_BUDGET * 1000 // max(len(self), 1000)
+            low, high = edge_bounds(self.progressions(key), budget=budget)
             self._counted[key] = low * SECOND, high * SECOND
         return self._counted[key]
 

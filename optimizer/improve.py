@@ -111,6 +111,10 @@ class Probes:
         self.fewest = 0 if len(windows) == 1 else 4 * WINDOWS
         self.rare = np.array([sum(len(m) for m in marks) < self.fewest for marks in found_at])
 
+    def rise(self, held: Bits, added: Bits) -> float:
+        """Edges per second that are added to some probes by others."""
+        return float(_count(added & ~held)) * self.per_hit
+
 
 def _count(bits: Bits) -> NDArray[np.int64]:
     return np.asarray(np.bitwise_count(bits).sum(axis=-1, dtype=np.int64))

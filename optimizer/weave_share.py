@@ -12,8 +12,9 @@ The search is the published greedy and ends in the same plan; what differs is wh
 
 Ties: benefits within 1e-12 of ``fixed`` (the rate lambda) are equal, and of equal merges the one with the
 smallest pair of first queries is taken. Benefits are computed in floats; where their rounding could decide
-a tie, exact fractions do. Where a union's edges cannot be counted exactly, its upper bound counts, so a
-merge is made only if it certainly saves.
+a tie, exact fractions do. Where a union's edges cannot be counted exactly in the counter's budget, its upper bound
+counts, so a merge is made only if it certainly saves. A search whose counts have cost :data:`PATIENCE` in all estimates
+the rest on probes (:class:`optimizer.improve.Probes`); what comes out is costed by certified bounds all the same.
 
 Above :data:`DENSE_LIMIT` trees the table of all pairs does not fit: blocks of neighbouring slides are woven
 first, then their trees. That is no longer the published order of merges; each merge saves all the same.
@@ -27,12 +28,14 @@ The paper leaves ties open; the rule above is ours. Edge rates of pairs: F1 (CIK
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.cost import Partition, SearchProblem
 from optimizer.edges import CountRefused, EdgeCounter
+from optimizer.improve import Bits, Probes
 from optimizer.query import SECOND
 from optimizer.window import Progression, absorb
 
@@ -52,10 +55,7 @@ BLOCK = 1_000
 """Trees woven together first where there are more than :data:`DENSE_LIMIT`."""
 
 PATIENCE = 4_000_000
-"""Work of the counter (some seconds) after which a search goes on with less for each count: :data:`FRUGAL`."""
-
-FRUGAL = 5_000
-"""Budget of a count after that: rarely exact for trees of a hundred random windows, and within some 1e-3."""
+"""Work of the counter (some seconds) after which unions are estimated on probes: microseconds each."""
 
 EXACT_TIES = 64
 """Most pairs compared in exact fractions to settle one tie that floats cannot."""
@@ -95,6 +95,7 @@ class Trees:
     def __init__(self, problem: SearchProblem, partition: Partition, counter: EdgeCounter) -> None:
         self.problem, self.counter = problem, counter
         self.ticks, unit = problem.ticks
+        self.bits: dict[int, Bits] = {}
         self.per_second = SECOND / unit
         self.members = [list(tree) for tree in partition]
         self.edges: list[Edges] = [self._edges(tree) for tree in self.members]
@@ -122,9 +123,10 @@ class Trees:
         """Edges per tick of the union of two trees, counted; from below and above."""
         if len(self.edges[x]) < len(self.edges[y]):
             x, y = y, x
-        if self.counter.work > PATIENCE:
-            self.counter.budget = min(self.counter.budget, FRUGAL)
         low, high = self.densities[x]
+        if self.is_estimating:
+            estimate = self.probes.rise(self._bits(x), self._bits(y)) / self.per_second
+            return max(low + estimate, self.densities[y][0]), max(high + estimate, self.densities[y][1])
         rise = self.counter.increment(self.edges[x], (low, high), self.edges[y])
         other = self.densities[y]
         return max(low + rise[0], other[0]), max(high + rise[1], other[1])
@@ -144,6 +146,21 @@ class Trees:
         raised = (unions - self.rates[x]) * mine + (unions - self.rates[others]) * theirs
         return saved + unions * base - raised, self.fixed + unions * (mine + theirs)
 
+    @property
+    def is_estimating(self) -> bool:
+        """Is the counter's work spent?"""
+        return self.counter.work > PATIENCE
+
+    @cached_property
+    def probes(self) -> Probes:
+        return Probes(self.problem.edges)
+
+    def _bits(self, x: int) -> Bits:
+        """The probes that a tree hits."""
+        if x not in self.bits:
+            self.bits[x] = np.bitwise_or.reduce(self.probes.hits[self.members[x]], axis=0)
+        return self.bits[x]
+
     def merge(self, x: int, y: int, union: tuple[float, float]) -> None:
         """Put tree y into tree x; ``union``: edges per tick of both."""
         _, base = self.saved(x, np.array([y]))
@@ -151,6 +168,9 @@ class Trees:
         self.members[x] = self.members[x] + self.members[y]
         self.edges[x] = absorb(self.edges[x] + self.edges[y])
         self.densities[x], self.rates[x] = union, union[1] * self.per_second
+        hits, other = self.bits.pop(x, None), self.bits.pop(y, None)
+        if hits is not None and other is not None:
+            self.bits[x] = hits | other
         self.holds[x] = np.maximum(self.holds[x], self.holds[y])
 
     def keep(self, kept: NDArray[np.intp]) -> None:
@@ -158,6 +178,7 @@ class Trees:
         self.members = [self.members[x] for x in kept]
         self.edges = [self.edges[x] for x in kept]
         self.densities = [self.densities[x] for x in kept]
+        self.bits = {number: self.bits[x] for number, x in enumerate(kept.tolist()) if x in self.bits}
         self.rates, self.charges, self.holds = self.rates[kept], self.charges[kept], self.holds[kept]
 
 
@@ -289,6 +310,8 @@ class Weaver:
 
     def _exact_benefit(self, x: int, y: int) -> Fraction | None:
         members = self.trees.members
+        if self.trees.is_estimating:
+            return None
         try:
             costs = [
                 self.problem.tree_cost(tree, self.problem.edge_rate(tree))

@@ -292,7 +292,7 @@ def test_a_huge_query_leaves_no_trace() -> None:
     """Weights are added anew, so that what remains is not the rounding error of a query that left."""
     plan = IncrementalPlan(10**6)
     for number in range(3):
-        plan.add(number, window((number + 1, 3)))
+        plan.add(number, window((number + 1, 7)))
     before = plan.cost
     plan.add("huge", Window(10**15 + 333_333, SECOND))
     assert plan.trees == [[0, 1, 2, "huge"]]
