@@ -40,7 +40,7 @@ MEMORY = 1 << 28
 WINDOWS = 4
 """Random windows that the probes are taken from."""
 
-WORK_PER_SECOND = 5e8
+WORK_PER_SECOND = 4e8
 """Words of bitmaps looked at in one second of CPU, about."""
 
 STEP = 10_000

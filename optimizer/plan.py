@@ -11,6 +11,7 @@ Guirguis et al., Weave Share, CIKM 2011: section 3 (execution trees), Eqs. 1-3 (
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -274,7 +275,7 @@ def build_plan(
 
         found = find(problem_of, algorithm, seconds)
         if earlier := _earlier_trees(previous, stream.name, queries):
-            found = keep(found, earlier, Fraction(str(tolerance)))
+            found = keep(found, earlier, Fraction(tolerance) if math.isfinite(tolerance) else Fraction(10**9))
         scratch += sum(found.costs) if found.scratch is None else found.scratch
         members = [found.problem.expand([tree])[0] for tree in found.partition]
         order = sorted(range(len(members)), key=lambda n: members[n])
@@ -377,8 +378,10 @@ def tree_facts(
 
 
 def _seconds(microseconds: int) -> int | float:
-    # a composite slide may have thousands of digits: only a fraction of a second makes it a float
-    return microseconds // SECOND if microseconds % SECOND == 0 else float(Fraction(microseconds, SECOND))
+    # a composite slide may have thousands of digits, more than a float can hold
+    if microseconds % SECOND == 0 or microseconds.bit_length() > 1000:
+        return microseconds // SECOND
+    return microseconds / SECOND
 
 
 # ------------------------------------------------------------------------------------------------ rows

@@ -54,7 +54,7 @@ DENSE_LIMIT = 12_000
 BLOCK = 1_000
 """Trees woven together first where there are more than :data:`DENSE_LIMIT`."""
 
-PATIENCE = 4_000_000
+PATIENCE = 2_000_000
 """Work of the counter (some seconds) after which unions are estimated on probes: microseconds each."""
 
 EXACT_TIES = 64
@@ -89,7 +89,7 @@ class Trees:
     """Trees of a problem in numbers: edges in ticks, edge rates per second, costs per fragment, families.
 
     A tree's edge rate is the upper bound where it cannot be counted. ``charges`` are costs per fragment (families'
-    bases and queries' weights). Shapes (trees,), ``holds`` (trees, families).
+    bases and queries' weights), shapes (trees,); ``holds`` the families of each as bits, shape (trees, words).
     """
 
     def __init__(self, problem: SearchProblem, partition: Partition, counter: EdgeCounter) -> None:
@@ -103,13 +103,19 @@ class Trees:
         self.densities = [self._density(edges) for edges in self.edges]
         self.rates: Floats = np.array([high * self.per_second for _, high in self.densities])
         self.fixed = float(problem.fixed)
-        self.family_fixed: Floats = np.array([float(family.fixed) for family in problem.family])
-        self.family_base: Floats = np.array([float(family.base) for family in problem.family])
         families = [problem.families_of(tree) for tree in self.members]
-        self.holds = np.array([[bits >> f & 1 for f in range(len(problem.family))] for bits in families], dtype=float)
-        self.charges: Floats = self.holds @ self.family_base + [problem.floats[tree].sum() for tree in self.members]
-        # what merging saves by common families; nothing to look at where families cost nothing or are one
-        self.family_costs = bool(self.family_fixed.any() or self.family_base.any())
+        words = -(-len(problem.family) // 64)
+        self.holds = np.array([_words(bits, words) for bits in families])
+        bases = [float(problem.base_of(bits)) for bits in families]
+        self.charges: Floats = np.array(
+            [base + problem.floats[tree].sum() for base, tree in zip(bases, self.members, strict=True)]
+        )
+        # families of equal costs are counted together: (which, cost per second, cost per fragment)
+        alike: dict[tuple[float, float], int] = {}
+        for number, family in enumerate(problem.family):
+            costs = float(family.fixed), float(family.base)
+            alike[costs] = alike.get(costs, 0) | 1 << number
+        self.alike = [(_words(which, words), *costs) for costs, which in alike.items() if any(costs)]
 
     def _edges(self, tree: list[int]) -> Edges:
         return self.ticks[tree[0]] if len(tree) == 1 else absorb(e for item in tree for e in self.ticks[item])
@@ -133,10 +139,11 @@ class Trees:
 
     def saved(self, x: int, others: NDArray[np.intp]) -> tuple[Floats | float, Floats | float]:
         """(per second, per fragment): what the families that x has in common with others cost only once."""
-        if not self.family_costs:
-            return self.fixed, 0.0
-        common = self.holds[others] * self.holds[x]
-        return self.fixed + common @ self.family_fixed, common @ self.family_base
+        saved, base = self.fixed, 0.0
+        for which, fixed, per_fragment in self.alike:
+            common = np.bitwise_count(self.holds[others] & (self.holds[x] & which)).sum(axis=1)
+            saved, base = saved + common * fixed, base + common * per_fragment
+        return saved, base
 
     def benefits(self, x: int, others: NDArray[np.intp], unions: Floats) -> tuple[Floats, Floats]:
         """Benefit of merging x with each of the others at the given edge rates of the unions (Eq. 5), and the
@@ -171,7 +178,7 @@ class Trees:
         hits, other = self.bits.pop(x, None), self.bits.pop(y, None)
         if hits is not None and other is not None:
             self.bits[x] = hits | other
-        self.holds[x] = np.maximum(self.holds[x], self.holds[y])
+        self.holds[x] |= self.holds[y]
 
     def keep(self, kept: NDArray[np.intp]) -> None:
         """Only these trees are left, renumbered in their order."""
@@ -180,6 +187,10 @@ class Trees:
         self.densities = [self.densities[x] for x in kept]
         self.bits = {number: self.bits[x] for number, x in enumerate(kept.tolist()) if x in self.bits}
         self.rates, self.charges, self.holds = self.rates[kept], self.charges[kept], self.holds[kept]
+
+
+def _words(bits: int, words: int) -> Bits:
+    return np.frombuffer(bits.to_bytes(8 * words, "little"), dtype="<u8").astype(np.uint64)
 
 
 class Weaver:

@@ -267,7 +267,13 @@ def plan(
     counter: CounterOption = Counter.auto,
     budget: Annotated[
         float | None,
-        typer.Option("--budget", min=0.0, help="CPU seconds to improve on Weave Share (for best).", show_default="0.6"),
+        typer.Option(
+            "--budget",
+            min=0.0,
+            max=3600.0,
+            help="CPU seconds to improve on Weave Share (for best).",
+            show_default="0.6",
+        ),
     ] = None,
     summary: Annotated[bool, typer.Option("--summary", help="Leave the lists of queries out.")] = False,
     format: Annotated[

@@ -7,6 +7,7 @@ trees keeps the version that is there, so rates that wander a little do not chur
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ from spark_jobs.statistics import Measured, last_groups, last_measured, measure_
 from spark_jobs.tables import INSTANT, MARKER, Warehouse
 
 StrPath = str | Path
+
+RATE = re.compile(r"\d{1,30}/\d{1,30}|(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?")
 
 TOLERANCE = 0.05
 """How much dearer than a plan from scratch the plan in force may become before it is replaced."""
@@ -126,10 +129,11 @@ def parse_rates(texts: Sequence[str]) -> dict[str, Fraction]:
 
 
 def parse_rate(text: str) -> Fraction:
-    """Tuples per second as an exact fraction, at least 0. Raises HDL-112."""
+    """Tuples per second as an exact fraction, at least 0: 1200, 0.5, 1e6, 6/5. Raises HDL-112."""
     try:
-        rate = Fraction(text.strip())
-    except (ValueError, ZeroDivisionError):
+        # an exponent of many digits would be a number of as many gigabytes
+        rate = Fraction(text.strip()) if RATE.fullmatch(text.strip()) else Fraction(-1)
+    except ZeroDivisionError:
         rate = Fraction(-1)
     if rate < 0:
         raise HeddleError("HDL-112", f"{text!r} is no rate in tuples per second", "e.g. 1200")
