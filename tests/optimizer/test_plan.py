@@ -131,6 +131,15 @@ def test_composite_slide_in_seconds_may_be_a_fraction() -> None:
     assert (tree["composite_slide"], tree["edges"], tree["edge_rate"]) == (0.5, 1, "2")
 
 
+def test_composite_slides_beyond_floats_are_shown() -> None:
+    """Slides of a second and some microseconds: their least common multiple has more digits than a double holds."""
+    given = Workload(
+        tuple(replace(query(f"q{n}", 1, 1), window=Window(SECOND + n, SECOND + n)) for n in range(1, 200)), (TRADES,)
+    )
+    tree = to_json(build_plan(given, {"trades": Fraction(1)}, "shared"))["trees"][0]
+    assert len(json.dumps(tree["composite_slide"])) > 400
+
+
 # -------------------------------------------------------------------------------------------- invariants
 @settings(max_examples=120, deadline=None)
 @given(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from dataclasses import replace
 from fractions import Fraction
@@ -164,6 +165,35 @@ def test_unions_that_cannot_be_counted_are_judged_by_their_upper_bound() -> None
     frugal = weave_share(given, EdgeCounter(budget=1))
     assert given.cost(frugal) <= given.cost(no_share(given))
     assert given.cost(weave_share(given)) <= given.cost(no_share(given))
+
+
+@settings(max_examples=60, deadline=None)
+@given(queries=window_lists(12), rate=RATES.filter(bool))
+def test_estimated_unions_are_exact_where_probes_are_all_edges(queries: list[tuple[int, int]], rate: Fraction) -> None:
+    """A search whose counting is spent from the start ends as dear, up to the rounding of estimates."""
+    given = problem(queries, rate)
+    if math.lcm(*(slide for slide, _ in queries)) > 10_000:
+        return
+
+    class Spent(EdgeCounter):
+        work = module.PATIENCE + 1
+
+        def increment(self, *asked):  # type: ignore[no-untyped-def]
+            raise AssertionError("counted")
+
+    found = weave_share(given, Spent())
+    assert sorted(i for tree in found for i in tree) == list(range(len(given)))
+    expected = given.cost(naive_weave_share(given))
+    assert float(given.cost(found)) == pytest.approx(float(expected), rel=0.05)
+    assert given.cost(found) <= given.cost(no_share(given)) * (1 + Fraction(1, 10**9))
+
+
+@pytest.mark.timeout(60)
+def test_as_many_filters_as_queries() -> None:
+    queries = [(s * 3 + s % 4, s) for s in range(60, 560)]
+    given = problem(queries, 30, base=Fraction(1, 100), families=list(range(500)), family_fixed=1)
+    found = weave_share(given)
+    assert given.cost(found) <= given.cost(no_share(given))
 
 
 def test_blocks_of_trees_when_the_table_of_pairs_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
