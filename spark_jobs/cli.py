@@ -481,6 +481,8 @@ def diff(
 
     with _coded():
         new, new_version = _stored(warehouse, plan_b)
+        if plan_a is None and new_version == 1:
+            raise HeddleError("HDL-506", f"{warehouse} has one plan version: there is nothing to compare it with")
         old, old_version = _stored(warehouse, plan_a if plan_a is not None else new_version - 1)
         change = diff_plans(old, new)
     if as_json:
