@@ -406,6 +406,7 @@ class SearchProblem:
 
 def _numbered(*keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Number the distinct rows of some columns by first appearance: number of each row, first row of each number."""
+    keys = _joined(keys)
     order = np.lexsort(keys[::-1])
     new = np.zeros(len(order), dtype=np.bool_)
     new[:1] = True
@@ -419,6 +420,22 @@ def _numbered(*keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
     by_first = np.argsort(first)
     rank[by_first] = np.arange(len(first))
     return rank[found], first[by_first]
+
+
+def _joined(keys: tuple[NDArray[np.int64], ...]) -> tuple[NDArray[np.int64], ...]:
+    """Columns with the same distinct rows, as few as fit into 64 bits: each costs a sort."""
+    found: list[NDArray[np.int64]] = []
+    sizes: list[int] = []
+    for key in keys:
+        key = key - key.min()
+        size = int(key.max()) + 1
+        if found and sizes[-1] * size < 1 << 62:
+            found[-1] = found[-1] * size + key
+            sizes[-1] *= size
+        else:
+            found.append(key)
+            sizes.append(size)
+    return tuple(found)
 
 
 def _added(part_of: NDArray[np.int64], values: NDArray[np.int64], parts: int) -> list[int]:

@@ -24,7 +24,7 @@ from optimizer.incremental import evolve, homes
 from optimizer.optimum import OPTIMUM_LIMIT, optimum
 from optimizer.weave_share import weave_share
 
-SECONDS = 0.6
+SECONDS = 0.4
 """CPU seconds that ``best`` spends on improving Weave Share's plan of one stream."""
 
 

@@ -272,7 +272,7 @@ def plan(
             min=0.0,
             max=3600.0,
             help="CPU seconds to improve on Weave Share (for best).",
-            show_default="0.6",
+            show_default="0.4",
         ),
     ] = None,
     summary: Annotated[bool, typer.Option("--summary", help="Leave the lists of queries out.")] = False,
