@@ -251,12 +251,20 @@ def validate(files: Files, streams: Streams, as_json: AsJson = False) -> None:
 # --------------------------------------------------------------------------------------------- plan
 @app.command(
     epilog="Examples: heddle plan q.sql --streams streams.yaml --rate trades=1200 --json   "
-    "|   heddle plan --warehouse var/warehouse --format html --output plan.html"
+    "|   heddle plan --warehouse var/warehouse --format html --output plan.html   "
+    "|   heddle plan --windows windows.csv --rate 1200 --summary"
 )
 def plan(
     files: OptionalFiles = None,
     streams: OptionalStreams = None,
-    rate: Rates = None,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rate",
+            help="STREAM=TUPLES_PER_SECOND, may be given again (default: measured from the source); "
+            "with --windows the number alone.",
+        ),
+    ] = None,
     algorithm: AlgorithmOption = Algorithm.best,
     cost_model: CostOption = CostModel.paper,
     warehouse: OptionalHouse = None,
