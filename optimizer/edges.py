@@ -51,6 +51,7 @@ Heilbronn and Rohrbach, 1937 (their misses are positively correlated).
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -630,8 +631,9 @@ Intervals = tuple[tuple[float, float], tuple[float, float]]
 Count = TypeVar("Count")
 
 
-class _Conditioning(Generic[Count]):
-    """The recursion, whatever its numbers: subproblems, their memo and the work so far."""
+class _Conditioning(ABC, Generic[Count]):
+    """The recursion, whatever its numbers: subproblems, their memo and the work so far. What a count is, and how
+    counts are put together, is for :class:`_InIntegers` and :class:`_InFloats` to say."""
 
     def __init__(self, limit: float) -> None:
         self.factors = _Factors()
@@ -641,15 +643,17 @@ class _Conditioning(Generic[Count]):
         self._memo: dict[tuple[Progression, ...], Count] = {}
         self._older: dict[tuple[Progression, ...], Count] = {}
 
+    @abstractmethod
     def product(self, components: Iterable[list[Progression]]) -> Count:
         """Independent components together."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _known(self, marked: int, period: int) -> Count:
-        raise NotImplementedError
+        """The count of so many marked ticks in a period."""
 
+    @abstractmethod
     def _sum(self, key: tuple[Progression, ...], top: int, branches: Branches) -> Count:
-        raise NotImplementedError
+        """What is left at the residues modulo ``top``, added up."""
 
     def connected(self, component: list[Progression]) -> Count:
         """One absorbed component of at least two progressions."""
