@@ -144,6 +144,13 @@ class IncrementalPlan:
         self._bound(tree)
         self._settle(tree)
 
+    def add_all(self, windows: Mapping[Hashable, Window]) -> None:
+        """Take many queries at once: the plan of all is made from scratch. Raises ValueError if a name is taken."""
+        if taken := windows.keys() & self._windows.keys():
+            raise ValueError(f"queries that are already in the plan: {sorted(map(str, taken))}")
+        self._windows |= windows
+        self.reconstruct()
+
     def remove(self, name: Hashable) -> None:
         """Take one query out of the plan. Raises KeyError if there is none of that name."""
         number = self._home.pop(name)

@@ -304,8 +304,9 @@ def test_adding_to_ten_thousand_queries_counts_few_unions(monkeypatch: pytest.Mo
     chosen = random.Random(4)
     plan = IncrementalPlan(1, tolerance=float("inf"))
     slides = [chosen.randint(100, 3000) for _ in range(10_000)]
-    plan._windows = {n: window((s * chosen.randint(1, 9), s)) for n, s in enumerate(slides)}
-    plan.reconstruct()
+    plan.add_all({n: window((s * chosen.randint(1, 9), s)) for n, s in enumerate(slides)})
+    with pytest.raises(ValueError, match="already in the plan"):
+        plan.add_all({7: window((10, 5))})
     trees = len(plan.trees)
     assert len(plan) == 10_000 and trees > 100
     asked = []
