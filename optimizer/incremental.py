@@ -344,7 +344,8 @@ class IncrementalPlan:
             edges = problem.progressions(tree)
             weight = sum(weight for _, weight in queries.values())
             self._new_tree(queries, count, edges, self._counter.density(edges), weight)
-        # no merge saves in this plan: so much do the unions have to cost at least
+        # no merge saves in this plan: so much do the unions have to cost at least (where Weave Share counted them;
+        # where it wove blocks or estimated, a merge that would save may be missed until the next plan from scratch)
         live = np.flatnonzero(self._live)
         charges, spent = self._charges[live], self._rates[live] * self._charges[live]
         for at, number in enumerate(live):

@@ -13,7 +13,8 @@ The search is the published greedy and ends in the same plan; what differs is wh
 Ties: benefits within 1e-12 of ``fixed`` (the rate lambda) are equal, and of equal merges the one with the
 smallest pair of first queries is taken. Benefits are computed in floats; where their rounding could decide
 a tie, exact fractions do. Where a union's edges cannot be counted exactly in the counter's budget, its upper bound
-counts, so a merge is made only if it certainly saves. A search whose counts have cost :data:`PATIENCE` in all estimates
+counts, so a merge is made only if it certainly saves (and bounds that follow from it are then no longer certain to be
+optimistic: a merge that would save may be missed). A search whose counts have cost :data:`PATIENCE` in all estimates
 the rest on probes (:class:`optimizer.improve.Probes`); what comes out is costed by certified bounds all the same.
 
 Above :data:`DENSE_LIMIT` trees the table of all pairs does not fit: blocks of neighbouring slides are woven
