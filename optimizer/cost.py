@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.edges import DEFAULT_BUDGET, edge_bounds, edge_rate
-from optimizer.query import ACQ, SECOND
+from optimizer.query import ACQ, SECOND, Window
 from optimizer.window import Progression, absorb
 
 
@@ -61,6 +61,9 @@ class Coefficients:
         Per answer row written; no plan changes it, but it belongs in a prediction.
     per_row_passed
         Per partial aggregate and query of its family: to answer, a query passes once over all of them.
+    per_row_projected
+        Per partial aggregate and family of a synopsis that several families share: its shards are chosen and its
+        groups rolled up (:mod:`optimizer.shards`).
     """
 
     per_tuple: Fraction = Fraction("1.3e-8")
@@ -69,6 +72,7 @@ class Coefficients:
     per_fragment_combined: Fraction = Fraction(0)
     per_answer: Fraction = Fraction("8.5e-7")
     per_row_passed: Fraction = Fraction("2.9e-8")
+    per_row_projected: Fraction = Fraction("5e-7")
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -133,7 +137,7 @@ class CostModel:
     def from_json(cls, data: Mapping[str, Any]) -> CostModel:
         groups = ((stream, Fraction(value)) for stream, value in data["groups_per_fragment"].items())
         # plans that were stored before families and passes had a cost of their own
-        known = {"per_family_tuple": "0", "per_row_passed": "0"} | data["coefficients"]
+        known = {"per_family_tuple": "0", "per_row_passed": "0", "per_row_projected": "0"} | data["coefficients"]
         coefficients = Coefficients(**{name: Fraction(text) for name, text in known.items()})
         return cls(data["name"], coefficients, tuple(sorted(groups)))
 
@@ -147,6 +151,7 @@ PAPER = CostModel(
         per_fragment_combined=Fraction(1),
         per_answer=Fraction(0),
         per_row_passed=Fraction(0),
+        per_row_projected=Fraction(0),
     ),
 )
 """Weave Share Eq. 1: one operation per tuple and tree, one per fragment combined; fragments and families are free."""
@@ -237,20 +242,25 @@ class SearchProblem:
         model: CostModel,
         collapse: bool = True,
         counter: str = "auto",
+        bases: Mapping[Any, float] | None = None,
     ) -> SearchProblem:
-        """The queries (at least one, all of one stream) at ``rate`` tuples/s under a cost model."""
-        stream = queries[0].stream
+        """The queries (at least one, all of one stream, and all in time or all in the same rows) at ``rate`` tuples/s
+        under a cost model. Windows of rows are taken as windows of the time that so many rows take. ``bases``: how
+        many times the average number of partial rows each family has (:func:`optimizer.shards.bases`)."""
+        stream, tick = queries[0].stream, tick_of(queries[0].window, rate)
         kinds: dict[Any, int] = {}
         family_of = [kinds.setdefault((query.filter, query.group_by), len(kinds)) for query in queries]
         return cls.of_windows(
-            np.array([query.window.range for query in queries], dtype=np.int64),
-            np.array([query.window.slide for query in queries], dtype=np.int64),
+            np.array([query.window.range for query in queries], dtype=np.int64) * tick,
+            np.array([query.window.slide for query in queries], dtype=np.int64) * tick,
             rate,
             model,
             stream,
             np.array(family_of, dtype=np.int64),
             collapse,
             counter,
+            np.array([query.window.ago for query in queries], dtype=np.int64),
+            [Fraction(str(round(bases.get(kind, 1.0), 3))) for kind in kinds] if bases else None,
         )
 
     @classmethod
@@ -264,23 +274,30 @@ class SearchProblem:
         family_of: NDArray[np.int64] | None = None,
         collapse: bool = True,
         counter: str = "auto",
+        agos: NDArray[np.int64] | None = None,
+        bases: Sequence[Fraction] | None = None,
     ) -> SearchProblem:
-        """Windows in microseconds, of one stream. ``family_of``: family of each (0 when left out). Shapes (n,).
+        """Windows in microseconds, of one stream. ``family_of``: family of each (0 when left out); ``agos``: how far
+        back each is shifted. Shapes (n,). ``bases``: per family, how many times the average number of partial rows.
 
         O(n log n), in arrays: a million windows take a fraction of a second.
         """
         whole, inner = np.divmod(ranges, slides)
         step = np.where(2 * inner == slides, inner, slides)
         shift = np.where(2 * inner == slides, 0, inner)
+        first_edge, second_edge = np.zeros(len(ranges), dtype=np.int64), shift
+        if agos is not None and (agos % slides).any():
+            shifted = -agos % step, (shift - agos) % step
+            first_edge, second_edge = np.minimum(*shifted), np.maximum(*shifted)
         count = len(ranges)
         family_of = np.zeros(count, dtype=np.int64) if family_of is None else family_of
         if collapse:
-            item_of, first = _numbered(step, shift)
+            item_of, first = _numbered(step, first_edge, second_edge)
         else:
             item_of = first = np.arange(count, dtype=np.int64)
         edges = tuple(
-            ((s, 0), (s, h)) if h else ((s, 0),)
-            for s, h in zip(step[first].tolist(), shift[first].tolist(), strict=True)
+            ((s, a), (s, b)) if a < b else ((s, a),)
+            for s, a, b in zip(*(column[first].tolist() for column in (step, first_edge, second_edge)), strict=True)
         )
         # an overlap factor r/s is whole + inner/slide; equal (item, slide, inner, family) are added as integers
         part_of, part_first = _numbered(item_of, slides, inner, family_of)
@@ -293,9 +310,10 @@ class SearchProblem:
         families = [0] * len(edges)
         per_query = model.per_query(stream)
         per_overlap, per_answer = model.per_overlap(stream), model.groups(stream) * model.coefficients.per_answer
-        family = Family(model.family_fixed(rate), model.base(stream))
+        bases = bases or [Fraction(1)] * (int(family_of.max(initial=0)) + 1)
+        family = tuple(Family(model.family_fixed(rate), model.base(stream) * times) for times in bases)
         fixed = model.fixed(rate)
-        unshared = count * (fixed + family.fixed)
+        unshared = count * (fixed + family[0].fixed)
         rates = [sum(Fraction(SECOND, slide) for slide, _ in found) for found in edges]
         for part, at in enumerate(part_first.tolist()):
             item, slide = int(item_of[at]), int(slides[at])
@@ -305,7 +323,7 @@ class SearchProblem:
             if per_answer:
                 constants[item] += per_answer * number * Fraction(SECOND, slide)
             families[item] |= 1 << int(family_of[at])
-            unshared += rates[item] * (weight + number * family.base)
+            unshared += rates[item] * (weight + number * family[int(family_of[at])].base)
         return cls(
             edges,
             tuple(weights),
@@ -313,7 +331,7 @@ class SearchProblem:
             tuple(families),
             item_of,
             fixed,
-            (family,) * (int(family_of.max(initial=0)) + 1),
+            family,
             unshared + sum(constants),
             counter,
         )
@@ -443,6 +461,11 @@ def _added(part_of: NDArray[np.int64], values: NDArray[np.int64], parts: int) ->
     for part, value in zip(part_of.tolist(), values.tolist(), strict=True):
         totals[part] += value
     return totals
+
+
+def tick_of(window: Window, rate: Fraction) -> int:
+    """Microseconds that one unit of a window takes at ``rate`` tuples/s: 1, or for windows of rows those of a row."""
+    return max(1, round(SECOND / rate)) if window.is_rows and rate else 1
 
 
 def edges_per_second(edges: Iterable[Progression]) -> Fraction:

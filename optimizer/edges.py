@@ -118,13 +118,12 @@ class CountRefused(HeddleError):
 def edge_set(window: Window) -> tuple[Progression, ...]:
     """The edges of one window specification in lowest terms: equal iff the edges are.
 
-    Usually ``(s, 0)`` alone or with ``(s, r mod s)``; an inner edge in the middle of the slide is the same as
-    half the slide without an inner edge.
+    Usually ``(s, 0)`` alone or with ``(s, r mod s)``, shifted back where the window is historical; two edges half a
+    slide apart are the same as half the slide with one edge.
     """
     found = progressions([window])
-    half = window.slide // 2
-    if found == ((window.slide, 0), (window.slide, half)) and 2 * half == window.slide:
-        return ((half, 0),)
+    if len(found) == 2 and 2 * (found[1][1] - found[0][1]) == window.slide:
+        return ((window.slide // 2, found[0][1]),)
     return found
 
 

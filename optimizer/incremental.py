@@ -324,6 +324,7 @@ class IncrementalPlan:
             np.array([window.slide for window in windows], dtype=np.int64),
             self.rate,
             self.model,
+            agos=np.array([window.ago for window in windows], dtype=np.int64),
         )
         partition = weave_share(problem)
         # all pairs once, then a row of pairs after every merge (section 8, Cost Lookup)

@@ -4,7 +4,8 @@ Strategy: limit first, cut second, parse third, allow-list last. A linear scanne
 into statements (so that a broken one costs only itself) and blanks comments. Bytes, tokens, nesting and
 connectives are counted on the token list of the *stock* sqlglot tokenizer before any recursive code sees it.
 Our own clauses are cut out of that list, the rest is parsed by stock sqlglot (dialect ``spark``, never a
-subclass), and the tree is mapped node by node to :mod:`optimizer.query` values. A node, an argument of a node
+subclass; it sees our functions under names that it does not know, so that each arrives as it was written),
+and the tree is mapped node by node to :mod:`optimizer.query` values. A node, an argument of a node
 or a function that is not named here is refused, so new syntax of a later sqlglot is refused too. The text
 itself goes no further.
 """
@@ -14,8 +15,9 @@ from __future__ import annotations
 import bisect
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import NoReturn
@@ -25,9 +27,10 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import Token, TokenType
 
-from optimizer.aggregates import AGGREGATES
+from optimizer.aggregates import AGGREGATES, LEAST_ERROR, MOST_ERROR, check_error
 from optimizer.errors import Diagnostic, HeddleError
 from optimizer.expression import call_type, moment, negated, number
+from optimizer.predicates import normal
 from optimizer.query import (
     ACQ,
     BOOLEAN,
@@ -38,6 +41,7 @@ from optimizer.query import (
     TIMESTAMP,
     Call,
     Column,
+    Condition,
     Expression,
     Literal,
     Output,
@@ -55,7 +59,8 @@ DAY = 86_400 * SECOND
 class Limits:
     """What one query may ask for. Durations in microseconds; ``ratio`` is the largest range/slide;
     ``literal`` the longest string or name in characters; ``depth`` counts parentheses and prefix operators
-    around one place; ``connectives`` ANDs, ORs and commas of a query."""
+    around one place; ``connectives`` ANDs, ORs and commas of a query; ``rows`` the longest range of a window of rows;
+    ``outputs`` what a query computes, in SELECT and HAVING."""
 
     bytes: int = 8192
     tokens: int = 2048
@@ -64,6 +69,7 @@ class Limits:
     literal: int = 256
     slide: int = SECOND
     range: int = 366 * DAY
+    rows: int = 10_000_000
     ratio: int = 1440
     group_columns: int = 4
     outputs: int = 32
@@ -134,6 +140,10 @@ def duration_text(microseconds: int) -> str:
             count = microseconds // size
             return f"{count} {unit}" + ("" if count == 1 else "s")
     return "0 seconds"
+
+
+def _rows_text(count: int) -> str:
+    return f"{count} row" + ("" if count == 1 else "s")
 
 
 # ------------------------------------------------------------------------------------------- statements
@@ -271,8 +281,12 @@ _NAMES_OF_SYNTAX: dict[type[exp.Expr], tuple[str, str]] = {
     exp.ILike: ("ILIKE", "write lower(x) LIKE 'text%'"),
     exp.Escape: ("ESCAPE", "a backslash escapes % and _"),
     exp.Concat: ("joining strings", "a quote inside a string is written \\'"),
-    exp.Distinct: ("DISTINCT", "only count(DISTINCT x) will be supported"),
+    exp.Distinct: ("DISTINCT", "only count takes it: count(DISTINCT x)"),
     exp.Filter: ("FILTER", "filter events in WHERE"),
+    exp.WithinGroup: ("WITHIN GROUP", "write percentile(x, 0.5) or percentile_disc(x, 0.5)"),
+    exp.IgnoreNulls: ("IGNORE NULLS", "every aggregate skips nulls"),
+    exp.RespectNulls: ("RESPECT NULLS", "every aggregate skips nulls"),
+    exp.Order: ("ORDER BY in a function", "first and last go by time; min_by(x, y) and max_by(x, y) by any order"),
     exp.Window: ("OVER", "windows are declared once: WINDOW RANGE … SLIDE … ON <time>"),
     exp.Placeholder: ("a placeholder", "write the value"),
     exp.Tuple: ("a list of values", "only IN takes a list"),
@@ -289,22 +303,76 @@ _FORBIDDEN: dict[TokenType, tuple[str, str]] = {
     TokenType.COLON: (": is not allowed", ""),
     TokenType.SEMICOLON: ("a statement ends here", "one statement at a time"),
 }
-_LATER_FUNCTIONS = (
-    "approx_count_distinct",
-    "approx_percentile",
-    "median",
-    "percentile",
-    "percentile_approx",
-    "percentile_cont",
-    "percentile_disc",
-)
 _MEANT = {"mean": "avg", "average": "avg", "len": "count", "std": "stddev", "var": "variance"}
 _MEANT |= {"ifnull": "coalesce", "nvl": "coalesce", "ucase": "upper", "lcase": "lower"}
+_MEANT |= {"percentile_cont": "percentile", "quantile": "percentile", "quantile_cont": "percentile"}
+_MEANT |= {"quantile_disc": "percentile_disc", "approx_quantile": "approx_percentile"}
+_MEANT |= {"approx_distinct": "approx_count_distinct", "arg_min": "min_by", "argmin": "min_by"}
+_MEANT |= {"arg_max": "max_by", "argmax": "max_by", "first_value": "first", "last_value": "last"}
+_MEANT |= {"any_value": "first", "logical_and": "bool_and", "logical_or": "bool_or"}
 _CALLABLE = ("abs", "lower", "upper", "coalesce")
 _BINARY: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/",
 }  # fmt: skip
+_FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_NOT_IN_HAVING: dict[type[exp.Expr], tuple[str, str]] = {
+    exp.Or: ("OR", "conditions are joined by AND; write a query for each alternative"),
+    exp.Not: ("NOT", "write the opposite comparison"),
+    exp.Between: ("BETWEEN", "write x >= 1 AND x <= 2"),
+    exp.In: ("IN", "write a query for each value, or two thresholds"),
+    exp.Is: ("IS", "an aggregate that is null satisfies no comparison"),
+    exp.Like: ("LIKE", "filter texts in WHERE"),
+}
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How a function is written: the first ``least`` of its ``roles`` have to stand in its parentheses.
+
+    ``function`` is the aggregate that answers it. ``error`` and ``k`` are those of a call that names none.
+    """
+
+    function: str
+    roles: tuple[str, ...]
+    least: int
+    error: Decimal | None = None
+    k: Decimal | None = None
+
+    @property
+    def counts(self) -> str:
+        most = len(self.roles)
+        return f"{self.least} to {most} arguments" if self.least < most else f"{most} argument" + "s" * (most > 1)
+
+
+_ROLES = {
+    "value": ("x",),
+    "value+time": ("x",),
+    "value+by": ("x", "y"),
+    "value+fraction": ("x", "fraction"),
+    "value+k": ("x", "k"),
+}
+"""By the signature of an aggregate: ``x`` and ``y`` are expressions, all others numbers."""
+
+_QUANTILE = _Form("percentile_disc", ("x", "fraction", "accuracy"), 2, LEAST_ERROR)
+_FORMS = {
+    **{name: _Form(name, roles := _ROLES[found.signature], len(roles)) for name, found in AGGREGATES.items()},
+    "approx_count_distinct": _Form("count_distinct", ("x", "error"), 1, Decimal("0.05")),
+    "approx_percentile": _QUANTILE,
+    "percentile_approx": _QUANTILE,
+    "approx_top_k": _Form("top_k", ("x", "k"), 1, Decimal("0.01"), Decimal(5)),
+}
+"""Every aggregate as it is written. Approximations have the names of Spark's and its defaults, but for the accuracy of
+a percentile (there 10,000), which is the best that is allowed, and the error of ``approx_top_k``, which Spark bounds by
+the number of its counters."""
+
+_PARAMETERS = {"fraction": "HDL-214", "k": "HDL-215"}
+_RANGES = {
+    "HDL-214": "0.5 is the median, 0.99 the value that one in a hundred exceeds",
+    "HDL-215": "top_k(x, 10) has the ten most frequent values",
+    "HDL-216": "0.01 permits one per cent, an accuracy of 100 the same",
+}
+_OPAQUE = {*_FORMS, *_CALLABLE, *_MEANT}
 _SUFFIXES = {exp.DType.BIGINT: "L", exp.DType.DOUBLE: "D", exp.DType.DECIMAL: "BD"}
 _MOMENTS = {
     exp.DType.DATE: DATE,
@@ -313,6 +381,7 @@ _MOMENTS = {
     exp.DType.TIMESTAMPLTZ: TIMESTAMP,
 }
 _OPERANDS = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING, TokenType.R_PAREN}
+_QUOTED = (TokenType.IDENTIFIER, TokenType.STRING)
 _NULL = Type("null")
 """Type of NULL until what stands beside it is known; never leaves this module."""
 
@@ -344,6 +413,121 @@ def _did_you_mean(name: str, known: Iterable[str], what: str) -> str:
     return f"{what}: " + ", ".join(known[:12]) + (", …" if len(known) > 12 else "") if known else ""
 
 
+def _opaque(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with the functions of the language under names that sqlglot does not know.
+
+    It has ideas of its own of many: it drops a third argument of percentile, reads any(x) as a quantifier and
+    forgets where min_by stood. Under an unknown name each arrives as a plain call with all that was written.
+    """
+    found = []
+    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
+        called = after is not None and after.token_type == TokenType.L_PAREN and token.token_type not in _QUOTED
+        quantifier = before is not None and before.token_type in (TokenType.LIKE, TokenType.ILIKE)
+        if called and not quantifier and token.text.lower() in _OPAQUE:
+            token = Token(TokenType.VAR, "=" + token.text, token.line, token.col, token.start, token.end)
+        found.append(token)
+    return found
+
+
+def _bare(node: exp.Expr) -> exp.Expr:
+    """The node inside some parentheses."""
+    while type(node) is exp.Paren:
+        node = node.this
+    return node
+
+
+def _is_constant(node: exp.Expr) -> bool:
+    while type(node) in (exp.Paren, exp.Neg):
+        node = node.this
+    return type(node) in (exp.Literal, exp.Boolean, exp.Null, exp.Cast, exp.TryCast)
+
+
+def _plain(value: Decimal) -> Decimal:
+    """The same number without exponent and without zeros at its end, so that equal ones are written alike."""
+    text = f"{value:f}"
+    return Decimal(text.rstrip("0").rstrip(".") if "." in text else text)
+
+
+def _check_accuracy(value: Decimal) -> None:
+    least, most = int(1 / MOST_ERROR), int(1 / LEAST_ERROR)
+    if value not in range(least, most + 1):
+        raise ValueError(f"an accuracy (1/error) is a whole number from {least} to {most}, not {value}")
+
+
+def _added(output: Output, computed: list[Output]) -> Output:
+    """The output of ``computed`` that is the same but for its name, else this one, added under a name of its own."""
+    for other in computed:
+        if replace(output, name=other.name) == other:
+            return other
+    names = {other.name.lower() for other in computed}
+    while output.name.lower() in names:
+        output = replace(output, name=output.name + "_")
+    computed.append(output)
+    return output
+
+
+# ---------------------------------------------------------------------------------- our clauses, as words
+_TIME_WINDOW = "WINDOW RANGE '1 hour' SLIDE '5 minutes' ON <time column>"
+_ROW_WINDOW = "WINDOW ROWS 10000 SLIDE 500 ON <time column>"
+_COUNT = re.compile(r"0*[1-9]\d{0,17}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class _WindowWords:
+    """The WINDOW clause: its words were checked, no value was read yet."""
+
+    rows: bool
+    range: Token
+    slide: Token
+    ago: Token | None
+    per: list[Token]
+    on: Token
+
+
+@dataclass(frozen=True)
+class _Clauses:
+    """What :meth:`_Reader._cut` found: our clauses, and the offset of HAVING (0: none)."""
+
+    window: _WindowWords
+    error: Token | None
+    having: int
+
+
+class _Words:
+    """Reads one clause word by word; ``hint`` is said wherever something else stands."""
+
+    def __init__(self, tokens: Sequence[Token], cursor: int, hint: str) -> None:
+        self.tokens, self.cursor, self.hint = tokens, cursor, hint
+
+    def follows(self, word: str) -> bool:
+        token = self.tokens[self.cursor] if self.cursor < len(self.tokens) else None
+        return token is not None and token.token_type not in _QUOTED and token.text.upper() == word
+
+    def word(self, *words: str) -> Token:
+        return self._take(any(self.follows(word) for word in words), f"expected {' or '.join(words)} here")
+
+    def token(self, kind: TokenType, what: str) -> Token:
+        return self._take(self._kind() == kind, f"expected {what} here")
+
+    def name(self, message: str) -> Token:
+        """A column or option: any word but a literal or a sign."""
+        kind, word = self._kind(), self.tokens[min(self.cursor, len(self.tokens) - 1)].text
+        named = kind == TokenType.IDENTIFIER or (kind != TokenType.STRING and word.isidentifier())
+        return self._take(kind is not None and named, message)
+
+    def _kind(self) -> TokenType | None:
+        return self.tokens[self.cursor].token_type if self.cursor < len(self.tokens) else None
+
+    def _take(self, fits: bool, message: str) -> Token:
+        ended = self.cursor >= len(self.tokens)
+        token = self.tokens[-1 if ended else self.cursor]
+        if not fits:
+            got = "the end" if ended else _shown(token.text)
+            raise _Refused("HDL-107", f"{message}, not {got}", self.hint, token.start)
+        self.cursor += 1
+        return token
+
+
 # ------------------------------------------------------------------------------------------- one query
 class _Reader:
     """Reads one statement; clauses are read one by one so that several mistakes are reported at once."""
@@ -354,44 +538,60 @@ class _Reader:
         self.warnings: list[_Refused] = []
         self.stream: Stream | None = None
         self.schema: dict[str, Type] = {}
+        self.error: Decimal | None = None
+        self.error_taken = False
+        self.refused: dict[str, _Refused] = {}
+        """Why an output has no value, by its alias: a HAVING on it is wrong for the same reason."""
 
     def read(self, name: str, owner: str, source: str) -> ACQ | None:
         """The query, or None with :attr:`problems`."""
         try:
             tokens = self._tokens()
-            clause, rest = self._cut(tokens)
+            clauses, rest = self._cut(tokens)
             tree = self._tree(rest)
             self._from(tree)
         except _Refused as refused:
             self.problems.append(refused)
             return None
         assert self.stream is not None
+        group_by = self._group_by(tree)
         window, filter = None, None
         try:
-            window = self._window(clause)
+            window = self._window(clauses.window, group_by)
         except _Refused as refused:
             self.problems.append(refused)
-        group_by = self._group_by(tree)
+        self._permit(clauses.error)
         outputs, select = self._select(tree, group_by)
+        groups = dict(zip(select, group_by, strict=True)) | {column: column for column in group_by}
+        having = self._having(tree, outputs, groups, clauses.having)
         where = tree.args.get("where")
         if where is not None:
             try:
                 filter, found = self._expression(where.this, 0)
                 if found not in (BOOLEAN, _NULL):
                     self._refuse("HDL-203", f"WHERE needs a condition, not {found}", "compare it", where.this)
-                filter = _settled(filter, BOOLEAN)
+                filter = normal(_settled(filter, BOOLEAN), self.schema)
             except _Refused as refused:
                 self.problems.append(refused)
         if self.problems or window is None:
             return None
-        return ACQ(name, self.stream.name, window, outputs, filter, tuple(group_by.items()), select, owner, source)
+        if clauses.error is not None and not self.error_taken:
+            takers = ", ".join(name for name, aggregate in AGGREGATES.items() if aggregate.sketch)
+            message = "WITH (error = …) changes nothing: every aggregate of the query is exact or names its own error"
+            self.warnings.append(_Refused("HDL-218", message, f"{takers} take it", clauses.error.start))
+        grouped = tuple(group_by.items())
+        return ACQ(name, self.stream.name, window, outputs, filter, grouped, select, owner, source, having)
 
     def _refuse(self, code: str, message: str, hint: str, node: exp.Expr) -> NoReturn:
         raise _Refused(code, message, hint, self._at(node))
 
     def _at(self, node: exp.Expr) -> int:
-        starts = [found.meta["start"] for found in node.walk() if "start" in found.meta]
-        return min(starts, default=0)
+        # TRUE and NULL have no place of their own: what they stand in has
+        for near in (node, node.parent):
+            starts = [found.meta["start"] for found in near.walk() if "start" in found.meta] if near else []
+            if starts:
+                return min(starts)
+        return 0
 
     # ------------------------------------------------------------------------------------------ tokens
     def _tokens(self) -> list[Token]:
@@ -438,8 +638,6 @@ class _Reader:
         if token.token_type == TokenType.COMMA and after is not None and after.token_type == TokenType.FROM:
             raise _Refused("HDL-101", "nothing follows this comma", "remove it", token.start)
         called = after is not None and after.token_type == TokenType.L_PAREN
-        if called and token.text.lower() in _LATER_FUNCTIONS:
-            self._later(f"the function {token.text.lower()}", token)
         if called and token.text.lower() in ("cast", "try_cast", "convert", "transform"):
             hint = "the stream's schema fixes the types"
             raise _Refused("HDL-103", f"{token.text} is not allowed", hint, token.start)
@@ -480,9 +678,11 @@ class _Reader:
             raise _Refused("HDL-101", "this parenthesis is never closed", "close it", opened[-1].start)
 
     # --------------------------------------------------------------------------------------- our clauses
-    def _cut(self, tokens: list[Token]) -> tuple[list[Token], list[Token]]:
-        """The tokens of the WINDOW clause, and all the others."""
+    def _cut(self, tokens: list[Token]) -> tuple[_Clauses, list[Token]]:
+        """Our own clauses, and the tokens of all the others."""
         depth, source, found = 0, None, []
+        options: int | None = None
+        having = 0
         for index, token in enumerate(tokens):
             depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
             after = tokens[index + 1] if index + 1 < len(tokens) else None
@@ -493,100 +693,144 @@ class _Reader:
             elif token.token_type == TokenType.WINDOW:
                 found.append(index)
             elif token.token_type == TokenType.HAVING:
-                self._later("HAVING (a threshold on an aggregate)", token)
+                having = token.start
             elif token.text.upper() == "PATTERN" and after is not None and after.text.upper() == "SEQ":
                 self._later("PATTERN SEQ (event sequences)", token)
-            elif token.token_type == TokenType.WITH and after is not None and after.token_type == TokenType.L_PAREN:
-                self._later("WITH (error = …)", token)
-        example = "WINDOW RANGE '1 hour' SLIDE '5 minutes' ON <time column>"
+            elif token.token_type == TokenType.WITH and after is not None and after.text.lower() in ("(", "error"):
+                options = index if options is None else options
         if source is None:
             raise _Refused("HDL-101", "the query has no FROM", _SOURCES, tokens[-1].start)
         if not found:
             message = "the query has no WINDOW clause"
-            raise _Refused("HDL-107", message, f"after the stream, write {example}", source.start)
+            raise _Refused("HDL-107", message, f"after the stream, write {_TIME_WINDOW}", source.start)
         if len(found) > 1:
             raise _Refused("HDL-107", "a query has one WINDOW clause", "", tokens[found[1]].start)
-        begin, cursor = found[0], found[0] + 1
-
-        def expect(*words: str, string: bool = False) -> Token:
-            nonlocal cursor
-            token = tokens[cursor] if cursor < len(tokens) else None
-            if token is None or (token.token_type != TokenType.STRING if string else token.text.upper() not in words):
-                wanted = "a quoted duration" if string else " or ".join(words)
-                got = "the end" if token is None else _shown(token.text)
-                raise _Refused(
-                    "HDL-107",
-                    f"expected {wanted} here, not {got}",
-                    f"write {example}",
-                    (token or tokens[-1]).start,
-                )
-            cursor += 1
-            return token
-
-        kind = expect("RANGE", "ROWS")
-        if kind.text.upper() == "ROWS":
-            self._later("WINDOW ROWS (windows of a number of rows)", kind)
-        expect(string=True)
-        expect("SLIDE")
-        if cursor < len(tokens) and tokens[cursor].text.upper() == "AT":
-            self._later("SLIDE AT MOST (a refresh bound)", tokens[cursor])
-        expect(string=True)
-        if expect("ON", "ENDING").text.upper() == "ENDING":
-            self._later("ENDING … AGO (historical windows)", tokens[cursor - 1])
-        if cursor >= len(tokens) or tokens[cursor].token_type in (TokenType.STRING, TokenType.NUMBER):
-            raise _Refused("HDL-107", "ON names the time column", f"write {example}", tokens[cursor - 1].start)
-        cursor += 1
-        if cursor < len(tokens) and tokens[cursor].token_type in (*_OPERANDS, TokenType.L_PAREN):
+        error, last = None, len(tokens)
+        if options is not None:
+            error, last = self._options(tokens, options), options
+        begin = found[0]
+        window, cursor = self._window_words(tokens[:last], begin)
+        if cursor < last and tokens[cursor].token_type in (*_OPERANDS, TokenType.L_PAREN):
             message = f"{_shown(tokens[cursor].text)} cannot follow the WINDOW clause"
-            raise _Refused("HDL-101", message, "WHERE, GROUP BY or the end follow it", tokens[cursor].start)
-        return tokens[begin:cursor], tokens[:begin] + tokens[cursor:]
+            hint = "WHERE, GROUP BY, HAVING, WITH or the end follow it"
+            raise _Refused("HDL-101", message, hint, tokens[cursor].start)
+        return _Clauses(window, error, having), tokens[:begin] + tokens[cursor:last]
+
+    def _window_words(self, tokens: list[Token], begin: int) -> tuple[_WindowWords, int]:
+        """The WINDOW clause that begins at a token, and the index of the token behind it."""
+        words = _Words(tokens, begin + 1, f"write {_TIME_WINDOW}")
+        rows = words.word("RANGE", "ROWS").text.upper() == "ROWS"
+        if rows:
+            words.hint = f"write {_ROW_WINDOW}"
+        kind, what = (TokenType.NUMBER, "a number of rows") if rows else (TokenType.STRING, "a quoted duration")
+        range = words.token(kind, what)
+        words.word("SLIDE")
+        if words.follows("AT"):
+            self._later("SLIDE AT MOST (a refresh bound)", words.word("AT"))
+        slide, ago, per = words.token(kind, what), None, list[Token]()
+        if words.follows("ENDING"):
+            ending = words.word("ENDING")
+            if rows:
+                hint = "ENDING … AGO shifts windows of time: RANGE '…' SLIDE '…' ENDING '7 days' AGO"
+                raise _Refused("HDL-107", "ENDING has no meaning for a number of rows", hint, ending.start)
+            ago = words.token(TokenType.STRING, what)
+            words.word("AGO")
+        if rows and words.follows("PARTITION BY"):
+            words.word("PARTITION BY")
+            per.append(words.name("PARTITION BY names columns"))
+            while words.follows(","):
+                words.word(",")
+                per.append(words.name("PARTITION BY names columns"))
+        words.word("ON")
+        return _WindowWords(rows, range, slide, ago, per, words.name("ON names the time column")), words.cursor
+
+    def _options(self, tokens: list[Token], begin: int) -> Token:
+        """The number of ``WITH (error = …)``, which ends the query."""
+        words = _Words(tokens, begin + 1, "write WITH (error = 0.01)")
+        words.word("(")
+        option = words.name("WITH ( ) holds the permitted error")
+        if option.text.lower() != "error":
+            message = f"there is no option {_shown(option.text)}"
+            raise _Refused("HDL-107", message, "error is the only one: WITH (error = 0.01)", option.start)
+        words.word("=")
+        error = words.token(TokenType.NUMBER, "a number")
+        words.word(")")
+        if words.cursor < len(tokens):
+            token = tokens[words.cursor]
+            raise _Refused("HDL-107", "nothing follows WITH (…)", "move it to the end of the query", token.start)
+        return error
 
     def _later(self, what: str, token: Token) -> NoReturn:
         raise _Refused("HDL-106", f"{what} is not supported yet", "", token.start)
 
-    def _window(self, clause: Sequence[Token]) -> Window:
-        """``WINDOW RANGE '…' SLIDE '…' ON time``; the words were checked by :meth:`_cut`."""
+    def _window(self, words: _WindowWords, group_by: Mapping[str, Type]) -> Window:
         assert self.stream is not None
-        limits, values = self.limits, []
-        for word, token in (("RANGE", clause[2]), ("SLIDE", clause[4])):
-            try:
-                value = parse_duration(token.text)
-            except HeddleError as error:
-                raise _Refused.of(error, token.start) from None
-            if value <= 0:
-                raise _Refused("HDL-204", f"{word} must be longer than zero", "", token.start)
-            if value > limits.range:
-                message = f"{word} is longer than {duration_text(limits.range)}"
-                raise _Refused("HDL-307", message, "", token.start)
-            values.append(value)
-        range, slide = values
-        if slide < limits.slide:
-            raise _Refused("HDL-306", f"SLIDE is shorter than {duration_text(limits.slide)}", "", clause[4].start)
-        if Fraction(range, slide) > limits.ratio:
-            least = duration_text(-(-range // limits.ratio))
-            message = f"RANGE is more than {limits.ratio} times SLIDE"
-            raise _Refused("HDL-308", message, f"a slide of {least} or more is allowed with it", clause[4].start)
-        if _resolve(clause[6].text, [self.stream.time]) is None:
-            message = f"windows of {self.stream.name} are on {self.stream.time}, not {_shown(clause[6].text)}"
-            raise _Refused("HDL-205", message, f"write ON {self.stream.time}", clause[6].start)
+        read, said = (self._rows, _rows_text) if words.rows else (self._duration, duration_text)
+        first = "ROWS" if words.rows else "RANGE"
+        range, slide = read(first, words.range), read("SLIDE", words.slide)
+        ago = self._duration("AGO", words.ago) if words.ago is not None else 0
+        if not words.rows and slide < self.limits.slide:
+            message = f"SLIDE is shorter than {duration_text(self.limits.slide)}"
+            raise _Refused("HDL-306", message, "", words.slide.start)
+        if Fraction(range, slide) > self.limits.ratio:
+            least = said(-(-range // self.limits.ratio))
+            message = f"{first} is more than {self.limits.ratio} times SLIDE"
+            raise _Refused("HDL-308", message, f"a slide of {least} or more is allowed with it", words.slide.start)
+        if _resolve(words.on.text, [self.stream.time]) is None:
+            message = f"windows of {self.stream.name} are on {self.stream.time}, not {_shown(words.on.text)}"
+            raise _Refused("HDL-205", message, f"write ON {self.stream.time}", words.on.start)
         if slide > range:
             self.warnings.append(
                 _Refused(
                     "HDL-210",
-                    f"the slide ({duration_text(slide)}) is longer than the range ({duration_text(range)})",
-                    f"answered as windows [k*slide, k*slide + range): of every {duration_text(slide)} the "
-                    f"first {duration_text(range)} count, the events between two windows are in none",
-                    clause[4].start,
+                    f"the slide ({said(slide)}) is longer than the range ({said(range)})",
+                    f"answered as windows [k*slide, k*slide + range): of every {said(slide)} the "
+                    f"first {said(range)} count, the events between two windows are in none",
+                    words.slide.start,
                 )
             )
-        return Window(range, slide)
+        per = tuple(sorted({self._counted_by(token, group_by) for token in words.per})) if words.rows else None
+        return Window(range, slide, ago, per)
+
+    def _duration(self, word: str, token: Token) -> int:
+        try:
+            value = parse_duration(token.text)
+        except HeddleError as error:
+            raise _Refused.of(error, token.start) from None
+        if value <= 0:
+            raise _Refused("HDL-204", f"{word} must be longer than zero", "", token.start)
+        if value > self.limits.range:
+            message = f"{word} is longer than {duration_text(self.limits.range)}"
+            raise _Refused("HDL-307", message, "", token.start)
+        return value
+
+    def _rows(self, word: str, token: Token) -> int:
+        written = self.text[token.start : token.end + 1]
+        if not _COUNT.fullmatch(written):
+            message = f"{word} takes a whole number of rows, not {_shown(written)}"
+            raise _Refused("HDL-204", message, "one row or more", token.start)
+        if int(written) > self.limits.rows:
+            raise _Refused("HDL-307", f"{word} is more than {self.limits.rows:,} rows", "", token.start)
+        return int(written)
+
+    def _counted_by(self, token: Token, group_by: Mapping[str, Type]) -> str:
+        column = _resolve(token.text, self.schema)
+        if column is None:
+            assert self.stream is not None
+            message = f"stream {self.stream.name} has no column {_shown(token.text)}"
+            raise _Refused("HDL-202", message, _did_you_mean(token.text, self.schema, "columns"), token.start)
+        # a GROUP BY that was refused is incomplete
+        if column not in group_by and not self.problems:
+            message = f"rows are counted for each {column}, which the query does not group by"
+            raise _Refused("HDL-219", message, f"add GROUP BY {column}, or leave PARTITION BY out", token.start)
+        return column
 
     # ------------------------------------------------------------------------------------ stock clauses
     def _tree(self, tokens: list[Token]) -> exp.Select:
         # so much context that the length of start_context is the position of the error
         parser = Spark().parser(error_level=ErrorLevel.IMMEDIATE, error_message_context=10 * self.limits.bytes)
         try:
-            trees = parser.parse(tokens, self.text)
+            trees = parser.parse(_opaque(tokens), self.text)
         except ParseError as error:
             found = error.errors[0] if error.errors else {}
             near, description = str(found.get("highlight") or ""), str(found.get("description") or "")
@@ -605,7 +849,7 @@ class _Reader:
             message = "this is not a plain SELECT"
             raise _Refused("HDL-103", message, "one SELECT over one stream", tokens[0].start)
         for name, value in tree.args.items():
-            if value and name not in ("expressions", "from_", "where", "group"):
+            if value and name not in ("expressions", "from_", "where", "group", "having"):
                 word, message, hint = _CLAUSES.get(name, ("", f"{name} is not allowed", _SOURCES))
                 at = next((token.start for token in tokens if word and token.text.upper() == word), tokens[0].start)
                 if name == "joins":
@@ -698,6 +942,7 @@ class _Reader:
                 self._take(name, taken, item)
             except _Refused as refused:
                 self.problems.append(refused)
+                self.refused[item.alias.lower()] = refused
         for column in group_by:
             if column not in names:
                 try:
@@ -719,34 +964,153 @@ class _Reader:
         taken[name.lower()] = item
 
     def _output(self, node: exp.Expr, alias: str) -> Output:
-        function = self._function(node)
-        if function is None or function not in AGGREGATES:
-            if function in _CALLABLE or type(node) in _BINARY or type(node) in (exp.Paren, exp.Literal, exp.Neg):
+        assert self.stream is not None
+        written = self._function(node) or ""
+        if written not in _FORMS:
+            if written in _CALLABLE or type(node) in _BINARY or type(node) in (exp.Paren, exp.Literal, exp.Neg):
                 hint = "combine aggregates when you read the answers; inside an aggregate arithmetic is allowed"
                 self._refuse("HDL-105", "SELECT takes group columns and single aggregates", hint, node)
             self._unknown(node)
         arguments = self._arguments(node)
-        if len(arguments) != 1:
-            self._refuse("HDL-104", f"{function} takes one argument, not {len(arguments)}", "", node)
-        inner = arguments[0]
-        argument: Expression | None = None
-        found: Type | None = None
-        if type(inner) is exp.Distinct:
-            self._refuse("HDL-106", f"{function}(DISTINCT …) is not supported yet", "", node)
-        if type(inner) is not exp.Star:
-            argument, found = self._expression(inner, 0)
-            if found == _NULL:
-                argument, found = Literal(None, BOOLEAN), BOOLEAN
-            if function == "count" and isinstance(argument, Literal) and argument.value is not None:
-                argument, found = None, None
-        assert function is not None
+        if arguments and type(arguments[0]) is exp.Distinct:
+            if written != "count":
+                what, hint = _NAMES_OF_SYNTAX[exp.Distinct]
+                self._refuse("HDL-103", f"{what} is not allowed in {written}", hint, node)
+            written, arguments = "count_distinct", arguments[0].expressions
+        form = _FORMS[written]
+        aggregate = AGGREGATES[form.function]
+        if not form.least <= len(arguments) <= len(form.roles):
+            example = f"{written}({', '.join(form.roles)})"
+            self._refuse("HDL-104", f"{written} takes {form.counts}, not {len(arguments)}", f"write {example}", node)
+        given = dict(zip(form.roles, arguments, strict=False))
+        argument, found = self._value(given["x"])
+        if written == "count" and isinstance(argument, Literal) and argument.value is not None:
+            argument, found = None, None
+        by, by_type = self._value(given["y"]) if "y" in given else (None, None)
+        name = alias or "_".join([written, *dict.fromkeys([*columns_of(argument), *columns_of(by)])])[:64]
+        if aggregate.signature == "value+time":
+            by, by_type = Column(self.stream.time), self.schema[self.stream.time]
         try:
-            type_ = AGGREGATES[function].output_type(found)
-        except TypeError as error:
-            raise _Refused("HDL-203", str(error), "", self._at(node)) from None
-        read = [] if argument is None else list(dict.fromkeys(columns_of(argument)))
-        name = alias or "_".join([function, *read])[:64]
-        return Output(name, function, argument, found, type_)
+            type_ = aggregate.output_type(found, by_type)
+        except TypeError as reason:
+            raise _Refused("HDL-203", str(reason), "", self._at(node)) from None
+        parameter, error = form.k, None
+        for role, code in _PARAMETERS.items():
+            if role in given:
+                parameter = self._constant(given[role], code, f"the {role} of {written}", aggregate.check_parameter)
+        if aggregate.sketch:
+            error = self._permitted(given, form, written)
+        return Output(name, form.function, argument, found, type_, by, by_type, parameter, error)
+
+    def _value(self, node: exp.Expr) -> tuple[Expression | None, Type | None]:
+        """An argument of an aggregate with its type; neither for a star."""
+        if type(node) is exp.Star:
+            return None, None
+        value, found = self._expression(node, 0)
+        return _settled(value, BOOLEAN), BOOLEAN if found == _NULL else found
+
+    def _permitted(self, given: Mapping[str, exp.Expr], form: _Form, written: str) -> Decimal | None:
+        """The error that an aggregate may have: its own argument, else the query's, else that of its form."""
+        if "error" in given:
+            return self._constant(given["error"], "HDL-216", f"the error of {written}", check_error)
+        if "accuracy" in given:
+            accuracy = self._constant(given["accuracy"], "HDL-216", f"the accuracy of {written}", _check_accuracy)
+            return _plain((1 / accuracy).quantize(Decimal("1e-9"), ROUND_FLOOR))
+        if self.error is not None:
+            self.error_taken = True
+            return self.error
+        return form.error
+
+    def _permit(self, token: Token | None) -> None:
+        """Read the number of WITH (error = …)."""
+        try:
+            if token is not None:
+                self.error = _checked(number(token.text), "HDL-216", check_error, token.start)
+        except HeddleError as error:
+            self.problems.append(_Refused.of(error, token.start if token else 0))
+        except _Refused as refused:
+            self.problems.append(refused)
+
+    def _constant(self, node: exp.Expr, code: str, what: str, check: Callable[[Decimal], None]) -> Decimal:
+        if not _is_constant(node):
+            self._refuse(code, f"{what} is a number that stands in the query", _RANGES[code], node)
+        value, found = self._expression(node, 0)
+        if not isinstance(value, Literal) or not found.is_numeric:
+            self._refuse(code, f"{what} is a number, not {found}", _RANGES[code], node)
+        return _checked(value, code, check, self._at(node))
+
+    # ------------------------------------------------------------------------------------------- having
+    def _having(
+        self, tree: exp.Select, outputs: Sequence[Output], groups: Mapping[str, str], start: int
+    ) -> tuple[Condition, ...]:
+        """The thresholds of HAVING, which starts at an offset; ``groups``: the group columns, by column and alias."""
+        having = tree.args.get("having")
+        pending, found, computed = [having.this] if having else [], list[Condition](), list(outputs)
+        while pending:
+            node = _bare(pending.pop())
+            if type(node) is exp.And:
+                pending += [node.expression, node.this]
+                continue
+            try:
+                found.append(self._condition(node, outputs, computed, groups))
+            except _Refused as refused:
+                if refused not in self.problems:
+                    refused.at = refused.at or start
+                    self.problems.append(refused)
+        if len(computed) > max(len(outputs), self.limits.outputs):
+            message = f"{len(computed)} aggregates in SELECT and HAVING; the limit is {self.limits.outputs}"
+            self.problems.append(_Refused("HDL-310", message, "split the query", start))
+        return tuple(dict.fromkeys(found))
+
+    def _condition(
+        self, node: exp.Expr, outputs: Sequence[Output], computed: list[Output], groups: Mapping[str, str]
+    ) -> Condition:
+        """One threshold. ``computed``: the outputs and what earlier thresholds compare; gets what this one adds."""
+        comparison = _BINARY.get(type(node), "")
+        if comparison not in _FLIPPED:
+            what, hint = _NOT_IN_HAVING.get(type(node), ("other conditions", "sum(x) > 10, any(y) = TRUE"))
+            self._refuse("HDL-217", f"HAVING takes comparisons joined by AND, not {what}", hint, node)
+        subject, constant = _bare(node.this), _bare(node.expression)
+        if _is_constant(subject):
+            subject, constant, comparison = constant, subject, _FLIPPED[comparison]
+        if _is_constant(subject) or not _is_constant(constant):
+            hint = "an aggregate or the name of an output on one side, a number, text or moment on the other"
+            self._refuse("HDL-217", "HAVING compares an aggregate with a constant", hint, node)
+        if type(subject) is exp.Column:
+            output = self._named(subject, outputs, groups)
+        elif self._function(subject) in _FORMS:
+            output = _added(self._output(subject, ""), computed)
+        else:
+            hint = "inside an aggregate arithmetic is allowed"
+            self._refuse("HDL-217", "HAVING compares single aggregates, not other expressions", hint, node)
+        value, found = self._expression(constant, 0)
+        if found == _NULL:
+            self._refuse("HDL-217", "a comparison with NULL is never true", "compare with a value", node)
+        call, _ = self._call(comparison, [(Column(output.name), output.type), (value, found)], node)
+        assert isinstance(call, Call) and isinstance(call.arguments[1], Literal)
+        return Condition(output, comparison, call.arguments[1])
+
+    def _named(self, node: exp.Expr, outputs: Sequence[Output], groups: Mapping[str, str]) -> Output:
+        """The output that a name in HAVING refers to."""
+        names = {output.name: output for output in outputs}
+        column = None
+        if not node.args.get("table"):
+            if node.name.lower() in self.refused:
+                raise self.refused[node.name.lower()]
+            name = _resolve(node.name, names)
+            if name is not None:
+                return names[name]
+            name = _resolve(node.name, groups)
+            column = groups[name] if name else _resolve(node.name, self.schema)
+            if column is None:
+                hint = _did_you_mean(node.name, [*names, *self.schema], "outputs and columns")
+                self._refuse("HDL-202", f"there is no output or column {_shown(node.name)}", hint, node)
+        column = column or self._column(node)[0]
+        if column in groups:
+            hint = "a condition on it belongs in WHERE"
+            self._refuse("HDL-217", f"HAVING is for aggregates; {column} is a group column", hint, node)
+        hint = f"filter events in WHERE, or aggregate it: max({column})"
+        self._refuse("HDL-217", f"HAVING is for aggregates; {column} has many values in a window", hint, node)
 
     # -------------------------------------------------------------------------------------- expressions
     def _function(self, node: exp.Expr) -> str | None:
@@ -756,15 +1120,8 @@ class _Reader:
         return self.text[node.meta["start"] : node.meta["end"] + 1].lower()
 
     def _arguments(self, node: exp.Expr) -> list[exp.Expr]:
-        found: list[exp.Expr] = []
-        for name, value in node.args.items():
-            if name == "this" and isinstance(value, exp.Expr):
-                found.insert(0, value)
-            elif name == "expressions":
-                found += value
-            elif value and name != "big_int":
-                self._refuse("HDL-103", f"{name} is not allowed in a function", "", node)
-        return found
+        self._only(node, "this", "expressions")
+        return node.expressions
 
     def _unknown(self, node: exp.Expr) -> NoReturn:
         """Say why a node is not of the language."""
@@ -774,7 +1131,7 @@ class _Reader:
         name = self._function(node)
         if name is None:
             self._refuse("HDL-103", f"{type(node).__name__.lower()} is not allowed here", "", node)
-        hint = _did_you_mean(name, [*AGGREGATES, *_CALLABLE], "functions")
+        hint = _did_you_mean(name, [*_FORMS, *_CALLABLE], "functions")
         if name in _MEANT:
             hint = f"did you mean {_MEANT[name]}?"
         self._refuse("HDL-104", f"there is no function {_shown(name)}", hint, node)
@@ -843,8 +1200,9 @@ class _Reader:
         if function in _CALLABLE:
             arguments = [self._expression(argument, depth + 1) for argument in self._arguments(node)]
             return self._call(function, arguments, node)
-        if function in AGGREGATES:
-            self._refuse("HDL-105", f"the aggregate {function} cannot stand here", "aggregates belong in SELECT", node)
+        if function in _FORMS:
+            hint = "aggregates belong in SELECT and HAVING"
+            self._refuse("HDL-105", f"the aggregate {function} cannot stand here", hint, node)
         self._unknown(node)
 
     def _predicate(self, node: exp.Expr, depth: int) -> tuple[Expression, Type]:
@@ -915,6 +1273,16 @@ class _Reader:
             raise _Refused.of(error, self._at(node)) from None
 
 
+def _checked(literal: Literal, code: str, check: Callable[[Decimal], None], at: int) -> Decimal:
+    """A number as it was written, unless it is out of range."""
+    value = Decimal(str(literal.value))
+    try:
+        check(value)
+    except ValueError as error:
+        raise _Refused(code, str(error), _RANGES[code], at) from None
+    return _plain(value)
+
+
 def _settled(value: Expression, type: Type) -> Expression:
     """The value, with a NULL of no type given one."""
     return Literal(None, type) if isinstance(value, Literal) and value.type == _NULL else value
@@ -928,7 +1296,23 @@ def parse(text: str, streams: Mapping[str, Stream], file: str = "", limits: Limi
     ``file`` (1-based, columns in characters); the others are returned. Linear in the text.
 
     Statements end with ``;``. A line ``-- name: x`` before a statement names it (otherwise the file's stem
-    and its number in the file do), ``-- owner: y`` says whose it is.
+    and its number in the file do), ``-- owner: y`` says whose it is. A statement is::
+
+        SELECT <group column or aggregate> [AS name], … FROM stream
+        WINDOW RANGE '…' SLIDE '…' [ENDING '…' AGO] ON time
+             | ROWS n SLIDE m [PARTITION BY column, …] ON time
+        [WHERE condition] [GROUP BY column, …]
+        [HAVING <aggregate or output> <comparison> <constant> AND …] [WITH (error = number)]
+
+    with the WINDOW clause anywhere behind FROM and WITH at the end.
+
+    - ``ENDING``: every window is shifted back by so much, see :class:`optimizer.query.Window`.
+    - ``ROWS``: the stream's rows, all of them, are numbered from 0 in the order of time, rows of equal time in that of
+      the values of all the stream's columns; window k is over the rows [k*m, k*m + n), and WHERE leaves rows out
+      within it. ``PARTITION BY`` numbers the rows of each of its keys by themselves; its columns are group columns.
+    - ``HAVING``: only answers that satisfy all thresholds exist. An aggregate that is null satisfies none.
+    - ``WITH (error = …)``: what distinct counts, percentiles, modes and top-k may be off by, in HAVING too, unless one
+      of them names its own error, as Spark's approximate functions can; without any, answers are exact.
     """
     limits = limits or Limits()
     lines = [0, *(match.end() for match in re.finditer("\n", text))]

@@ -14,7 +14,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 
 from optimizer import query as values
-from optimizer.cost import PAPER, CostModel, SearchProblem, cost_model, edges_per_second
+from optimizer.cost import PAPER, Coefficients, CostModel, SearchProblem, cost_model, edges_per_second, tick_of
 from optimizer.edges import edge_bounds, edge_set, weaveability
 from optimizer.errors import HeddleError
 from optimizer.query import ACQ, SECOND, Stream, Window, Workload
 from optimizer.search import ALGORITHMS, SECONDS, find, keep
-from optimizer.synopsis import Synopsis, synopses_of
+from optimizer.shards import Profile, bases, choose
+from optimizer.synopsis import Family, Synopsis, synopses_of
 from optimizer.window import Fragments, composite_slide, progressions
 
 # composite slides and exact costs have as many digits as they have
@@ -45,11 +46,18 @@ NEAREST_SHOWN = 5
 
 @dataclass(frozen=True)
 class ExecutionTree:
-    """Queries of one stream that share one sequence of fragments. ``id`` is like ``"trades-1"``."""
+    """Queries of one stream that share one sequence of fragments. ``id`` is like ``"trades-1"``.
+
+    ``tick``: microseconds of one unit of its windows: 1, or for windows of rows what a row takes on average.
+    ``together``: names of queries that share a synopsis, where that is cheaper than one a filter and group-by
+    (:mod:`optimizer.shards`).
+    """
 
     id: str
     stream: str
     queries: tuple[ACQ, ...]
+    tick: int = 1
+    together: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.queries:
@@ -57,6 +65,10 @@ class ExecutionTree:
         strangers = [query.name for query in self.queries if query.stream != self.stream]
         if strangers:
             raise ValueError(f"tree {self.id} of stream {self.stream} holds queries of other streams: {strangers}")
+        if len({query.window.per for query in self.queries}) > 1:
+            raise ValueError(
+                f"tree {self.id} holds windows of time and of rows, or of rows that are counted differently"
+            )
 
     @property
     def windows(self) -> tuple[Window, ...]:
@@ -64,14 +76,14 @@ class ExecutionTree:
 
     @cached_property
     def composite_slide(self) -> int:
-        """Period of the tree's edges in microseconds (LCM of the slides)."""
+        """Period of the tree's edges (LCM of the slides): microseconds, or rows."""
         return composite_slide(self.windows)
 
     @cached_property
     def edge_bounds(self) -> tuple[Fraction, Fraction]:
         """Edges per second from below and above: equal unless they are too many to be counted exactly."""
         low, high = edge_bounds(progressions(self.windows))
-        return low * SECOND, high * SECOND
+        return low * SECOND / self.tick, high * SECOND / self.tick
 
     @property
     def edge_rate(self) -> Fraction:
@@ -86,7 +98,7 @@ class ExecutionTree:
     @property
     def edges(self) -> int | None:
         """Edges per composite slide; None where they cannot be counted exactly."""
-        return int(self.edge_rate * self.composite_slide / SECOND) if self.is_exact else None
+        return int(self.edge_rate * self.composite_slide * self.tick / SECOND) if self.is_exact else None
 
     @property
     def overlap_factor(self) -> Fraction:
@@ -95,8 +107,13 @@ class ExecutionTree:
 
     @cached_property
     def fragments(self) -> Fragments:
-        """Where the tree cuts time."""
+        """Where the tree cuts time, or rows."""
         return Fragments.of(self.windows)
+
+    @property
+    def per(self) -> tuple[str, ...] | None:
+        """How its rows are counted (:class:`optimizer.query.Window`); None for windows of time."""
+        return self.queries[0].window.per
 
 
 @dataclass(frozen=True)
@@ -186,7 +203,14 @@ class SharingPlan:
 
         Neither rates nor costs: a re-plan at other rates that decides the same is the same plan.
         """
-        trees = [[tree.stream, [[query.name, query.fingerprint] for query in tree.queries]] for tree in self.trees]
+        trees = [
+            [
+                tree.stream,
+                [[query.name, query.fingerprint] for query in tree.queries],
+                *([tree.together] * bool(tree.together)),
+            ]
+            for tree in self.trees
+        ]
         streams = values.to_json(self.workload.streams)
         return values.digest([trees, streams, self.workload.fingerprint, self.algorithm, self.model.name])
 
@@ -227,6 +251,7 @@ def build_plan(
     seconds: float = SECONDS,
     previous: SharingPlan | None = None,
     tolerance: Fraction | float = Fraction(0),
+    profiles: Mapping[str, Profile] | None = None,
 ) -> SharingPlan:
     """Plan each stream of a workload on its own.
 
@@ -247,6 +272,9 @@ def build_plan(
     previous, tolerance
         The plan in force. What it becomes when queries join and leave is kept, with as few queries changing trees as
         Incremental Weave Share moves, if it costs at most ``1 + tolerance`` times the plan from scratch.
+    profiles
+        A sample of each stream's events by its name: what different filters and group-bys have in common is measured
+        on it. Without one every filter and group-by has a synopsis of its own.
 
     Raises
     ------
@@ -267,11 +295,19 @@ def build_plan(
     greedy: Fraction | None = Fraction(0)
     scratch = Fraction(0)
     bounded: list[str] = []
-    for stream in workload.streams:
-        queries, rate = workload.queries_of(stream.name), _rate(rates, stream.name)
+    for stream, queries in _domains(workload):
+        rate = _rate(rates, stream.name)
+        profile = (profiles or {}).get(stream.name) if queries[0].window.per is None else None
+        coefficients = chosen.coefficients if chosen.name == "measured" else Coefficients()
+        shares = bases(profile, queries, coefficients) if profile and chosen.base(stream.name) else None
 
-        def problem_of(collapse: bool, queries: Sequence[ACQ] = queries, rate: Fraction = rate) -> SearchProblem:
-            return SearchProblem.of(queries, rate, chosen, collapse, counter)
+        def problem_of(
+            collapse: bool,
+            queries: Sequence[ACQ] = queries,
+            rate: Fraction = rate,
+            shares: Mapping[Family, float] | None = shares,
+        ) -> SearchProblem:
+            return SearchProblem.of(queries, rate, chosen, collapse, counter, shares)
 
         found = find(problem_of, algorithm, seconds)
         if earlier := _earlier_trees(previous, stream.name, queries):
@@ -279,8 +315,12 @@ def build_plan(
         scratch += sum(found.costs) if found.scratch is None else found.scratch
         members = [found.problem.expand([tree])[0] for tree in found.partition]
         order = sorted(range(len(members)), key=lambda n: members[n])
-        for number, at in enumerate(order, start=1):
-            tree = ExecutionTree(f"{stream.name}-{number}", stream.name, tuple(queries[i] for i in members[at]))
+        before = sum(tree.stream == stream.name for tree in trees)
+        held = [names for tree in (previous.trees if previous else ()) for names in tree.together]
+        for number, at in enumerate(order, start=before + 1):
+            mine = tuple(queries[i] for i in members[at])
+            sharing = choose(profile, mine, coefficients, held) if mine[0].window.per is None else ()
+            tree = ExecutionTree(f"{stream.name}-{number}", stream.name, mine, tick_of(mine[0].window, rate), sharing)
             # what the search has counted is not counted again
             tree.__dict__["edge_bounds"] = found.bounds[at]
             trees.append(tree)
@@ -309,6 +349,28 @@ def build_plan(
         distinct,
         scratch,
     )
+
+
+def sharing_as(plan: SharingPlan, earlier: SharingPlan) -> SharingPlan:
+    """The plan, with the queries of its trees sharing synopses as far as they do in an earlier one."""
+    held = [names for tree in earlier.trees for names in tree.together]
+    trees = []
+    for tree in plan.trees:
+        kept = replace(tree, together=choose(None, tree.queries, Coefficients(), held) if tree.per is None else ())
+        kept.__dict__["edge_bounds"] = tree.edge_bounds
+        trees.append(kept)
+    return replace(plan, trees=tuple(trees))
+
+
+def _domains(workload: Workload) -> list[tuple[Stream, list[ACQ]]]:
+    """Queries that may share fragments: of one stream, in time or in rows that are counted alike."""
+    found: list[tuple[Stream, list[ACQ]]] = []
+    for stream in workload.streams:
+        kinds: dict[tuple[str, ...] | None, list[ACQ]] = {}
+        for query in workload.queries_of(stream.name):
+            kinds.setdefault(query.window.per, []).append(query)
+        found += [(stream, queries) for queries in kinds.values()]
+    return found
 
 
 def _earlier_trees(previous: SharingPlan | None, stream: str, queries: Sequence[ACQ]) -> dict[int, str]:
@@ -356,7 +418,9 @@ def to_json(plan: SharingPlan) -> dict[str, Any]:
         "baselines": {name: None if cost is None else float(cost) for name, cost in plan.baselines.items()},
         "trees": [
             {"id": tree.id, "stream": tree.stream, "queries": [query.name for query in tree.queries]}
+            | ({"together": [list(names) for names in tree.together]} if tree.together else {})
             | tree_facts(tree.composite_slide, tree.edge_bounds, tree.overlap_factor, cost)
+            | (_row_facts(tree) if tree.per is not None else {})
             for tree, cost in zip(plan.trees, plan.tree_costs, strict=True)
         ],
     }
@@ -375,6 +439,11 @@ def tree_facts(
         "overlap_factor": str(overlap_factor),
         "cost": float(cost),
     }
+
+
+def _row_facts(tree: ExecutionTree) -> dict[str, Any]:
+    """What differs where the windows are rows: the composite slide is a number of them."""
+    return {"rows_per": list(tree.per or ()), "composite_slide": tree.composite_slide, "edges": tree.edges}
 
 
 def _seconds(microseconds: int) -> int | float:
@@ -430,6 +499,8 @@ def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
             "overlap_factor": str(tree.overlap_factor),
             "query": query.name,
             "query_position": position[query.name],
+            "tick": tree.tick,
+            "together": next((number for number, names in enumerate(tree.together) if query.name in names), None),
             "query_fingerprint": query.fingerprint,
             "query_definition": _text(values.to_json(query)),
         }
@@ -454,11 +525,16 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
     streams: dict[int, tuple[Stream, Fraction]] = {}
     held: dict[int, list[ACQ]] = {}
     about: dict[int, Mapping[str, Any]] = {}
+    sharing: dict[int, list[list[str]]] = {}
     queries: list[ACQ] = []
     for row in ordered:
         query: ACQ = values.from_json(json.loads(row["query_definition"]))
         queries.append(query)
         held.setdefault(row["tree_position"], []).append(query)
+        together = sharing.setdefault(row["tree_position"], [])
+        if (place := row.get("together")) is not None:
+            together += [[] for _ in range(place + 1 - len(together))]
+            together[place].append(query.name)
         about[row["tree_position"]] = row
         stream = values.from_json(json.loads(row["stream_definition"]))
         streams[row["stream_position"]] = (stream, Fraction(row["rate_exact"]))
@@ -468,7 +544,9 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
     trees = []
     for number in numbers:
         row = about[number]
-        tree = ExecutionTree(row["tree_id"], row["stream"], tuple(held[number]))
+        tree = ExecutionTree(
+            row["tree_id"], row["stream"], tuple(held[number]), row.get("tick", 1), tuple(map(tuple, sharing[number]))
+        )
         tree.__dict__["edge_bounds"] = (
             Fraction(row.get("edge_rate_lower", row["edge_rate"])),
             Fraction(row["edge_rate"]),
@@ -662,7 +740,9 @@ def _reuse(
 
 def _synopses(plan: SharingPlan) -> list[tuple[Synopsis, tuple[ACQ, ...]]]:
     streams = {stream.name: stream for stream in plan.workload.streams}
-    return [found for tree in plan.trees for found in synopses_of(streams[tree.stream], tree.queries).items()]
+    return [
+        found for tree in plan.trees for found in synopses_of(streams[tree.stream], tree.queries, tree.together).items()
+    ]
 
 
 def _why(now: Synopsis, was: Synopsis | None, changed: bool) -> str:
@@ -676,7 +756,7 @@ def _why(now: Synopsis, was: Synopsis | None, changed: bool) -> str:
 
 
 def _windows_back(window: Window) -> int:
-    return -(-window.range // window.slide)
+    return -(-window.reach // window.slide)
 
 
 def _change(before: float, after: float) -> str:
@@ -795,7 +875,7 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
     here = cost(tree.queries) - cost(rest)
     edges = edge_set(query.window)
     companions = (Companion(o.name, float(weaveability(edges, edge_set(o.window)))) for o in rest)
-    own_rate = edges_per_second(edges)
+    own_rate = edges_per_second(edges) / tree.tick
     return Explanation(
         query_name,
         tree.id,
@@ -823,9 +903,9 @@ def _alternatives(
 ) -> tuple[Alternative, ...]:
     found = []
     for other in plan.trees:
-        if other.stream != tree.stream or other.id == tree.id:
+        if other.stream != tree.stream or other.id == tree.id or other.per != tree.per:
             continue
-        joined = ExecutionTree(other.id, other.stream, (*other.queries, query))
+        joined = ExecutionTree(other.id, other.stream, (*other.queries, query), other.tick)
         there = cost(joined.queries) - cost(other.queries)
         rates = float(other.edge_rate), float(joined.edge_rate)
         found.append(Alternative(other.id, float(there), float(there - here), *rates))
@@ -843,15 +923,19 @@ def true_operations(tree: ExecutionTree, query: ACQ) -> Fraction | None:
     whole, inner = divmod(query.window.range, slide)
     found = whole * tree.edge_rate
     if inner:
-        unit = np.gcd.reduce([number for edge in tree.fragments.edges for number in (*edge, slide, inner)])
+        unit = np.gcd.reduce(
+            [number for edge in tree.fragments.edges for number in (*edge, slide, inner, query.window.ago)]
+        )
         period = tree.composite_slide // int(unit)
         if period > ENUMERATED_TICKS:
             return None
         marks = np.zeros(period, dtype=np.bool_)
         for step, shift in tree.fragments.edges:
             marks[shift // unit :: step // unit] = True
+        # a historical window starts `ago` before a multiple of the slide
+        marks = np.roll(marks, query.window.ago // int(unit) % period)
         within = int(marks.reshape(-1, slide // int(unit))[:, : inner // int(unit)].sum())
-        found += Fraction(within * SECOND, tree.composite_slide)
+        found += Fraction(within * SECOND, tree.composite_slide * tree.tick)
     return found
 
 

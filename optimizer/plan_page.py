@@ -19,7 +19,7 @@ import numpy as np
 from optimizer.cost import SearchProblem
 from optimizer.plan import ExecutionTree, SharingPlan
 from optimizer.query import ACQ, SECOND, Call, Column, Expression, Literal, Window
-from optimizer.window import progressions, window_ends
+from optimizer.window import progressions
 
 TREES_SHOWN = 24
 """Trees drawn on the page and in the flowchart, of each stream: those that cost most."""
@@ -133,6 +133,22 @@ def _span(microseconds: int) -> str:
     if rest or not found:
         found.append(f"{rest / SECOND:.6f}".rstrip("0").rstrip(".") + " s")
     return " ".join(found)
+
+
+def _length(units: int, per: tuple[str, ...] | None) -> str:
+    """A length of windows that are counted so: a span of time, or rows."""
+    if per is None:
+        return _span(units)
+    return _count(units, "row") if units < 10**12 else f"10^{math.floor(math.log10(units))} rows"
+
+
+def _window(window: Window) -> str:
+    about = f"{_length(window.range, window.per)} <small>every {_length(window.slide, window.per)}"
+    if window.ago:
+        about += f", ending {_span(window.ago)} ago"
+    if window.per:
+        about += f", per {escape(_cut(', '.join(window.per), 40))}"
+    return about + "</small>"
 
 
 def _count(number: int, noun: str) -> str:
@@ -393,7 +409,7 @@ def _trees(plan: SharingPlan, books: Sequence[Account], unit: _Unit) -> str:
         alone = sum(account.alone for account in mine)
         about = [
             _count(len(tree.queries), "query"),
-            f"composite slide {_span(tree.composite_slide)}",
+            f"composite slide {_length(tree.composite_slide, tree.per)}",
             _edge_count(tree),
             f"{_bound(plan, tree.id)}{unit.text(cost)} {unit.name}",
         ]
@@ -435,7 +451,7 @@ def _row(account: Account, unit: _Unit) -> str:
         about.append("by " + escape(_cut(", ".join(name for name, _ in query.group_by), 56)))
     return (
         f"<tr><td>{escape(_cut(query.name, 60))}{owner}</td>"
-        f"<td>{_span(query.window.range)} <small>every {_span(query.window.slide)}</small></td>"
+        f"<td>{_window(query.window)}</td>"
         f"<td>{'<br>'.join(about) or '<small>everything</small>'}</td><td>{unit.text(account.alone)}</td>"
         f"<td>{unit.text(account.here)}</td>{_saving_cell(account.alone, account.here)}</tr>"
     )
@@ -483,13 +499,13 @@ def timeline(tree: ExecutionTree) -> str:
     drawn = [f'<path class="grid" d="{"".join(f"M{x(at)} {_TOP}V{bottom}" for at in edges)}"/>']
     for number, window in enumerate(lanes):
         y = _TOP + _LANE * number + _LANE // 2
-        ends = window_ends(window, 0, span).tolist()
-        starts = (window_ends(window, window.range - 1, span + window.range) - window.range).tolist()
+        starts = range(-window.ago % window.slide, span + 1, window.slide)
+        ends = range((window.range - window.ago) % window.slide or window.slide, span + 1, window.slide)
         queries = f" × {windows[window]}" if windows[window] > 1 else ""
         until = min(window.range, span)
         drawn += [
-            f'<text x="{_GUTTER - 12}" y="{y + 4}" text-anchor="end">{_span(window.range)} '
-            f'<tspan class="dim">/ {_span(window.slide)}{queries}</tspan></text>',
+            f'<text x="{_GUTTER - 12}" y="{y + 4}" text-anchor="end">{_length(window.range, tree.per)} '
+            f'<tspan class="dim">/ {_length(window.slide, tree.per)}{queries}</tspan></text>',
             f'<path class="lane" d="M{_GUTTER} {y}H{x(span)}"/>',
             f'<path class="window{" on" if window.range > span else ""}" d="M{x(0)} {y}H{x(until)}"/>',
             f'<path class="start" d="{"".join(f"M{x(at)} {y}v-9" for at in starts)}"/>',
@@ -511,7 +527,8 @@ def timeline(tree: ExecutionTree) -> str:
     for at in range(0, span + 1, step):
         drawn.append(f'<path class="axis" d="M{x(at)} {bottom + 22}v4"/>')
         drawn.append(
-            f'<text class="dim" x="{x(at)}" y="{bottom + 38}" text-anchor="middle">{_span(at) if at else 0}</text>'
+            f'<text class="dim" x="{x(at)}" y="{bottom + 38}" text-anchor="middle">'
+            f"{_length(at, tree.per) if at else 0}</text>"
         )
     height = bottom + 46
     return (
@@ -521,17 +538,17 @@ def timeline(tree: ExecutionTree) -> str:
 
 
 def _extent(tree: ExecutionTree) -> tuple[int, str]:
-    """Microseconds that a tree's timeline covers, and what they are in words."""
-    period = tree.composite_slide
-    fragments = period * tree.edge_rate / SECOND
+    """Microseconds (or rows) that a tree's timeline covers, and what they are in words."""
+    period, unit = tree.composite_slide, Fraction(SECOND, tree.tick)
+    fragments = period * tree.edge_rate / unit
     if fragments > FRAGMENTS_SHOWN:
         slide = min(window.slide for window in tree.windows)
-        span = max(int(FRAGMENTS_SHOWN * SECOND / tree.edge_rate) // slide, 1) * slide
-        return span, f"The first {_span(span)} of a composite slide of {_span(period)}"
+        span = max(int(FRAGMENTS_SHOWN * unit / tree.edge_rate) // slide, 1) * slide
+        return span, f"The first {_length(span, tree.per)} of a composite slide of {_length(period, tree.per)}"
     times = max(1, -(-FEWEST_FRAGMENTS // max(round(fragments), 1)))
     if times == 1:
-        return period, f"One composite slide, {_span(period)}"
-    return times * period, f"{times} composite slides of {_span(period)}"
+        return period, f"One composite slide, {_length(period, tree.per)}"
+    return times * period, f"{times} composite slides of {_length(period, tree.per)}"
 
 
 def _edges(tree: ExecutionTree, span: int) -> list[int]:

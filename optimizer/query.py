@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -104,16 +105,40 @@ def columns_of(expression: Expression | None) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------------------------------- queries
+def _later(default: Any) -> Any:
+    """A field that earlier versions did not have: left out of JSON, so of hashes, while it has its default."""
+    return field(default=default, metadata={"optional": True})
+
+
 @dataclass(frozen=True)
 class Window:
-    """RANGE and SLIDE in microseconds: windows ``[k*slide, k*slide + range)`` for every integer k."""
+    """RANGE and SLIDE: windows ``[k*slide, k*slide + range)`` for every integer k.
+
+    In microseconds of event time, or in rows where ``per`` is not None: ``()`` counts the rows of the stream, column
+    names those of each key. ``ago`` (microseconds, time alone) shifts every window back: the answer of instant
+    ``k*slide + range`` is over ``[k*slide - ago, k*slide + range - ago)`` (Arasu & Widom's historical windows).
+    """
 
     range: int
     slide: int
+    ago: int = _later(0)
+    per: tuple[str, ...] | None = _later(None)
 
     def __post_init__(self) -> None:
         if self.range <= 0 or self.slide <= 0:
             raise ValueError("range and slide must be positive")
+        if self.ago < 0 or (self.ago and self.is_rows):
+            raise ValueError("`ago` is a span of time and not negative")
+
+    @property
+    def is_rows(self) -> bool:
+        """A tuple-based window (ROWS): its range and slide are numbers of rows."""
+        return self.per is not None
+
+    @property
+    def reach(self) -> int:
+        """How far back from its instant a window starts."""
+        return self.range + self.ago
 
     @property
     def overlap_factor(self) -> Fraction:
@@ -123,13 +148,39 @@ class Window:
 
 @dataclass(frozen=True)
 class Output:
-    """One output column: ``function`` of ``argument`` (None: ``count(*)``) under ``name``, typed ``type``."""
+    """One output column: ``function`` of ``argument`` (None: ``count(*)``) under ``name``, typed ``type``.
+
+    ``by``: what orders the values, for ``min_by``, ``max_by``, ``first`` and ``last`` (those two: the time column).
+    ``parameter``: the fraction of a percentile, the k of ``top_k``. ``error``: the error that the query permits, so
+    that a sketch may answer; None asks for the exact answer.
+    """
 
     name: str
     function: str
     argument: Expression | None
     argument_type: Type | None
     type: Type
+    by: Expression | None = _later(None)
+    by_type: Type | None = _later(None)
+    parameter: Decimal | None = _later(None)
+    error: Decimal | None = _later(None)
+
+    def columns(self) -> Iterator[str]:
+        """Names of the source columns that it reads (with repeats)."""
+        yield from columns_of(self.argument)
+        yield from columns_of(self.by)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One threshold of a HAVING: the answers where ``output`` ``comparison`` ``value``; comparison < <= > >= = !=.
+
+    ``output`` need not be among the query's outputs. ``value`` is a literal of the same kind (number, text, moment).
+    """
+
+    output: Output
+    comparison: str
+    value: Literal
 
 
 @dataclass(frozen=True)
@@ -137,7 +188,8 @@ class ACQ:
     """An aggregate continuous query over one stream.
 
     ``group_by`` holds column names with their types; ``select`` the names under which the group columns
-    are returned, in the same order (a group column that is not selected is returned all the same).
+    are returned, in the same order (a group column that is not selected is returned all the same). Only answers that
+    satisfy every condition of ``having`` exist.
     """
 
     name: str
@@ -149,12 +201,18 @@ class ACQ:
     select: tuple[str, ...] = ()
     owner: str = ""
     text: str = field(default="", compare=False)
+    having: tuple[Condition, ...] = _later(())
+
+    @property
+    def computed(self) -> tuple[Output, ...]:
+        """What has to be computed: the outputs, then what the conditions compare."""
+        return self.outputs + tuple(condition.output for condition in self.having)
 
     def columns(self) -> list[str]:
         """Source columns that the query reads, without the time column, sorted."""
-        found = {name for name, _ in self.group_by} | set(columns_of(self.filter))
-        for output in self.outputs:
-            found |= set(columns_of(output.argument))
+        found = {name for name, _ in self.group_by} | set(columns_of(self.filter)) | set(self.window.per or ())
+        for output in self.computed:
+            found |= set(output.columns())
         return sorted(found)
 
     @property
@@ -217,13 +275,16 @@ class Workload:
 
 
 # ------------------------------------------------------------------------------------- stored as JSON
-_CLASSES = {cls.__name__: cls for cls in (Type, Column, Literal, Call, Window, Output, ACQ, Source, Stream, Workload)}
+_CLASSES = {
+    cls.__name__: cls for cls in (Type, Column, Literal, Call, Window, Output, Condition, ACQ, Source, Stream, Workload)
+}
 
 
 def to_json(value: Any) -> Any:
     """A value of this module as plain JSON data; :func:`from_json` gives an equal value back."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {"is": type(value).__name__} | {f.name: to_json(getattr(value, f.name)) for f in fields(value)}
+        told = (f for f in fields(value) if not f.metadata.get("optional") or getattr(value, f.name) != f.default)
+        return {"is": type(value).__name__} | {f.name: to_json(getattr(value, f.name)) for f in told}
     if isinstance(value, tuple):
         return [to_json(item) for item in value]
     if value is None or isinstance(value, (bool, int, str)):
@@ -242,8 +303,6 @@ def from_json(data: Any) -> Any:
     if data["is"] == "float":
         return float.fromhex(data["hex"])
     if data["is"] == "Decimal":
-        from decimal import Decimal
-
         return Decimal(data["text"])
     return _CLASSES[data["is"]](**{key: from_json(value) for key, value in data.items() if key != "is"})
 

@@ -1,8 +1,10 @@
 """Synopses: which partial aggregates a tree stores, and where each state stands in a stored row.
 
-The queries of a tree share its fragments. Those with the same filter and the same group-by attributes also
-share one *synopsis*: one row per fragment and group, holding the union of the states that they need. Queries
-that differ in filter or group-by have a synopsis each, filled from the same pass over the source.
+The queries of a tree share its fragments. Those with one filter and one group-by are a *family*; a synopsis holds
+the partial aggregates of one or several families: one row per (fragment, shard, group) with the union of the states
+that they need. A *shard* is the set of tuples that satisfy exactly the same of the synopsis's predicates (Weave
+Share's shared data shards); its number is the tuples' *signature*, bit i for predicate i. A family combines the
+shards that have its bit, and rolls the groups up to its own columns.
 
 A synopsis is named by its *fingerprint*, the hash of all that defines its content, so that a new plan version
 finds the rows of an old one again.
@@ -10,76 +12,174 @@ finds the rows of an old one again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
+from typing import Any
 
 from optimizer.aggregates import AGGREGATES, ROWS, State
-from optimizer.query import ACQ, Expression, Stream, Type, digest, to_json
-from optimizer.window import Fragments, Progression
+from optimizer.query import ACQ, LONG, TIMESTAMP, Column, Expression, Stream, Type, digest, to_json
+from optimizer.window import DAY, Fragments, Progression
 
-FORMAT = 1
+FORMAT = 2
 """Version of the stored state layout: part of every fingerprint."""
 
 CARRIERS = ("longs", "doubles", "texts")
 
+MOST_PREDICATES = 62
+"""Predicates of one synopsis: a signature is a non-negative int64."""
+
+POSITION = "heddle position"
+"""Group column of a synopsis for windows of rows: number of the first row of the row's fragment."""
+
+DAILY: tuple[Progression, ...] = ((DAY, 0),)
+
+Family = tuple[Expression | None, tuple[tuple[str, Type], ...]]
+"""A filter (None: every tuple) and the group columns with their types."""
+
 
 @dataclass(frozen=True)
 class Synopsis:
-    """One family of partial aggregates: ``states`` per (fragment of ``edges``, group of ``group_by``) over
-    the tuples that satisfy ``filter``."""
+    """Partial aggregates: ``states`` per (fragment of ``edges``, shard of ``predicates``, group of ``group_by``).
+
+    ``predicates``: distinct filters in normal form, None for every tuple; tuples that satisfy none are left out.
+    ``group_by``: the union of the families' group columns, sorted by name if there are several families. ``bucket_by``:
+    names of the group columns that all families have: rows that agree in them stand in one bucket.
+
+    ``per``: None if the edges are instants (microseconds). Else, as in :class:`optimizer.query.Window`, they are row
+    numbers: the fragment of rows is the group column :data:`POSITION`, the fragments of time are days (a day is what
+    rows are numbered and stored by), the first predicate is None and the states have the first and the last time.
+    """
 
     stream: str
     time: str
     edges: tuple[Progression, ...]
-    filter: Expression | None
+    predicates: tuple[Expression | None, ...]
     group_by: tuple[tuple[str, Type], ...]
     states: tuple[State, ...]
+    bucket_by: tuple[str, ...]
+    per: tuple[str, ...] | None = None
 
     @cached_property
     def fingerprint(self) -> str:
-        states = [[state.kind, to_json(state.argument), to_json(state.type)] for state in self.states]
-        content = [to_json(self.filter), to_json(self.group_by), states]
+        states = [_told(state) for state in self.states]
+        content = [to_json(self.predicates), to_json(self.group_by), states, self.bucket_by, self.per]
         return digest([FORMAT, self.stream, self.time, list(map(list, self.edges)), *content])
 
     @property
     def fragments(self) -> Fragments:
-        return Fragments(self.edges)
+        """Its fragments of time."""
+        return Fragments(self.edges if self.per is None else DAILY)
+
+    def bit(self, filter: Expression | None) -> int:
+        """The bit of one of its predicates in a signature."""
+        return 1 << self.predicates.index(filter)
+
+    def is_plain(self, query: ACQ) -> bool:
+        """Does the query read the stored rows as they are: one predicate, and its own group columns?"""
+        return len(self.predicates) == 1 and self.group_by == query.group_by
 
     def layout(self, carrier: str) -> list[tuple[State, int]]:
-        """The states of a carrier with the offset of their first column in its list, in stored order."""
+        """The states with fixed columns in a carrier, each with the offset of its first, in stored order."""
         found, offset = [], 0
         for state in self.states:
-            if state.carrier == carrier:
+            if carrier in state.widths:
                 found.append((state, offset))
-                offset += state.width
+                offset += state.widths[carrier]
         return found
 
     def width(self, carrier: str) -> int:
-        """Length of the carrier's list in each stored row."""
-        return sum(state.width for state in self.states if state.carrier == carrier)
+        """Number of fixed columns of the carrier's list in each stored row."""
+        return sum(state.widths.get(carrier, 0) for state in self.states)
 
 
-def states_of(queries: Sequence[ACQ]) -> tuple[State, ...]:
-    """The distinct states that the outputs of some queries need, ``rows`` first, then in order of need."""
-    found: dict[State, None] = {ROWS: None}
+def states_of(queries: Iterable[ACQ]) -> tuple[State, ...]:
+    """The distinct states that some queries need, ``rows`` first, the others in an order of their own."""
+    found = {
+        state for query in queries for output in query.computed for state in AGGREGATES[output.function].states(output)
+    }
+    return (ROWS, *sorted(found - {ROWS}, key=_key))
+
+
+def _told(state: State) -> list[Any]:
+    return [state.kind, *map(to_json, (state.argument, state.type, state.by, state.by_type, state.error))]
+
+
+def _key(value: State | Expression | None) -> str:
+    """What to sort by, so that the order of the queries does not matter."""
+    return json.dumps(_told(value) if isinstance(value, State) else to_json(value), sort_keys=True)
+
+
+def families_of(queries: Iterable[ACQ]) -> dict[Family, tuple[ACQ, ...]]:
+    """The families of some queries, in order of their first."""
+    found: dict[Family, list[ACQ]] = {}
     for query in queries:
-        for output in query.outputs:
-            for state in AGGREGATES[output.function].states(output.argument, output.argument_type):
-                found[state] = None
-    return tuple(found)
+        found.setdefault((query.filter, query.group_by), []).append(query)
+    return {family: tuple(members) for family, members in found.items()}
 
 
-def synopses_of(stream: Stream, queries: Sequence[ACQ]) -> dict[Synopsis, tuple[ACQ, ...]]:
+def synopsis_of(stream: Stream, edges: tuple[Progression, ...], queries: Sequence[ACQ]) -> Synopsis:
+    """The one synopsis that answers some queries of a tree with these edges."""
+    families = families_of(queries)
+    predicates = tuple(sorted({filter for filter, _ in families}, key=_key))
+    group_bys = list(dict.fromkeys(group_by for _, group_by in families))
+    group_by = group_bys[0] if len(group_bys) == 1 else tuple(sorted(set().union(*group_bys), key=itemgetter(0)))
+    common = set.intersection(*({name for name, _ in columns} for columns in group_bys))
+    bucket_by = tuple(name for name, _ in group_by if name in common)
+    per = queries[0].window.per
+    return Synopsis(stream.name, stream.time, edges, predicates, group_by, states_of(queries), bucket_by, per)
+
+
+def synopses_of(
+    stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]] = ()
+) -> dict[Synopsis, tuple[ACQ, ...]]:
     """The synopses of one execution tree, each with the queries that it answers.
 
     ``queries``: the tree's, all over ``stream``; the fragments of every synopsis are the whole tree's.
+    ``together``: names of queries whose families are to be kept in one synopsis; a family that no query of which is
+    named has a synopsis of its own.
     """
     edges = Fragments.of(query.window for query in queries).edges
-    families: dict[tuple[Expression | None, tuple[tuple[str, Type], ...]], list[ACQ]] = {}
+    if queries[0].window.is_rows:
+        return _of_rows(stream, edges, queries)
+    place = {name: number for number, names in enumerate(together) for name in names}
+    kept: dict[object, list[ACQ]] = {}
+    for family, members in families_of(queries).items():
+        named = [place[query.name] for query in members if query.name in place]
+        kept.setdefault(named[0] if named else family, []).extend(members)
+    found: dict[Synopsis, tuple[ACQ, ...]] = {}
+    for sharers in kept.values():
+        found[synopsis_of(stream, edges, sharers)] = tuple(sharers)
+    return found
+
+
+def _of_rows(
+    stream: Stream, edges: tuple[Progression, ...], queries: Sequence[ACQ]
+) -> dict[Synopsis, tuple[ACQ, ...]]:
+    """One synopsis a group-by and at most :data:`MOST_PREDICATES` filters: rows are numbered whatever the filter."""
+    kept: dict[object, list[ACQ]] = {}
+    numbers: dict[tuple[tuple[str, Type], ...], dict[Expression | None, int]] = {}
     for query in queries:
-        families.setdefault((query.filter, query.group_by), []).append(query)
-    return {
-        Synopsis(stream.name, stream.time, edges, filter, group_by, states_of(members)): tuple(members)
-        for (filter, group_by), members in families.items()
-    }
+        known = numbers.setdefault(query.group_by, {})
+        number = known.setdefault(query.filter, len(known))
+        kept.setdefault((query.group_by, number // (MOST_PREDICATES - 1)), []).append(query)
+    per = queries[0].window.per
+    assert per is not None
+    times = (State("min", Column(stream.time), TIMESTAMP), State("max", Column(stream.time), TIMESTAMP))
+    found: dict[Synopsis, tuple[ACQ, ...]] = {}
+    for members in kept.values():
+        filters = {query.filter for query in members} - {None}
+        predicates = (None, *sorted(filters, key=_key))
+        states = tuple(dict.fromkeys((*states_of(members), *times)))
+        group_by = (*members[0].group_by, (POSITION, LONG))
+        found[Synopsis(stream.name, stream.time, edges, predicates, group_by, states, per, per)] = tuple(members)
+    return found
+
+
+def counts_of(stream: Stream, per: tuple[str, ...]) -> Synopsis:
+    """How many rows of each key (of the whole stream if ``per`` is empty) a day has: what rows are numbered by."""
+    schema = dict(stream.schema)
+    group_by = tuple((name, schema[name]) for name in per)
+    return Synopsis(stream.name, stream.time, DAILY, (None,), group_by, (ROWS,), per)

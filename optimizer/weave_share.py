@@ -248,8 +248,8 @@ class Weaver:
             else:
                 break
         best, size = self._benefit(x, y)
-        if best <= self.tie:
-            # only the head-room lifts the best pair above nothing
+        if best <= self.tie + SLACK * size:
+            # rounding decides whether the best pair saves anything
             return self._certain_gain()
         return self._smallest_tie(x, y, best, size)
 
@@ -394,19 +394,20 @@ def pair_rates(trees: Trees) -> Floats:
     count = len(trees.edges)
     single = np.array([len(tree) == 1 for tree in trees.members])
     slide = np.array([edges[0][0] for edges in trees.edges], dtype=np.int64)
-    shift = np.array([edges[-1][1] if len(edges) > 1 else 0 for edges in trees.edges], dtype=np.int64)
-    inner = shift > 0
+    # without a second progression the first is there twice, and does not count again
+    outer, shift = np.array([(edges[0][1], edges[-1][1]) for edges in trees.edges], dtype=np.int64).reshape(-1, 2).T
+    inner = shift != outer
     found = np.empty((count, count))
     for x in range(count):
         if not single[x]:
             found[x] = np.maximum(trees.rates[x], trees.rates)
             continue
         divisor = np.gcd(slide[x], slide)
-        common = np.ones(count)
+        common = ((outer[x] - outer) % divisor == 0).astype(np.float64)
         if inner.any():
-            common += inner & (shift % divisor == 0)
+            common += inner & ((outer[x] - shift) % divisor == 0)
             if inner[x]:
-                common += shift[x] % divisor == 0
+                common += (shift[x] - outer) % divisor == 0
                 common += inner & ((shift[x] - shift) % divisor == 0)
         common *= divisor / (float(slide[x]) * slide) * trees.per_second
         common[~single] = np.minimum(trees.rates[x], trees.rates)[~single]

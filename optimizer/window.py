@@ -2,8 +2,9 @@
 
 Windows start on multiples of the slide since the epoch, ``[k*s, k*s + r)``, as Spark's ``window()`` and
 Flink's HOP do, so the edges of a query are the multiples of s and the instants ``r mod s`` after them:
-at most two *progressions* (slide, shift). F1 puts windows' *ends* on the multiples instead; the counts are
-the same (mirror images), positions are not. Nothing else in Heddle computes a modulus on time.
+at most two *progressions* (slide, shift). Historical windows (``ago``) are the same, shifted back. F1 puts
+windows' *ends* on the multiples instead; the counts are the same (mirror images), positions are not. Nothing
+else in Heddle computes a modulus on time.
 
 All instants are integer microseconds UTC, all spans half-open.
 
@@ -40,8 +41,8 @@ def progressions(windows: Iterable[Window]) -> tuple[Progression, ...]:
     """
     found = set()
     for window in windows:
-        found.add((window.slide, 0))
-        found.add((window.slide, window.range % window.slide))
+        found.add((window.slide, -window.ago % window.slide))
+        found.add((window.slide, (window.range - window.ago) % window.slide))
     return absorb(found)
 
 
@@ -62,8 +63,12 @@ def composite_slide(windows: Iterable[Window]) -> int:
     return math.lcm(*(window.slide for window in windows))
 
 
-def window_ends(window: Window, begin: int, end: int) -> NDArray[np.int64]:
-    """Ends of the windows whose end lies in ``(begin, end]``, ascending."""
+def instants(window: Window, begin: int, end: int) -> NDArray[np.int64]:
+    """Instants ``k*slide + range`` in ``(begin, end]``, ascending: those that the window has an answer for.
+
+    The answer of instant t is over ``[t - window.reach, t - window.ago)``: a window ends at its instant unless it is
+    historical.
+    """
     first = (begin - window.range) // window.slide + 1
     last = (end - window.range) // window.slide
     starts = np.arange(first, last + 1, dtype=np.int64) * window.slide
@@ -71,15 +76,15 @@ def window_ends(window: Window, begin: int, end: int) -> NDArray[np.int64]:
 
 
 def history_start(windows: Iterable[Window], begin: int, end: int) -> int:
-    """Start of the earliest window that ends in ``(begin, end]``: how far back a run has to read.
+    """Start of the earliest window with an instant in ``(begin, end]``: how far back a run has to read.
 
-    ``end`` itself when no window ends there.
+    ``end`` itself when there is none.
     """
     starts = []
     for window in windows:
         first = (begin - window.range) // window.slide + 1
         if first * window.slide + window.range <= end:
-            starts.append(first * window.slide)
+            starts.append(first * window.slide - window.ago)
     return min(starts, default=end)
 
 
@@ -144,10 +149,10 @@ class Fragments:
         tick = math.gcd(*(number for edge in self.edges for number in edge))
         if period // tick > TABLE_CELLS:
             return None, tick, period
-        latest = np.zeros(period // tick, dtype=np.int64)
+        # before the first edge of the period the last one of the period before is the latest
+        latest = np.full(period // tick, max(period - slide + shift for slide, shift in self.edges) - period)
         for slide, shift in self.edges:
             latest[shift // tick :: slide // tick] = np.arange(shift, period, slide)
-        # 0 is an edge of every query (windows start on multiples of the slide): nothing lies before it
         return np.maximum.accumulate(latest), tick, period
 
     def between(self, begin: int, end: int) -> NDArray[np.int64]:

@@ -39,7 +39,7 @@ from optimizer.parser import parse
 from optimizer.plan import SharingPlan, build_plan
 from optimizer.query import DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Workload
 from optimizer.synopsis import Synopsis, synopses_of
-from optimizer.window import DAY, window_ends
+from optimizer.window import DAY, instants
 from spark_jobs.final_aggregates import Part, finals_of
 from spark_jobs.partial_aggregates import Span, columns_of_synopsis, partials_of
 from spark_jobs.sources import Split, read_split, splits_of
@@ -297,7 +297,7 @@ def expected(plan: SharingPlan, work: Work, groups: Mapping[str, float]) -> dict
             found["rows_passed"] += rows * len(part.queries)
             for query in part.queries:
                 until = min(part.end, held[1] + query.window.range - 1)
-                windows = len(window_ends(query.window, max(work.begin, held[0]), until))
+                windows = len(instants(query.window, max(work.begin, held[0]), until))
                 found["answers"] += groups[name] * windows
                 found["fragments_combined"] += rows * windows * query.window.range / (part.end - part.begin)
     return dict(found)

@@ -102,6 +102,7 @@ class PlanFormat(StrEnum):
 class Paper(StrEnum):
     f1 = "f1"
     weave_share = "weave-share"
+    arasu_widom = "arasu-widom"
 
 
 class Format(StrEnum):
@@ -171,7 +172,7 @@ def _built(
     """
     from optimizer.plan import build_plan
     from optimizer.search import SECONDS
-    from spark_jobs.planning import TOLERANCE, comparable_plan, model_of, parse_rates, rates_of
+    from spark_jobs.planning import TOLERANCE, comparable_plan, model_of, parse_rates, profiles_of, rates_of
 
     inputs = _inputs(files, streams)
     if not inputs.workload.queries:
@@ -180,7 +181,17 @@ def _built(
     _tell(unreadable)
     model, seconds = model_of(cost_model.value, measurements, warehouse), SECONDS if budget is None else budget
     previous = comparable_plan(warehouse, algorithm.value, cost_model.value)
-    plan = build_plan(inputs.workload, found, algorithm.value, model, counter.value, seconds, previous, TOLERANCE)
+    plan = build_plan(
+        inputs.workload,
+        found,
+        algorithm.value,
+        model,
+        counter.value,
+        seconds,
+        previous,
+        TOLERANCE,
+        profiles_of(inputs.workload, found),
+    )
     return plan, bool(inputs.errors or unreadable)
 
 
@@ -385,7 +396,7 @@ def show_plan(data: dict[str, Any], console: Console = console) -> None:
         table.add_row(
             tree["id"],
             f"{tree.get('query_count', len(queries)):,}",
-            _seconds(tree["composite_slide"]),
+            f"{_large(tree['composite_slide'])} rows" if "rows_per" in tree else _seconds(tree["composite_slide"]),
             "uncounted" if tree["edges"] is None else _large(tree["edges"]),
             ("≤ " if tree["id"] in bounded else "") + f"{float(Fraction(tree['edge_rate'])):.4g}",
             f"{float(Fraction(tree['overlap_factor'])):.4g}",
@@ -939,7 +950,7 @@ def experiments(
         _list_experiments(chosen, as_json)
         return
     if paper is None:
-        raise typer.BadParameter("say which paper (f1 or weave-share), or --list")
+        raise typer.BadParameter("say which paper (f1, weave-share or arasu-widom), or --list")
     with _coded():
         if not chosen:
             figures = ", ".join(found.figure for found in EXPERIMENTS.values() if found.paper == paper.value)

@@ -2,7 +2,8 @@
 
 A task writes Parquet files into the table's folder, where no reader sees them until one Delta commit names them, and
 sends only their descriptions to the driver. So rows cross neither into the JVM nor through a shuffle: partial rows are
-laid out in *buckets* of group keys, one row group a bucket, and the task that answers some buckets reads just those.
+laid out by *buckets* of group keys, no bucket in two row groups of a file, and the task that answers some buckets reads
+just their row groups.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ BUCKETS = 64
 
 ROW_GROUP = 1 << 17
 """Rows of a row group of a results file."""
+
+BUCKET_ROWS = 1 << 13
+"""Rows at which the row group of some buckets in a partials file is large enough: smaller ones cost more to write and
+to find than reading rows of other buckets does."""
 
 REPEATED = [
     *("query", "stream", "fingerprint", "key", "key.list.element", "window_start", "window_end"),
@@ -58,6 +63,25 @@ class DataFile:
         return cls(**json.loads(description))
 
 
+@dataclass(frozen=True)
+class Failed:
+    """A synopsis that a task could not fill: its fingerprint, the code and what is wrong."""
+
+    fingerprint: str
+    code: str
+    message: str
+
+    def describe(self) -> pa.RecordBatch:
+        """The description that a task returns."""
+        return pa.RecordBatch.from_arrays([pa.array([json.dumps({"failed": asdict(self)})])], schema=DESCRIPTION)
+
+
+def outcome_of(description: str) -> DataFile | Failed:
+    """What a task's description says: a file that it wrote, or a synopsis that failed."""
+    told = json.loads(description)
+    return Failed(**told["failed"]) if "failed" in told else DataFile(**told)
+
+
 def bucket_of(keys: Sequence[str]) -> NDArray[np.int32]:
     """Bucket (n,) of each group key: the same for ever, whatever wrote it."""
     return np.array([zlib.crc32(key.encode()) % BUCKETS for key in keys], dtype=np.int32)
@@ -66,7 +90,7 @@ def bucket_of(keys: Sequence[str]) -> NDArray[np.int32]:
 def write_files(root: str | Path, rows: pa.Table) -> Iterator[DataFile]:
     """Write rows as one file a day under a table's folder; nothing for no rows.
 
-    ``rows`` has the table's columns, ``day`` among them; where it has a ``bucket`` every row group holds one.
+    ``rows`` has the table's columns, ``day`` among them. Where it has a ``bucket``, row groups are by bucket.
     """
     days = pc.unique(rows["day"]).sort().to_pylist()
     for day in days:
@@ -74,10 +98,20 @@ def write_files(root: str | Path, rows: pa.Table) -> Iterator[DataFile]:
         path = f"day={day}/part-{uuid.uuid4().hex}.parquet"
         file = Path(root) / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        with pq.ParquetWriter(file, part.schema, compression="snappy", use_dictionary=REPEATED) as writer:
+        leaves = {field.name: _leaf(field) for field in part.schema}
+        plain = [name for name, leaf in leaves.items() if name == leaf]
+        # doubles of measured values hardly shrink
+        codecs = {leaf: "NONE" if name == "doubles" else "SNAPPY" for name, leaf in leaves.items()}
+        options = {"compression": codecs, "use_dictionary": REPEATED, "write_statistics": plain}
+        with pq.ParquetWriter(file, part.schema, **options) as writer:
             for group in _row_groups(part):
                 writer.write_table(group, row_group_size=len(group))
         yield DataFile(path, day, file.stat().st_size, len(part), _statistics(part))
+
+
+def _leaf(field: pa.Field) -> str:
+    """The path of a column's values in a Parquet file."""
+    return f"{field.name}.list.element" if pa.types.is_list(field.type) else str(field.name)
 
 
 def _row_groups(part: pa.Table) -> Iterator[pa.Table]:
@@ -86,11 +120,23 @@ def _row_groups(part: pa.Table) -> Iterator[pa.Table]:
             yield part.slice(first, ROW_GROUP)
         return
     buckets = part["bucket"].to_numpy()
-    order = np.argsort(buckets, kind="stable")
-    part = part.take(pa.array(order))
-    cuts = np.flatnonzero(np.diff(buckets[order])) + 1
-    for first, last in zip([0, *cuts], [*cuts, len(part)], strict=True):
-        yield part.slice(first, last - first)
+    # rows come in runs that ascend, one a synopsis
+    runs = np.concatenate([[0], np.flatnonzero(buckets[1:] < buckets[:-1]) + 1, [len(part)]])
+    if len(runs) > 2 + len(part) // BUCKET_ROWS:
+        order = np.argsort(buckets, kind="stable")
+        part, buckets = part.take(pa.array(order)), buckets[order]
+        runs = np.array([0, len(part)])
+    pairs = list(zip(runs, runs[1:], strict=False))
+    known = np.unique(buckets)
+    cuts = np.array([low + np.searchsorted(buckets[low:high], [*known, known[-1] + 1]) for low, high in pairs])
+    rows = np.diff(cuts, axis=1).sum(axis=0)
+    first = gathered = 0
+    for number, count in enumerate(rows):
+        gathered += count
+        if gathered >= BUCKET_ROWS or number == len(rows) - 1:
+            pieces = zip(cuts[:, first], cuts[:, number + 1], strict=True)
+            yield pa.concat_tables([part.slice(low, high - low) for low, high in pieces if high > low])
+            first, gathered = number + 1, 0
 
 
 def _statistics(part: pa.Table) -> str:
@@ -112,18 +158,22 @@ def _plain(value: Any) -> Any:
     return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if hasattr(value, "strftime") else value
 
 
-def read_buckets(paths: Iterable[str], buckets: set[int], columns: list[str] | None = None) -> Iterator[pa.Table]:
-    """The row groups of some buckets in some files of partials."""
+def read_buckets(paths: Iterable[str], buckets: set[int]) -> Iterator[pa.Table]:
+    """The rows of some buckets in some files of partials; texts that repeat come as dictionaries."""
+    chosen = pa.array(sorted(buckets), pa.int32())
     for path in paths:
-        file = pq.ParquetFile(path, memory_map=True)
+        file = pq.ParquetFile(path, memory_map=True, read_dictionary=["stream", "fingerprint", "key"])
         at = file.schema_arrow.names.index("bucket")
-        groups = [
-            index
-            for index in range(file.metadata.num_row_groups)
-            if file.metadata.row_group(index).column(at).statistics.min in buckets
-        ]
+        groups, whole = [], True
+        for index in range(file.metadata.num_row_groups):
+            bounds = file.metadata.row_group(index).column(at).statistics
+            held = set(range(bounds.min, bounds.max + 1))
+            if held & buckets:
+                groups.append(index)
+                whole = whole and held <= buckets
         if groups:
-            yield file.read_row_groups(groups, columns=columns, use_threads=False)
+            rows = file.read_row_groups(groups, use_threads=False)
+            yield rows if whole else rows.filter(pc.is_in(rows["bucket"], chosen))
 
 
 def now_millis() -> int:

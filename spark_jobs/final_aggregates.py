@@ -1,60 +1,69 @@
-"""Final aggregates: the answers of each query from the sorted partial rows of its synopsis.
+"""Final aggregates: the answers of each query from the partial rows of its synopsis.
 
-One call takes all rows of one synopsis that one task holds (whole groups), finds for every query which windows
-of which groups exist, combines the run of fragments under each (:mod:`optimizer.intervals`) and lowers the
-states to the query's outputs. States that several queries share are decoded once.
+One task takes all partial rows of some buckets of groups and answers every query for them. The queries of one filter
+and group-by see the same cells, so what they need is made once: the cells themselves (:meth:`Cells.projected`), and
+over the cells of some groups at a time the structures that combine any run of fragments
+(:mod:`optimizer.intervals`, :mod:`optimizer.quantiles`). A query then costs what its answers cost: a few look-ups each.
+Answers are kept in arrays until a row group of the results file is full.
 """
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from optimizer.aggregates import AGGREGATES, State, carrier_of
-from optimizer.intervals import combine_runs, running_totals, runs
-from optimizer.query import ACQ
-from optimizer.synopsis import CARRIERS, Synopsis, states_of
-from optimizer.window import DAY, day_label, window_ends
-from spark_jobs.files import read_buckets, write_files
-from spark_jobs.partial_aggregates import OPERATIONS, Task, by_fingerprint, combine, lists, matrix, text_ranks
-
-ANSWERS = pa.schema(
-    [
-        pa.field("query", pa.string(), nullable=False),
-        pa.field("window_start", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("window_end", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("key", pa.list_(pa.string()), nullable=False),
-        pa.field("longs", pa.list_(pa.int64()), nullable=False),
-        pa.field("doubles", pa.list_(pa.float64()), nullable=False),
-        pa.field("texts", pa.list_(pa.string()), nullable=False),
-        pa.field("error", pa.string()),
-    ]
+from optimizer.aggregates import AGGREGATES, Lowered, State, carrier_of, doubles_of_ordinals, precision_of
+from optimizer.intervals import (
+    ADD_DOUBLE,
+    BIT_AND,
+    BIT_OR,
+    BIT_XOR,
+    MAX,
+    MIN,
+    DisjointSparseTable,
+    PrefixSums,
+    SparseTable,
+    combine_pairs,
+    combine_runs,
 )
-"""One row an answer: outputs in the list of their carrier, in the query's order (see :func:`places`)."""
+from optimizer.quantiles import DistinctCounter, WaveletMatrix, hll_counts, modes, top_k
+from optimizer.query import ACQ, Call, Column, Condition, Output
+from optimizer.synopsis import CARRIERS, Synopsis, families_of
+from optimizer.window import DAY, day_label, instants
+from spark_jobs.cells import Cells, Fixed, Multiset, Pairs, Texts, distinct_of
+from spark_jobs.expressions import evaluate
+from spark_jobs.files import read_buckets
+from spark_jobs.partial_aggregates import Task, by_fingerprint
+from spark_jobs.results import ANSWERS, RESULTS, Answered, Carried, ResultsFiles, places, typed
 
-RESULTS = pa.schema(
-    [
-        pa.field("day", pa.string(), nullable=False),
-        pa.field("stream", pa.string(), nullable=False),
-        *ANSWERS,
-        pa.field("plan_version", pa.int64(), nullable=False),
-        pa.field("revision", pa.int64(), nullable=False),
-        pa.field("run_id", pa.string(), nullable=False),
-    ]
-)
-"""What consumers read, partitioned by ``day``: the UTC day of the window's last instant. One row an answer."""
+__all__ = ["ANSWERS", "COUNTED", "OVERFLOW", "RESULTS", "Count", "Part", "finals_of", "finals_task", "places"]
 
 OVERFLOW = "HDL-601"
-"""Code of an answer that does not fit its type; its output is null and the row says which."""
+"""Code of an answer that does not fit its type; its output is null and the row says which. Where it is what HAVING
+compares that does not fit, nobody knows whether the answer qualifies: the row is there, says so, and is null
+throughout."""
 
-BATCH_ROWS = 1 << 16
+BLOCK = 1 << 16
+"""Answers that are computed at once: their arrays fit the processor's caches."""
+
+CHUNK, CHUNK_ELEMENTS = 1 << 18, 1 << 20
+"""Cells, and elements of a multiset, over which structures are built at once (whole groups: one group may have
+more)."""
+
+MANY = 10
+"""So many queries of a family that sum the same doubles are worth a table over all fragments (measured: to build one
+costs as much as ten passes by two stacks)."""
+
+Longs = NDArray[np.int64]
 
 Count = Callable[[str, int], None]
 """Told how much of a feature (:data:`spark_jobs.statistics.FEATURES`) some work had."""
@@ -68,154 +77,563 @@ def _uncounted(feature: str, amount: int) -> None:
     pass
 
 
-def places(query: ACQ) -> list[tuple[str, int]]:
-    """Carrier and position in its list of each output of a query, in the query's order."""
-    used = dict.fromkeys(CARRIERS, 0)
-    found = []
-    for output in query.outputs:
-        carrier = carrier_of(output.type)
-        found.append((carrier, used[carrier]))
-        used[carrier] += 1
-    return found
+# --------------------------------------------------------------------------------------- which answers exist
+@numba.njit(cache=True, inline="always")
+def _seek(slots, begin, end, bound):
+    """The first position in [begin, end) whose slot is not below the bound; by steps that double, then by halves."""
+    step = 1
+    while begin + step <= end and slots[begin + step - 1] < bound:
+        begin += step
+        step *= 2
+    end = min(end, begin + step - 1)
+    while begin < end:
+        middle = (begin + end) >> 1
+        if slots[middle] < bound:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
 
 
-class _Rows:
-    """The sorted partial rows of one synopsis as matrices, ready to answer queries.
+@numba.njit(cache=True)
+def _covered(slots, offsets, fragments, first_group, last_group, window_low, window_high, group, window, low, high):
+    """The run of cells under each window that holds any, by group and window; how many there are.
 
-    ``starts`` (n,) fragment starts, by group then time; ``groups`` (g + 1,) offsets of the groups; ``keys`` the
-    groups' values as lists of texts. Running totals of the exact sums are made once for all queries.
+    slots: (n,) number of each cell's fragment among all ``fragments``, ascending within a group; offsets: (g + 1,) of
+    the groups; window_low, window_high: (w,) fragments of each window, ascending.
+    """
+    count = 0
+    for g in range(first_group, last_group):
+        begin, end = offsets[g], offsets[g + 1]
+        # most groups have a cell in every fragment
+        whole = end - begin == fragments
+        first = last = begin
+        for w in range(len(window_low)):
+            if whole:
+                first, last = begin + window_low[w], begin + window_high[w]
+            else:
+                first = _seek(slots, first, end, window_low[w])
+                last = _seek(slots, max(first, last), end, window_high[w])
+            if first < last:
+                group[count], window[count], low[count], high[count] = g, w, first, last
+                count += 1
+    return count
+
+
+class _Runs(NamedTuple):
+    """Some answers (a,): the group of each, and the run [low, high) of cells under it."""
+
+    group: Longs
+    low: Longs
+    high: Longs
+
+    def where(self, chosen: NDArray[Any]) -> _Runs:
+        return _Runs(self.group[chosen], self.low[chosen], self.high[chosen])
+
+
+class _Computed(NamedTuple):
+    """One value to compute for each answer: an output, whatever its name, from states (kind, place in the synopsis)."""
+
+    output: Output
+    states: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """A query with what depends on neither groups nor buckets.
+
+    ``instants`` (w,): those it has to answer; ``days``: label and range of instants of each day; ``block``: answers to
+    compute at once; ``computed``: what its outputs and conditions need, each once; ``outputs``, ``conditions``: which
+    of it they are.
     """
 
-    def __init__(self, synopsis: Synopsis, rows: pa.Table) -> None:
-        rows = combine(synopsis, rows).combine_chunks()
-        self.synopsis = synopsis
-        self.starts = np.ascontiguousarray(rows["fragment_start"].to_numpy())
-        encoded = rows["key"].combine_chunks().dictionary_encode()
-        codes = encoded.indices.to_numpy()  # rows are sorted by key: codes ascend
-        self.keys = pa.array([json.loads(key) for key in encoded.dictionary.to_pylist()], pa.list_(pa.string()))
-        self.groups = np.searchsorted(codes, np.arange(len(self.keys) + 1)).astype(np.int64)
-        self.columns: dict[State, NDArray[Any]] = {}
-        self.texts: dict[State, NDArray[Any]] = {}
-        for carrier in CARRIERS:
-            width = synopsis.width(carrier)
-            stored = matrix(rows[carrier], width) if width else None
-            for state, at in synopsis.layout(carrier):
-                assert stored is not None
-                if carrier == "texts":
-                    ranks, values = text_ranks(state, stored[:, at])
-                    self.columns[state] = ranks[:, None]
-                    self.texts[state] = np.array([*values, None], dtype=object)
-                elif state.operation == "add":
-                    self.columns[state] = running_totals(stored[:, at : at + state.width])
-                else:
-                    self.columns[state] = np.ascontiguousarray(stored[:, at : at + state.width])
+    query: ACQ
+    instants: Longs
+    days: tuple[tuple[str, int, int], ...]
+    block: int
+    computed: tuple[_Computed, ...]
+    outputs: tuple[int, ...]
+    conditions: tuple[int, ...]
 
-    def combined(self, state: State, group: Any, low: Any, high: Any) -> NDArray[Any]:
-        """A state over some runs of fragments: (a,), or (a, width) for sums of several columns."""
-        values = self.columns[state]
-        if state.operation == "add":
-            out = values[high] - values[low]
+    @classmethod
+    def of(cls, query: ACQ, synopsis: Synopsis, begin: int, end: int) -> _Asked:
+        found = instants(query.window, begin, end)
+        days, number = distinct_of((found - 1) // DAY) if len(found) else (found, found)
+        cuts = np.searchsorted(number, np.arange(len(days) + 1))
+        labelled = [(day_label(day * DAY), *map(int, cuts[at : at + 2])) for at, day in enumerate(days.tolist())]
+        most = max((int(output.parameter or 1) for output in query.computed if output.function == "top_k"), default=1)
+        numbers: dict[Output, int] = {}
+        named = [numbers.setdefault(replace(output, name=""), len(numbers)) for output in query.computed]
+        computed = []
+        for output in numbers:
+            states = AGGREGATES[output.function].states(output)
+            computed.append(_Computed(output, tuple((state.kind, synopsis.states.index(state)) for state in states)))
+        outputs, conditions = tuple(named[: len(query.outputs)]), tuple(named[len(query.outputs) :])
+        return cls(query, found, tuple(labelled), max(1, BLOCK // most), tuple(computed), outputs, conditions)
+
+
+# ------------------------------------------------------------------------------------ states under answers
+class _View:
+    """The cells of one family, one a (group, fragment), and what its queries share.
+
+    ``offsets`` (g + 1,): the groups' cells; ``grid`` (f,): the distinct fragments, ``slots`` (n,) each cell's number
+    among them; ``states``: with their columns, in the synopsis's order; ``wanted``: how many queries need each.
+    """
+
+    def __init__(self, cells: Cells, asked: Sequence[_Asked]) -> None:
+        self.cells = cells
+        self.states = [(state, cells.states[state]) for state in cells.synopsis.states]
+        self.keys = cells.key_texts
+        self.grid, self.slots = distinct_of(cells.starts)
+        self.offsets = np.searchsorted(cells.group, np.arange(cells.groups + 1)).astype(np.int64)
+        self.wanted = Counter(
+            place for one in asked for place in {place for found in one.computed for _, place in found.states}
+        )
+        self.texts: dict[int, NDArray[Any]] = {}
+        self._windows: dict[str, tuple[Longs, Longs]] = {}
+
+    def windows(self, asked: _Asked) -> tuple[Longs, Longs]:
+        """The fragments [low, high) of the grid under each of a query's windows (w,)."""
+        name = asked.query.name
+        if name not in self._windows:
+            window = asked.query.window
+            ends = asked.instants - window.ago
+            self._windows[name] = (
+                np.searchsorted(self.grid, ends - window.range),
+                np.searchsorted(self.grid, ends),
+            )
+        return self._windows[name]
+
+    def objects(self, texts: pa.StringArray) -> NDArray[Any]:
+        """Texts as objects, with None behind them."""
+        if id(texts) not in self.texts:
+            self.texts[id(texts)] = np.array([*texts.to_pylist(), None], dtype=object)
+        return self.texts[id(texts)]
+
+    def chunks(self) -> Iterator[_Chunk]:
+        """Groups cut so that the structures over each piece stay in bounds."""
+        bounds = [(self.offsets, CHUNK)]
+        for column in self.cells.states.values():
+            if isinstance(column, Multiset):
+                bounds.append((column.offsets[self.offsets], CHUNK_ELEMENTS))
+        first = 0
+        while first < self.cells.groups:
+            ends = [np.searchsorted(before, before[first] + most, side="right") - 1 for before, most in bounds]
+            last = max(first + 1, int(min(ends)))
+            yield _Chunk(self, first, last)
+            first = last
+
+
+class _Chunk:
+    """Some groups of a view, with the structures over their cells, each made when it is first asked for.
+
+    Runs count cells from the chunk's first.
+    """
+
+    def __init__(self, view: _View, first: int, last: int) -> None:
+        self.view = view
+        self.first, self.groups = first, last - first
+        self.rows = slice(int(view.offsets[first]), int(view.offsets[last]))
+        self.offsets = view.offsets[first : last + 1] - self.rows.start
+        self.slots = view.slots[self.rows]
+        self._known: dict[int, Callable[[_Runs], Any]] = {}
+
+    def state(self, place: int, runs: _Runs) -> Any:
+        """A state under each answer, as :meth:`optimizer.aggregates.Aggregate.lower` takes it."""
+        if place not in self._known:
+            state, column = self.view.states[place]
+            many = self.view.wanted[place] >= MANY
+            self._known[place] = _STRUCTURES[type(column)](self.view, state, column, self.rows, many)
+        return self._known[place](runs)
+
+    def answers(self, asked: _Asked, first: int, last: int) -> Iterator[_Answers]:
+        """The answers of a query for its instants [first, last), by group and instant, some at a time."""
+        window_low, window_high = (bounds[first:last] for bounds in self.view.windows(asked))
+        there = np.flatnonzero(window_low < window_high)
+        window_low, window_high, times = window_low[there], window_high[there], asked.instants[first:last][there]
+        if len(there) == 0:
+            return
+        groups = max(1, asked.block // len(there))
+        space = [np.empty(min(groups * len(there), asked.block), dtype=np.int64) for _ in range(4)]
+        for group in range(0, self.groups, groups):
+            for window in range(0, len(there), asked.block):
+                part = slice(window, window + asked.block)
+                count = _covered(
+                    self.slots,
+                    self.offsets,
+                    len(self.view.grid),
+                    group,
+                    min(group + groups, self.groups),
+                    window_low[part],
+                    window_high[part],
+                    *space,
+                )
+                numbers, windows, low, high = (column[:count] for column in space)
+                if count:
+                    found = _Answers(asked, self, _Runs(numbers, low, high), times[part][windows])
+                    found = found.qualifying()
+                    if len(found.instants):
+                        yield found
+
+
+_Combine = Callable[[_Runs], Any]
+
+
+def _sums(view: _View, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
+    table = PrefixSums(column.values[rows])
+    if column.values.shape[1] > 1:
+        return lambda runs: table.combine(runs.low, runs.high)
+    return lambda runs: table.combine(runs.low, runs.high)[:, 0]
+
+
+def _double_sums(view: _View, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
+    values = column.values[rows]
+    if not many:
+        return lambda runs: combine_runs(values, ADD_DOUBLE, *runs)
+    table = DisjointSparseTable(values, ADD_DOUBLE)
+    return lambda runs: table.combine(runs.low, runs.high)
+
+
+def _parities(view: _View, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
+    table = PrefixSums(column.values[rows], BIT_XOR)
+    return lambda runs: table.combine(runs.low, runs.high)[:, 0]
+
+
+_IDEMPOTENT = {"min": MIN, "max": MAX, "bit_and": BIT_AND, "bit_or": BIT_OR}
+
+
+def _extremes(view: _View, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
+    table = SparseTable(column.values[rows], _IDEMPOTENT[state.operation])
+    return lambda runs: table.combine(runs.low, runs.high)[:, 0]
+
+
+def _extreme_texts(view: _View, state: State, column: Texts, rows: slice, many: bool) -> _Combine:
+    table = SparseTable(column.ranks[rows, None], _IDEMPOTENT[state.operation])
+    known = view.objects(column.texts)
+
+    def answer(runs: _Runs) -> NDArray[Any]:
+        ranks = table.combine(runs.low, runs.high)[:, 0]
+        return known[np.where((ranks >= 0) & (ranks < len(known)), ranks, len(known) - 1)]
+
+    return answer
+
+
+_FIXED: dict[str, Callable[[_View, State, Fixed, slice, bool], _Combine]] = {
+    "add": _sums,
+    "add_double": _double_sums,
+    "bit_xor": _parities,
+    **dict.fromkeys(_IDEMPOTENT, _extremes),
+}
+
+
+def _fixed(view: _View, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
+    return _FIXED[state.operation](view, state, column, rows, many)
+
+
+def _pairs(view: _View, state: State, column: Pairs, rows: slice, many: bool) -> _Combine:
+    """Values beside the least or greatest order, and whether they are not null; cells without any order are passed."""
+    there = np.flatnonzero(column.present[rows] >= 0)
+    before = np.searchsorted(there, np.arange(rows.stop - rows.start + 1)).astype(np.int64)
+    cells = there + rows.start
+    present, order, value = column.present[cells] > 0, column.order[cells], column.value[cells]
+    payload = value
+    if not present.all():
+        # null is the least of all values
+        distinct, number = distinct_of(value)
+        payload = np.where(present, number + 1, 0)
+    assert state.type is not None
+    known = view.objects(column.value_texts) if column.value_texts is not None else None
+    floating = state.type.name == "double"
+
+    def answer(runs: _Runs) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        low, high = before[runs.low], before[runs.high]
+        some = low < high
+        chosen = slice(None) if some.all() else np.flatnonzero(some)
+        values, valid = np.zeros(len(low), dtype=np.int64), np.zeros(len(low), dtype=bool)
+        if some.any():
+            part = _Runs(runs.group, low, high).where(chosen)
+            best = combine_pairs(order, payload, state.operation == "greatest_by", *part)
+            values[chosen], valid[chosen] = value[best], present[best]
+        if known is not None:
+            return known[np.where(valid, values, len(known) - 1)], valid
+        return (doubles_of_ordinals(values) if floating else values), valid
+
+    return answer
+
+
+@dataclass(eq=False)
+class _Elements:
+    """The elements of the multisets of some cells, with the structures over them that were asked for.
+
+    ``offsets`` (n + 1,) of the cells; ``values`` and ``weights`` (m,); ``shown``: values as lowering takes them.
+    """
+
+    state: State
+    offsets: Longs
+    values: Longs
+    weights: Longs
+    shown: Callable[[Longs], NDArray[Any]]
+
+    @cached_property
+    def wavelet(self) -> WaveletMatrix:
+        return WaveletMatrix(self.values, self.weights)
+
+    @cached_property
+    def counter(self) -> DistinctCounter:
+        return DistinctCounter(self.values)
+
+    @cached_property
+    def ranks(self) -> tuple[Longs, Longs]:
+        """The distinct values, and the number (m,) of each element among them."""
+        return distinct_of(self.values)
+
+    @cached_property
+    def totals(self) -> Longs:
+        """The weight of all elements before each (m + 1,)."""
+        return np.concatenate([[0], np.cumsum(self.weights)])
+
+
+@dataclass(eq=False)
+class _Multisets:
+    """The multisets under some answers (:class:`optimizer.aggregates.Multisets`): runs of elements."""
+
+    elements: _Elements
+    runs: _Runs
+
+    def total(self) -> Longs:
+        return self.elements.totals[self.runs.high] - self.elements.totals[self.runs.low]
+
+    def at(self, rank: Longs) -> NDArray[Any]:
+        some = np.flatnonzero(self.runs.low < self.runs.high)
+        found = np.zeros(len(rank), dtype=np.int64)
+        if len(some):
+            part = self.runs.where(some)
+            found[some] = self.elements.wavelet.quantile(part.low, part.high, rank[some])
+        return self.elements.shown(found)
+
+    def distinct(self) -> Longs:
+        return self.elements.counter.count(self.runs.low, self.runs.high)
+
+    def mode(self) -> NDArray[Any]:
+        values, ranks = self.elements.ranks
+        best = modes(ranks, self.elements.weights, *self.runs)
+        return self.elements.shown(values[np.maximum(best, 0)] if len(values) else np.zeros_like(best))
+
+    def top(self, k: int) -> tuple[NDArray[Any], Longs]:
+        values, ranks = self.elements.ranks
+        best, weights = top_k(ranks, self.elements.weights, *self.runs, k)
+        found = values[np.maximum(best, 0)] if len(values) else np.zeros_like(best)
+        return self.elements.shown(found.reshape(-1)).reshape(best.shape), weights
+
+    def cardinality(self) -> NDArray[np.float64]:
+        assert self.elements.state.error is not None
+        precision = precision_of(self.elements.state.error)
+        return hll_counts(self.elements.values, self.elements.weights, *self.runs, precision)
+
+
+def _multisets(view: _View, state: State, column: Multiset, rows: slice, many: bool) -> _Combine:
+    offsets = column.offsets[rows.start : rows.stop + 1]
+    part = slice(int(offsets[0]), int(offsets[-1]))
+    offsets = offsets - offsets[0]
+    assert state.type is not None
+    shown: Callable[[Longs], NDArray[Any]] = lambda values: values  # noqa: E731
+    if column.texts is not None:
+        known = view.objects(column.texts)
+        shown = known.__getitem__
+    elif state.tail == "doubles":
+        shown = doubles_of_ordinals
+    elements = _Elements(state, offsets, column.values[part], column.weights[part], shown)
+    return lambda runs: _Multisets(elements, _Runs(runs.group, offsets[runs.low], offsets[runs.high]))
+
+
+_STRUCTURES: dict[type, Callable[[_View, State, Any, slice, bool], _Combine]] = {
+    Fixed: _fixed,
+    Texts: _extreme_texts,
+    Pairs: _pairs,
+    Multiset: _multisets,
+}
+
+
+# --------------------------------------------------------------------------------------------- answers
+@dataclass(eq=False)
+class _Answers:
+    """Some answers (a,) to a query from one chunk.
+
+    ``failed`` (a,), if any: those of which nobody knows whether they qualify; ``errors``: what is wrong, by row.
+    """
+
+    asked: _Asked
+    chunk: _Chunk
+    runs: _Runs
+    instants: Longs
+    failed: NDArray[np.bool_] | None = None
+    errors: dict[int, list[str]] = field(default_factory=dict)
+    _lowered: dict[int, Lowered] = field(default_factory=dict)
+    _found: dict[int, Any] = field(default_factory=dict)
+
+    def lowered(self, number: int) -> Lowered:
+        """What is computed under a number."""
+        if number not in self._lowered:
+            output, states = self.asked.computed[number]
+            for _, place in states:
+                if place not in self._found:
+                    self._found[place] = self.chunk.state(place, self.runs)
+            told = {kind: self._found[place] for kind, place in states}
+            self._lowered[number] = AGGREGATES[output.function].lower(told, output)
+        return self._lowered[number]
+
+    def qualifying(self) -> _Answers:
+        """Those that satisfy HAVING, or of which that cannot be known; nothing else was computed of the others."""
+        if not self.asked.conditions:
+            return self
+        chosen = np.ones(len(self.instants), dtype=bool)
+        failed = np.zeros(len(self.instants), dtype=bool)
+        messages: list[tuple[NDArray[np.bool_], str]] = []
+        for condition, number in zip(self.asked.query.having, self.asked.conditions, strict=True):
+            lowered = self.lowered(number)
+            holds = _holds(condition, lowered)
+            if lowered.overflow is not None and lowered.overflow.any():
+                holds |= lowered.overflow
+                failed |= lowered.overflow
+                told = f"{OVERFLOW} HAVING: {condition.output.name} does not fit {condition.output.type}"
+                messages.append((lowered.overflow, told))
+            chosen &= holds
+        rows = np.flatnonzero(chosen)
+        found = _Answers(self.asked, self.chunk, self.runs.where(rows), self.instants[rows])
+        if failed[rows].any():
+            found.failed = failed[rows]
+            for where, told in messages:
+                found.tell(where[rows], told)
+        for number, lowered in self._lowered.items():
+            found._lowered[number] = Lowered(
+                lowered.values[rows],
+                lowered.valid[rows],
+                None if lowered.overflow is None else lowered.overflow[rows],
+            )
+        return found
+
+    def tell(self, where: NDArray[np.bool_], error: str) -> None:
+        for row in np.flatnonzero(where).tolist():
+            self.errors.setdefault(row, []).append(error)
+
+    def carried(self) -> dict[str, Carried]:
+        """The outputs by carrier."""
+        columns: dict[str, list[Lowered]] = {carrier: [] for carrier in CARRIERS}
+        for output, number in zip(self.asked.query.outputs, self.asked.outputs, strict=True):
+            lowered = self.lowered(number)
+            columns[carrier_of(output.type)].append(lowered)
+            if lowered.overflow is not None and lowered.overflow.any():
+                where = lowered.overflow if self.failed is None else lowered.overflow & ~self.failed
+                self.tell(where, f"{OVERFLOW} {output.name} does not fit {output.type}")
+        return {carrier: self._carried(carrier, columns[carrier]) for carrier in CARRIERS}
+
+    def _carried(self, carrier: str, columns: list[Lowered]) -> Carried:
+        rows, width = len(self.instants), len(columns)
+        values = np.empty((rows, width), dtype=_DTYPES[carrier])
+        valid = np.empty((rows, width), dtype=bool)
+        for at, lowered in enumerate(columns):
+            values[:, at], valid[:, at] = lowered.values, lowered.valid
+        if self.failed is not None:
+            valid[self.failed] = False
+        return Carried(values.reshape(-1), None if valid.all() else valid.reshape(-1), width)
+
+    def answered(self, stream: str) -> Answered:
+        """All outputs, on their way into a file."""
+        query, group = self.asked.query, self.runs.group + self.chunk.first
+        carried = self.carried()
+        return Answered(
+            stream, query.name, query.window, self.chunk.view.keys, group, self.instants, carried, self.errors
+        )
+
+
+_DTYPES: dict[str, Any] = {"longs": np.int64, "doubles": np.float64, "texts": object}
+
+
+def _holds(condition: Condition, lowered: Lowered) -> NDArray[np.bool_]:
+    """Where a condition is true, as the language compares: null never is."""
+    output = condition.output
+    stored = pa.array(lowered.values, mask=~lowered.valid)
+    batch = pa.RecordBatch.from_arrays([typed(stored, output.type)], names=["compared"])
+    comparison = Call(condition.comparison, (Column("compared"), condition.value))
+    found = evaluate(comparison, batch, {"compared": output.type})
+    return pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+
+
+def _views(cells: Cells, synopsis: Synopsis, asked: Sequence[_Asked]) -> Iterator[tuple[_View, list[_Asked]]]:
+    """The cells of each family of queries, with the queries."""
+    by_name = {one.query.name: one for one in asked}
+    combined: Cells | None = None
+    for (filter, group_by), queries in families_of([one.query for one in asked]).items():
+        if synopsis.is_plain(queries[0]):
+            combined = cells.combined() if combined is None else combined
+            mine = combined
         else:
-            out = combine_runs(values, OPERATIONS[state.operation], group, low, high)
-        if state.width > 1:
-            return out
-        out = out[:, 0]
-        if state in self.texts:
-            known = self.texts[state]
-            return known[np.where((out >= 0) & (out < len(known) - 1), out, len(known) - 1)]
-        return out
+            mine = cells.projected(synopsis.bit(filter), group_by)
+        if len(mine):
+            members = [by_name[query.name] for query in queries]
+            yield _View(mine, members), members
 
 
 def finals_of(
     partials: pa.Table, synopsis: Synopsis, queries: Sequence[ACQ], begin: int, end: int, count: Count = _uncounted
 ) -> Iterator[pa.RecordBatch]:
-    """Answers of some queries of one synopsis for the windows whose end lies in (begin, end].
+    """Answers of some queries of one synopsis for the instants in (begin, end].
 
     ``partials``: rows of the synopsis, whole groups, covering every window asked for; in any order.
-    ``count`` is told ``rows_passed`` and ``fragments_combined``. Yields batches of :data:`ANSWERS`, by query,
-    group and window.
+    ``count`` is told ``rows_passed`` and ``fragments_combined``. Yields batches of :data:`ANSWERS`; the rows of each
+    query come by group (in the order of the keys) and instant.
     """
-    if len(partials) == 0:
+    asked = [_Asked.of(query, synopsis, begin, end) for query in queries]
+    for one, _, span, chunk in _work(partials, synopsis, asked, count, by_day=False):
+        for found in chunk.answers(one, *span):
+            count("fragments_combined", int((found.runs.high - found.runs.low).sum()))
+            yield found.answered(synopsis.stream).rows()
+
+
+def _work(
+    partials: pa.Table, synopsis: Synopsis, asked: Sequence[_Asked], count: Count, by_day: bool
+) -> Iterator[tuple[_Asked, str, tuple[int, int], _Chunk]]:
+    """What there is to do: a query, a day and the range of its instants in it (all, unless ``by_day``), a chunk."""
+    asked = [one for one in asked if len(one.instants)]
+    if len(partials) == 0 or not asked:
         return
-    rows = _Rows(synopsis, partials)
-    for query in queries:
-        ends = window_ends(query.window, begin, end)
-        if len(ends) == 0:
-            continue
-        starts = ends - query.window.range
-        group, window, low, high = runs(rows.starts, rows.groups, starts, ends)
-        count("rows_passed", len(rows.starts))
-        count("fragments_combined", int((high - low).sum()))
-        for first in range(0, len(group), BATCH_ROWS):
-            part = slice(first, first + BATCH_ROWS)
-            covered = group[part], low[part], high[part]
-            states = {state: rows.combined(state, *covered) for state in states_of([query])}
-            yield _answers(query, rows.keys, group[part], starts[window[part]], ends[window[part]], states)
-
-
-def _answers(
-    query: ACQ,
-    keys: pa.Array,
-    group: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    states: dict[State, NDArray[Any]],
-) -> pa.RecordBatch:
-    lowered = []
-    for output in query.outputs:
-        aggregate = AGGREGATES[output.function]
-        needed = aggregate.states(output.argument, output.argument_type)
-        lowered.append(aggregate.lower({state.kind: states[state] for state in needed}, output.argument_type))
-    columns: dict[str, list[tuple[NDArray[Any], NDArray[np.bool_]]]] = {carrier: [] for carrier in CARRIERS}
-    error = np.full(len(group), None, dtype=object)
-    for output, (carrier, _), value in zip(query.outputs, places(query), lowered, strict=True):
-        columns[carrier].append((value.values, value.valid))
-        if value.overflow is not None:
-            for row in np.flatnonzero(value.overflow):
-                error[row] = f"{error[row]}; " if error[row] else ""
-                error[row] += f"{OVERFLOW} {output.name} does not fit {output.type}"
-    types = {"longs": pa.int64(), "doubles": pa.float64(), "texts": pa.string()}
-    stacked = []
-    for carrier in CARRIERS:
-        if columns[carrier]:
-            values = np.stack([value for value, _ in columns[carrier]], axis=1)
-            valid = np.stack([valid for _, valid in columns[carrier]], axis=1)
-        else:
-            values, valid = np.zeros((len(group), 0), dtype=np.int64), np.zeros((len(group), 0), dtype=bool)
-        stacked.append(lists(values, types[carrier], valid))
-    instant = pa.timestamp("us", tz="UTC")
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.repeat(query.name, len(group)),
-            pa.array(starts).cast(instant),
-            pa.array(ends).cast(instant),
-            keys.take(pa.array(group)),
-            *stacked,
-            pa.array(error, pa.string()),
-        ],
-        schema=ANSWERS,
-    )
+    for view, mine in _views(Cells.decode(synopsis, partials), synopsis, asked):
+        for chunk in view.chunks():
+            for one in mine:
+                count("rows_passed", chunk.rows.stop - chunk.rows.start)
+                for day, first, last in one.days if by_day else [("", 0, len(one.instants))]:
+                    yield one, day, (first, last), chunk
 
 
 # -------------------------------------------------------------------------------------- Spark's task
 @dataclass(frozen=True)
 class Part:
-    """One synopsis in a run: its queries, and the fragments [begin, end) that their windows cover."""
+    """One synopsis in a run: its queries, and the fragments [begin, end) that their windows cover.
+
+    ``until``: the last instant to answer; None: ``end``, which it is unless there are historical windows, whose
+    instants are no edges.
+    """
 
     synopsis: Synopsis
     queries: tuple[ACQ, ...]
     begin: int
     end: int
+    until: int | None = None
 
 
 def finals_task(
-    parts: list[Part], begin: int, partials: list[str], root: str, stamp: dict[str, Any], count: Count = _uncounted
+    parts: list[Part],
+    begin: int,
+    partials: list[str],
+    root: str,
+    stamp: dict[str, pa.Scalar],
+    count: Count = _uncounted,
 ) -> Task:
     """The task that answers every query for the buckets of groups whose numbers (``id``) it is given.
 
     ``partials``: paths of the files of partial rows; ``root``: the results table, where the answers are written as
-    files that no commit names yet; ``stamp``: constant columns (plan version, revision, run id); ``count`` is told
-    ``partial_rows_read`` besides what :func:`finals_of` tells. Returns descriptions of the files.
+    files that no commit names yet, one a day; ``stamp``: constant columns (plan version, revision, run id); ``count``
+    is told ``partial_rows_read`` besides what :func:`finals_of` tells. Returns descriptions of the files.
     """
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -225,32 +643,33 @@ def finals_task(
             return
         rows = pa.concat_tables(found)
         count("partial_rows_read", len(rows))
-        answered: list[pa.Table] = []
         stored = by_fingerprint(rows)
+        del found, rows
+        files = ResultsFiles(root, [query for part in parts for query in part.queries], stamp)
         for part in parts:
-            mine = stored.get(part.synopsis.fingerprint, rows.slice(0, 0))
-            starts = mine["fragment_start"]
-            mine = mine.filter(pc.and_(pc.greater_equal(starts, part.begin), pc.less(starts, part.end)))
-            for batch in finals_of(mine, part.synopsis, part.queries, begin, part.end, count):
-                answered.append(_stamped(batch, part.synopsis.stream, stamp))
-        if answered:
-            for file in write_files(root, pa.concat_tables(answered)):
-                yield file.describe()
+            if part.synopsis.fingerprint in stored:
+                mine = _between(stored.pop(part.synopsis.fingerprint), part.begin, part.end)
+                _answer(part, mine, begin, files, count)
+        for file in files.close():
+            yield file.describe()
 
     return task
 
 
-def _stamped(batch: pa.RecordBatch, stream: str, stamp: dict[str, Any]) -> pa.Table:
-    last_instants = batch.column("window_end").cast(pa.int64()).to_numpy() - 1
-    days, number = np.unique(last_instants // DAY, return_inverse=True)
-    labels = pa.array([day_label(int(day) * DAY) for day in days], pa.string())
-    rows = batch.num_rows
-    return pa.table(
-        {
-            "day": labels.take(pa.array(number)),
-            "stream": pa.repeat(stream, rows),
-            **dict(zip(batch.schema.names, batch.columns, strict=True)),
-            **{name: pa.repeat(value, rows) for name, value in stamp.items()},
-        },
-        schema=RESULTS,
-    )
+def _between(rows: pa.Table, begin: int, end: int) -> pa.Table:
+    starts = rows["fragment_start"]
+    bounds = pc.min_max(starts).as_py()
+    if bounds["min"] is None or (begin <= bounds["min"] and bounds["max"] < end):
+        return rows
+    return rows.filter(pc.and_(pc.greater_equal(starts, begin), pc.less(starts, end)))
+
+
+def _answer(part: Part, partials: pa.Table, begin: int, files: ResultsFiles, count: Count) -> None:
+    until = part.end if part.until is None else part.until
+    asked = [_Asked.of(query, part.synopsis, begin, until) for query in part.queries]
+    combined = 0
+    for one, day, span, chunk in _work(partials, part.synopsis, asked, count, by_day=True):
+        for found in chunk.answers(one, *span):
+            combined += int((found.runs.high - found.runs.low).sum())
+            files.add(day, found.answered(part.synopsis.stream))
+    count("fragments_combined", combined)

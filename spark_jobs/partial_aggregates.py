@@ -1,16 +1,23 @@
 """Partial aggregates: one pass over a stream fills every synopsis of every tree.
 
-Each task reads its splits itself (:mod:`spark_jobs.sources`) and lifts the events into cells (fragment, group)
-with NumPy and Numba; only partial rows, not events, cross into the JVM. What several synopses share is computed
-once a batch: the fragment of each event per edge set, group codes per group-by set, a mask per filter, the values
-of each argument. Rows of one cell that come from several splits are then combined after one shuffle.
+Each task reads its splits itself (:mod:`spark_jobs.sources`) and lifts the events with NumPy and Numba; only files of
+partial rows leave it. However many synopses a stream has, an event is lifted once: into *atoms*, the cells of the
+union of all their edges, predicates, group columns and states. At the end of the task the cells of each synopsis are
+rolled up from the smallest cells that can give them, atoms or those of another synopsis. That pays while there are far
+fewer atoms than events. Where measured counts say it does not (filters or group columns that cut the events to
+pieces), the synopses are divided into *families* that share less: by group columns, then by predicates, then by edges;
+at worst each is lifted alone, which costs what it would without the others.
+
+References: Gray et al., "Data Cube" (1997), and Agarwal et al., "On the computation of multidimensional aggregates"
+(VLDB 1996), for the smallest parent; Zhang et al., "Multiple aggregations over data streams" (SIGMOD 2005), for atoms
+that nobody asked for (their phantoms).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numba
@@ -19,36 +26,79 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from optimizer.aggregates import LIMB, State, limbs_of
-from optimizer.intervals import ADD_DOUBLE, MAX, MIN, fold
+from optimizer.aggregates import (
+    LIMB,
+    MULTISETS,
+    PAIRS,
+    ROWS,
+    State,
+    carrier_of,
+    doubles_of_ordinals,
+    hash64,
+    hash64_of_texts,
+    limbs_of,
+    ordinals_of_doubles,
+    precision_of,
+    registers_of,
+    thin_frequent,
+    thin_quantiles,
+)
+from optimizer.expression import type_of
 from optimizer.query import Expression, Stream, Type, columns_of
-from optimizer.synopsis import CARRIERS, Synopsis
-from optimizer.window import DAY
+from optimizer.synopsis import MOST_PREDICATES, Synopsis
+from optimizer.window import absorb
+from spark_jobs.cells import (
+    DENSE,
+    IDENTITIES,
+    LONG_MAX,
+    PARTIALS,
+    Cells,
+    Column,
+    Longs,
+    Multiset,
+    Pairs,
+    Texts,
+    carry,
+    concatenated,
+    distinct_rows,
+    encoded,
+    fragments_of,
+    numbered,
+    numbers_of,
+    ranked,
+    united,
+    winners,
+)
 from spark_jobs.expressions import evaluate
-from spark_jobs.files import bucket_of, write_files
+from spark_jobs.files import Failed, write_files
 from spark_jobs.sources import Split, read_split, times_of
 
-PARTIALS = pa.schema(
-    [
-        pa.field("day", pa.string(), nullable=False),
-        pa.field("stream", pa.string(), nullable=False),
-        pa.field("fingerprint", pa.string(), nullable=False),
-        pa.field("fragment_start", pa.int64(), nullable=False),
-        pa.field("fragment_end", pa.int64(), nullable=False),
-        pa.field("key", pa.string()),
-        pa.field("bucket", pa.int32(), nullable=False),
-        pa.field("longs", pa.list_(pa.int64())),
-        pa.field("doubles", pa.list_(pa.float64())),
-        pa.field("texts", pa.list_(pa.string())),
-    ]
-)
-"""Rows of the partials table. ``key``: the group's values as a JSON list of texts (see :func:`group_keys`); null in
-the rows that say which fragments of a synopsis are complete. ``bucket``: see :mod:`spark_jobs.files`."""
+__all__ = [
+    "GROUP_LIMIT",
+    "PARTIALS",
+    "Lifting",
+    "Span",
+    "Task",
+    "by_fingerprint",
+    "columns_of_synopsis",
+    "lift_task",
+    "partials_of",
+]
 
-CELLS = 1 << 22
-"""Most cells (fragments x groups) of a batch that are addressed directly; more are numbered by sorting."""
+GROUP_LIMIT = 2_000_000
+"""Most groups of one synopsis that one task fills; one with more fails alone (HDL-602)."""
 
-LONG_MIN, LONG_MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+BATCH_ROWS = 1 << 18
+"""Smaller batches are put together first: what a batch costs beside its events is paid once for so many."""
+
+SLICE_ROWS = 1 << 20
+"""Larger batches are cut."""
+
+MEMORY = 1 << 29
+"""Bytes of cells at which a task writes what it has, and starts anew."""
+
+ROLL_UP_COST = 3
+"""Rolling one cell up costs about as much as lifting so many events."""
 
 
 @dataclass(frozen=True)
@@ -60,490 +110,901 @@ class Span:
     end: int
 
 
-# ------------------------------------------------------------------------------------- numba: lifting
+# -------------------------------------------------------------------------------------- numba: numbering
 @numba.njit(cache=True)
-def _count(cells, valid, out):
-    for i in range(len(cells)):
-        if valid[i]:
-            out[cells[i]] += 1
-
-
-@numba.njit(cache=True)
-def _add_limbs(cells, low, high, valid, out, at):
-    for i in range(len(cells)):
-        if valid[i]:
-            out[cells[i], at] += low[i]
-            out[cells[i], at + 1] += high[i]
-
-
-@numba.njit(cache=True)
-def _add_doubles(cells, values, valid, out, at, squared):
-    for i in range(len(cells)):
-        if valid[i]:
-            x = values[i]
-            error = 0.0
-            if squared:
-                # x * x and its rounding error (Dekker)
-                split = 134217729.0 * x
-                high = split - (split - x)
-                low = x - high
-                x = x * x
-                error = low * low - ((x - high * high) - 2.0 * high * low)
-                if not np.isfinite(error):
-                    error = 0.0
-            cell = cells[i]
-            before = out[cell, at]
-            total = before + x
-            if np.isfinite(total):
-                virtual = total - before
-                out[cell, at + 1] += (before - (total - virtual)) + (x - virtual) + error
-            else:
-                out[cell, at + 1] = 0.0
-            out[cell, at] = total
+def _codes(fragment, first, last, group, groups):
+    """Codes (n,) of each event's fragment and group, and of how many it is in no fragment of [first, last): -1."""
+    out = np.empty(len(fragment), np.int64)
+    outside = 0
+    for i in range(len(fragment)):
+        inside = fragment[i] >= first and fragment[i] < last
+        out[i] = fragment[i] - first if inside else -1
+        outside += not inside
+    if len(group):
+        for i in range(len(out)):
+            out[i] = out[i] * groups + group[i] if out[i] >= 0 else -1
+    return out, outside
 
 
 @numba.njit(cache=True)
-def _extreme(cells, values, valid, out, at, greatest):
-    for i in range(len(cells)):
-        if valid[i]:
-            x, best = values[i], out[cells[i], at]
-            # Spark's order: NaN is the greatest value of all
-            if greatest:
-                if x > best or x != x:
-                    out[cells[i], at] = x
-            elif x < best or best != best:
-                out[cells[i], at] = x
-
-
-# ------------------------------------------------------------------------------------------- lifting
-class _Batch:
-    """One decoded batch with everything that several synopses share, computed once."""
-
-    def __init__(self, batch: pa.RecordBatch, times: NDArray[np.int64], schema: dict[str, Type]) -> None:
-        self.batch, self.times, self.schema = batch, times, schema
-        self._fragments: dict[Any, NDArray[np.int64]] = {}
-        self._masks: dict[Any, NDArray[np.bool_]] = {}
-        self._groups: dict[Any, tuple[NDArray[np.int64], list[str]]] = {}
-        self._values: dict[Any, tuple[Any, NDArray[np.bool_]]] = {}
-
-    def fragment_starts(self, synopsis: Synopsis) -> NDArray[np.int64]:
-        if synopsis.edges not in self._fragments:
-            self._fragments[synopsis.edges] = synopsis.fragments.starts(self.times)
-        return self._fragments[synopsis.edges]
-
-    def mask(self, filter: Expression | None) -> NDArray[np.bool_]:
-        if filter not in self._masks:
-            if filter is None:
-                self._masks[filter] = np.ones(len(self.times), dtype=bool)
-            else:
-                passes = _flat(evaluate(filter, self.batch, self.schema))
-                self._masks[filter] = pc.fill_null(passes, False).to_numpy(zero_copy_only=False)
-        return self._masks[filter]
-
-    def groups(self, columns: tuple[tuple[str, Type], ...]) -> tuple[NDArray[np.int64], list[str]]:
-        if columns not in self._groups:
-            self._groups[columns] = group_keys([self.batch.column(name) for name, _ in columns], len(self.times))
-        return self._groups[columns]
-
-    def values(self, argument: Expression) -> tuple[pa.Array, NDArray[np.bool_]]:
-        if argument not in self._values:
-            array = _flat(evaluate(argument, self.batch, self.schema))
-            self._values[argument] = (array, array.is_valid().to_numpy(zero_copy_only=False))
-        return self._values[argument]
-
-
-def _flat(array: Any) -> pa.Array:
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-
-
-def group_keys(columns: Sequence[pa.Array], rows: int) -> tuple[NDArray[np.int64], list[str]]:
-    """Group number (n,) of each row, and each group's key: the JSON list of its values as texts, null as null."""
-    codes = np.zeros(rows, dtype=np.int64)
-    texts: list[list[str | None]] = [[]]
-    for column in columns:
-        encoded = _flat(column).dictionary_encode(null_encoding="encode")
-        values = _as_texts(encoded.dictionary)
-        combined = codes * len(values) + encoded.indices.to_numpy(zero_copy_only=False)
-        present, codes = renumbered(combined, len(texts) * len(values))
-        texts = [[*texts[code // len(values)], values[code % len(values)]] for code in present]
-    return codes, [json.dumps(text, separators=(",", ":"), ensure_ascii=False) for text in texts]
-
-
-def renumbered(codes: NDArray[np.int64], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The distinct codes, ascending, and the number of each row's among them; codes are in [0, most)."""
-    if most > CELLS:
-        return np.unique(codes, return_inverse=True)
-    present = np.flatnonzero(np.bincount(codes, minlength=most))
-    number = np.zeros(most, dtype=np.int64)
-    number[present] = np.arange(len(present))
-    return present, number[codes]
-
-
-def _as_texts(dictionary: pa.Array) -> list[str | None]:
-    """Group values as texts that :func:`spark_jobs.read.typed` reads back: timestamps as microseconds."""
-    if pa.types.is_timestamp(dictionary.type):
-        dictionary = dictionary.cast(pa.int64())
-    values = dictionary.to_pylist()
-    if pa.types.is_boolean(dictionary.type):
-        return [None if value is None else str(value).lower() for value in values]
-    if pa.types.is_decimal(dictionary.type):
-        return [None if value is None else format(value, "f") for value in values]
-    return [None if value is None else str(value) for value in values]
-
-
-def lift(batch: pa.RecordBatch, stream: Stream, spans: Sequence[Span]) -> tuple[list[pa.Table], int, int]:
-    """Partial rows of one decoded batch for each span, its rows with a time in some span, and rows without time."""
-    times, batch, missing = times_of(batch, stream)
-    begin, end = min(span.begin for span in spans), max(span.end for span in spans)
-    inside = (times >= begin) & (times < end)
-    if not inside.all():
-        keep = np.flatnonzero(inside)
-        times, batch = times[keep], batch.take(pa.array(keep))
-    shared = _Batch(batch, times, dict(stream.schema))
-    tables = [] if len(times) == 0 else [_lift_span(shared, span) for span in spans]
-    return [table for table in tables if table is not None], len(times), missing
-
-
-def _lift_span(batch: _Batch, span: Span) -> pa.Table | None:
-    synopsis = span.synopsis
-    starts = batch.fragment_starts(synopsis)
-    chosen = batch.mask(synopsis.filter) & (starts >= span.begin) & (starts < span.end)
-    rows = np.flatnonzero(chosen)
-    if len(rows) == 0:
-        return None
-    whole = len(rows) == len(starts)
-    codes, keys = batch.groups(synopsis.group_by)
-    if not whole:
-        starts, codes = starts[rows], codes[rows]
-    fragments, fragment = _numbered(starts)
-    cell_of = fragment * len(keys) + codes
-    total = len(fragments) * len(keys)
-    if total > CELLS:
-        occupied, cell_of = np.unique(cell_of, return_inverse=True)
-        total = len(occupied)
-    else:
-        occupied = np.arange(total)
-    longs, doubles, texts = (
-        _initial(synopsis, "longs", total, np.int64),
-        _initial(synopsis, "doubles", total, np.float64),
-        np.full((total, synopsis.width("texts")), None, dtype=object),
-    )
-    ones = np.ones(len(rows), dtype=bool)
-    for carrier in CARRIERS:
-        for state, at in synopsis.layout(carrier):
-            if state.kind == "rows":
-                _count(cell_of, ones, longs[:, at])
-                continue
-            assert state.argument is not None
-            array, valid = batch.values(state.argument)
-            if not whole:
-                array, valid = array.take(pa.array(rows)), valid[rows]
-            if state.kind == "count":
-                _count(cell_of, valid, longs[:, at])
-            elif carrier == "texts":
-                _extreme_texts(state, cell_of, array, valid, texts, at)
-            elif state.kind == "sum" and carrier == "longs":
-                for limb, (low, high) in enumerate(_limbs(array, state.type)):
-                    _add_limbs(cell_of, low, high, valid, longs, at + 2 * limb)
-            elif state.kind in ("sum", "total", "sum_squares"):
-                _add_doubles(cell_of, _doubles(array), valid, doubles, at, state.kind == "sum_squares")
-            elif carrier == "longs":
-                _extreme(cell_of, _ordinals(array), valid, longs, at, state.kind == "max")
-            else:
-                _extreme(cell_of, _doubles(array), valid, doubles, at, state.kind == "max")
-    used = np.flatnonzero(longs[:, 0])  # `rows` is always the first state
-    group = occupied[used] % len(keys)
-    begins = fragments[occupied[used] // len(keys)]
-    _carry(synopsis, longs)
-    return _table(
-        synopsis,
-        begins,
-        synopsis.fragments.ends(begins),
-        pa.array(keys, pa.string()).take(pa.array(group)),
-        longs[used],
-        doubles[used],
-        texts[used],
-    )
-
-
-def _numbered(starts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct values, ascending, and the number of each row's; quick when rows are nearly in order."""
-    changes = np.flatnonzero(starts[1:] != starts[:-1]) + 1
-    runs = np.concatenate([[0], changes])
-    values, number = np.unique(starts[runs], return_inverse=True)
-    return values, np.repeat(number, np.diff(np.concatenate([runs, [len(starts)]])))
-
-
-def _initial(synopsis: Synopsis, carrier: str, cells: int, dtype: type) -> NDArray[Any]:
-    out: NDArray[Any] = np.zeros((cells, synopsis.width(carrier)), dtype=dtype)
-    for state, at in synopsis.layout(carrier):
-        if state.kind == "min":
-            out[:, at] = LONG_MAX if carrier == "longs" else np.nan
-        elif state.kind == "max":
-            out[:, at] = LONG_MIN if carrier == "longs" else -np.inf
+def _with_shards(codes, rows, shard, shards):
+    out = np.empty(len(codes), np.int64)
+    for i in range(len(codes)):
+        out[i] = codes[i] * shards + shard[rows[i] if len(rows) else i]
     return out
 
 
-def _ordinals(array: pa.Array) -> NDArray[np.int64]:
-    """Integers, booleans, dates and timestamps as int64 in their own order; nulls as anything."""
-    if pa.types.is_boolean(array.type):
-        array = array.cast(pa.int8())
-    elif pa.types.is_date32(array.type):
-        array = array.cast(pa.int32())
-    return pc.fill_null(array.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+@numba.njit(cache=True)
+def _count_densely(codes, most):
+    """The number (n,) of each code among the distinct ones; those (c,), ascending; how often each occurs."""
+    table = np.zeros(most, np.int64)
+    for i in range(len(codes)):
+        table[codes[i]] += 1
+    count = np.count_nonzero(table)
+    distinct, events = np.empty(count, np.int64), np.empty(count, np.int64)
+    number = 0
+    for code in range(most):
+        if table[code]:
+            distinct[number], events[number] = code, table[code]
+            table[code] = number
+            number += 1
+    out = np.empty(len(codes), np.int64)
+    for i in range(len(codes)):
+        out[i] = table[codes[i]]
+    return out, distinct, events
 
 
-def _doubles(array: pa.Array) -> NDArray[np.float64]:
-    """Numbers as float64; decimals unscaled (the variance divides by the scale squared); nulls as anything."""
-    if pa.types.is_decimal(array.type):
-        low, high = _words(array)
-        negative = high < 0
-        # magnitude and sign: two's complement would cancel small negative numbers away
-        unsigned = low.view(np.uint64)
-        low = np.where(negative, np.uint64(0) - unsigned, unsigned)
-        high = np.where(negative, ~high + (low == 0), high)
-        magnitude = high.astype(np.float64) * 2.0**64 + low.astype(np.float64)
-        return np.where(negative, -magnitude, magnitude)
-    # not a safe cast: variance takes integers beyond 2**53 as doubles, as Spark's does
-    return pc.fill_null(array.cast(pa.float64(), safe=False), 0.0).to_numpy(zero_copy_only=False)
+def _counted(codes: Longs, most: int) -> tuple[Longs, Longs, Longs]:
+    """The cell (n,) of each event, given its code; of each cell the code, ascending, and its events."""
+    if most <= max(DENSE, 4 * len(codes)):
+        cell, distinct, events = _count_densely(codes, most)
+        return cell, distinct, events
+    distinct, cell = numbered(codes, LONG_MAX)
+    return cell, distinct, np.bincount(cell, minlength=len(distinct))
 
 
-def _limbs(array: pa.Array, type: Type | None) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Integers or unscaled decimals as pairs of 32-bit limbs, lowest first; the highest limb is signed."""
-    mask = (1 << LIMB) - 1
-    if not pa.types.is_decimal(array.type):
-        values = pc.fill_null(array.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
-        return [(values & mask, values >> LIMB)]
-    low, high = _words(array)
-    if limbs_of(type) == 2:
-        return [(low & mask, low >> LIMB)]
-    return [(low & mask, (low >> LIMB) & mask), (high & mask, high >> LIMB)]
+@numba.njit(cache=True)
+def _set_bit(signatures, mask, bit):
+    for i in range(len(signatures)):
+        signatures[i] |= np.int64(mask[i]) << bit
 
 
-def _words(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The low and the high 64 bits of unscaled decimals, in two's complement over both; nulls as anything."""
-    words = np.frombuffer(array.buffers()[1], dtype=np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
-    return np.ascontiguousarray(words[0::2]), np.ascontiguousarray(words[1::2])
+# ---------------------------------------------------------------------------------------- numba: lifting
+LOW = (1 << LIMB) - 1
+LEAST_DOUBLE, NAN = (int(ordinal) for ordinal in ordinals_of_doubles(np.array([-np.inf, np.nan])))
 
 
-def _carry(synopsis: Synopsis, longs: NDArray[np.int64]) -> None:
-    """Move what exceeds 32 bits in each limb of the exact sums to the next, in place."""
-    for state, at in synopsis.layout("longs"):
-        if state.kind == "sum":
-            for limb in range(at, at + state.width - 1):
-                longs[:, limb + 1] += longs[:, limb] >> LIMB
-                longs[:, limb] &= (1 << LIMB) - 1
+@numba.njit(cache=True)
+def _lift_longs(cells, rows, values, valid, out, count, total, least, greatest, every, some, odd):
+    """Values of events (all, if ``rows`` is empty) into their cells: columns of ``out`` for each state, -1: not wanted.
+    Beside ``total``, the low limb, stands the high one."""
+    for k in range(len(cells)):
+        i = rows[k] if len(rows) else k
+        if len(valid) and not valid[i]:
+            continue
+        cell = cells[k]
+        x = values[i]
+        if count >= 0:
+            out[cell, count] += 1
+        if total >= 0:
+            out[cell, total] += x & LOW
+            out[cell, total + 1] += x >> LIMB
+        if least >= 0:
+            out[cell, least] = min(out[cell, least], x)
+        if greatest >= 0:
+            out[cell, greatest] = max(out[cell, greatest], x)
+        if every >= 0:
+            out[cell, every] &= x
+        if some >= 0:
+            out[cell, some] |= x
+        if odd >= 0:
+            out[cell, odd] ^= x
 
 
-def _extreme_texts(
-    state: State,
-    cells: NDArray[np.int64],
-    array: pa.Array,
-    valid: NDArray[np.bool_],
-    out: NDArray[Any],
-    at: int,
-) -> None:
-    """Least or greatest string or decimal a cell, by ranks in the batch's sorted distinct values."""
-    encoded = array.dictionary_encode()
-    ordered = sorted(range(len(encoded.dictionary)), key=encoded.dictionary.to_pylist().__getitem__)
-    rank = np.empty(len(ordered) + 1, dtype=np.int64)
-    rank[ordered] = np.arange(len(ordered))
-    codes = pc.fill_null(encoded.indices, len(ordered)).to_numpy(zero_copy_only=False)
-    greatest = state.kind == "max"
-    best = np.full((len(out), 1), -1 if greatest else len(ordered), dtype=np.int64)
-    _extreme(cells, rank[codes], valid, best, 0, greatest)
-    texts = _as_texts(encoded.dictionary)
-    values = [texts[index] for index in ordered]
-    for cell in np.flatnonzero((best[:, 0] >= 0) & (best[:, 0] < len(ordered))):
-        out[cell, at] = values[best[cell, 0]]
+@numba.njit(cache=True)
+def _lift_doubles(cells, rows, values, bits, valid, out, ordinals, total, squares, least, greatest):
+    """As :func:`_lift_longs`; behind a sum stands its rounding error. Extremes are kept as ordinals, in the same
+    memory. ``bits``: the values' own."""
+    for k in range(len(cells)):
+        i = rows[k] if len(rows) else k
+        if len(valid) and not valid[i]:
+            continue
+        cell = cells[k]
+        x = values[i]
+        if total >= 0:
+            before = out[cell, total]
+            after = before + x
+            if np.isfinite(after):
+                virtual = after - before
+                out[cell, total + 1] += (before - (after - virtual)) + (x - virtual)
+            else:
+                # an infinity or NaN carries no rounding error
+                out[cell, total + 1] = 0.0
+            out[cell, total] = after
+        if squares >= 0:
+            # x * x and its rounding error (Dekker)
+            split = 134217729.0 * x
+            high = split - (split - x)
+            low = x - high
+            square = x * x
+            error = low * low - ((square - high * high) - 2.0 * high * low)
+            if not np.isfinite(error):
+                error = 0.0
+            before = out[cell, squares]
+            after = before + square
+            if np.isfinite(after):
+                virtual = after - before
+                out[cell, squares + 1] += (before - (after - virtual)) + (square - virtual) + error
+            else:
+                out[cell, squares + 1] = 0.0
+            out[cell, squares] = after
+        if least >= 0 or greatest >= 0:
+            # Spark's order: NaN is the greatest value of all
+            ordinal = bits[i] ^ ((bits[i] >> 63) & LONG_MAX) if x == x else NAN
+            if least >= 0:
+                ordinals[cell, least] = min(ordinals[cell, least], ordinal)
+            if greatest >= 0:
+                ordinals[cell, greatest] = max(ordinals[cell, greatest], ordinal)
 
 
-def _table(
-    synopsis: Synopsis,
-    begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    keys: pa.Array,
-    longs: NDArray[np.int64],
-    doubles: NDArray[np.float64],
-    texts: NDArray[Any],
-) -> pa.Table:
-    rows = len(begins)
-    days = np.datetime_as_string((begins // DAY).astype("datetime64[D]")) if rows else np.array([], dtype=str)
-    return pa.table(
-        [
-            pa.array(days, pa.string()),
-            pa.array([synopsis.stream] * rows, pa.string()),
-            pa.array([synopsis.fingerprint] * rows, pa.string()),
-            pa.array(begins, pa.int64()),
-            pa.array(ends, pa.int64()),
-            keys,
-            _buckets(keys),
-            lists(longs, pa.int64()),
-            lists(doubles, pa.float64()),
-            lists(texts, pa.string()),
-        ],
-        schema=PARTIALS,
+@numba.njit(cache=True)
+def _lift_words(cells, rows, low, high, valid, out, total):
+    for k in range(len(cells)):
+        i = rows[k] if len(rows) else k
+        if len(valid) and not valid[i]:
+            continue
+        cell = cells[k]
+        out[cell, total] += low[i] & LOW
+        out[cell, total + 1] += (low[i] >> LIMB) & LOW
+        out[cell, total + 2] += high[i] & LOW
+        out[cell, total + 3] += high[i] >> LIMB
+
+
+# ------------------------------------------------------------------------------------- values of a batch
+class _Values:
+    """An argument's values (n,) of one batch, in the forms that kernels take; nulls are anything in them."""
+
+    def __init__(self, array: pa.Array, type: Type) -> None:
+        self.array, self.type = array, type
+
+    @cached_property
+    def valid(self) -> NDArray[np.bool_]:
+        """Where it is not null; empty: everywhere."""
+        known = self.array.null_count == 0
+        return np.empty(0, dtype=bool) if known else self.array.is_valid().to_numpy(zero_copy_only=False)
+
+    @cached_property
+    def doubles(self) -> NDArray[np.float64]:
+        """Numbers as float64; decimals unscaled (the variance divides by the scale squared)."""
+        if pa.types.is_decimal(self.array.type):
+            low, high = self.words
+            negative = high < 0
+            # magnitude and sign: two's complement would cancel small negative numbers away
+            unsigned = low.view(np.uint64)
+            low = np.where(negative, np.uint64(0) - unsigned, unsigned)
+            high = np.where(negative, ~high + (low == 0), high)
+            magnitude = high.astype(np.float64) * 2.0**64 + low.astype(np.float64)
+            return np.where(negative, -magnitude, magnitude)
+        # not a safe cast: variance takes integers beyond 2**53 as doubles, as Spark's does
+        return _filled(self.array.cast(pa.float64(), safe=False), 0.0)
+
+    @cached_property
+    def words(self) -> tuple[Longs, Longs]:
+        """The low and the high 64 bits of unscaled decimals, in two's complement over both."""
+        first, rows = self.array.offset, len(self.array)
+        words = np.frombuffer(self.array.buffers()[1], dtype=np.int64)[2 * first : 2 * (first + rows)]
+        return np.ascontiguousarray(words[0::2]), np.ascontiguousarray(words[1::2])
+
+    @cached_property
+    def is_narrow(self) -> bool:
+        return self.type.name == "decimal" and limbs_of(self.type) == 2
+
+    @cached_property
+    def longs(self) -> Longs:
+        """Integers, booleans, dates and timestamps, decimals of one word, ordinals of doubles, ranks in :attr:`texts`:
+        integers in the order of the values, equal if they are."""
+        if self.is_narrow:
+            return self.words[0]
+        if self.type.name == "double":
+            return ordinals_of_doubles(self.doubles)
+        if carrier_of(self.type) == "texts":
+            return self._ranked[0]
+        array = self.array
+        if pa.types.is_boolean(array.type):
+            array = array.cast(pa.int8())
+        elif pa.types.is_date32(array.type):
+            array = array.cast(pa.int32())
+        return _filled(array.cast(pa.int64()), 0)
+
+    @cached_property
+    def exact(self) -> Longs:
+        """As :attr:`longs`, but -0.0 stays what it is."""
+        return ordinals_of_doubles(self.doubles, exact=True) if self.type.name == "double" else self.longs
+
+    @cached_property
+    def _ranked(self) -> tuple[Longs, pa.StringArray]:
+        ranks, values = ranked(self.array, self.type)
+        return ranks, as_texts(values)
+
+    def texts_of(self, longs: Longs) -> pa.StringArray:
+        """The texts of some of :attr:`longs`, where states keep texts."""
+        if not self.is_narrow:
+            return self._ranked[1].take(pa.array(longs))
+        words = np.stack([longs, longs >> 63], axis=1)
+        decimals = pa.Array.from_buffers(self.array.type, len(longs), [None, pa.py_buffer(words)])
+        return as_texts(decimals)
+
+    @cached_property
+    def hashes(self) -> NDArray[np.uint64]:
+        if carrier_of(self.type) == "texts" and not self.is_narrow:
+            ranks, texts = self._ranked
+            return np.append(hash64_of_texts(texts.to_pylist()), np.uint64(0))[ranks]
+        return hash64(self.longs)
+
+    def kept(self, longs: Longs, present: NDArray[np.bool_]) -> tuple[Longs, pa.StringArray | None]:
+        """Some of :attr:`longs` (n,) as states keep them: where they are texts, the ranks among their own texts."""
+        if carrier_of(self.type) != "texts":
+            return longs, None
+        used = np.unique(longs[present])
+        return np.where(present, np.searchsorted(used, longs), longs), self.texts_of(used)
+
+
+def _filled(array: pa.Array, value: Any) -> NDArray[Any]:
+    if array.null_count:
+        array = pc.fill_null(array, value)
+    return array.to_numpy(zero_copy_only=False)
+
+
+def as_texts(values: pa.Array) -> pa.StringArray:
+    """Group values and decimals as texts that :func:`spark_jobs.final_aggregates.typed` reads back: timestamps as
+    microseconds."""
+    if pa.types.is_string(values.type):
+        return values
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    if pa.types.is_decimal(values.type) and values.type.scale > 6:
+        # Arrow would write small ones as 1E-7
+        plain = [None if value is None else format(value, "f") for value in values.to_pylist()]
+        return pa.array(plain, pa.string())
+    return values.cast(pa.string())
+
+
+class _Batch:
+    """One decoded batch with everything that several families share, computed once."""
+
+    def __init__(self, batch: pa.RecordBatch, times: Longs, schema: dict[str, Type]) -> None:
+        self.rows, self.times, self.schema = len(times), times, schema
+        self._batch = batch
+        self._fragments: dict[Any, tuple[Longs, Longs, Longs]] = {}
+        self._codes: dict[Any, tuple[Longs, int]] = {}
+        self._masks: dict[Expression, NDArray[np.bool_]] = {}
+        self._shards: dict[Any, tuple[Longs, Longs, Longs | None]] = {}
+        self._texts: dict[str, pa.Array] = {}
+        self._groups: dict[Any, tuple[tuple[pa.Array, ...], NDArray[Any], int]] = {}
+        self._values: dict[Any, _Values] = {}
+
+    @cached_property
+    def _plain(self) -> pa.RecordBatch:
+        """The batch without dictionaries, which expressions do not know."""
+        names = self._batch.schema.names
+        columns = [_flat(column) for column in self._batch.columns]
+        return pa.RecordBatch.from_arrays(columns, names=names)
+
+    def fragments(self, synopsis: Synopsis) -> tuple[Longs, Longs, Longs]:
+        """Starts and ends (f,) of the fragments of a synopsis, and the number (n,) of each event's."""
+        if synopsis.edges not in self._fragments:
+            self._fragments[synopsis.edges] = fragments_of(synopsis.fragments, self.times)
+        return self._fragments[synopsis.edges]
+
+    def codes(self, synopsis: Synopsis, first: int, last: int) -> tuple[Longs, int]:
+        """Code (n,) of each event's fragment, from ``first`` on, and group; -1 for those not before ``last``, and how
+        many those are."""
+        key = synopsis.edges, synopsis.group_by, first, last
+        if key not in self._codes:
+            _, group, groups = self.groups(synopsis.group_by)
+            self._codes[key] = _codes(self.fragments(synopsis)[2], first, last, group, groups)
+        return self._codes[key]
+
+    def _mask(self, predicate: Expression | None) -> NDArray[np.bool_]:
+        assert predicate is not None
+        if predicate not in self._masks:
+            passes = evaluate(predicate, self._plain, self.schema)
+            self._masks[predicate] = _filled(passes, False)
+        return self._masks[predicate]
+
+    def shards(self, predicates: tuple[Expression | None, ...]) -> tuple[Longs, Longs, Longs | None]:
+        """Signatures (s,) of the events that satisfy some predicate; the number (n,) of each event's, if there are
+        several; the rows of those events, None: all."""
+        if predicates == (None,):
+            return np.ones(1, dtype=np.int64), np.empty(0, dtype=np.int64), None
+        if predicates not in self._shards:
+            if len(predicates) == 1:
+                rows = np.flatnonzero(self._mask(predicates[0]))
+                found = np.ones(min(1, len(rows)), dtype=np.int64), rows[:0], rows
+            else:
+                found = self._signatures(predicates)
+            signatures, number, rows = found
+            self._shards[predicates] = signatures, number, None if len(rows) == self.rows else rows
+        return self._shards[predicates]
+
+    def _signatures(self, predicates: tuple[Expression | None, ...]) -> tuple[Longs, Longs, Longs]:
+        signatures = np.zeros(self.rows, dtype=np.int64)
+        for bit, predicate in enumerate(predicates):
+            if predicate is None:
+                signatures |= 1 << bit
+            else:
+                _set_bit(signatures, self._mask(predicate), bit)
+        distinct, number = numbered(signatures, 1 << len(predicates))
+        if len(distinct) == 0 or distinct[0]:
+            return distinct, number, np.arange(self.rows)
+        return distinct[1:], number - 1, np.flatnonzero(number)
+
+    def groups(self, columns: tuple[tuple[str, Type], ...]) -> tuple[tuple[pa.Array, ...], NDArray[Any], int]:
+        """The groups' values as columns of texts, the number (n,) of each event's group (empty: there is one), and how
+        many groups there are."""
+        if columns not in self._groups:
+            for name, _ in columns:
+                if name not in self._texts:
+                    values, indices = encoded(self._batch.column(name))
+                    self._texts[name] = pa.DictionaryArray.from_arrays(pa.array(indices), as_texts(values))
+            keys, number, groups = distinct_rows([self._texts[name] for name, _ in columns], self.rows)
+            self._groups[columns] = keys, number if columns else number[:0], groups
+        return self._groups[columns]
+
+    def values(self, argument: Expression) -> _Values:
+        if argument not in self._values:
+            array = evaluate(argument, self._plain, self.schema)
+            self._values[argument] = _Values(array, type_of(argument, self.schema))
+        return self._values[argument]
+
+
+def _flat(column: pa.Array) -> pa.Array:
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+# ------------------------------------------------------------------------------------- states of a batch
+_LONGS = ("count", "sum", "min", "max", "bit_and", "bit_or", "bit_xor")
+_DOUBLES = ("total", "sum_squares", "min", "max")
+_INITIAL = {"min": NAN, "max": LEAST_DOUBLE}
+
+
+@dataclass(frozen=True, eq=False)
+class _Events:
+    """The events of a batch that are in some cell: ``rows`` (k,) of them, empty: all; the cell (k,) of each; how many
+    events (c,) each cell has."""
+
+    rows: Longs
+    cell: Longs
+    counts: Longs
+
+    def of(self, values: NDArray[Any]) -> NDArray[Any]:
+        """What they have of some values (n,) of the batch."""
+        return values[self.rows] if len(self.rows) else values
+
+    def row_of(self, event: Longs) -> Longs:
+        """Rows of the batch of some events."""
+        return self.rows[event] if len(self.rows) else event
+
+
+class _Numbers:
+    """The states of numbers of a batch's cells: matrices that the kernels fill, one pass over an argument's values."""
+
+    def __init__(self, states: Sequence[State], events: _Events) -> None:
+        self.events = events
+        self.places = numbers_of(states)
+        widths = {carrier: sum(state.width for state in places) for carrier, places in self.places.items()}
+        self.longs = np.zeros((len(events.counts), widths["longs"]), dtype=np.int64)
+        self.doubles = np.zeros((len(events.counts), widths["doubles"]))
+        self.longs[:, self.places["longs"][ROWS]] = events.counts
+        for state, at in self.places["longs"].items():
+            if state.operation in IDENTITIES and state.operation != "add":
+                self.longs[:, at] = IDENTITIES[state.operation]
+
+    def lift(self, values: _Values, states: Sequence[State]) -> None:
+        """Fill the columns of the states of one argument."""
+        cell, rows, valid = self.events.cell, self.events.rows, values.valid
+        at = {state.kind: self.places[state.carrier][state] for state in states}
+        if "count" in at and len(valid) == 0:
+            self.longs[:, at.pop("count")] = self.events.counts
+        if values.type.name == "double":
+            # its sum and its total are one
+            self._lift_doubles(values, {"total" if kind == "sum" else kind: column for kind, column in at.items()})
+            at = {kind: column for kind, column in at.items() if kind == "count"}
+        elif "total" in at or "sum_squares" in at:
+            self._lift_doubles(values, {kind: at.pop(kind) for kind in ("total", "sum_squares") if kind in at})
+        if "sum" in at and limbs_of(values.type) == 4:
+            first = at.pop("sum")
+            _lift_words(cell, rows, *values.words, valid, self.longs, first)
+            carry(self.longs[:, first : first + 4])
+        if at:
+            # a count alone needs no values, whatever they are
+            longs = valid.view(np.int8).astype(np.int64) if list(at) == ["count"] else values.longs
+            _lift_longs(cell, rows, longs, valid, self.longs, *(at.get(kind, -1) for kind in _LONGS))
+        if "sum" in at:
+            carry(self.longs[:, at["sum"] : at["sum"] + 2])
+
+    def _lift_doubles(self, values: _Values, at: dict[str, int]) -> None:
+        if not at.keys() & set(_DOUBLES):
+            return
+        ordinals = self.doubles.view(np.int64)
+        for kind in at.keys() & _INITIAL.keys():
+            ordinals[:, at[kind]] = _INITIAL[kind]
+        numbers = values.doubles
+        columns = (at.get(kind, -1) for kind in _DOUBLES)
+        given = numbers, numbers.view(np.int64), values.valid
+        _lift_doubles(self.events.cell, self.events.rows, *given, self.doubles, ordinals, *columns)
+        for kind in at.keys() & _INITIAL.keys():
+            self.doubles[:, at[kind]] = doubles_of_ordinals(ordinals[:, at[kind]])
+
+
+def _lift_texts(batch: _Batch, events: _Events, state: State) -> Texts:
+    assert state.argument is not None
+    values = batch.values(state.argument)
+    out = np.full((len(events.counts), 1), IDENTITIES[state.kind], dtype=np.int64)
+    wanted = (0 if kind == state.kind else -1 for kind in _LONGS)
+    _lift_longs(events.cell, events.rows, values.longs, values.valid, out, *wanted)
+    ranks, texts = values.kept(out[:, 0], out[:, 0] != IDENTITIES[state.kind])
+    assert texts is not None
+    return Texts(ranks, texts)
+
+
+def _lift_pair(batch: _Batch, events: _Events, state: State) -> Pairs:
+    assert state.argument is not None and state.by is not None
+    values, orders = batch.values(state.argument), batch.values(state.by)
+    present = np.ones(batch.rows, dtype=np.int8)
+    if len(values.valid):
+        present[~values.valid] = 0 if state.kind in ("least_by", "greatest_by") else -1
+    if len(orders.valid):
+        present[~orders.valid] = -1
+    best = np.full(len(events.counts), -1, dtype=np.int64)
+    pairs = (events.of(column) for column in (present, orders.longs, values.exact))
+    winners(events.cell, *pairs, state.operation == "greatest_by", best)
+    best = events.row_of(best)
+    present = present[best]
+    order, order_texts = orders.kept(orders.longs[best], present >= 0)
+    value, value_texts = values.kept(values.exact[best], present > 0)
+    return Pairs(present, order, value, order_texts, value_texts)
+
+
+def _lift_multiset(batch: _Batch, events: _Events, state: State) -> Multiset:
+    assert state.argument is not None
+    values = batch.values(state.argument)
+    cell, rows = events.cell, events.rows
+    if len(values.valid):
+        known = np.flatnonzero(events.of(values.valid))
+        cell, rows = cell[known], events.row_of(known)
+    known_rows = rows if len(rows) or len(values.valid) else slice(None)
+    if state.kind == "registers":
+        assert state.error is not None
+        elements, weights = registers_of(values.hashes[known_rows], precision_of(state.error))
+        return united(state, cell, elements, weights, len(events.counts), None)
+    longs = values.longs[known_rows]
+    made = united(state, cell, longs, np.ones(len(longs), dtype=np.int64), len(events.counts), None)
+    if state.tail != "texts":
+        return made
+    ranks, texts = values.kept(made.values, np.ones(len(made.values), dtype=bool))
+    return Multiset(made.offsets, ranks, made.weights, texts)
+
+
+_THIN = {"quantiles": thin_quantiles, "frequent": thin_frequent}
+
+
+def _thinned(cells: Cells) -> Cells:
+    """The cells with their sketches no larger than the permitted errors ask for."""
+    others = dict(cells.others)
+    for state, column in cells.others.items():
+        if state.kind in _THIN:
+            assert state.error is not None and isinstance(column, Multiset)
+            found = _THIN[state.kind](column.offsets, column.values, column.weights, state.error)
+            others[state] = Multiset(*found, column.texts)
+    return replace(cells, others=others)
+
+
+# ---------------------------------------------------------------------------------------------- families
+def _union(spans: Sequence[Span]) -> Synopsis:
+    """The coarsest synopsis from which those of all spans can be rolled up: their atoms."""
+    synopses = [span.synopsis for span in spans]
+    first = synopses[0]
+    if all(synopsis == first for synopsis in synopses):
+        return first
+
+    def all_of(parts: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
+        return tuple(dict.fromkeys(item for part in parts for item in part))
+
+    return replace(
+        first,
+        edges=absorb(all_of(synopsis.edges for synopsis in synopses)),
+        predicates=all_of(synopsis.predicates for synopsis in synopses),
+        group_by=all_of(synopsis.group_by for synopsis in synopses),
+        states=all_of(synopsis.states for synopsis in synopses),
+        bucket_by=(),
     )
 
 
-def _buckets(keys: pa.Array) -> pa.Array:
-    encoded = keys.dictionary_encode()
-    return pa.array(bucket_of(encoded.dictionary.to_pylist())).take(encoded.indices)
+def _gives(fine: Synopsis, coarse: Synopsis) -> bool:
+    """Whether the cells of one synopsis can be rolled up from those of another over the same events."""
+
+    def has(slide: int, shift: int) -> bool:
+        return any(slide % other == 0 and shift % other == at for other, at in fine.edges)
+
+    return (
+        set(coarse.predicates) <= set(fine.predicates)
+        and set(coarse.group_by) <= set(fine.group_by)
+        and set(coarse.states) <= set(fine.states)
+        and all(has(slide, shift) for slide, shift in coarse.edges)
+    )
 
 
-def lists(matrix: NDArray[Any], type: pa.DataType, valid: NDArray[np.bool_] | None = None) -> pa.ListArray:
-    """A matrix (n, c) as n lists of c values; ``valid`` (n, c) False makes an element null."""
-    rows, columns = matrix.shape
-    mask = None if valid is None else ~valid.reshape(-1)
-    flat = pa.array(matrix.reshape(-1), type, mask=mask) if columns else pa.array([], type)
-    return pa.ListArray.from_arrays(np.arange(rows + 1, dtype=np.int32) * columns, flat)
+def _detail(span: Span) -> tuple[Any, ...]:
+    """Greater for cells that others can be rolled up from."""
+    synopsis = span.synopsis
+    rate = sum(1 / slide for slide, _ in synopsis.edges)
+    return len(synopsis.group_by), rate, len(synopsis.predicates), len(synopsis.states), span.end - span.begin
 
 
-def matrix(column: pa.ChunkedArray | pa.Array, width: int) -> NDArray[Any]:
-    """Inverse of :func:`lists`: (n, width)."""
-    flat = _flat(column).flatten()
-    return flat.to_numpy(zero_copy_only=False).reshape(len(column), width)
+_DIVISIONS: tuple[Callable[[Span], Any], ...] = (
+    lambda span: span.synopsis.group_by,
+    lambda span: span.synopsis.predicates,
+    lambda span: span.synopsis.edges,
+)
+"""What a family is divided by, the first in which its spans differ."""
 
 
-# ----------------------------------------------------------------------------------------- combining
-OPERATIONS = {"add_double": ADD_DOUBLE, "min": MIN, "max": MAX}
-"""The operation of :mod:`optimizer.intervals` that combines a state; exact sums are added up as they are."""
+class _Crumbs(Exception):
+    """The atoms of a family are too many to be worth it."""
 
 
-def combine(synopsis: Synopsis, partials: pa.Table) -> pa.Table:
-    """Rows of one synopsis with one row a (fragment, group): states of the same cell are combined.
+class _Family:
+    """Spans that share atoms, and the atoms so far: a block of cells a batch."""
 
-    Rows come out by group, then by time. Equal cells are combined in an order that their contents decide, so the same
-    partial rows give the same bits however they arrive.
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.spans = tuple(spans)
+        self.synopsis = _union(spans)
+        self.begin, self.end = min(span.begin for span in spans), max(span.end for span in spans)
+        self.blocks: list[Cells] = []
+        self.unchecked = self.most = 0
+        self.met: dict[Any, list[tuple[tuple[pa.Array, ...], int]]] = {}
+        self.arguments: dict[Expression, list[State]] = {}
+        for states in numbers_of(self.synopsis.states).values():
+            for state in states:
+                if state.argument is not None:
+                    self.arguments.setdefault(state.argument, []).append(state)
+        self.others: dict[State, Callable[..., Column]] = {}
+        for state in self.synopsis.states:
+            if state.kind in PAIRS or state.kind in MULTISETS:
+                self.others[state] = _lift_pair if state.kind in PAIRS else _lift_multiset
+            elif state.carrier == "texts":
+                self.others[state] = _lift_texts
+
+    def divided(self) -> list[_Family]:
+        """The family in parts that share less."""
+        return [self.narrowed(spans) for spans in self.parts]
+
+    @cached_property
+    def parts(self) -> list[list[Span]]:
+        """The spans in the parts that the family can be divided into; one if all have the same cells."""
+        parts: dict[Any, list[Span]] = {}
+        for key in _DIVISIONS:
+            parts = {}
+            for span in self.spans:
+                parts.setdefault(key(span), []).append(span)
+            if len(parts) > 1:
+                break
+        return list(parts.values())
+
+    def narrowed(self, spans: Sequence[Span]) -> _Family:
+        """A family of some of the spans, with what is known of them."""
+        family = _Family(spans)
+        family.blocks = [block.rolled_up(family.synopsis, family.begin, family.end) for block in self.blocks]
+        family.unchecked, family.most, family.met = self.unchecked, self.most, self.met
+        return family
+
+    def lift(self, batch: _Batch) -> Cells | None:
+        """The atoms of a batch; None if it has none. Raises _Crumbs, before the expensive part, if it would be cheaper
+        to divide the family."""
+        synopsis = self.synopsis
+        starts, ends, _ = batch.fragments(synopsis)
+        first, last = np.searchsorted(starts, [self.begin, self.end])
+        keys, _, groups = batch.groups(synopsis.group_by)
+        signatures, shard, passing = batch.shards(synopsis.predicates)
+        shards = len(signatures)
+        codes, outside = batch.codes(synopsis, int(first), int(last))
+        if outside:
+            inside = codes >= 0
+            passing = np.flatnonzero(inside) if passing is None else passing[inside[passing]]
+        rows = np.empty(0, dtype=np.int64)
+        if passing is not None:
+            rows, codes = passing, codes[passing]
+        if len(codes) == 0:
+            return None
+        if shards > 1:
+            codes = _with_shards(codes, rows, shard, shards)
+        cell, codes, counts = _counted(codes, int(last - first) * groups * shards)
+        if len(self.parts) > 1 and self._is_crumbs(signatures, codes % shards, counts):
+            raise _Crumbs
+        events = _Events(rows, cell, counts)
+        lifted = _Numbers(synopsis.states, events)
+        for argument, states in self.arguments.items():
+            lifted.lift(batch.values(argument), states)
+        others = {state: lift(batch, events, state) for state, lift in self.others.items()}
+        rest = codes // shards
+        used, group = numbered(rest % groups, groups)
+        at = first + rest // groups
+        return Cells(
+            synopsis,
+            starts[at],
+            ends[at],
+            signatures[codes % shards],
+            group,
+            len(used),
+            tuple(column.take(pa.array(used)) for column in keys),
+            lifted.longs,
+            lifted.doubles,
+            others,
+        )
+
+    def _is_crumbs(self, signatures: Longs, shard: Longs, events: Longs) -> bool:
+        """Whether lifting each part of the family costs less than one pass and rolling up the cells."""
+        passing = np.bincount(shard, weights=events, minlength=len(signatures))
+        apart = 0.0
+        for spans in self.parts:
+            wanted = {predicate for span in spans for predicate in span.synopsis.predicates}
+            mask = sum(1 << bit for bit, predicate in enumerate(self.synopsis.predicates) if predicate in wanted)
+            apart += passing[(signatures & mask) != 0].sum()
+        return bool(len(self.spans) * len(events) * ROLL_UP_COST > apart - events.sum())
+
+    def merge(self) -> None:
+        """Put the blocks together."""
+        if len(self.blocks) > 1:
+            self.blocks = [concatenated(self.blocks).merged()]
+
+    def beyond(self, limit: int) -> list[Span]:
+        """The spans with more than so many groups so far."""
+        found: list[Span] = []
+        self.unchecked = self.most = 0
+        for key, spans in self._alike().items():
+            _, groups = self._groups(key)
+            if groups > limit:
+                found += spans
+            else:
+                self.most = max(self.most, groups)
+        return found
+
+    def forget(self) -> None:
+        """Drop the blocks, but remember the groups."""
+        self.met = {key: [self._groups(key)] for key in self._alike()}
+        self.blocks = []
+
+    def _alike(self) -> dict[Any, list[Span]]:
+        """The spans by what their groups depend on."""
+        found: dict[Any, list[Span]] = {}
+        for span in self.spans:
+            found.setdefault((span.synopsis.group_by, span.synopsis.predicates), []).append(span)
+        return found
+
+    def _groups(self, key: Any) -> tuple[tuple[pa.Array, ...], int]:
+        parts = self.met.get(key, []) + [block.keys_of(*key) for block in self.blocks]
+        columns = [pa.concat_arrays(parts) for parts in zip(*(columns for columns, _ in parts), strict=True)]
+        distinct, _, groups = distinct_rows(columns, sum(count for _, count in parts))
+        return distinct, groups
+
+    def cells(self) -> Iterator[tuple[Span, Cells]]:
+        """The cells of each span as they are to be stored."""
+        if not self.blocks:
+            return
+        if len(self.spans) > 1:
+            self.merge()
+        atoms = concatenated(self.blocks)
+        done: list[tuple[Span, Cells]] = [(Span(self.synopsis, self.begin, self.end), atoms)]
+        for span in sorted(self.spans, key=_detail, reverse=True):
+            parents = [
+                cells
+                for parent, cells in done
+                if _gives(parent.synopsis, span.synopsis) and parent.begin <= span.begin and span.end <= parent.end
+            ]
+            parent = min(parents, key=len)
+            mine = parent.rolled_up(span.synopsis, span.begin, span.end).to_store()
+            done.append((span, mine))
+            yield span, _thinned(mine)
+
+
+# ----------------------------------------------------------------------------------------------- lifting
+class Lifting:
+    """Lifts the events of one task for many spans of one stream.
+
+    ``group_limit``: most groups of one synopsis. :attr:`failed`: what went beyond it, by fingerprint; the others do not
+    suffer. :attr:`inside`: events so far whose time some span covers; :attr:`untimed`: events without a
+    time, which are in no cell.
     """
-    starts = partials["fragment_start"].to_numpy()
-    encoded = _flat(partials["key"]).dictionary_encode()
-    texts_of = encoded.dictionary.to_pylist()
-    ordered = sorted(range(len(texts_of)), key=texts_of.__getitem__)
-    rank = np.empty(len(ordered), dtype=np.int64)
-    rank[ordered] = np.arange(len(ordered))
-    codes = rank[encoded.indices.to_numpy()]
-    order = np.lexsort((starts, codes))
-    starts, codes = starts[order], codes[order]
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = (starts[1:] != starts[:-1]) | (codes[1:] != codes[:-1])
-    if first.all():
-        return partials.take(pa.array(order))
-    low = np.flatnonzero(first)
-    high = np.append(low[1:], len(order))
-    longs, doubles, texts = (matrix(partials[carrier], synopsis.width(carrier)) for carrier in CARRIERS)
-    cell = np.cumsum(first)[np.argsort(order)]
-    order = np.lexsort((*doubles.T[::-1], *longs.T[::-1], cell))
-    longs, doubles, texts = longs[order], doubles[order], texts[order]
-    out_longs = np.add.reduceat(longs, low, axis=0)
-    for state, at in synopsis.layout("longs"):
-        if state.operation != "add":
-            reduce = np.minimum if state.operation == "min" else np.maximum
-            out_longs[:, at] = reduce.reduceat(longs[:, at], low)
-    _carry(synopsis, out_longs)
-    out_doubles = np.empty((len(low), synopsis.width("doubles")))
-    for state, at in synopsis.layout("doubles"):
-        columns = slice(at, at + state.width)
-        out_doubles[:, columns] = fold(doubles[:, columns], OPERATIONS[state.operation], low, high)
-    out_texts = np.full((len(low), synopsis.width("texts")), None, dtype=object)
-    for state, at in synopsis.layout("texts"):
-        out_texts[:, at] = reduce_texts(state, texts[:, at], low, high)
-    kept = partials.take(pa.array(order[low]))
-    return _table(
-        synopsis,
-        kept["fragment_start"].to_numpy(),
-        kept["fragment_end"].to_numpy(),
-        _flat(kept["key"]),
-        out_longs,
-        out_doubles,
-        out_texts,
-    )
+
+    def __init__(self, stream: Stream, spans: Sequence[Span], group_limit: int = GROUP_LIMIT) -> None:
+        self.stream, self.group_limit = stream, group_limit
+        self.schema = dict(stream.schema)
+        self.inside = self.untimed = 0
+        self.failed: dict[str, Failed] = {}
+        self.waiting: list[pa.RecordBatch] = []
+        self.families = _families(spans)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Lift a decoded batch: the time column and those of :func:`columns_of_synopsis`, which may be
+        dictionary-encoded."""
+        if self.waiting and batch.schema != self.waiting[0].schema:
+            self._lift_waiting()
+        self.waiting.append(batch)
+        if sum(part.num_rows for part in self.waiting) >= BATCH_ROWS:
+            self._lift_waiting()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the cells so far, about."""
+        return sum(block.size for family in self.families for block in family.blocks)
+
+    def cells(self) -> Iterator[Cells]:
+        """The cells of each synopsis since the last call, as they are to be stored; those that failed have none."""
+        self._lift_waiting()
+        self._check_groups(final=True)
+        for family in self.families:
+            for _, cells in family.cells():
+                if len(cells):
+                    yield cells
+            family.forget()
+
+    def _lift_waiting(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        if not waiting:
+            return
+        batch = waiting[0]
+        if len(waiting) > 1:
+            table = pa.Table.from_batches(waiting).unify_dictionaries().combine_chunks()
+            batch = table.to_batches()[0] if len(table) else batch
+        for first in range(0, batch.num_rows, SLICE_ROWS):
+            self._lift(batch.slice(first, SLICE_ROWS))
+
+    def _lift(self, batch: pa.RecordBatch) -> None:
+        times, batch, missing = times_of(batch, self.stream)
+        self.untimed += missing
+        rows = self._inside(times)
+        self.inside += len(times) if rows is None else len(rows)
+        if rows is not None:
+            batch, times = batch.take(pa.array(rows)), times[rows]
+        if len(times) == 0:
+            return
+        shared = _Batch(batch, times, self.schema)
+        waiting, self.families = self.families[::-1], []
+        while waiting:
+            family = waiting.pop()
+            try:
+                block = family.lift(shared)
+            except _Crumbs:
+                waiting += family.divided()[::-1]
+                continue
+            self.families.append(family)
+            if block is not None:
+                family.blocks.append(block)
+                family.unchecked += block.groups
+        self._check_groups()
+
+    def _inside(self, times: Longs) -> Longs | None:
+        """The events that some family covers; None: all."""
+        inside = np.zeros(len(times), dtype=bool)
+        for family in self.families:
+            if len(times) and family.begin <= times.min() and times.max() < family.end:
+                return None
+            inside |= (times >= family.begin) & (times < family.end)
+        return np.flatnonzero(inside)
+
+    def _check_groups(self, final: bool = False) -> None:
+        limit = self.group_limit
+        kept: list[_Family] = []
+        for family in self.families:
+            # counting is dear: not for every batch close to the limit
+            allowed = limit - family.most if final else max(limit - family.most, limit // 8)
+            failed = family.beyond(limit) if family.unchecked > allowed else []
+            for span in failed:
+                names = ", ".join(name for name, _ in span.synopsis.group_by)
+                message = f"more than {limit:,} groups of {names} in one part of stream {self.stream.name}"
+                self.failed[span.synopsis.fingerprint] = Failed(span.synopsis.fingerprint, "HDL-602", message)
+            rest = [span for span in family.spans if span not in failed]
+            if rest:
+                kept.append(family.narrowed(rest) if failed else family)
+        self.families = kept
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the cells take so much memory that they should be written now."""
+        if self.size < MEMORY:
+            return False
+        for family in self.families:
+            family.merge()
+        return self.size > MEMORY // 2
 
 
-def text_ranks(state: State, texts: NDArray[Any]) -> tuple[NDArray[np.int64], list[str]]:
-    """Rank (n,) of each text in the order of the state's type, and the texts by rank; null: the identity."""
-    from decimal import Decimal
-
-    assert state.type is not None
-    distinct = {text for text in texts if text is not None}
-    values = sorted(distinct, key=Decimal if state.type.name == "decimal" else None)
-    ranks = {text: rank for rank, text in enumerate(values)}
-    identity = LONG_MIN if state.kind == "max" else LONG_MAX
-    return np.array([identity if text is None else ranks[text] for text in texts], dtype=np.int64), values
-
-
-def reduce_texts(state: State, texts: NDArray[Any], low: NDArray[np.int64], high: NDArray[np.int64]) -> list[Any]:
-    ranks, values = text_ranks(state, texts)
-    reduce = np.maximum if state.kind == "max" else np.minimum
-    best = reduce.reduceat(ranks, low)
-    return [values[rank] if 0 <= rank < len(values) else None for rank in best]
-
-
-def partials_of(batches: Iterable[pa.RecordBatch], stream: Stream, spans: Sequence[Span]) -> pa.Table:
-    """Partial rows of decoded batches, combined: the whole stage without Spark (tests, small sources)."""
-    lifted = [table for batch in batches for table in lift(batch, stream, spans)[0]]
-    rows = pa.concat_tables(lifted) if lifted else PARTIALS.empty_table()
-    parts = []
+def _families(spans: Sequence[Span]) -> list[_Family]:
+    """As few families as can be: of no more predicates than a signature has bits."""
+    found: list[list[Span]] = []
     for span in spans:
-        mine = rows.filter(pc.equal(rows["fingerprint"], span.synopsis.fingerprint))
-        if len(mine):
-            parts.append(combine(span.synopsis, mine))
-    return pa.concat_tables(parts) if parts else PARTIALS.empty_table()
+        for family in found:
+            wanted = {predicate for member in [*family, span] for predicate in member.synopsis.predicates}
+            if len(wanted) <= MOST_PREDICATES:
+                family.append(span)
+                break
+        else:
+            found.append([span])
+    return [_Family(spans) for spans in found]
+
+
+# ------------------------------------------------------------------------------------------ whole stages
+def partials_of(batches: Iterable[pa.RecordBatch], stream: Stream, spans: Sequence[Span]) -> pa.Table:
+    """Partial rows of decoded batches: the whole stage without Spark and files (tests, small sources)."""
+    lifting = Lifting(stream, spans)
+    for batch in batches:
+        lifting.add(batch)
+    found = [cells.encode() for cells in lifting.cells()]
+    return pa.concat_tables(found) if found else PARTIALS.empty_table()
 
 
 def by_fingerprint(rows: pa.Table) -> dict[str, pa.Table]:
     """Partial rows apart by synopsis, in the order of the fingerprints. O(n), however many synopses there are."""
-    encoded = rows["fingerprint"].dictionary_encode().unify_dictionaries().combine_chunks()
-    names = encoded.dictionary.to_pylist()
+    found = rows["fingerprint"].dictionary_encode().unify_dictionaries().combine_chunks()
+    names = found.dictionary.to_pylist()
     if len(names) == 1:
         return {names[0]: rows}
-    codes = encoded.indices.to_numpy()
+    codes = found.indices.to_numpy()
     order = np.argsort(codes, kind="stable")
     cuts = np.searchsorted(codes[order], np.arange(len(names) + 1))
     ascending = sorted(range(len(names)), key=names.__getitem__)
     return {names[code]: rows.take(pa.array(order[cuts[code] : cuts[code + 1]])) for code in ascending}
 
 
-def combined(rows: pa.Table, synopses: dict[str, Synopsis]) -> Iterator[pa.Table]:
-    """Combine the rows of several synopses, by fingerprint."""
-    for fingerprint, mine in by_fingerprint(rows).items():
-        yield combine(synopses[fingerprint], mine)
-
-
-# --------------------------------------------------------------------------------------- Spark's task
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What Spark runs: takes batches of numbers (``id``), returns batches of descriptions (:func:`files.outcome_of`)."""
 
 
 def lift_task(
-    stream: Stream, splits: list[Split], spans: list[Span], columns: list[str], root: str, rows: Any, untimed: Any
+    stream: Stream,
+    splits: list[Split],
+    spans: list[Span],
+    columns: list[str],
+    root: str,
+    rows: Any,
+    untimed: Any,
+    group_limit: int = GROUP_LIMIT,
 ) -> Task:
     """The task that reads the splits whose numbers (``id``) it is given and writes their partial rows under ``root``.
 
-    Returns descriptions of the files. ``rows`` and ``untimed``: accumulators that count the events, and those without
-    a time.
+    Returns descriptions of the files, and of the synopses that failed (their rows in the files, if any, are not whole).
+    ``rows`` and ``untimed``: accumulators that count the events in the spans, and those without a time.
     """
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        lifted = []
+        lifting = Lifting(stream, spans, group_limit)
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 for events in read_split(stream, splits[number], columns):
-                    tables, inside, missing = lift(events, stream, spans)
-                    lifted += tables
-                    rows.add(inside)
-                    untimed.add(missing)
-        if lifted:
-            synopses = {span.synopsis.fingerprint: span.synopsis for span in spans}
-            whole = pa.concat_tables(list(combined(pa.concat_tables(lifted), synopses)))
-            for file in write_files(root, whole):
-                yield file.describe()
+                    lifting.add(events)
+                    if lifting.is_full:
+                        yield from _written(lifting, root)
+        yield from _written(lifting, root)
+        rows.add(lifting.inside)
+        untimed.add(lifting.untimed)
+        for failed in lifting.failed.values():
+            yield failed.describe()
 
     return task
 
 
+def _written(lifting: Lifting, root: str) -> Iterator[pa.RecordBatch]:
+    tables = [cells.encode() for cells in lifting.cells()]
+    if tables:
+        for file in write_files(root, pa.concat_tables(tables)):
+            yield file.describe()
+
+
 def columns_of_synopsis(synopsis: Synopsis) -> set[str]:
     """Source columns that filling a synopsis reads, without the time column."""
-    found = {name for name, _ in synopsis.group_by} | set(columns_of(synopsis.filter))
+    found = {name for name, _ in synopsis.group_by} | set(synopsis.per or ())
+    for predicate in synopsis.predicates:
+        found |= set(columns_of(predicate))
     for state in synopsis.states:
-        found |= set(columns_of(state.argument))
+        found |= {*columns_of(state.argument), *columns_of(state.by)}
     return found - {synopsis.time}

@@ -24,10 +24,12 @@ from optimizer.parser import load_workload
 from optimizer.plan import SharingPlan, build_plan, diff, from_rows, to_json, to_rows
 from optimizer.query import Stream, Workload
 from optimizer.query import to_json as values_to_json
+from optimizer.shards import Profile
 from optimizer.streams import load_streams
+from optimizer.synopsis import families_of
 from spark_jobs.calibration import fit_of
 from spark_jobs.sources import discover_schema
-from spark_jobs.statistics import Measured, last_groups, last_measured, measure_source
+from spark_jobs.statistics import Measured, last_groups, last_measured, measure_source, profile
 from spark_jobs.tables import INSTANT, MARKER, Warehouse
 
 StrPath = str | Path
@@ -96,6 +98,20 @@ def rates_of(
             known = last_measured(warehouse, name) if warehouse is not None else None
             rates[name] = known if known is not None else Fraction(1)
     return rates, measurements, diagnostics
+
+
+def profiles_of(workload: Workload, rates: Mapping[str, Fraction]) -> dict[str, Profile]:
+    """A sample of each stream of which different filters or group-bys may share partial aggregates; streams that
+    cannot be read have none (and are reported where their rate is measured)."""
+    found: dict[str, Profile] = {}
+    for name in dict.fromkeys(query.stream for query in workload.queries):
+        queries = workload.queries_of(name)
+        if len(families_of(queries)) > 1:
+            try:
+                found[name] = profile(workload.stream(name), queries, rates[name])
+            except HeddleError:
+                continue
+    return found
 
 
 def model_of(name: str, measurements: Sequence[Measured], warehouse: Warehouse | None = None) -> CostModel:
@@ -253,7 +269,10 @@ def refresh_plan(
     old = load_plan(house, newest) if house and newest is not None else None
     model = model_of(cost_model, measurements, house)
     previous = comparable_plan(house, algorithm, cost_model)
-    plan = build_plan(inputs.workload, found, algorithm, model, previous=previous, tolerance=tolerance)
+    profiles = profiles_of(inputs.workload, found)
+    plan = build_plan(
+        inputs.workload, found, algorithm, model, previous=previous, tolerance=tolerance, profiles=profiles
+    )
     changed = old is None or old.fingerprint != plan.fingerprint
     version = newest
     if not dry_run and house is not None:

@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 from optimizer.plan import SharingPlan
 from optimizer.query import ACQ
 from optimizer.synopsis import CARRIERS
-from optimizer.window import window_ends
+from optimizer.window import instants
+from spark_jobs.cells import encoded, numbered
 from spark_jobs.files import bucket_of
 from spark_jobs.final_aggregates import RESULTS, places
-from spark_jobs.partial_aggregates import Task, renumbered
+from spark_jobs.partial_aggregates import Task
 from spark_jobs.sources import Split, format_instant, read_split
 
 if TYPE_CHECKING:
@@ -126,38 +127,42 @@ def inspect(path: str, queries: Sequence[ACQ], begin: int, ends: dict[str, int])
         "query",
         "window_start",
         "window_end",
+        "instant",
         "key",
         "longs",
         "doubles",
         *(["texts"] if texts else []),
     ]
-    reader = pq.ParquetFile(path, memory_map=True, read_dictionary=["stream", "query"])
+    reader = pq.ParquetFile(path, memory_map=True, read_dictionary=["stream", "query", "key"])
     right_schema = reader.schema_arrow.names == [name for name in RESULTS.names if name != "day"]
     rows = reader.read(columns=looked_at, use_threads=False).unify_dictionaries()
     known = {query.name: query for query in queries}
-    encoded = rows["query"].combine_chunks()
-    number = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+    named = rows["query"].combine_chunks()
+    number = pc.fill_null(named.indices, -1).to_numpy(zero_copy_only=False)
     key, keys = _key_numbers(rows["key"].combine_chunks())
-    starts, lasts = (
+    widths = np.array([len(json.loads(text)) for text in keys], dtype=np.int64)
+    starts, lasts, moments = (
         pc.fill_null(rows[name].cast(pa.int64()), -1).combine_chunks().to_numpy(zero_copy_only=False)
-        for name in ("window_start", "window_end")
+        for name in ("window_start", "window_end", "instant")
     )
     missing = np.zeros(len(rows), dtype=bool)
-    for name in ("stream", "query", "window_start", "window_end", "key"):
+    for name in ("stream", "query", "window_start", "window_end", "instant", "key"):
         missing |= ~rows[name].combine_chunks().is_valid().to_numpy(zero_copy_only=False)
     repeated = _repeated(number * len(keys) + key, starts)
     found = []
-    for index, name in enumerate(encoded.dictionary.to_pylist()):
+    for index, name in enumerate(named.dictionary.to_pylist()):
         at = np.flatnonzero(number == index)
         bad = {"null_keys": missing[at], "repeated": repeated[at]}
         if name in known:
             query = known[name]
             window, until = query.window, ends[query.stream]
-            aligned = (starts[at] % window.slide == 0) & (lasts[at] - starts[at] == window.range)
-            bad["wrong_window"] = ~aligned | (lasts[at] <= begin) | (lasts[at] > until)
+            aligned = (moments[at] - window.range) % window.slide == 0
+            aligned &= (moments[at] - starts[at] == window.reach) & (moments[at] - lasts[at] == window.ago)
+            bad["wrong_window"] = ~aligned | (moments[at] <= begin) | (moments[at] > until)
             together = len(at) == at[-1] - at[0] + 1
             bad |= {} if right_schema else {"wrong_schema": np.ones(len(at), dtype=bool)}
             bad |= _outputs(query, rows.slice(at[0], len(at)) if together else rows.take(pa.array(at)))
+            bad["wrong_shape"] |= widths[key[at]] != len(query.group_by)
         else:
             bad["wrong_shape"] = np.ones(len(at), dtype=bool)
         worst = [int(at[np.argmax(flags)]) for flags in bad.values() if flags.any()]
@@ -184,35 +189,18 @@ def _repeated(grain: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np
     return repeated
 
 
-def _key_numbers(keys: pa.ListArray) -> tuple[NDArray[np.int64], list[str]]:
-    """Number (n,) of each row's group, and the groups' keys as partial rows have them."""
-    # the columns of the key, each encoded, combined into one number: lists themselves cannot be encoded
-    width = pc.fill_null(pc.list_value_length(keys), 0).to_numpy(zero_copy_only=False)
-    widths, codes = renumbered(width, int(width.max(initial=0)) + 1)
-    texts: list[tuple[str | None, ...]] = [() for _ in widths]
-    lengths = list(widths)
-    for column in range(max(widths, default=0)):
-        values = pc.list_element(_padded(keys, column), column)
-        encoded = values.dictionary_encode(null_encoding="encode")
-        names = encoded.dictionary.to_pylist()
-        present, codes = renumbered(codes * len(names) + encoded.indices.to_numpy(), len(texts) * len(names))
-        texts = [(*texts[code // len(names)], names[code % len(names)]) for code in present]
-        lengths = [lengths[code // len(names)] for code in present]
-    cut = [text[:length] for text, length in zip(texts, lengths, strict=True)]
-    return codes, [json.dumps(text, separators=(",", ":"), ensure_ascii=False) for text in cut]
-
-
-def _padded(keys: pa.ListArray, column: int) -> pa.ListArray:
-    long_enough = pc.fill_null(pc.greater(pc.list_value_length(keys), column), False)
-    filler = pa.scalar([None] * (column + 1), keys.type)
-    return keys if pc.all(long_enough).as_py() else pc.if_else(long_enough, keys, filler)
+def _key_numbers(keys: pa.DictionaryArray) -> tuple[NDArray[np.int64], list[str]]:
+    """Number (n,) of each row's group, and the groups' keys as partial rows have them; null: no group, ``[]``."""
+    values, codes = encoded(keys)
+    used, number = numbered(codes.astype(np.int64), len(values))
+    return number, [text if text is not None else "[]" for text in values.take(pa.array(used)).to_pylist()]
 
 
 def _outputs(query: ACQ, rows: pa.Table) -> dict[str, NDArray[np.bool_]]:
     """What is wrong with the outputs of some rows of one query: flags (n,) a finding."""
     count = len(rows)
     at = dict(zip(query.outputs, places(query), strict=True))
-    wrong = pc.not_equal(pc.list_value_length(rows["key"]), len(query.group_by))
+    wrong = pa.chunked_array([pa.array(np.zeros(count, dtype=bool))])
     for carrier in set(CARRIERS) & set(rows.schema.names):
         width = sum(found == carrier for found, _ in at.values())
         wrong = pc.or_(wrong, pc.not_equal(pc.list_value_length(rows[carrier]), width))
@@ -327,9 +315,10 @@ def sample(
     chance.shuffle(drawn)
     found: list[tuple[ACQ, list[tuple[int, int]]]] = []
     for query in drawn:
-        possible = window_ends(query.window, begin, ends[query.stream])
+        possible = instants(query.window, begin, ends[query.stream])
         picked = sorted(chance.sample(range(len(possible)), min(SAMPLED_WINDOWS, len(possible))))
-        windows = [(int(possible[index]) - query.window.range, int(possible[index])) for index in picked]
+        ends_at = [int(possible[index]) - query.window.ago for index in picked]
+        windows = [(end - query.window.range, end) for end in ends_at]
         cost = sum(_events(sources[query.stream], *window) for window in windows)
         if windows and (cost <= budget or not found):
             found.append((query, windows))
@@ -393,10 +382,13 @@ def _inside(events: pa.RecordBatch, time: str, windows: list[tuple[int, int]]) -
 
 def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any]]) -> list[str]:
     """Differences between staged rows and recomputed ones, for people; empty when they agree."""
-    from spark_jobs.unshared import agrees, grain
+    from spark_jobs.unshared import agrees, grain, qualifies
 
-    mine = {(row["window_start"], tuple(row["key"])): row for row in ours}
+    mine = {(row["window_start"], tuple(json.loads(row["key"]))): row for row in ours}
     theirs = {grain(query, row): row for row in expected}
+    # where rounding or a permitted error decides what HAVING says, the answer may be there or not
+    wanted = {key: qualifies(query, row) for key, row in theirs.items()}
+    theirs = {key: row for key, row in theirs.items() if wanted[key] is not False and (wanted[key] or key in mine)}
     differences = [f"window {key} is missing" for key in sorted(theirs.keys() - mine.keys(), key=str)]
     differences += [f"window {key} should not exist" for key in sorted(mine.keys() - theirs.keys(), key=str)]
     for key in sorted(mine.keys() & theirs.keys(), key=str):
@@ -405,6 +397,6 @@ def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any
             if mine[key]["error"] and value is None:
                 continue
             if not agrees(output, value, theirs[key]):
-                wanted = theirs[key][output.name]
-                differences.append(f"window {key}: {output.name} is {value}, recomputed {wanted}")
+                found = theirs[key][output.name]
+                differences.append(f"window {key}: {output.name} is {value}, recomputed {found}")
     return differences

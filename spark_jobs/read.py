@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -11,10 +10,9 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from optimizer.errors import HeddleError
-from optimizer.query import ACQ, Type
+from optimizer.query import ACQ
 from optimizer.window import day_label
-from spark_jobs.expressions import arrow_type
-from spark_jobs.final_aggregates import places
+from spark_jobs.final_aggregates import group_values, places, typed
 from spark_jobs.planning import current_version, load_plan
 from spark_jobs.tables import INSTANT, Warehouse
 
@@ -22,7 +20,9 @@ from spark_jobs.tables import INSTANT, Warehouse
 def read(warehouse: Warehouse, query: str, begin: int | None = None, end: int | None = None) -> pa.Table:
     """The published answers of a query: ``window_start``, ``window_end`` (UTC), its group columns and outputs.
 
-    ``begin``, ``end``: only windows that end in (begin, end], microseconds. Rows are by window end, then group.
+    Historical windows have the ``instant`` that they are the answer for as well, windows of rows the ``position`` of
+    their first row. ``begin``, ``end``: only answers of instants in (begin, end], microseconds; the instant is the
+    window's end unless it is historical. Rows are by instant, then group.
     Rows that an older definition of the query answered are returned as far as it had the same columns.
     Raises HDL-507 for a query that no plan has known.
     """
@@ -44,8 +44,8 @@ def read(warehouse: Warehouse, query: str, begin: int | None = None, end: int | 
     if any("error" in found.schema.names for found in tables):
         tables = [_with_errors(found) for found in tables]
     table = pa.concat_tables(tables)
-    keys = [("window_end", "ascending"), *((name, "ascending") for name in _group_names(definition))]
-    return table.sort_by(keys)
+    order = ["window_end", *(["position"] if definition.window.is_rows else []), *_group_names(definition)]
+    return table.sort_by([(name, "ascending") for name in order])
 
 
 def _definition(warehouse: Warehouse, version: int, query: str) -> ACQ | None:
@@ -58,9 +58,9 @@ def _definition(warehouse: Warehouse, version: int, query: str) -> ACQ | None:
 def _rows(warehouse: Warehouse, query: str, begin: int | None, end: int | None) -> pa.Table:
     chosen = ds.field("query") == query
     if begin is not None:
-        chosen &= (ds.field("window_end") > pa.scalar(begin, INSTANT)) & (ds.field("day") >= day_label(begin))
+        chosen &= (ds.field("instant") > pa.scalar(begin, INSTANT)) & (ds.field("day") >= day_label(begin))
     if end is not None:
-        chosen &= (ds.field("window_end") <= pa.scalar(end, INSTANT)) & (ds.field("day") <= day_label(end - 1))
+        chosen &= (ds.field("instant") <= pa.scalar(end, INSTANT)) & (ds.field("day") <= day_label(end - 1))
     return DeltaTable(warehouse.path("results")).to_pyarrow_dataset().to_table(filter=chosen)
 
 
@@ -69,9 +69,12 @@ def _group_names(query: ACQ) -> list[str]:
 
 
 def _typed(query: ACQ, rows: pa.Table) -> pa.Table:
-    columns: dict[str, Any] = {"window_start": rows["window_start"], "window_end": rows["window_end"]}
-    for index, (name, (_, type)) in enumerate(zip(_group_names(query), query.group_by, strict=True)):
-        columns[name] = typed(_element(rows["key"], index), type)
+    names = ["window_start", "window_end"]
+    names += ["instant"] * bool(query.window.ago) + ["position"] * query.window.is_rows
+    columns: dict[str, Any] = {name: rows[name] for name in names}
+    values = group_values(rows["key"], len(query.group_by))
+    for name, (_, type), texts in zip(_group_names(query), query.group_by, values, strict=True):
+        columns[name] = typed(texts, type)
     for output, (carrier, index) in zip(query.outputs, places(query), strict=True):
         columns[output.name] = typed(_element(rows[carrier], index), output.type)
     if pc.any(pc.is_valid(rows["error"])).as_py():
@@ -81,24 +84,6 @@ def _typed(query: ACQ, rows: pa.Table) -> pa.Table:
 
 def _element(lists: pa.ChunkedArray, index: int) -> pa.ChunkedArray:
     return pc.list_element(lists, index) if len(lists) else pa.chunked_array([pa.array([], lists.type.value_type)])
-
-
-def typed(values: pa.ChunkedArray, type: Type) -> pa.ChunkedArray:
-    """Stored values (int64, float64 or text) as the Arrow type of a column's type."""
-    target = arrow_type(type)
-    stored = values.type
-    if type.name == "decimal":
-        texts = [None if text is None else Decimal(text) for text in values.to_pylist()]
-        return pa.chunked_array([pa.array(texts, target)])
-    if pa.types.is_string(stored) and not pa.types.is_string(target):
-        if type.name == "timestamp":
-            values = values.cast(pa.int64())
-        return values.cast(target)
-    if type.name == "boolean" and pa.types.is_integer(stored):
-        return pc.not_equal(values, 0)
-    if type.name == "date" and pa.types.is_integer(stored):
-        return values.cast(pa.int32()).cast(target)
-    return values.cast(target)
 
 
 def _with_errors(table: pa.Table) -> pa.Table:

@@ -17,7 +17,8 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ if __name__ == "__main__":  # spark-submit puts this file's folder first; the pr
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from optimizer.errors import Diagnostic, HeddleError
@@ -36,7 +38,7 @@ from optimizer.query import Stream, digest
 from optimizer.synopsis import FORMAT, synopses_of
 from optimizer.window import day_label, day_pieces, history_start
 from spark_jobs.calibration import Work, fit_of, predict
-from spark_jobs.files import BUCKETS, DataFile, write_files
+from spark_jobs.files import BUCKETS, DataFile, Failed, outcome_of, write_files
 from spark_jobs.final_aggregates import COUNTED, Part, finals_task
 from spark_jobs.partial_aggregates import PARTIALS, Span, Task, columns_of_synopsis, lift_task
 from spark_jobs.planning import load_plan
@@ -167,18 +169,28 @@ def run(
         return record
     record.revision = _revision(warehouse, record, content, recompute)
     spans: list[Span] = []
+    unanswered: list[str] = []
     with stages("partials", "computing partial aggregates"):
         for name in list(sources):
             try:
                 mine = [part for part in parts if part.synopsis.stream == name]
-                spans += _write_partials(spark, warehouse, plan.workload.stream(name), mine, sources[name], record)
+                filled, broken = _write_partials(
+                    spark, warehouse, plan.workload.stream(name), mine, sources[name], record
+                )
+                spans += filled
             except Exception as error:
                 failed.append(name)
                 del sources[name], ends[name]
                 record.diagnostics.append(_coded(error).diagnostic.to_json())
+                continue
+            for part in [part for part in mine if part.synopsis.fingerprint in broken]:
+                parts.remove(part)
+                unanswered += _told(part, broken[part.synopsis.fingerprint], record)
+        parts = [part for part in parts if part.synopsis.stream in sources]
         if not sources:
             _refuse(warehouse, record, "HDL-505", "none of the plan's streams could be read")
-        parts = [part for part in parts if part.synopsis.stream in sources]
+        if unanswered and not parts:
+            _refuse(warehouse, record, "HDL-517", "none of the plan's queries could be answered")
         content = _content(plan, parts, sources, ends, begin, end)
     with stages("finals", "computing final aggregates"):
         staged = _write_finals(spark, warehouse, parts, begin, record)
@@ -188,11 +200,12 @@ def run(
     try:
         with stages("audit", "checking the answers"):
             seed = digest([run_id, record.revision])
-            record.checks = audit(spark, [str(path) for path in paths], plan, sources, begin, ends, seed)
+            answered = _without(plan, unanswered)
+            record.checks = audit(spark, [str(path) for path in paths], answered, sources, begin, ends, seed)
             _log_checks(warehouse, record)
-            broken = [check for check in record.checks if not check["success"]]
-            if broken:
-                detail = "; ".join(f"{check['check']}: {check['detail']}" for check in broken)
+            wrong = [check for check in record.checks if not check["success"]]
+            if wrong:
+                detail = "; ".join(f"{check['check']}: {check['detail']}" for check in wrong)
                 _refuse(warehouse, record, "HDL-530", f"the checks failed, nothing was published: {detail}")
     except BaseException as error:
         for path in paths:  # no commit names them
@@ -202,9 +215,9 @@ def run(
             _log(warehouse, record, "failed", None, None)
         raise
     with stages("publish", "publishing"):
-        table_version = _publish(warehouse, record, staged, failed)
+        table_version = _publish(warehouse, record, staged, failed, unanswered)
     record.status = "published"
-    sampled = sample(plan.workload.queries, sources, begin, ends, random.Random(seed))
+    sampled = sample(answered.workload.queries, sources, begin, ends, random.Random(seed))
     record.features["queries_recomputed"] = len(sampled)
     record.features["events_recomputed"] = round(
         sum(events_between(sources[query.stream], *window) for query, windows in sampled for window in windows)
@@ -237,13 +250,14 @@ def _parts(plan: SharingPlan, begin: int, ends: dict[str, int]) -> list[Part]:
     for tree in plan.trees:
         if tree.stream not in ends:
             continue
-        for synopsis, queries in synopses_of(plan.workload.stream(tree.stream), tree.queries).items():
+        for synopsis, queries in synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together).items():
             until = ends[tree.stream]
             windows = [query.window for query in queries]
             start = history_start(windows, begin, until)
-            if start < until:
-                parts.append(Part(synopsis, queries, start, synopsis.fragments.last_edge(until)))
-    return [part for part in parts if part.begin < part.end]
+            end = synopsis.fragments.last_edge(until - min(window.ago for window in windows))
+            if start < end:
+                parts.append(Part(synopsis, queries, start, end, until))
+    return parts
 
 
 def _content(
@@ -262,6 +276,30 @@ def _content(
     return digest([FORMAT, plan.workload.fingerprint, tokens, begin, end])
 
 
+def _told(part: Part, failed: Failed, record: RunRecord) -> list[str]:
+    """Report the queries of a synopsis that could not be filled; their names."""
+    hint = "filter, or group by a column with fewer values; the other queries were answered"
+    for query in part.queries:
+        record.diagnostics.append(Diagnostic(failed.code, failed.message, hint, query=query.name).to_json())
+    return [query.name for query in part.queries]
+
+
+def _without(plan: SharingPlan, names: Sequence[str]) -> SharingPlan:
+    """The plan as far as it was answered."""
+    if not names:
+        return plan
+    left = [
+        replace(tree, queries=tuple(query for query in tree.queries if query.name not in names)) if held else None
+        for tree in plan.trees
+        for held in [any(query.name not in names for query in tree.queries)]
+    ]
+    queries = tuple(query for query in plan.workload.queries if query.name not in names)
+    trees = tuple(tree for tree in left if tree is not None)
+    return replace(
+        plan, trees=trees, workload=replace(plan.workload, queries=queries), tree_costs=(Fraction(0),) * len(trees)
+    )
+
+
 # ------------------------------------------------------------------------------------------- partials
 def _write_partials(
     spark: SparkSession,
@@ -270,8 +308,11 @@ def _write_partials(
     parts: Sequence[Part],
     splits: list[Split],
     record: RunRecord,
-) -> list[Span]:
-    """Fill what is missing of one stream's synopses, in one pass over its source and one commit; what was missing."""
+) -> tuple[list[Span], dict[str, Failed]]:
+    """Fill what is missing of one stream's synopses, in one pass over its source and one commit.
+
+    Returns what was missing and filled, and by fingerprint what could not be: nothing is stored of those.
+    """
     pieces = _coverage(warehouse, [part.synopsis.fingerprint for part in parts])
     spans = []
     for part in parts:
@@ -281,7 +322,7 @@ def _write_partials(
     record.synopses += len(parts)
     record.synopses_reused += len(parts) - len(spans)
     if not spans:
-        return []
+        return [], {}
     rows = spark.sparkContext.accumulator(0)
     untimed = spark.sparkContext.accumulator(0)
     root = warehouse.path("partials")
@@ -289,7 +330,12 @@ def _write_partials(
     wanted = [split for split in splits if split.may_hold(first, last)]
     columns = sorted({column for span in spans for column in columns_of_synopsis(span.synopsis)})
     task = lift_task(stream, wanted, spans, columns, root, rows, untimed)
-    files = _written(spark, len(wanted), 4 * spark.sparkContext.defaultParallelism, task)
+    files, broken = _written(spark, len(wanted), 4 * spark.sparkContext.defaultParallelism, task)
+    if broken:
+        spans = [span for span in spans if span.synopsis.fingerprint not in broken]
+        files = _only(Path(root), files, {span.synopsis.fingerprint for span in spans})
+        if not spans:
+            return [], broken
     written = sum(file.rows for file in files)
     record.partials_written += written
     files += write_files(root, _completed(stream, splits, spans))
@@ -321,15 +367,34 @@ def _write_partials(
     ):
         record.features[feature] += amount
     record.rows_without_time += untimed.value
-    return spans
+    return spans, broken
 
 
-def _written(spark: SparkSession, pieces: int, most: int, task: Task) -> list[DataFile]:
-    """Run a task that writes files for the numbers 0 .. pieces - 1 on at most ``most`` workers at once."""
+def _only(root: Path, files: Sequence[DataFile], fingerprints: set[str]) -> list[DataFile]:
+    """The files of partial rows without those of synopses that are not whole."""
+    found: list[DataFile] = []
+    for file in files:
+        rows = pq.ParquetFile(root / file.path).read()
+        kept = rows.filter(pc.is_in(rows["fingerprint"], pa.array(sorted(fingerprints), pa.string())))
+        if len(kept) == len(rows):
+            found.append(file)
+            continue
+        (root / file.path).unlink()
+        found += write_files(root, kept.append_column("day", pa.array([file.day] * len(kept), pa.string())))
+    return found
+
+
+def _written(spark: SparkSession, pieces: int, most: int, task: Task) -> tuple[list[DataFile], dict[str, Failed]]:
+    """Run a task that writes files for the numbers 0 .. pieces - 1 on at most ``most`` workers at once.
+
+    Returns the files, and what failed alone by fingerprint.
+    """
     if pieces == 0:
-        return []
+        return [], {}
     found = spark.range(0, pieces, 1, min(pieces, most)).mapInArrow(task, "file string").toArrow()
-    return [DataFile.of(description) for description in found["file"].to_pylist()]
+    outcomes = [outcome_of(description) for description in found["file"].to_pylist()]
+    files = [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
+    return files, {outcome.fingerprint: outcome for outcome in outcomes if isinstance(outcome, Failed)}
 
 
 def _completed(stream: Stream, splits: list[Split], spans: Sequence[Span]) -> pa.Table:
@@ -342,6 +407,7 @@ def _completed(stream: Stream, splits: list[Split], spans: Sequence[Span]) -> pa
             "fragment_start": first,
             "fragment_end": last,
             "key": None,
+            "shard": None,
             "bucket": -1,
             "longs": [],
             "doubles": [],
@@ -415,7 +481,7 @@ def _write_finals(
     task = finals_task(list(parts), begin, paths, warehouse.path("results"), stamp, count)
     rows = sum(file["num_records"] or 0 for file in needed)
     width = max(spark.sparkContext.defaultParallelism, rows // ROWS_A_TASK)
-    staged = _written(spark, BUCKETS, width, task)
+    staged, _ = _written(spark, BUCKETS, width, task)
     record.features |= {name: total.value for name, total in counted.items()}
     return staged
 
@@ -430,16 +496,23 @@ def _unused(spark: SparkSession) -> bool:
 
 
 # ------------------------------------------------------------------------------------------ publishing
-def _publish(warehouse: Warehouse, record: RunRecord, staged: list[DataFile], failed: list[str]) -> int:
+def _publish(
+    warehouse: Warehouse, record: RunRecord, staged: list[DataFile], failed: list[str], unanswered: list[str]
+) -> int:
     """Publish the staged files as the whole answer of the interval, in one commit; the table's version.
 
-    Replaced are the windows that end in (begin, end], except those of streams that could not be read.
+    Replaced are the answers of instants in (begin, end], except those of streams that could not be read and of
+    queries that could not be answered.
     """
     begin, end = pa.scalar(record.begin, INSTANT), pa.scalar(record.end, INSTANT)
 
     def replaced(stored: pa.Table) -> pa.Array:
-        inside = pc.and_(pc.greater(stored["window_end"], begin), pc.less_equal(stored["window_end"], end))
-        return pc.and_(inside, pc.invert(pc.is_in(stored["stream"], pa.array(failed, pa.string()))))
+        inside = pc.and_(pc.greater(stored["instant"], begin), pc.less_equal(stored["instant"], end))
+        kept = pc.or_(
+            pc.is_in(stored["stream"], pa.array(failed, pa.string())),
+            pc.is_in(stored["query"], pa.array(unanswered, pa.string())),
+        )
+        return pc.and_(inside, pc.invert(kept))
 
     days = day_label(record.begin), day_label(record.end - 1)
     interval = f"{format_instant(record.begin)}/{format_instant(record.end)}"
@@ -515,7 +588,7 @@ def _answers_of(warehouse: Warehouse, row: dict[str, Any]) -> int:
     """How many answers the publication of a log row left in the results table."""
     results = DeltaTable(warehouse.path("results")).to_pyarrow_dataset()
     mine = (ds.field("run_id") == row["run_id"]) & (ds.field("revision") == row["revision"])
-    within = (ds.field("window_end") > row["interval_start"]) & (ds.field("window_end") <= row["interval_end"])
+    within = (ds.field("instant") > row["interval_start"]) & (ds.field("instant") <= row["interval_end"])
     return int(results.count_rows(filter=mine & within))
 
 

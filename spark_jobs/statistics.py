@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from optimizer.query import SECOND, Stream
-from spark_jobs.sources import Split, read_split, splits_of
+from optimizer.query import ACQ, SECOND, Stream, columns_of
+from optimizer.shards import EVENTS, Profile
+from spark_jobs.expressions import evaluate
+from spark_jobs.sources import Split, read_split, splits_of, times_of
 from spark_jobs.tables import INSTANT, Warehouse
 
 FEATURES: dict[str, str] = {
@@ -98,6 +101,34 @@ def measure_source(stream: Stream, warehouse: Warehouse | None = None) -> Measur
         end = high if end is None else max(end, high)
     groups = groups_per_fragment(warehouse, stream.name) if warehouse is not None else None
     return Measured(stream.name, begin or 0, end or 0, rows, groups)
+
+
+def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
+    """A sample of a stream's events with all that its queries filter and group by.
+
+    The first events of the split in the middle of the source, in order of time: the same until the source changes.
+    Raises what reading raises.
+    """
+    splits = splits_of(stream)
+    columns = sorted({name for query in queries for name, _ in query.group_by})
+    filters = {query.filter for query in queries if query.filter is not None}
+    read = sorted({*columns, *(name for filter in filters for name in columns_of(filter))})
+    batches = read_split(stream, splits[len(splits) // 2], read) if splits else iter(())
+    batch = next(batches, None)
+    if batch is None:
+        return Profile(np.zeros(0, dtype=np.int64), {}, {}, float(rate))
+    times, batch, _ = times_of(batch, stream)
+    order = np.argsort(times, kind="stable")[:EVENTS]
+    batch, schema = batch.take(pa.array(order)), dict(stream.schema)
+    codes = {
+        name: batch.column(name).dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
+        for name in columns
+    }
+    holds = {
+        filter: pc.fill_null(evaluate(filter, batch, schema), False).to_numpy(zero_copy_only=False)
+        for filter in filters
+    }
+    return Profile(times[order], codes, holds, float(rate))
 
 
 def groups_per_fragment(warehouse: Warehouse, stream: str) -> float | None:

@@ -31,7 +31,8 @@ from spark_jobs.final_aggregates import RESULTS
 from spark_jobs.partial_aggregates import PARTIALS
 
 MARKER = "heddle.json"
-FORMAT = 1
+FORMAT = 2
+"""Version of the tables' schemas. 2: partials have shards, results an instant and a position."""
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -143,7 +144,7 @@ class Warehouse:
     def open(cls, root: str | os.PathLike[str], create: bool = True) -> Warehouse:
         """The warehouse at a folder; an empty or missing folder becomes one if ``create``.
 
-        Raises HDL-501 for a folder that holds something else, HDL-502 if there is none, HDL-503 for a newer format.
+        Raises HDL-501 for a folder that holds something else, HDL-502 if there is none, HDL-503 for another format.
         """
         path = Path(root).expanduser().resolve()
         marker = path / MARKER
@@ -167,6 +168,12 @@ class Warehouse:
                 "HDL-503",
                 f"{path} was written by a newer Heddle (format {found['format']})",
                 "upgrade Heddle",
+            )
+        if found.get("format", 0) < FORMAT:
+            raise HeddleError(
+                "HDL-503",
+                f"{path} was written by an older Heddle (format {found.get('format')}; this one writes {FORMAT})",
+                "name a new folder and backfill it: the answers are the same",
             )
         return warehouse
 

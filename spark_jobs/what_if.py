@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from optimizer.cost import CostModel, SearchProblem
 from optimizer.errors import HeddleError
-from optimizer.plan import PlanDiff, SharingPlan, build_plan, diff
+from optimizer.plan import PlanDiff, SharingPlan, build_plan, diff, sharing_as
 from optimizer.query import ACQ, Workload
 
 _RATE = re.compile(r"\s*(.*\S)\s*([=×x*])\s*([0-9.][0-9./eE+-]*)\s*", re.DOTALL)
@@ -94,8 +94,12 @@ def what_if(
             raise HeddleError("HDL-407", f"a rate is given for {change.stream}, which the plan does not read")
         found[change.stream] = change.number * (found[change.stream] if change.is_factor else 1)
     after = build_plan(
-        Workload(tuple(wanted.values()), tuple(declared.values())), found, algorithm or base.algorithm, chosen
+        Workload(tuple(wanted.values()), tuple(declared.values())),
+        found,
+        algorithm or base.algorithm,
+        chosen,
     )
+    after = sharing_as(after, base)
     return WhatIf(before, _kept(base, wanted, found, chosen), after, diff(before, after))
 
 

@@ -2,39 +2,50 @@
 
 Nothing here imports ``optimizer.window`` or any part of the pipeline: windows are enumerated by SQL from the
 epoch arithmetic of the definition, each event is expanded into the windows that hold it, and DuckDB groups.
-Sums whose rounding matters (doubles, decimals, variances) are finished in exact rational arithmetic.
+Sums whose rounding matters (doubles, decimals, variances) are finished in exact rational arithmetic, and what
+depends on an order (quantiles, modes, the first and the last) by sorting all values of a window.
 
-Definition: the windows ``[k*slide, k*slide + range)``, k any integer, whose end lies in ``(begin, end]`` and
-that hold at least one event satisfying the filter (per group). Instants are integer microseconds UTC.
+Definition: the instants ``k*slide + range``, k any integer, in ``(begin, end]``; the window of instant t is
+``[t - range - ago, t - ago)``, and it has an answer if it holds an event satisfying the filter (per group) and the
+answer satisfies HAVING. Instants are integer microseconds UTC.
+
+Windows of rows: the rows ``[k*slide, k*slide + range)``, k >= 0, of all that have a time (or of all of one key),
+numbered from 0 by time, then by all columns, in their order in the table; null is the least, NaN the greatest, -0.0
+less than 0.0. One is whole if it has ``range`` rows; its instant is the microsecond after the last of them.
 """
 
 from __future__ import annotations
 
 import datetime
+import json
 import math
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from optimizer.query import ACQ, Call, Column, Expression, Literal, Output, Type
+from optimizer.query import ACQ, Call, Column, Condition, Expression, Literal, Output, Type, Window
 
 EPSILON = sys.float_info.epsilon
 LARGEST = sys.float_info.max
 SMALLEST = sys.float_info.min
+DEVIATIONS = 6
+"""So many standard errors a HyperLogLog may be off: its error is a standard deviation."""
 
 
 # ------------------------------------------------------------------------------------- expected cells
 @dataclass(frozen=True)
 class Cell:
-    """One expected output value: ``value``, or for doubles any number in ``[low, high]``.
+    """One expected output value: ``value``, or any number in ``[low, high]``, or whatever ``accept`` takes.
 
     ``value`` None is null. ``overflow``: the exact result does not fit the output's type (then null with a
     coded error is right, and nothing else); ``may_overflow``: an intermediate result of a double computation
@@ -46,6 +57,7 @@ class Cell:
     high: float | None = None
     overflow: bool = False
     may_overflow: bool = False
+    accept: Callable[[Any], bool] | None = field(default=None, compare=False, repr=False)
 
     def matches(self, ours: Any) -> bool:
         if self.overflow:
@@ -54,18 +66,34 @@ class Cell:
             return True
         if self.value is None or ours is None:
             return self.value is None and ours is None
-        if not isinstance(self.value, float):
-            return bool(ours == self.value)
-        if math.isnan(self.value) or math.isnan(ours):
+        if self.accept is not None:
+            return self.accept(ours)
+        if isinstance(self.value, float) and (math.isnan(self.value) or math.isnan(ours)):
             return math.isnan(self.value) and math.isnan(ours)
         if self.low is not None and self.high is not None:
             return self.low <= ours <= self.high
+        if not isinstance(self.value, float):
+            return bool(ours == self.value)
         # both zeros are right only where the caller gave an interval
         return bool(ours == self.value) and math.copysign(1.0, ours) == math.copysign(1.0, self.value)
 
 
+class Row(tuple[Cell, ...]):
+    """The expected outputs of one answer, in the query's order.
+
+    ``certain`` False: a threshold of HAVING lies within what rounding or a sketch leaves open, so the answer may as
+    well be missing. ``failure``: what HAVING compares overflowed ("must") or may have ("may"): then the answer is null
+    throughout, with a coded error. ``span``: start and end of a window of rows, microseconds.
+    """
+
+    certain: bool = True
+    failure: str = ""
+    span: tuple[int, int] | None = None
+
+
 Key = tuple[Any, ...]
-"""(window start in microseconds, group values...)."""
+"""(window start in microseconds, group values...). Of a historical window the start of its content, as of any; of a
+window of rows the number of its first row."""
 
 
 # ------------------------------------------------------------------------------- expressions to DuckDB
@@ -172,8 +200,15 @@ def _aligned(arguments: Sequence[tuple[str, str]], multiply: bool = False) -> li
 
 
 # -------------------------------------------------------------------------------------------- answers
-def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int) -> dict[Key, tuple[Cell, ...]]:
-    """Every answer of a query whose window ends in ``(begin, end]``, keyed (window start, group values...).
+PAIRED = ("first", "last", "min_by", "max_by")
+PLAIN = {"every": "bool_and", "some": "bool_or", "any": "bool_or"} | {
+    name: name for name in ("min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor")
+}
+"""Aggregates that DuckDB answers as they are meant, by its name for them."""
+
+
+def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int) -> dict[Key, Row]:
+    """Every answer of a query for the instants in ``(begin, end]``, keyed (window start or position, group values...).
 
     ``events`` hold the raw events with ``time_column`` as a timestamp (naive means UTC); events without a
     time belong to no window. Cells stand in the order of ``query.outputs``.
@@ -185,47 +220,155 @@ def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
         return selects.setdefault(sql, len(selects))
 
     finish = []
-    for output in query.outputs:
+    for output in query.computed:
         if output.argument is None:
             finish.append((output, [aggregate("count(*)")], "long"))
             continue
         argument, kind = translate(output.argument)
         wanted = [aggregate(f"count({argument})")]
-        if output.function in ("min", "max"):
-            wanted.append(aggregate(f"{output.function}({argument})"))
+        if output.function in PAIRED:
+            assert output.by is not None
+            by = translate(output.by)[0]
+            there = f"{by} IS NOT NULL" + (f" AND {argument} IS NOT NULL" if output.function in PAIRED[:2] else "")
+            wanted.append(aggregate(f"list([struct_pack(o := {by}, v := {argument})]) FILTER ({there})"))
+        elif output.function in PLAIN:
+            wanted.append(aggregate(f"{PLAIN[output.function]}({argument})"))
         if kind == "long" and output.function in ("sum", "avg"):
             wanted.append(aggregate(f"sum({argument})"))
-        elif output.function != "count" and kind in ("double", "decimal", "long"):
+        elif output.function in _ORDERED or (output.function != "count" and kind in ("double", "decimal", "long")):
             wanted.append(aggregate(f"list({argument}) FILTER ({argument} IS NOT NULL)"))
         finish.append((output, wanted, kind))
 
-    width, slide = query.window.range, query.window.slide
     groups = [_quoted(name) for name, _ in query.group_by]
     where = translate(query.filter)[0] if query.filter is not None else "TRUE"
     time = _quoted(time_column)
+    expanded = _expanded_rows(query.window, events, time) if query.window.is_rows else _expanded(query.window, time)
+    # a window, its start and its instant, then the outputs
+    keys = ['"the window"', *groups, '"its start"', '"its instant"']
     statement = f"""
-        WITH expanded AS (
-            SELECT *, {slide}::BIGINT * unnest(generate_series(
-                floor_div({time} - {width}, {slide}) + 1, floor_div({time}, {slide})
-            )) AS "window start"
-            FROM events WHERE {time} IS NOT NULL AND ({where})
-        )
-        SELECT {", ".join(['"window start"', *groups, *selects])} FROM expanded
-        WHERE "window start" + {width} > {begin} AND "window start" + {width} <= {end}
-        GROUP BY {", ".join(['"window start"', *groups])}
+        WITH expanded AS ({expanded})
+        SELECT {", ".join([*keys, *selects])} FROM expanded
+        WHERE "its instant" > {begin} AND "its instant" <= {end} AND ({where})
+        GROUP BY {", ".join(keys)}
     """
-    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("CREATE MACRO floor_div(a, b) AS (a - ((a % b) + b) % b) // b")
-        connection.register("events", _plain(events))
-        rows = connection.execute(statement).fetchall()
-    keys = 1 + len(groups)
-    return {
-        row[:keys]: tuple(
-            _cell(output, kind, [row[keys + index] for index in wanted]) for output, wanted, kind in finish
+    connection = _database()
+    connection.register("events", _plain(events))
+    rows = connection.execute(statement).fetchall()
+    connection.unregister("events")
+    found: dict[Key, Row] = {}
+    for row in rows:
+        values = row[len(keys) :]
+        cells = [_cell(output, kind, [values[index] for index in wanted]) for output, wanted, kind in finish]
+        kept = _kept(cells[: len(query.outputs)], query.having, cells[len(query.outputs) :])
+        if kept is not None:
+            kept.span = row[len(keys) - 2 : len(keys)] if query.window.is_rows else None
+            found[row[: len(keys) - 2]] = kept
+    return found
+
+
+def _expanded(window: Window, time: str) -> str:
+    """SQL of the events, once for every window that holds them."""
+    width, slide, ago = window.range, window.slide, window.ago
+    return f"""
+        SELECT *, "the window" AS "its start", "the window" + {width + ago} AS "its instant" FROM (
+            SELECT *, {slide}::BIGINT * unnest(generate_series(
+                floor_div({time} + {ago} - {width}, {slide}) + 1, floor_div({time} + {ago}, {slide})
+            )) - {ago} AS "the window"
+            FROM events WHERE {time} IS NOT NULL
         )
-        for row in rows
-    }
+    """
+
+
+def _expanded_rows(window: Window, events: pa.Table, time: str) -> str:
+    """SQL of the rows, once for every whole window of rows that holds them."""
+    width, slide = window.range, window.slide
+    per = ", ".join(_quoted(name) for name in window.per or ())
+    order = [time]
+    for name, type in zip(events.schema.names, events.schema.types, strict=True):
+        order.append(f"{_quoted(name)} NULLS FIRST")
+        if pa.types.is_floating(type):
+            order.append(f"{_quoted(name)}::VARCHAR NOT LIKE '-0%'")
+    return f"""
+        SELECT * FROM (
+            SELECT *, min({time}) OVER whole AS "its start", max({time}) OVER whole + 1 AS "its instant"
+            FROM (
+                SELECT *, {slide}::BIGINT * unnest(generate_series(
+                    greatest(floor_div("its number" - {width}, {slide}) + 1, 0), floor_div("its number", {slide})
+                )) AS "the window"
+                FROM (
+                    SELECT *, row_number() OVER ({f"PARTITION BY {per}" if per else ""} ORDER BY {", ".join(order)}) - 1
+                        AS "its number"
+                    FROM events WHERE {time} IS NOT NULL
+                )
+            )
+            WINDOW whole AS (PARTITION BY {", ".join(['"the window"', *([per] if per else [])])})
+            QUALIFY count(*) OVER whole = {width}
+        )
+    """
+
+
+def _kept(cells: Sequence[Cell], having: Sequence[Condition], compared: Sequence[Cell]) -> Row | None:
+    """The row of an answer, or None if it does not satisfy HAVING."""
+    row = Row(cells)
+    verdicts = [_satisfies(cell, condition) for cell, condition in zip(compared, having, strict=True)]
+    if any(cell.overflow for cell in compared):
+        # with another threshold missed, an error is as right as no answer
+        row.failure, row.certain = "must", False not in verdicts
+        return row
+    if any(cell.may_overflow for cell in compared):
+        row.failure = "may"
+    row.certain = None not in verdicts
+    return None if False in verdicts and not row.failure else row
+
+
+def _satisfies(cell: Cell, condition: Condition) -> bool | None:
+    """Whether a value satisfies a threshold; None if that depends on how it is rounded or estimated."""
+    if cell.overflow or cell.may_overflow:
+        return None
+    if cell.value is None:
+        return False
+    value, threshold = _comparable(cell.value, condition.value)
+    if cell.accept is not None:
+        return None
+    if cell.low is not None and cell.high is not None and cell.low < cell.high and cell.low <= threshold <= cell.high:
+        return None
+    return bool(_ORDERS[condition.comparison](_order(value), _order(threshold)))
+
+
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": lambda left, right: left == right,
+    "!=": lambda left, right: left != right,
+    "<": lambda left, right: left < right,
+    "<=": lambda left, right: left <= right,
+    ">": lambda left, right: left > right,
+    ">=": lambda left, right: left >= right,
+}
+
+
+def _comparable(value: Any, literal: Literal) -> tuple[Any, Any]:
+    threshold = literal.value
+    if isinstance(value, float) or isinstance(threshold, float):
+        return float(value), float(threshold)
+    if literal.type.name == "date":
+        threshold = datetime.date.fromisoformat(threshold)
+        if isinstance(value, int):
+            threshold = _micros(threshold)
+    elif isinstance(value, datetime.date):
+        value = _micros(value)
+    return value, threshold
+
+
+def _micros(day: datetime.date) -> int:
+    return (day - datetime.date(1970, 1, 1)).days * 86_400 * 10**6
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """The one database of this process: opening one costs more than most questions."""
+    connection = duckdb.connect(":memory:", config={"threads": 1})
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("CREATE MACRO floor_div(a, b) AS (a - ((a % b) + b) % b) // b")
+    return connection
 
 
 def _plain(events: pa.Table) -> pa.Table:
@@ -242,9 +385,15 @@ def _cell(output: Output, kind: str, found: list[Any]) -> Cell:
     count, function = found[0], output.function
     if function == "count":
         return Cell(count)
+    if function in PAIRED:
+        # a list within the list: DuckDB would leave out a null struct
+        return _paired(function, [pair for one in found[1] or () for pair in one])
+    if function in _ORDERED:
+        values = sorted((_one_zero(value) for value in found[1] or ()), key=_order)
+        return _ORDERED[function](output, values)
     if not count:
         return Cell(None)
-    if function in ("min", "max"):
+    if function in PLAIN:
         return _extreme(found[1], found[2] if kind == "double" else [])
     if kind == "long" and function == "sum":
         if output.type.name == "decimal":
@@ -271,6 +420,142 @@ def _extreme(value: Any, doubles: list[float]) -> Cell:
     if value == 0 and doubles and len({math.copysign(1.0, x) for x in doubles if x == 0}) == 2:
         return Cell(value, 0.0, 0.0)
     return Cell(value)
+
+
+def _order(value: Any) -> tuple[int, Any]:
+    """What to sort by: null is the least, NaN the greatest and equal to itself."""
+    if value is None:
+        return 0, 0
+    return (2, 0) if isinstance(value, float) and math.isnan(value) else (1, value)
+
+
+def _one_zero(value: Any) -> Any:
+    return 0.0 if isinstance(value, float) and value == 0 else value
+
+
+def _paired(function: str, pairs: list[dict[str, Any]]) -> Cell:
+    """The value beside the least or the greatest; of several the least or the greatest."""
+    if not pairs:
+        return Cell(None)
+    best = min if function in ("first", "min_by") else max
+    order = best(_order(pair["o"]) for pair in pairs)
+    values = [pair["v"] for pair in pairs if _order(pair["o"]) == order]
+    value = best(values, key=_order)
+    return _extreme(value, [one for one in values if isinstance(one, float)])
+
+
+def _fraction(output: Output) -> Fraction:
+    return Fraction(1, 2) if output.parameter is None else Fraction(output.parameter)
+
+
+def _quantile(output: Output, values: list[Any]) -> Cell:
+    """The value at rank max(1, ceil(fraction * n)); with an error, any at a rank so far from it."""
+    if not values:
+        return Cell(None)
+    n = len(values)
+    rank = max(1, math.ceil(n * _fraction(output)))
+    if output.error is None:
+        return Cell(values[rank - 1])
+    off = math.floor(n * Fraction(output.error))
+    near = values[max(rank - off, 1) - 1 : rank + off]
+    if output.function != "percentile_disc":
+        near = [float(value) for value in near]
+    return Cell(values[rank - 1], accept=lambda ours: _order(ours) in [_order(value) for value in near])
+
+
+def _percentile(output: Output, values: list[Any]) -> Cell:
+    """Linear interpolation at (n - 1) * fraction: within a few roundings of the neighbours, and of the position
+    (Spark computes it in doubles, which moves the answer by that part of the gap)."""
+    if not values or output.error is not None:
+        return _quantile(output, values)
+    position = (len(values) - 1) * _fraction(output)
+    low, high = values[math.floor(position)], values[math.ceil(position)]
+    way = position - math.floor(position)
+    if way == 0 and not math.isfinite(low):
+        return Cell(low)
+    if math.isfinite(low) and math.isfinite(high):
+        low, high = Fraction(low), Fraction(high)
+        slack = 4 * max(abs(low), abs(high)) + len(values) * (high - low)
+        return _near(low + way * (high - low), slack * Fraction(EPSILON))
+    return Cell(low if low == high else (1 - float(way)) * low + float(way) * high)
+
+
+def _distinct(output: Output, values: list[Any]) -> Cell:
+    count = len({_order(value) for value in values})
+    if output.error is None:
+        return Cell(count)
+    off = DEVIATIONS * float(output.error) * count + 1
+    return Cell(count, count - off, count + off)
+
+
+def _counts(values: Iterable[Any]) -> dict[tuple[int, Any], int]:
+    return Counter(_order(value) for value in values)
+
+
+def _most_frequent(values: list[Any]) -> list[tuple[Any, int]]:
+    """Each value with its count, the most frequent first, of equals the least."""
+    counts = _counts(values)
+    distinct = {_order(value): value for value in values}
+    return sorted(((distinct[key], count) for key, count in counts.items()), key=lambda one: (-one[1], _order(one[0])))
+
+
+def _mode(output: Output, values: list[Any]) -> Cell:
+    if not values:
+        return Cell(None)
+    value, most = _most_frequent(values)[0]
+    if output.error is None:
+        return Cell(value)
+    counts, least = _counts(values), most - Fraction(output.error) * len(values)
+    return Cell(value, accept=lambda ours: counts.get(_order(ours), 0) >= max(least, 1))
+
+
+def _top(output: Output, values: list[Any]) -> Cell:
+    """JSON, compared as what it says. With an error every count may be so much too low: a value whose count could
+    have been the least of the list may stand in it, or not."""
+    assert output.parameter is not None and output.argument_type is not None
+    if not values:
+        return Cell(None)
+    type, k = output.argument_type, int(output.parameter)
+    told = [(_in_json(value, type), count) for value, count in _most_frequent(values)]
+    expected = [list(one) for one in told[:k]]
+    if output.error is None:
+        return Cell(json.dumps(expected), accept=lambda ours: json.loads(ours) == expected)
+    counts, slack = dict(told), Fraction(output.error) * len(values)
+
+    def accept(text: str) -> bool:
+        ours = [tuple(one) for one in json.loads(text)]
+        found = dict(ours)
+        least = ours[-1][1] if len(ours) == k else 0
+        return (
+            0 < len(ours) == len(found) <= k
+            and [count for _, count in ours] == sorted(found.values(), reverse=True)
+            and all(counts.get(one, 0) - slack <= count <= counts.get(one, 0) for one, count in ours)
+            and all(count - slack <= least for one, count in told if one not in found)
+        )
+
+    return Cell(json.dumps(expected), accept=accept)
+
+
+def _in_json(value: Any, type: Type) -> Any:
+    if type.name == "decimal":
+        with localcontext(prec=80):
+            return format(Decimal(value).quantize(Decimal(1).scaleb(-type.scale)), "f")
+    if type.name == "timestamp":
+        return _instant(value).replace("+00:00", "Z" if value % 10**6 else ".000000Z")
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    return json.dumps(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+_ORDERED: dict[str, Callable[[Output, list[Any]], Cell]] = {
+    "percentile": _percentile,
+    "median": _percentile,
+    "percentile_disc": _quantile,
+    "count_distinct": _distinct,
+    "mode": _mode,
+    "top_k": _top,
+}
+"""Aggregates of all the values in order."""
 
 
 def _not_finite(function: str, values: list[float]) -> Cell:
@@ -361,17 +646,20 @@ def column_names(query: ACQ) -> list[str]:
     return ["window_start", "window_end", *groups, *(output.name for output in query.outputs)]
 
 
-def compare(query: ACQ, ours: pa.Table, expected: dict[Key, tuple[Cell, ...]]) -> list[str]:
+def compare(query: ACQ, ours: pa.Table, expected: dict[Key, Row]) -> list[str]:
     """The differences between answers and the oracle's, as lines a person can read; empty when equal.
 
-    ``ours`` has the columns of :func:`column_names`, and ``error`` if some answer carries a coded error:
-    exactly the overflows must, each naming its output. Missing, extra and doubled windows, wrong ends,
-    wrong column types and wrong values are differences.
+    ``ours`` has the columns of :func:`column_names`, ``instant`` if the answers say what instant they are for, of
+    windows of rows their ``position``, and ``error`` if some answer carries a coded error: exactly the overflows must,
+    each naming its output. Missing, extra and doubled windows, wrong ends and instants, wrong column types and wrong
+    values are differences.
     """
     wanted = column_names(query)
-    if ours.column_names not in (wanted, [*wanted, "error"]):
+    if [name for name in ours.column_names if name not in _BESIDE] != wanted:
         return [f"columns {ours.column_names}, expected {wanted}"]
     errors = ours["error"].to_pylist() if "error" in ours.column_names else [None] * len(ours)
+    instants = _values(ours["instant"]) if "instant" in ours.column_names else None
+    positions = _values(ours["position"]) if query.window.is_rows else None
     ours = ours.select(wanted)
     groups = wanted[2 : 2 + len(query.group_by)]
     typed = dict(zip(groups, (type for _, type in query.group_by), strict=True))
@@ -382,29 +670,49 @@ def compare(query: ACQ, ours: pa.Table, expected: dict[Key, tuple[Cell, ...]]) -
         if ours.schema.field(name).type != arrow_type(type)
     ]
     seen: set[Key] = set()
-    rows = zip(*(_values(column) for column in ours.columns), strict=True)
-    for (start, stop, *values), error in zip(rows, errors, strict=True):
-        key = (start, *values[: len(groups)])
-        where = f"window {_instant(start)} group {key[1:]}"
+    rows = list(zip(*(_values(column) for column in ours.columns), strict=True))
+    for index, ((start, stop, *values), error) in enumerate(zip(rows, errors, strict=True)):
+        key = (start if positions is None else positions[index], *values[: len(groups)])
+        where = _named(query, key)
         if key in seen:
             differences.append(f"{where}: answered more than once")
         seen.add(key)
-        if stop != start + query.window.range:
+        if query.window.is_rows:
+            if key in expected and (start, stop) != expected[key].span:
+                differences.append(f"{where}: from {_instant(start)} to {_instant(stop)}")
+        elif stop != start + query.window.range:
             differences.append(f"{where}: ends at {_instant(stop)}")
+        if instants is not None and instants[index] != stop + query.window.ago:
+            differences.append(f"{where}: is said to be the answer of {_instant(instants[index])}")
+        found = values[len(groups) :]
         if key not in expected:
-            differences.append(f"{where}: not expected, answered {values[len(groups) :]}")
+            differences.append(f"{where}: not expected, answered {found}")
             continue
-        for output, cell, value in zip(query.outputs, expected[key], values[len(groups) :], strict=True):
+        row = expected[key]
+        failed = error is not None and all(value is None for value in found)
+        if row.failure and (failed or row.failure == "must"):
+            if not failed:
+                differences.append(f"{where}: {found}, error {error!r}, but what HAVING compares has overflow=True")
+            continue
+        for output, cell, value in zip(query.outputs, row, found, strict=True):
             if not cell.matches(value):
                 differences.append(f"{where}: {output.name} = {value!r}, expected {cell}")
             overflowed = value is None and (cell.overflow or (cell.may_overflow and cell.value is not None))
             if overflowed != (output.name in re.findall(r"HDL-\d+ (\S+)", error or "")):
                 differences.append(f"{where}: {output.name} = {value!r}, error {error!r}, expected {cell}")
     return differences + [
-        f"window {_instant(key[0])} group {key[1:]}: missing, expected {[cell.value for cell in cells]}"
-        for key, cells in expected.items()
-        if key not in seen
+        f"{_named(query, key)}: missing, expected {[cell.value for cell in row]}" + " overflow=True" * bool(row.failure)
+        for key, row in expected.items()
+        if key not in seen and row.certain
     ]
+
+
+def _named(query: ACQ, key: Key) -> str:
+    return f"window {key[0] if query.window.is_rows else _instant(key[0])} group {key[1:]}"
+
+
+_BESIDE = ("instant", "position", "error")
+"""Columns of answers that are not the query's."""
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

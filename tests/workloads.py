@@ -6,7 +6,8 @@ Everything is built as values, never as text, and typed by the language's own ru
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
@@ -15,7 +16,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from optimizer.aggregates import AGGREGATES
-from optimizer.expression import exact_literal, type_of
+from optimizer.expression import exact_literal, family_of, type_of
 from optimizer.query import (
     ACQ,
     BOOLEAN,
@@ -28,6 +29,7 @@ from optimizer.query import (
     TIMESTAMP,
     Call,
     Column,
+    Condition,
     Expression,
     Literal,
     Output,
@@ -56,7 +58,7 @@ TYPES = dict(SCHEMA)
 GROUPS = ("carrier", "code", "late", "due", "fee")
 
 _BIGGEST = 2**63 - 1
-_POOLS: dict[str, list[Any]] = {
+POOLS: dict[str, list[Any]] = {
     "carrier": ["AA", "B6", "", "é", 'say "x"', "a,b", "100%_", "back\\slash"],
     "code": [0, 1, 2, -1, 2**31 - 1, -(2**31)],
     "huge": [_BIGGEST, -_BIGGEST - 1, _BIGGEST - 1, 2**62, 2**53 + 1, -(2**53) - 1, 0, 1],
@@ -124,18 +126,18 @@ def events(draw: st.DrawFn, begin: int, end: int, tick: int, most: int = 30) -> 
         st.integers(begin - 3 * tick, end + tick),
         st.just(begin + marks // 2 * tick),
     )
-    times = draw(st.lists(instants, max_size=most))
+    times = draw(st.lists(instants, min_size=draw(st.sampled_from((0, 1, most // 3))), max_size=most))
     columns: dict[str, list[Any]] = {"ts": [None if draw(st.integers(0, 40)) == 7 else time for time in times]}
     for name, _ in SCHEMA:
         # a column has few values, one value, or nulls only, as real ones do
-        pool = draw(st.lists(st.sampled_from([*_POOLS[name], None]), min_size=1, max_size=4))
+        pool = draw(st.lists(st.sampled_from([*POOLS[name], None]), min_size=1, max_size=4))
         columns[name] = [draw(st.sampled_from(pool)) for _ in times]
     return pa.table(columns, schema=arrow_schema())
 
 
 # ------------------------------------------------------------------------------------------- queries
 def _literal_of(name: str) -> st.SearchStrategy[Literal]:
-    type, pool = TYPES[name], st.sampled_from(_POOLS[name])
+    type, pool = TYPES[name], st.sampled_from(POOLS[name])
     if type.name in ("long", "decimal"):
         return pool.map(exact_literal)
     if type.name == "date":
@@ -197,31 +199,87 @@ _COMPUTED: tuple[Expression, ...] = (
 )
 
 
+FRACTIONS = ("0.5", "0.25", "0.75", "0.1", "0.9", "0.29", "0.99", "0.999", "0.001", "1", "1.0")
+ERRORS = ("0.001", "0.01", "0.05", "0.1", "0.3", "0.5")
+_TAKEN: dict[str, Callable[[Type], bool]] = {
+    "a column": lambda type: True,
+    "a number": lambda type: type.is_numeric,
+    "an integer": lambda type: type.name == "long",
+    "a condition": lambda type: type == BOOLEAN,
+}
+
+
 @st.composite
-def outputs(draw: st.DrawFn, name: str) -> Output:
-    """One output: count(*) or any aggregate of a column or an expression that it applies to."""
-    function = draw(st.sampled_from(sorted(AGGREGATES)))
-    if function == "count" and draw(st.booleans()):
-        return Output(name, "count", None, None, AGGREGATES["count"].output_type(None))
-    columns = [Column(column) for column, type in SCHEMA if function in ("count", "min", "max") or type.is_numeric]
-    argument = draw(st.one_of(st.sampled_from(columns), st.sampled_from(_COMPUTED)))
-    type = type_of(argument, TYPES)
-    return Output(name, function, argument, type, AGGREGATES[function].output_type(type))
+def _arguments(draw: st.DrawFn, takes: str) -> tuple[Expression, Type]:
+    """A column, an expression or a condition that an aggregate applies to, and its type."""
+    every = [*(Column(name) for name, _ in SCHEMA), *_COMPUTED]
+    typed = [(one, type_of(one, TYPES)) for one in every]
+    found = st.sampled_from([(one, type) for one, type in typed if _TAKEN[takes](type)])
+    if takes == "a condition":
+        return draw(st.one_of(found, _comparisons().map(lambda condition: (condition, BOOLEAN))))
+    return draw(found)
+
+
+@st.composite
+def outputs(draw: st.DrawFn, name: str, functions: tuple[str, ...] = tuple(sorted(AGGREGATES))) -> Output:
+    """One output: count(*) or any aggregate of a column or an expression that it applies to, ordered by any other,
+    with any parameter; one holistic output in three permits an error."""
+    function = draw(st.sampled_from(functions))
+    aggregate = AGGREGATES[function]
+    if aggregate.star and draw(st.booleans()):
+        return Output(name, function, None, None, aggregate.output_type(None))
+    argument, type = draw(_arguments(aggregate.takes))
+    by: tuple[Expression | None, Type | None] = (None, None)
+    if aggregate.signature == "value+by":
+        by = draw(_arguments("a column"))
+    elif aggregate.signature == "value+time":
+        by = (Column("ts"), TIMESTAMP)
+    parameters = {
+        "value+fraction": st.sampled_from(FRACTIONS).map(Decimal),
+        "value+k": st.sampled_from((1, 1, 2, 3, 1000)).map(Decimal),
+    }
+    parameter = draw(parameters.get(aggregate.signature, st.none()))
+    permitted = st.one_of(st.none(), st.none(), st.sampled_from(ERRORS).map(Decimal))
+    error = draw(permitted) if aggregate.klass == "holistic" else None
+    return Output(name, function, argument, type, aggregate.output_type(type, by[1]), *by, parameter, error)
+
+
+_THRESHOLDS: dict[str, st.SearchStrategy[Literal]] = {
+    "number": st.one_of(
+        st.sampled_from((0, 1, 2, 3, 5, -7, 100, 2**53 + 1, Decimal("0.01"), Decimal("-1.5"))).map(exact_literal),
+        st.sampled_from((0.0, 0.1, 1.5, 1e16, -1e300)).map(lambda value: Literal(value, DOUBLE)),
+    ),
+    "string": st.sampled_from((*POOLS["carrier"], '[["AA", 1]]')).map(lambda value: Literal(value, STRING)),
+    "boolean": st.booleans().map(lambda value: Literal(value, BOOLEAN)),
+    "date": st.sampled_from(POOLS["due"]).map(lambda value: Literal(value.isoformat(), DATE)),
+    "timestamp": st.sampled_from(POOLS["seen"]).map(lambda value: Literal(value, TIMESTAMP)),
+}
+
+
+@st.composite
+def conditions(draw: st.DrawFn, name: str, made: tuple[Output, ...]) -> Condition:
+    """A threshold of one of the query's outputs or of another aggregate."""
+    output = draw(st.one_of(st.sampled_from(made), outputs(name)))
+    family = family_of(output.type)
+    threshold = draw(_THRESHOLDS[output.type.name if family == "time" else family])
+    return Condition(output, draw(st.sampled_from((">=", "!=", ">", ">=", "<", "<=", "="))), threshold)
 
 
 @st.composite
 def windows(draw: st.DrawFn, tick: int) -> Window:
     """From templates, ranges that are no multiples of the slide, slides beyond the range, and odd
-    microseconds."""
+    microseconds; one in four historical, by a multiple of the slide or not."""
     slide = draw(st.sampled_from((1, 2, 3, 4, 5, 6, 10))) * tick
+    agos = st.one_of(st.integers(1, 4).map(lambda k: k * slide), st.integers(1, 9).map(lambda k: k * tick))
+    ago = draw(st.one_of(agos, st.integers(1, 3 * tick))) if draw(st.integers(0, 3)) == 3 else 0
     kind = draw(st.sampled_from(("multiple", "multiple", "any", "short", "odd")))
     if kind == "multiple":
-        return Window(slide * draw(st.integers(1, 6)), slide)
+        return Window(slide * draw(st.integers(1, 6)), slide, ago)
     if kind == "short":
-        return Window(draw(st.integers(1, slide // tick)) * tick, slide)
+        return Window(draw(st.integers(1, slide // tick)) * tick, slide, ago)
     if kind == "odd":
-        return Window(slide + draw(st.integers(-tick + 1, 3 * tick)), slide)
-    return Window(draw(st.integers(1, 24)) * tick, slide)
+        return Window(slide + draw(st.integers(-tick + 1, 3 * tick)), slide, ago)
+    return Window(draw(st.integers(1, 24)) * tick, slide, ago)
 
 
 @st.composite
@@ -229,6 +287,8 @@ def queries(draw: st.DrawFn, name: str, tick: int) -> ACQ:
     groups = draw(st.lists(st.sampled_from(GROUPS), max_size=2, unique=True))
     select = tuple(f"by_{group}" for group in groups) if draw(st.booleans()) else tuple(groups)
     made = tuple(draw(outputs(f"out_{index}")) for index in range(draw(st.integers(1, 3))))
+    count = draw(st.sampled_from((0, 0, 0, 1, 2)))
+    having = tuple(draw(conditions(f"compared_{index}", made)) for index in range(count))
     return ACQ(
         name,
         "events",
@@ -237,6 +297,7 @@ def queries(draw: st.DrawFn, name: str, tick: int) -> ACQ:
         draw(filters()),
         tuple((group, TYPES[group]) for group in groups),
         select,
+        having=having,
     )
 
 
@@ -249,8 +310,36 @@ def cases(draw: st.DrawFn, most_queries: int = 6, most_events: int = 30) -> Case
     found = tuple(draw(queries(f"q{index}", tick)) for index in range(draw(st.integers(1, most_queries))))
     stream = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")
     # events from as far back as the windows of the interval can reach, so that history matters
-    reach = max(query.window.range for query in found)
+    reach = max(query.window.reach for query in found)
     table = draw(events(begin - draw(st.sampled_from((0, reach))), end, tick, most_events))
+    return Case(Workload(found, (stream,)), table, begin, end)
+
+
+@st.composite
+def row_queries(draw: st.DrawFn, name: str) -> ACQ:
+    """A query over windows of rows, of the stream or of each key that some of its group columns make."""
+    query = draw(queries(name, SECOND))
+    names = [group for group, _ in query.group_by]
+    per = draw(st.lists(st.sampled_from(names), unique=True)) if names else []
+    slide = draw(st.sampled_from((1, 1, 2, 3, 5)))
+    ranges = st.one_of(st.integers(1, 4).map(lambda times: times * slide), st.integers(1, 9))
+    return replace(query, window=Window(draw(ranges), slide, per=tuple(sorted(per))))
+
+
+@st.composite
+def row_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 40) -> Case:
+    """A test of windows of rows: events on up to a week, many at equal times and about midnight, some alike."""
+    tick = draw(st.sampled_from((SECOND, 3600 * SECOND, 12 * 3600 * SECOND)))
+    begin = draw(st.sampled_from(_ANCHORS)) + draw(st.integers(-20, 20)) * tick
+    end = begin + draw(st.integers(1, 14)) * tick + draw(st.sampled_from((0, 1)))
+    found = tuple(draw(row_queries(f"q{index}")) for index in range(draw(st.integers(1, most_queries))))
+    stream = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")
+    first = begin - draw(st.sampled_from((0, 6 * tick)))
+    parts = draw(st.lists(events(first, end, tick, most_events // 2), min_size=1, max_size=3))
+    table = pa.concat_tables(parts)
+    if len(table) and draw(st.booleans()):
+        again = draw(st.lists(st.integers(0, len(table) - 1), max_size=most_events // 2))
+        table = pa.concat_tables([table, table.take(pa.array(again, pa.int64()))])
     return Case(Workload(found, (stream,)), table, begin, end)
 
 

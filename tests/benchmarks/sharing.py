@@ -1,14 +1,18 @@
-"""Measures the shared pipeline beside one plain Spark job a query, and beside one plain scan-and-group.
+"""Measures the shared pipeline beside its peers, which answer the same queries without sharing.
 
-    python -m tests.benchmarks.sharing [--events N] [--queries N ...] [--rounds N] [--sample N] [--json FILE]
+    python -m tests.benchmarks.sharing [--workloads KIND ...] [--queries N ...] [--peers PEER ...] [--events N]
+        [--rounds N] [--sample N] [--flink PYTHON] [--growth] [--data DIR] [--json FILE]
 
-Over one generated stream (a day, 200 keys) and one Spark session, each round runs in turn: (a) the whole
-shared pipeline into a fresh warehouse: partials, finals, audit, publication; (b) a sample of the queries,
-spread evenly over the workload, each as the plain sliding-window job that people write today, answers
-dropped; (c) one plain scan-and-group of the same states at the finest granularity of the workload, written
-to Parquet. A first round warms everything up and is reported apart. Seconds are CPU seconds of the whole
-process tree (this process, the JVM and its Python workers); (b) is the sample's mean times the number of
-queries.
+Over one generated stream (:mod:`tests.benchmarks.trades`) and one Spark session, each round runs in turn, for every
+kind of workload: the whole shared pipeline into a fresh warehouse, for every number of queries (partials, finals,
+audit, publication); a sample of the queries by each peer (:mod:`tests.benchmarks.peers`), answers dropped; one plain
+scan-and-group of the same states at the finest granularity of the largest workload, written to Parquet. A first round
+warms everything up, compares all answers to the sample with the published ones, and is not counted; the exit code is 1
+if a shared run failed or a peer's answers are not its.
+
+Seconds are CPU seconds of the whole process tree (this process, the JVMs and Python workers). What peers spend on N
+queries is what they spend on one of the sample times N. Ratios are medians of the rounds' ratios. Planning, which needs
+no events, is reported apart. ``--growth`` measures instead how the shared run grows (:mod:`tests.benchmarks.growth`).
 """
 
 from __future__ import annotations
@@ -16,322 +20,347 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import random
-import shutil
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.parser import parse
-from optimizer.plan import build_plan
-from optimizer.query import DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Workload
-from optimizer.window import DAY
-from spark_jobs.planning import publish_plan
-from spark_jobs.run import RunRecord, run
-from spark_jobs.session import cpu_seconds, start_session
-from spark_jobs.tables import Warehouse
-from spark_jobs.unshared import native_frame, unshared
+from optimizer.plan import SharingPlan
+from optimizer.query import ACQ, Workload
+from spark_jobs.read import read
+from spark_jobs.session import start_session
+from tests.benchmarks.growth import CURVES, curve_table, grow
+from tests.benchmarks.peers import (
+    PEERS,
+    Measured,
+    Peer,
+    Setting,
+    difference,
+    plan_of,
+    scan_and_group,
+    shared,
+    spent_by,
+)
+from tests.benchmarks.peers import shared_run as shared_run
+from tests.benchmarks.trades import KINDS, Kind, generate, workload_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DAY_START = 1_372_636_800 * SECOND
-"""2013-07-01T00:00:00Z."""
-
-GRANULE = 30
-"""Seconds: every range and slide is a multiple, so it is the finest granularity that any plan needs."""
-
-KEYS = 200
-ROWS_PER_FILE = 1_000_000
+    from spark_jobs.tables import Warehouse
 
 
-# ------------------------------------------------------------------------------------------ generating
-def generate(folder: Path, events: int, seed: int = 7) -> Stream:
-    """``events`` events over one day in Parquet files of a million rows, in order of time; kept if already
-    there."""
-    done = folder / f"trades-{events}"
-    if not done.exists():
-        partial = folder / f"trades-{events}.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        chance = np.random.default_rng(seed)
-        names = pa.array([f"SYM{key:03d}" for key in range(KEYS)])
-        files = -(-events // ROWS_PER_FILE)
-        for number in range(files):
-            rows = min(ROWS_PER_FILE, events - number * ROWS_PER_FILE)
-            begin, end = (DAY_START + DAY * number // files, DAY_START + DAY * (number + 1) // files)
-            times = np.sort(chance.integers(begin, end, rows))
-            symbols = names.take(pa.array(chance.integers(0, KEYS, rows)))
-            table = pa.table(
-                {
-                    "ts": pa.array(times).cast(pa.timestamp("us", "UTC")),
-                    "symbol": symbols,
-                    "price": chance.lognormal(3.0, 0.5, rows),
-                    "volume": chance.integers(1, 5000, rows),
-                }
-            )
-            pq.write_table(table, partial / f"part-{number:04d}.parquet")
-        partial.rename(done)
-    schema = (("ts", TIMESTAMP), ("symbol", STRING), ("price", DOUBLE), ("volume", LONG))
-    return Stream("trades", Source("parquet", str(done.resolve())), schema, "ts")
-
-
-OUTPUTS = (
-    "sum(volume) AS volume",
-    "avg(price) AS mean",
-    "min(price) AS low, max(price) AS high",
-    "count(*) AS trades",
-    "stddev(price) AS spread",
-    "sum(volume) AS volume, avg(price) AS mean",
-)
-
-
-def workload_of(stream: Stream, queries: int, seed: int = 11) -> Workload:
-    """``queries`` ACQs per symbol: slides of 1 to 60 minutes, ranges of 1.5 to 9.5 slides, all different."""
-    chance = random.Random(seed)
-    seen: set[tuple[int, int, str]] = set()
-    statements: list[str] = []
-    while len(statements) < queries:
-        slide = 60 * chance.choice((1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60))
-        range_ = slide * chance.randint(3, 19) // 2
-        outputs = chance.choice(OUTPUTS)
-        if (range_, slide, outputs) in seen:
-            continue
-        seen.add((range_, slide, outputs))
-        statements.append(
-            f"-- name: q{len(statements):04d}\n"
-            f"SELECT symbol, {outputs} FROM trades WINDOW RANGE '{range_} seconds' SLIDE '{slide} seconds' "
-            "ON ts GROUP BY symbol;\n"
-        )
-    found = parse("\n".join(statements), {stream.name: stream})
-    if len(found.queries) != queries:
-        raise ValueError(f"the generated workload is not valid: {found.diagnostics[:3]}")
-    return Workload(tuple(found.queries), (stream,))
+Answers = dict[str, dict[str, pa.Table]]
+"""Peer, query: answers."""
 
 
 # ------------------------------------------------------------------------------------------- measuring
 @dataclass
-class Measured:
-    """CPU and wall seconds of one way to answer one workload, a value a round; ``cold`` the warming round's
-    CPU."""
+class Shared:
+    """The shared run of one number of queries. ``stages``: CPU seconds, a value a round; ``compared``: the queries
+    whose answers were compared with the peers'."""
 
-    cpu: list[float] = field(default_factory=list)
-    wall: list[float] = field(default_factory=list)
-    cold: float = 0.0
+    queries: int
+    plan: SharingPlan
+    answers: int = 0
+    planning: Measured = field(default_factory=Measured)
+    run: Measured = field(default_factory=Measured)
+    stages: dict[str, list[float]] = field(default_factory=dict)
+    compared: list[str] = field(default_factory=list)
 
     @property
-    def median(self) -> float:
-        return statistics.median(self.cpu)
-
-    def add(self, spent: tuple[float, float], warming: bool) -> None:
-        if warming:
-            self.cold = spent[0]
-        else:
-            self.cpu.append(spent[0])
-            self.wall.append(spent[1])
+    def stage_medians(self) -> dict[str, float]:
+        """CPU seconds of each stage and of what is none."""
+        medians = {name: statistics.median(values) for name, values in self.stages.items()}
+        return medians | {"rest": max(0.0, self.run.median - math.fsum(medians.values()))}
 
 
 @dataclass
 class Comparison:
-    """One workload size: the shared run, the unshared one extrapolated from its sample, the
+    """One kind of workload: its shared runs by number of queries, what peers spend on *one* query, and the
     scan-and-group."""
 
-    queries: int
+    kind: str
     events: int
-    trees: int = 0
-    answers: int = 0
-    planning_cpu: float = 0.0
-    sampled: list[str] = field(default_factory=list)
-    shared: Measured = field(default_factory=Measured)
-    unshared: Measured = field(default_factory=Measured)
+    granule: int
+    shared: dict[int, Shared] = field(default_factory=dict)
+    peers: dict[str, Measured] = field(default_factory=dict)
+    sampled: dict[str, list[str]] = field(default_factory=dict)
     scan: Measured = field(default_factory=Measured)
-    stages: dict[str, list[float]] = field(default_factory=dict)
+
+    def ratio(self, queries: int, peer: str) -> float:
+        """How many times a peer's CPU seconds are the shared run's; NaN if it was not measured."""
+        ours = self.shared[queries].run.cpu
+        return _median([theirs * queries / our for theirs, our in zip(self.peers[peer].cpu, ours, strict=False)])
+
+    def of_scan(self, queries: int) -> float:
+        """How many times the scan-and-group's CPU seconds the shared run's are."""
+        ours = self.shared[queries].run.cpu
+        return _median([our / scan for our, scan in zip(ours, self.scan.cpu, strict=False)])
 
     def to_json(self) -> dict[str, Any]:
-        medians = {name: statistics.median(values) for name, values in self.stages.items()}
-        total = sum(medians.values())
-        return asdict(self) | {
-            "shared_cpu": self.shared.median,
-            "unshared_cpu": self.unshared.median,
-            "scan_cpu": self.scan.median,
-            "unshared_over_shared": self.unshared.median / self.shared.median,
-            "shared_over_scan": self.shared.median / self.scan.median,
-            "stage_cpu": medians,
-            "stage_share": {name: value / total for name, value in medians.items()},
+        return {
+            "kind": self.kind,
+            "events": self.events,
+            "granule_seconds": self.granule,
+            "scan": _measured(self.scan),
+            "peers": {name: _measured(spent) | {"sampled": self.sampled[name]} for name, spent in self.peers.items()},
+            "shared": [
+                {
+                    "queries": one.queries,
+                    "trees": len(one.plan.trees),
+                    "answers": one.answers,
+                    "planning": _measured(one.planning),
+                    "run": _measured(one.run),
+                    "stage_cpu": one.stage_medians,
+                    "compared": one.compared,
+                    "over_scan": _number(self.of_scan(one.queries)),
+                    "peers_over_shared": {name: _number(self.ratio(one.queries, name)) for name in self.peers},
+                }
+                for one in self.shared.values()
+            ],
         }
 
 
-def spent_by(action: Callable[[], Any]) -> tuple[tuple[float, float], Any]:
-    """(CPU seconds of the process tree, wall seconds) of an action, and what it returned."""
-    cpu, wall = cpu_seconds(), time.perf_counter()
-    result = action()
-    return (cpu_seconds() - cpu, time.perf_counter() - wall), result
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values) if values else math.nan
 
 
-def shared_run(spark: SparkSession, warehouse: Warehouse, version: int) -> RunRecord:
-    """(a): the whole pipeline over the day; ``as_of`` far enough that nothing is withheld."""
-    return run(spark, warehouse, version, DAY_START, DAY_START + DAY, "bench", as_of=DAY_START + 2 * DAY)
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
-def plain_job(spark: SparkSession, workload: Workload, name: str) -> None:
-    """(b): one query as the job that people write today; its answers are computed and dropped."""
-    query = workload.query(name)
-    stream = workload.stream(query.stream)
-    answers = unshared(native_frame(spark, stream), query, stream.time)
-    answers.write.format("noop").mode("overwrite").save()
+def _measured(spent: Measured) -> dict[str, Any]:
+    return asdict(spent) | {"median": _number(spent.median)}
 
 
-def scan_and_group(spark: SparkSession, stream: Stream, target: Path) -> None:
-    """(c): the states that the workload needs, grouped by granule and symbol in one plain job, as Parquet."""
-    from pyspark.sql import functions as F
-
-    granule = F.floor(F.unix_micros("ts") / (GRANULE * SECOND)).alias("granule")
-    grouped = (
-        native_frame(spark, stream)
-        .groupBy(granule, "symbol")
-        .agg(
-            F.count(F.lit(1)).alias("trades"),
-            F.sum("volume").alias("volume"),
-            F.sum("price").alias("price"),
-            F.min("price").alias("low"),
-            F.max("price").alias("high"),
-            F.sum(F.col("price") * F.col("price")).alias("squares"),
-        )
-    )
-    grouped.write.mode("overwrite").parquet(str(target))
+def spread(queries: Sequence[ACQ], sample: int) -> list[ACQ]:
+    """A sample of queries that costs on average what all do: from each of ``sample`` equal parts by overlap factor the
+    query that was registered first, so that a smaller workload of the kind is likely to have it too."""
+    sample = min(sample, len(queries))
+    ordered = sorted(range(len(queries)), key=lambda number: (queries[number].window.overlap_factor, number))
+    parts = (ordered[part * len(queries) // sample : (part + 1) * len(queries) // sample] for part in range(sample))
+    return [queries[number] for number in sorted(map(min, parts))]
 
 
 def measure(
-    spark: SparkSession,
-    stream: Stream,
+    setting: Setting,
     events: int,
-    queries: int,
+    kind: Kind,
+    sizes: Sequence[int],
     rounds: int,
     sample: int,
+    peers: Mapping[str, Peer],
     scratch: Path,
     report: Callable[[str], None],
 ) -> Comparison:
-    """Interleave (a), (b) and (c) for one workload size."""
-    workload = workload_of(stream, queries)
-    found = Comparison(queries, events)
-    sample = min(sample, queries)
-    found.sampled = [f"q{index * queries // sample:04d}" for index in range(sample)]
-    rates = {stream.name: Fraction(events * SECOND, DAY)}
-    (found.planning_cpu, _), plan = spent_by(lambda: build_plan(workload, rates, "weave-share", "measured"))
-    found.trees = len(plan.trees)
+    """Interleave the shared runs of one kind of workload with its peers.
+
+    What fails, or answers otherwise than the others, is reported and from then on left out.
+    """
+    found = Comparison(kind.name, events, kind.granule)
+    for size in sorted(sizes):
+        found.shared[size] = Shared(size, plan_of(workload_of(setting.stream, size, kind), events))
+    largest = workload_of(setting.stream, max(sizes), kind)
+    samples = {name: spread(largest.queries, max(sample, peer.least)) for name, peer in peers.items()}
+    found.sampled = {name: [query.name for query in queries] for name, queries in samples.items()}
+    found.peers = {name: Measured() for name in peers}
+    answers: Answers = {}
     for number in range(rounds + 1):
-        warming = number == 0
-        report(f"{queries} queries, " + ("warming up" if warming else f"round {number} of {rounds}"))
-        root = scratch / f"warehouse-{queries}-{number}"
-        warehouse = Warehouse.open(root)
-        version, _ = publish_plan(warehouse, plan)
-        spent, record = spent_by(lambda at=warehouse, pinned=version: shared_run(spark, at, pinned))  # type: ignore[misc]
-        found.shared.add(spent, warming)
-        found.answers = record.answers
-        if not warming:
-            for stage, seconds in record.cpu_seconds.items():
-                found.stages.setdefault(stage, []).append(seconds)
-        shutil.rmtree(root)
-        cpu, wall = 0.0, 0.0
-        for name in found.sampled:
-            (job_cpu, job_wall), _ = spent_by(lambda named=name: plain_job(spark, workload, named))  # type: ignore[misc]
-            cpu, wall = cpu + job_cpu, wall + job_wall
-        found.unshared.add((cpu / sample * queries, wall / sample * queries), warming)
-        spent, _ = spent_by(lambda: scan_and_group(spark, stream, scratch / "scan"))
-        found.scan.add(spent, warming)
+        title = f"{kind.name}, " + (f"round {number} of {rounds}" if number else "warming up")
+        for name, peer in peers.items():
+            with _noted(found.peers[name], f"{title}: {peer.title}", report) as going:
+                if going and not number:
+                    answers[name] = peer.tables(samples[name])
+                    peer.prepare(samples[name])
+                elif going:
+                    (cpu, wall), _ = spent_by(partial(peer.answer, samples[name]))
+                    found.peers[name].add((cpu / len(samples[name]), wall / len(samples[name])))
+        for size, ours in found.shared.items():
+            with _noted(ours.run, f"{title}: {size:,} queries shared", report) as going:
+                if going:
+                    _share(setting.spark, ours, events, scratch / "warehouse", answers, warming=not number)
+        scan = partial(scan_and_group, setting.spark, largest, kind.granule, scratch / "scan")
+        found.scan.add(spent_by(scan)[0], warming=not number)
+        answers.clear()
     return found
 
 
+@contextmanager
+def _noted(measured: Measured, saying: str, report: Callable[[str], None]) -> Iterator[bool]:
+    """Whether to go on with what did not fail before; if it fails now, that is noted and reported."""
+    if not measured.failure:
+        report(saying)
+    try:
+        yield not measured.failure
+    except Exception as error:
+        measured.failure = _told(error)
+        report(f"{saying} failed: {measured.failure}")
+
+
+def _told(error: Exception) -> str:
+    """What happened, in a line; of an error in a Python worker the last one of what it said, before the JVM goes on."""
+    said = str(error).partition("JVM stacktrace:")[0].split("\n")
+    lines = [line for line in said if line.strip()] or [type(error).__name__]
+    return lines[-1] if lines[0].endswith(":") else lines[0]
+
+
+def _share(spark: SparkSession, ours: Shared, events: int, root: Path, answers: Answers, warming: bool) -> None:
+    """One shared run; ``answers``: the peers', to be compared with it."""
+    ours.planning.add(spent_by(partial(plan_of, ours.plan.workload, events))[0], warming)
+    with shared(spark, ours.plan, root) as (spent, record, warehouse):
+        ours.run.add(spent, warming)
+        ours.answers = record.answers
+        if not warming:
+            for stage, seconds in record.cpu_seconds.items():
+                ours.stages.setdefault(stage, []).append(seconds)
+        ours.compared += _compared(warehouse, ours.plan.workload, answers)
+
+
+def _compared(warehouse: Warehouse, workload: Workload, answers: Answers) -> list[str]:
+    """The queries of a workload that peers answered, and as we did; ValueError if one answers otherwise."""
+    known = {query.name for query in workload.queries}
+    names = sorted({name for theirs in answers.values() for name in theirs if name in known})
+    for name in names:
+        ours = read(warehouse, name)
+        for peer, theirs in answers.items():
+            if name in theirs and (problem := difference(workload.query(name), ours, theirs[name])):
+                raise ValueError(f"{name}: {peer} does not answer as we do: {problem}")
+    return names
+
+
 # ------------------------------------------------------------------------------------------- reporting
-def tables(found: Sequence[Comparison]) -> list[Table]:
-    """What was measured, for people."""
-    medians = Table(title="CPU seconds, medians (process tree)")
-    for heading in (
-        "queries",
-        "trees",
-        "answers",
-        "planning",
-        "shared",
-        "one job each*",
-        "scan-and-group",
-        "saving",
-        "of scan",
-    ):
-        medians.add_column(heading, justify="right")
-    stages = Table(title="Stages of the shared run, CPU seconds and share")
-    names = list(dict.fromkeys(name for one in found for name in one.stages))
-    for heading in ("queries", *names, "rest"):
-        stages.add_column(heading, justify="right")
-    for one in found:
-        data = one.to_json()
-        medians.add_row(
-            str(one.queries),
-            str(one.trees),
-            f"{one.answers:,}",
-            f"{one.planning_cpu:.2f}",
-            f"{one.shared.median:.1f}",
-            f"{one.unshared.median:.0f}",
-            f"{one.scan.median:.1f}",
-            f"{data['unshared_over_shared']:.1f}x",
-            f"{data['shared_over_scan']:.2f}x",
-        )
-        total = one.shared.median
-        cells = [data["stage_cpu"].get(name, 0.0) for name in names]
-        cells.append(max(0.0, total - math.fsum(cells)))
-        stages.add_row(str(one.queries), *(f"{cell:.1f} ({cell / total:.0%})" for cell in cells))
-    medians.caption = "* extrapolated from a sample: its mean times the number of queries"
+def tables(found: Comparison) -> list[Table]:
+    """What was measured of one kind of workload, for people."""
+    sizes = list(found.shared.values())
+    title = f"{found.kind}, {found.events:,} events: CPU seconds"
+    medians = Table(title=f"{title}, medians (in brackets: times the shared run's)", title_justify="left")
+    stages = Table(title=f"{title} of the shared run's stages, medians", title_justify="left")
+    for shown, first in ((medians, "queries"), (stages, "queries")):
+        shown.add_column(first)
+        for one in sizes:
+            shown.add_column(f"{one.queries:,}", justify="right")
+    medians.add_row("answers", *(f"{one.answers:,}" for one in sizes))
+    medians.add_row("execution trees", *(str(len(one.plan.trees)) for one in sizes))
+    medians.add_row("planning", *(f"{one.planning.median:.2f}" for one in sizes), end_section=True)
+    medians.add_row("shared run", *(_seconds(one.run) for one in sizes), style="bold", end_section=True)
+    for name in PEERS:
+        if name not in found.peers:
+            medians.add_row(PEERS[name].title, *("not measured" for _ in sizes))
+            continue
+        spent = found.peers[name]
+        cells = (f"{_short(spent.median * one.queries)} ({_short(found.ratio(one.queries, name))})" for one in sizes)
+        medians.add_row(f"{PEERS[name].title} *", *(["fails"] * len(sizes) if spent.failure else cells))
+    medians.add_section()
+    medians.add_row(f"one plain scan-and-group, {found.granule} s", *(_seconds(found.scan) for _ in sizes))
+    medians.add_row("shared run / scan-and-group", *(f"{found.of_scan(one.queries):.2f}" for one in sizes))
+    medians.caption = (
+        "* a sample's mean times the number of queries; answers dropped, while the shared run's are published"
+    )
+    for name in dict.fromkeys(name for one in sizes for name in one.stage_medians):
+        stages.add_row(name, *(_portion(one, name) for one in sizes))
     return [medians, stages]
 
 
+def _short(number: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{number:,.{0 if number >= 100 else 1 if number >= 10 else 2}f}"
+
+
+def _seconds(spent: Measured) -> str:
+    return "fails" if spent.failure else _short(spent.median)
+
+
+def _portion(one: Shared, stage: str) -> str:
+    seconds = one.stage_medians.get(stage, 0.0)
+    return "fails" if one.run.failure else f"{seconds:.1f} ({seconds / one.run.median:.0%})"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="sharing", description="Shared pipeline beside one Spark job a query")
-    parser.add_argument("--events", type=int, default=10_000_000, help="events in the day (10,000,000)")
-    parser.add_argument("--queries", type=int, nargs="+", default=[10, 100, 500], help="workload sizes (10 100 500)")
-    parser.add_argument("--rounds", type=int, default=3, help="measured rounds after the warming one (3)")
-    parser.add_argument("--sample", type=int, default=4, help="queries run unshared in each round (4)")
-    parser.add_argument("--data", type=Path, default=Path("var/bench"), help="where the stream is kept (var/bench)")
-    parser.add_argument("--json", type=Path, help="also write the measurements to this file")
+    parser = argparse.ArgumentParser(prog="sharing", description="The shared pipeline beside its peers")
+    add = parser.add_argument
+    add(
+        "--workloads",
+        nargs="+",
+        choices=KINDS,
+        default=list(KINDS),
+        metavar="KIND",
+        help=f"of {', '.join(KINDS)} (all)",
+    )
+    add("--queries", type=int, nargs="+", default=[10, 100, 500, 2000], help="workload sizes (10 100 500 2000)")
+    add("--peers", nargs="*", choices=PEERS, default=list(PEERS), metavar="PEER", help=f"of {', '.join(PEERS)} (all)")
+    add("--flink", metavar="PYTHON", help="also Flink, by this Python's PyFlink with flink-sql-parquet among its jars")
+    add("--events", type=int, default=10_000_000, help="events in the day (10,000,000)")
+    add("--rounds", type=int, default=3, help="measured rounds after the warming one (3)")
+    add("--sample", type=int, default=8, help="queries that each peer runs in each round (8)")
+    add(
+        "--growth",
+        nargs="*",
+        choices=CURVES,
+        metavar="CURVE",
+        help=f"instead, how runs grow: of {', '.join(CURVES)} (all)",
+    )
+    add("--data", type=Path, default=Path("var/bench"), help="where the streams are kept (var/bench)")
+    add("--json", type=Path, help="also write the measurements to this file")
     options = parser.parse_args(arguments)
     if min(options.events, options.rounds, options.sample, *options.queries) < 1:
         parser.error("--events, --queries, --rounds and --sample must be at least 1")
-    console = Console()
-    err = Console(stderr=True)
-    stream = generate(options.data, options.events)
+    console, report = Console(width=None if sys.stdout.isatty() else 140), Console(stderr=True).print
+    document: dict[str, Any] = {"format_version": 2, "events": options.events, "rounds": options.rounds}
+    failed = False
+    options.data.mkdir(parents=True, exist_ok=True)
     spark = start_session("bench", quick=False)
-    found = []
-    with tempfile.TemporaryDirectory(dir=options.data) as scratch:
-        for queries in options.queries:
-            found.append(
-                measure(
-                    spark,
-                    stream,
-                    options.events,
-                    queries,
-                    options.rounds,
-                    options.sample,
-                    Path(scratch),
-                    err.print,
-                )
-            )
-    for table in tables(found):
+    with tempfile.TemporaryDirectory(dir=options.data) as place:
+        scratch = Path(place)
+        if options.growth is None:
+            found = _compare(spark, options, scratch, report)
+            document["workloads"] = [one.to_json() for one in found]
+            failed = any(ours.run.failure for one in found for ours in one.shared.values())
+            shown = [table for one in found for table in tables(one)]
+        else:
+            points = {name: CURVES[name].points(options.events) for name in options.growth or CURVES}
+            grown = grow(spark, options.data, points, options.rounds, scratch, report)
+            document["growth"] = [one.to_json() for one in grown]
+            shown = [curve_table(name, [one for one in grown if one.curve == name]) for name in points]
+    for table in shown:
         console.print(table)
     if options.json:
-        comparisons = [one.to_json() for one in found]
-        document = {"format_version": 1, "granule_seconds": GRANULE, "keys": KEYS, "comparisons": comparisons}
         options.json.write_text(json.dumps(document, indent=2) + "\n")
-    return 0
+    return 1 if failed else 0
+
+
+def _compare(
+    spark: SparkSession, options: argparse.Namespace, scratch: Path, report: Callable[[str], None]
+) -> list[Comparison]:
+    setting = Setting(spark, generate(options.data, options.events), flink=options.flink or "")
+    peers = {name: PEERS[name](setting) for name in options.peers if name != "flink" or options.flink}
+    try:
+        return [
+            measure(
+                setting,
+                options.events,
+                KINDS[name],
+                options.queries,
+                options.rounds,
+                options.sample,
+                peers,
+                scratch,
+                report,
+            )
+            for name in options.workloads
+        ]
+    finally:
+        for peer in peers.values():
+            peer.close()
 
 
 if __name__ == "__main__":

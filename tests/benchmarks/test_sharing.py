@@ -1,43 +1,224 @@
-"""The benchmark itself, scaled down: it runs, and says what it measured."""
+"""The benchmark itself, scaled down: every peer answers as the oracle and the shared run do, and it says what it
+measured."""
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
+from rich.table import Table
 
-from optimizer.query import SECOND
-from tests.benchmarks.sharing import DAY_START, GRANULE, generate, measure, tables, workload_of
+from optimizer.query import ACQ, SECOND
+from tests import oracle
+from tests.benchmarks.growth import CURVES, Point, curve_table, grow
+from tests.benchmarks.peers import (
+    INTERVAL,
+    PEERS,
+    DuckDB,
+    Fragments,
+    Peer,
+    Setting,
+    difference,
+    scan_and_group,
+    states_of,
+)
+from tests.benchmarks.sharing import measure, spread, tables
+from tests.benchmarks.trades import DAY_START, FILTERS, HEAVY, KINDS, REGULAR, generate, workload_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+EVENTS = 1_000
+HERE = [name for name in PEERS if name != "flink"]
+"""Peers that this environment has."""
 
-def test_the_generated_stream_and_workload(tmp_path: Path) -> None:
+
+@pytest.fixture(scope="module")
+def setting(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Setting:
+    return Setting(spark, generate(tmp_path_factory.mktemp("trades"), EVENTS, keys=20))
+
+
+@pytest.fixture(params=HERE)
+def peer(request: pytest.FixtureRequest, setting: Setting) -> Iterator[Peer]:
+    made = PEERS[request.param](setting)
+    yield made
+    made.close()
+
+
+def test_the_generated_stream(tmp_path: Path) -> None:
     stream = generate(tmp_path, 5_000)
     table = pq.read_table(stream.source.path)
     times = table["ts"].cast("int64").to_numpy()
     assert len(table) == 5_000 and (times[1:] >= times[:-1]).all()
     assert times[0] >= DAY_START and times[-1] < DAY_START + 86_400 * SECOND
-    workload = workload_of(stream, 500)
-    assert workload == workload_of(stream, 500)
-    for query in workload.queries:
-        assert query.window.range % (GRANULE * SECOND) == 0 and query.window.slide % (GRANULE * SECOND) == 0
-        assert 1.5 <= query.window.overlap_factor <= 9.5
+    assert [len(table[name].unique()) for name in ("symbol", "exchange", "side")] == [200, 12, 2]
+    assert table.equals(pq.read_table(generate(tmp_path / "again", 5_000).source.path))
+
+
+def test_the_generated_workloads(tmp_path: Path) -> None:
+    stream = generate(tmp_path, 100)
+    for kind in KINDS.values():
+        queries = workload_of(stream, 300, kind).queries
+        assert workload_of(stream, 10, kind).queries == queries[:10]
+        for query in queries:
+            assert query.window.range % (kind.granule * SECOND) == 0 == query.window.slide % (kind.granule * SECOND)
+            assert 1.5 <= query.window.overlap_factor <= 9.5
+            assert bool(query.window.range % query.window.slide) or not kind.ragged
+        assert len({query.filter for query in queries}) == len(kind.filters)
+        assert len({query.group_by for query in queries}) == len(kind.group_bys)
+
+
+def test_a_sample_is_spread_over_the_overlap_factors(tmp_path: Path) -> None:
+    queries = workload_of(generate(tmp_path, 100), 200).queries
+    sampled = spread(queries, 4)
+    ordered = sorted(query.window.overlap_factor for query in queries)
+    quarters = [ordered[50 * part] for part in range(4)]
+    for least, query in zip(quarters, sorted(sampled, key=lambda query: query.window.overlap_factor), strict=True):
+        assert query.window.overlap_factor >= least
+    assert [query.name for query in sampled] == sorted(query.name for query in sampled)
+    assert spread(queries[:3], 4) == list(queries[:3])
+
+
+# ------------------------------------------------------------------------------------------------ peers
+@pytest.fixture(scope="module")
+def expected(setting: Setting) -> dict[ACQ, pa.Table]:
+    """Some queries of every kind with the oracle's answers: all aggregates, group-bys and forms of fragments."""
+    queries = [
+        replace(query, name=f"{kind.name} {query.name}")
+        for kind in KINDS.values()
+        for query in [query for query in workload_of(setting.stream, 40, kind).queries if is_short(query)][:4]
+    ]
+    functions = {output.function for query in queries for output in query.outputs}
+    assert functions == {"count", "sum", "avg", "min", "max", "stddev"}
+    assert {query.filter is None for query in queries} == {True, False}
+    assert {len(query.group_by) for query in queries} == {1, 2}
+    forms = [Fragments.of(query.window) for query in queries]
+    assert {(form.a_slide, form.second is None) for form in forms} == {(1, True), (2, True), (2, False)}
+    events = pq.read_table(setting.stream.source.path)
+    return {query: answers_of(query, events) for query in queries}
+
+
+def is_short(query: ACQ) -> bool:
+    """Whether a query has few answers."""
+    return query.window.slide >= 600 * SECOND
+
+
+def answers_of(query: ACQ, events: pa.Table) -> pa.Table:
+    found = oracle.answers(query, events, "ts", *INTERVAL)
+    names = ["window_start", *(name for name, _ in query.group_by), *(output.name for output in query.outputs)]
+    rows = [(*key, *(cell.value for cell in cells)) for key, cells in found.items()]
+    return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
 
 
 @pytest.mark.spark
-def test_a_small_comparison(spark: SparkSession, tmp_path: Path) -> None:
-    stream = generate(tmp_path, 20_000)
+def test_every_peer_answers_as_the_oracle(peer: Peer, expected: dict[ACQ, pa.Table]) -> None:
+    queries = list(expected)
+    answers = peer.tables(queries)
+    for query, right in expected.items():
+        assert difference(query, right, answers[query.name]) is None, query.name
+    peer.prepare(queries[:2])
+    peer.answer(queries[:2])
+
+
+@pytest.mark.spark
+def test_differences_are_seen(setting: Setting) -> None:
+    query = next(query for query in workload_of(setting.stream, 20).queries if query.outputs[0].function == "avg")
+    peer = PEERS["duckdb"](setting)
+    right = peer.tables([query])[query.name]
+    peer.close()
+    name = query.outputs[0].name
+    values = right[name].to_numpy()
+    at = right.schema.get_field_index(name)
+    assert difference(query, right, right.take(np.arange(len(right))[::-1])) is None
+    assert "answers and" in (difference(query, right, right.slice(1)) or "")
+    for factor, seen in ((1 + 1e-12, False), (1 + 1e-6, True)):
+        other = right.set_column(at, name, pa.array(values * factor))
+        assert (difference(query, right, other) is not None) == seen
+    moved = right.set_column(0, "window_start", pa.array(right["window_start"].to_numpy() + query.window.slide))
+    assert difference(query, right, moved) == "window_start is not the same"
+
+
+@pytest.mark.spark
+def test_one_scan_holds_what_the_workload_needs(setting: Setting, tmp_path: Path) -> None:
+    workload = workload_of(setting.stream, 40, replace(HEAVY, filters=HEAVY.filters[1:3]))
+    scan_and_group(setting.spark, workload, HEAVY.granule, tmp_path / "scan")
+    groups = pq.read_table(tmp_path / "scan")
+    keys = ["granule", "symbol", "side", "exchange", "satisfied"]
+    assert len(groups.group_by(keys).aggregate([])) == len(groups)
+    events = pq.read_table(setting.stream.source.path)
+    wanted = events.filter(pc.or_(pc.greater(events["volume"], 1000), pc.equal(events["exchange"], "X03")))
+    counts = groups[f"state{list(states_of(workload.queries)).index('count(*)')}"]
+    assert pc.sum(counts).as_py() == len(wanted) < EVENTS
+    assert set(groups["satisfied"].to_pylist()) == {1, 2, 3}
+
+
+# ----------------------------------------------------------------------------------------- whole rounds
+@pytest.mark.spark
+def test_a_small_comparison(setting: Setting, tmp_path: Path) -> None:
+    peers = {name: PEERS[name](setting) for name in ("duckdb", "polars")}
     said: list[str] = []
-    found = measure(spark, stream, 20_000, queries=5, rounds=1, sample=2, scratch=tmp_path, report=said.append)
-    assert found.sampled == ["q0000", "q0002"]
-    assert len(found.shared.cpu) == len(found.unshared.cpu) == len(found.scan.cpu) == 1
-    assert found.answers > 5 * 24 * 100 and len(said) == 2
-    document = json.loads(json.dumps(found.to_json()))
-    assert sum(document["stage_share"].values()) == pytest.approx(1.0)
-    assert document["unshared_over_shared"] == pytest.approx(found.unshared.cpu[0] / found.shared.cpu[0])
-    assert [table.row_count for table in tables([found])] == [1, 1]
+    found = measure(setting, EVENTS, HEAVY, [5, 3], 1, 2, peers, tmp_path, said.append)
+    assert [one.queries for one in found.shared.values()] == [3, 5]
+    for one in found.shared.values():
+        assert not one.run.failure and len(one.run.cpu) == len(one.planning.cpu) == 1 and one.answers > 0
+        assert one.compared and {*one.compared} <= {query.name for query in one.plan.workload.queries}
+    assert {*found.shared[5].compared} == {*found.sampled["polars"]} == {*found.sampled["duckdb"]}
+    assert len(said) == 2 * (len(peers) + 2) and len(list(tmp_path.iterdir())) == 1
+    document = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    ratio = document["shared"][1]["peers_over_shared"]["duckdb"]
+    assert ratio == pytest.approx(5 * found.peers["duckdb"].cpu[0] / found.shared[5].run.cpu[0])
+    assert document["shared"][1]["over_scan"] == pytest.approx(found.shared[5].run.cpu[0] / found.scan.cpu[0])
+    assert sum(document["shared"][0]["stage_cpu"].values()) == pytest.approx(found.shared[3].run.cpu[0], abs=0.01)
+    shown = rendered(tables(found))
+    assert "Flink SQL batch, one job a query" in shown and shown.count("not measured") == 3 * 2
+    assert "fails" not in shown and f"{found.shared[5].answers:,}" in shown
+
+
+class Forgetful(DuckDB):
+    def tables(self, queries: Sequence[ACQ]) -> dict[str, pa.Table]:
+        return {name: table.slice(1) for name, table in super().tables(queries).items()}
+
+
+class Broken(DuckDB):
+    def answer(self, queries: Sequence[ACQ]) -> None:
+        raise MemoryError("no room\nfor that")
+
+
+@pytest.mark.spark
+def test_wrong_answers_and_failures_are_noted(setting: Setting, tmp_path: Path) -> None:
+    for cheat, wrong in ((Forgetful, True), (Broken, False)):
+        cheating = cheat(setting)
+        found = measure(setting, EVENTS, REGULAR, [2], 1, 2, {"duckdb": cheating}, tmp_path, lambda line: None)
+        cheating.close()
+        assert ("duckdb does not answer as we do" in found.shared[2].run.failure) == wrong
+        assert (found.peers["duckdb"].failure == "no room") == (not wrong)
+        assert rendered(tables(found)).count("fails") >= 1
+        json.dumps(found.to_json(), allow_nan=False)
+
+
+@pytest.mark.spark
+def test_growth(setting: Setting, tmp_path: Path) -> None:
+    assert [len(curve.points(10)) for curve in CURVES.values()] == [9, 3, 4, 3]
+    points = [Point(keys, replace(REGULAR, filters=FILTERS[:2]), 2, EVENTS, keys) for keys in (5, 20)]
+    found = grow(setting.spark, tmp_path, {"keys": points}, 1, tmp_path / "scratch", lambda line: None)
+    assert [one.point.keys for one in found] == [5, 20] and found[0].answers < found[1].answers
+    spent = [one.run.median for one in found]
+    assert f"{(spent[1] - spent[0]) / 15 * 1000:+.3f}" in rendered([curve_table("keys", found)])
+    json.dumps([one.to_json() for one in found], allow_nan=False)
+
+
+def rendered(shown: Sequence[Table]) -> str:
+    console = Console(width=200, file=io.StringIO())
+    for table in shown:
+        console.print(table)
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]

@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from optimizer.aggregates import (
     AGGREGATES,
     LIMB,
+    MULTISETS,
+    PAIRS,
     ROWS,
     Lowered,
+    Multisets,
     State,
     carrier_of,
+    check_error,
     decimal_texts,
+    doubles_of_ordinals,
     exact_total,
+    hash64,
+    hash64_of_texts,
+    json_texts,
+    nearest_rank,
+    ordinals_of_doubles,
+    precision_of,
+    registers_of,
+    share_of,
+    thin_frequent,
+    thin_quantiles,
     two_product,
     two_sum,
 )
@@ -34,11 +53,12 @@ from optimizer.query import (
     STRING,
     TIMESTAMP,
     Column,
+    Output,
     Type,
     decimal,
 )
 
-X = Column("x")
+X, Y = Column("x"), Column("y")
 SIGNED = st.integers(-(2**63), 2**63 - 1)
 
 
@@ -58,7 +78,25 @@ def lowered(name: str, type: Type, values: list[Any]) -> Lowered:
         "total": np.array([double_double(Fraction(sum(values)))]),
         "sum_squares": np.array([double_double(Fraction(squares))]),
     }
-    return AGGREGATES[name].lower(states, type)
+    return AGGREGATES[name].lower(states, output_of(name, type))
+
+
+def output_of(name: str, type: Type | None = LONG, **options: Any) -> Output:
+    """An output over x of a type, by y where the function orders by something, with a parameter that is valid."""
+    aggregate = AGGREGATES[name]
+    by = {"value+by": (Y, STRING), "value+time": (Column("ts"), TIMESTAMP)}.get(aggregate.signature, (None, None))
+    options = {"by": by[0], "by_type": by[1], **options}
+    if aggregate.signature in ("value+fraction", "value+k"):
+        options = {"parameter": Decimal(1), **options}
+    argument = None if type is None else X
+    return Output("it", name, argument, type, aggregate.output_type(type, by[1]), **options)
+
+
+ANY_TYPE = {"a column": STRING, "a number": DOUBLE, "an integer": LONG, "a condition": BOOLEAN}
+
+
+def states_of(name: str, type: Type | None, **options: Any) -> list[str]:
+    return [state.kind for state in AGGREGATES[name].states(output_of(name, type, **options))]
 
 
 def double_double(value: Fraction) -> list[float]:
@@ -68,14 +106,65 @@ def double_double(value: Fraction) -> list[float]:
 
 # ------------------------------------------------------------------------------------------- sharing
 def test_aggregates_of_one_argument_share_their_states() -> None:
-    states = {name: set(AGGREGATES[name].states(X, DOUBLE)) for name in ("sum", "avg", "stddev", "count")}
+    names = ("sum", "avg", "stddev", "count", "median", "percentile", "mode", "top_k", "count_distinct")
+    states = {name: set(AGGREGATES[name].states(output_of(name, DOUBLE))) for name in names}
     assert states["sum"] == states["avg"] < states["stddev"]
     assert states["count"] < states["sum"]
-    assert AGGREGATES["count"].states(None, None) == (ROWS,)
+    assert states["median"] == states["percentile"] == states["mode"] == states["top_k"] == states["count_distinct"]
+    assert AGGREGATES["count"].states(output_of("count", None)) == (ROWS,)
     # of integers a variance keeps a sum of doubles as well, consistent with the squares of the same doubles
-    assert [state.kind for state in AGGREGATES["stddev"].states(X, LONG)] == ["count", "total", "sum_squares"]
+    assert states_of("stddev", LONG) == ["count", "total", "sum_squares"]
     # a count needs no type: count(x) beside max(x) of another type is still one column
-    assert AGGREGATES["count"].states(X, STRING) == AGGREGATES["count"].states(X, LONG)
+    count = AGGREGATES["count"]
+    assert count.states(output_of("count", STRING)) == count.states(output_of("count", LONG))
+    assert states_of("every", BOOLEAN) == states_of("min", BOOLEAN)
+    assert states_of("some", BOOLEAN) == states_of("any", BOOLEAN) == states_of("max", BOOLEAN)
+
+
+def test_a_permitted_error_makes_sketches() -> None:
+    error = Decimal("0.010")
+    for name, kind in {
+        "count_distinct": "registers",
+        "percentile": "quantiles",
+        "median": "quantiles",
+        "percentile_disc": "quantiles",
+        "mode": "frequent",
+        "top_k": "frequent",
+    }.items():
+        assert AGGREGATES[name].klass == "holistic"
+        (state,) = AGGREGATES[name].states(output_of(name, LONG, error=error))
+        # one text for equal errors: a state is part of fingerprints
+        assert (state.kind, str(state.error)) == (kind, "0.01")
+        assert states_of(name, LONG) == ["values"]
+    # nothing else has an error: the state is shared with those who permit none
+    assert AGGREGATES["sum"].states(output_of("sum", error=error)) == AGGREGATES["sum"].states(output_of("sum"))
+
+
+def test_pairs_keep_what_orders_them() -> None:
+    (state,) = AGGREGATES["max_by"].states(output_of("max_by", decimal(9, 2)))
+    assert state == State("greatest_by", X, decimal(9, 2), Y, STRING)
+    assert state.widths == {"longs": 1, "texts": 2} and state.kind in PAIRS
+    (state,) = AGGREGATES["first"].states(output_of("first", LONG))
+    assert state == State("first", X, LONG, Column("ts"), TIMESTAMP)
+    assert (state.widths, state.operation) == ({"longs": 3}, "least_by")
+    assert State("last", X, LONG, Y, LONG).operation == "greatest_by"
+
+
+def test_aliases_are_one_declaration() -> None:
+    for names in ("variance var_samp", "stddev stddev_samp", "bool_and every", "bool_or some any"):
+        first, *others = (AGGREGATES[name] for name in names.split())
+        for other in others:
+            assert (other.kinds, other.lowering, other.meaning) == (first.kinds, first.lowering, first.meaning)
+    assert all(name == aggregate.name for name, aggregate in AGGREGATES.items())
+
+
+@pytest.mark.parametrize("name", sorted(AGGREGATES))
+def test_every_kind_of_state_has_a_layout(name: str) -> None:
+    aggregate = AGGREGATES[name]
+    for error in (None, Decimal("0.1")):
+        for state in aggregate.states(output_of(name, ANY_TYPE[aggregate.takes], error=error)):
+            assert state.operation and set(state.widths) <= {"longs", "doubles", "texts"}
+            assert (state.tail is not None) == (state.kind in MULTISETS)
 
 
 @pytest.mark.parametrize(
@@ -100,10 +189,12 @@ def test_a_state_knows_its_columns(kind: str, type: Type | None, carrier: str, w
     assert (state.carrier, state.width, state.operation) == (carrier, width, operation)
 
 
-def test_only_exact_sums_and_counts_can_be_subtracted() -> None:
+def test_only_exact_sums_counts_and_parities_can_be_subtracted() -> None:
     assert AGGREGATES["sum"].subtractable(LONG) and AGGREGATES["avg"].subtractable(decimal(9, 2))
+    assert AGGREGATES["bit_xor"].subtractable(LONG)
     assert not AGGREGATES["sum"].subtractable(DOUBLE)
-    assert not AGGREGATES["max"].subtractable(LONG) and not AGGREGATES["stddev"].subtractable(LONG)
+    for name in ("max", "stddev", "bit_or", "median", "first"):
+        assert not AGGREGATES[name].subtractable(LONG)
 
 
 @pytest.mark.parametrize("name", sorted(AGGREGATES))
@@ -112,13 +203,41 @@ def test_types_that_do_not_apply_are_refused_with_a_reason(name: str) -> None:
     if name == "count":
         assert aggregate.output_type(None) == LONG
         return
-    with pytest.raises(TypeError, match=r"\(\*\) has no meaning"):
+    with pytest.raises(TypeError, match=rf"{name}\(\*\) has no meaning"):
         aggregate.output_type(None)
-    if name in ("min", "max"):
-        assert aggregate.output_type(STRING) == STRING
-    else:
-        with pytest.raises(TypeError, match="needs a number, not string"):
+    assert aggregate.output_type(ANY_TYPE[aggregate.takes], LONG)
+    if aggregate.takes != "a column":
+        with pytest.raises(TypeError, match=f"{name} needs {aggregate.takes}, not string"):
             aggregate.output_type(STRING)
+    if aggregate.signature == "value+by":
+        with pytest.raises(TypeError, match="second argument"):
+            aggregate.output_type(LONG)
+
+
+@pytest.mark.parametrize(
+    "name, good, bad",
+    [
+        ("percentile", ("1", "0.5", "0.000001", "1.0"), ("0", "-0.5", "1.0000001", "NaN", "Infinity", "0." + "1" * 19)),
+        ("percentile_disc", ("0.999",), ("1.5", "sNaN")),
+        ("top_k", ("1", "1000", "5.0", "1E+2"), ("0", "-3", "2.5", "1001", "NaN", "Infinity")),
+    ],
+)
+def test_parameters_out_of_range_are_refused_with_a_reason(name: str, good: Sequence[str], bad: Sequence[str]) -> None:
+    for text in good:
+        AGGREGATES[name].check_parameter(Decimal(text))
+    for text in bad:
+        with pytest.raises(ValueError, match="not|more than"):
+            AGGREGATES[name].check_parameter(Decimal(text))
+    with pytest.raises(ValueError, match="no parameter"):
+        AGGREGATES["sum"].check_parameter(Decimal(1))
+
+
+def test_errors_out_of_range_are_refused_with_a_reason() -> None:
+    for text in ("0.001", "0.5", "0.05", "0.500000000"):
+        check_error(Decimal(text))
+    for text in ("0.0009999", "0.51", "0", "-0.1", "1", "NaN", "Infinity", "0.0123456789"):
+        with pytest.raises(ValueError, match="error"):
+            check_error(Decimal(text))
 
 
 def test_output_types_are_sparks() -> None:
@@ -131,6 +250,13 @@ def test_output_types_are_sparks() -> None:
     assert AGGREGATES["avg"].output_type(decimal(38, 18)) == decimal(38, 22)
     assert AGGREGATES["avg"].output_type(decimal(38, 4)) == decimal(38, 8)
     assert AGGREGATES["stddev"].output_type(decimal(10, 2)) == DOUBLE
+    assert AGGREGATES["percentile"].output_type(decimal(10, 2)) == AGGREGATES["median"].output_type(LONG) == DOUBLE
+    for name in ("percentile_disc", "mode", "first", "last"):
+        assert AGGREGATES[name].output_type(DATE) == DATE
+    assert AGGREGATES["max_by"].output_type(STRING, DOUBLE) == STRING
+    assert AGGREGATES["top_k"].output_type(DOUBLE) == STRING
+    assert AGGREGATES["count_distinct"].output_type(STRING) == AGGREGATES["bit_or"].output_type(INT) == LONG
+    assert AGGREGATES["every"].output_type(BOOLEAN) == BOOLEAN
     assert carrier_of(decimal(9, 2)) == "texts"
 
 
@@ -158,7 +284,7 @@ def test_limbs_that_were_not_carried_count_all_the_same(uncarried: int, value: i
     low, high = limbs(value, 2)
     stored = np.array([[low + (uncarried << LIMB), high - uncarried]], dtype=np.int64)
     assert exact_total(stored)[0] == value
-    found = AGGREGATES["sum"].lower({"count": np.array([1]), "sum": stored}, LONG)
+    found = AGGREGATES["sum"].lower({"count": np.array([1]), "sum": stored}, output_of("sum"))
     assert found.values[0] == value and found.valid[0]
 
 
@@ -237,7 +363,7 @@ def test_the_variance_of_a_decimal_is_of_its_scaled_values() -> None:
 def test_variance_of_infinity_is_nan_and_of_huge_squares_a_coded_overflow() -> None:
     def of(total: list[float], squares: list[float]) -> Lowered:
         states = {"count": np.array([2]), "sum": np.array([total]), "sum_squares": np.array([squares])}
-        return AGGREGATES["var_pop"].lower(states, DOUBLE)
+        return AGGREGATES["var_pop"].lower(states, output_of("var_pop", DOUBLE))
 
     infinite = of([math.inf, 0.0], [math.inf, 0.0])
     assert math.isnan(infinite.values[0]) and infinite.valid[0]
@@ -245,20 +371,362 @@ def test_variance_of_infinity_is_nan_and_of_huge_squares_a_coded_overflow() -> N
     assert huge.overflow is not None and huge.overflow[0] and not huge.valid[0]
 
 
+# ----------------------------------------------------------------------------------------- multisets
+@dataclass
+class Plain:
+    """Multisets by brute force: one list of sorted values an answer, ``texts`` if they are objects."""
+
+    values: list[list[Any]]
+    dtype: Any = np.int64
+
+    def _array(self, found: list[Any]) -> Any:
+        out = np.empty(len(found), dtype=self.dtype)
+        out[:] = found
+        return out
+
+    def _empty(self) -> Any:
+        return None if self.dtype is object else 0
+
+    def total(self) -> Any:
+        return np.array([len(values) for values in self.values], dtype=np.int64)
+
+    def at(self, rank: Any) -> Any:
+        assert all(1 <= at <= max(len(values), 1) for at, values in zip(rank, self.values, strict=True))
+        return self._array(
+            [values[at - 1] if values else self._empty() for at, values in zip(rank, self.values, strict=True)]
+        )
+
+    def distinct(self) -> Any:
+        return np.array([len(set(values)) for values in self.values], dtype=np.int64)
+
+    def _counted(self, values: list[Any]) -> list[tuple[Any, int]]:
+        return sorted(Counter(values).items(), key=lambda item: (-item[1], values.index(item[0])))
+
+    def mode(self) -> Any:
+        return self._array([self._counted(values)[0][0] if values else self._empty() for values in self.values])
+
+    def top(self, k: int) -> Any:
+        cut = [self._counted(values)[:k] for values in self.values]
+        padded = [found + [(self._empty(), 0)] * (k - len(found)) for found in cut]
+        flat = self._array([value for found in padded for value, _ in found])
+        return flat.reshape(len(padded), k), np.array([[n for _, n in found] for found in padded], dtype=np.int64)
+
+    def cardinality(self) -> Any:
+        return np.array([len(set(values)) - 0.4 for values in self.values])
+
+
+def holistic(name: str, type: Type, values: list[list[Any]], parameter: str | None = None, **options: Any) -> Lowered:
+    """An aggregate over the multisets of several answers (unscaled integers for decimals of up to 18 digits)."""
+    output = output_of(name, type, **({"parameter": Decimal(parameter)} if parameter else {}), **options)
+    (state,) = AGGREGATES[name].states(output)
+    dtype = {"longs": np.int64, "doubles": np.float64, "texts": object, None: object}[state.tail]
+    made: Multisets = Plain([sorted(one) for one in values], dtype)
+    return AGGREGATES[name].lower({state.kind: made}, output)
+
+
+FRACTIONS = st.one_of(
+    st.sampled_from(["0.5", "0.29", "0.07", "0.99", "0.999", "1", "0.1", "0.000000001", "0." + "3" * 18]),
+    st.decimals("0.000000000000000001", 1, places=18).map(str),
+)
+COUNTS = st.one_of(st.integers(0, 300), st.integers(0, 2**62))
+
+
+@given(st.lists(COUNTS, min_size=1, max_size=3), FRACTIONS)
+@example([100, 101], "0.29")
+def test_positions_and_ranks_are_exact(counts: list[int], text: str) -> None:
+    """(n - 1) * fraction and ceil(fraction * n) in doubles are off by one at 0.29 * 100, for one."""
+    fraction = Fraction(text)
+    whole, rest, unit = share_of(np.array(counts, dtype=np.int64), Decimal(text))
+    assert [int(w) + Fraction(int(r), unit) for w, r in zip(whole, rest, strict=True)] == [
+        count * fraction for count in counts
+    ]
+    ranks = nearest_rank(np.array(counts, dtype=np.int64), Decimal(text))
+    assert ranks.tolist() == [max(1, math.ceil(count * fraction)) for count in counts]
+
+
+@given(st.lists(st.lists(st.integers(-1000, 1000), max_size=40), min_size=1, max_size=3), FRACTIONS)
+def test_percentiles_interpolate_at_exact_positions(values: list[list[int]], text: str) -> None:
+    found = holistic("percentile", LONG, values, text)
+    for index, one in enumerate(map(sorted, values)):
+        assert found.valid[index] == bool(one)
+        if one:
+            position = (len(one) - 1) * Fraction(text)
+            low, high = one[math.floor(position)], one[math.ceil(position)]
+            exact = low + (position - math.floor(position)) * (high - low)
+            assert float(found.values[index]) == pytest.approx(float(exact), rel=1e-14, abs=1e-12)
+            if position.denominator == 1:
+                assert found.values[index] == low
+    disc = holistic("percentile_disc", LONG, values, text)
+    for index, one in enumerate(map(sorted, values)):
+        if one:
+            assert disc.values[index] == one[max(1, math.ceil(len(one) * Fraction(text))) - 1]
+
+
+def test_medians() -> None:
+    found = holistic("median", LONG, [[3, 1, 2], [1, 2], [], [2**62, 2**62]])
+    assert found.values.tolist()[:2] == [2.0, 1.5] and found.values[3] == 2.0**62
+    assert found.valid.tolist() == [True, True, False, True]
+    # of values of 38 digits and of 18, each rounded once
+    assert holistic("median", decimal(30, 2), [["0.10"], ["-123456789012345678901234567.89"]]).values.tolist() == [
+        0.1,
+        -123456789012345678901234567.89,
+    ]
+    assert holistic("median", decimal(18, 2), [[10], [-(10**18) + 1], []]).values.tolist()[:2] == [
+        0.1,
+        -9999999999999999.99,
+    ]
+    # a sketch has no neighbours to interpolate: the nearest rank
+    assert holistic("median", LONG, [[1, 2]], error=Decimal("0.1")).values.tolist() == [1.0]
+
+
+@given(st.floats(-1e9, 1e9), FRACTIONS)
+def test_between_equal_values_lies_that_value(value: float, text: str) -> None:
+    assert holistic("percentile", DOUBLE, [[value] * 6], text).values.tolist() == [value]
+
+
+def test_infinities_do_not_spoil_a_percentile_beside_them() -> None:
+    inf, nan = math.inf, math.nan
+    values = [[-inf, 1.0, inf], [1.0, inf], [inf, inf], [1.0, 2.0, nan], [1.0, inf, inf]]
+    assert holistic("percentile", DOUBLE, values, "0.5").values.tolist() == [1.0, inf, inf, 2.0, inf]
+    assert math.isnan(holistic("percentile", DOUBLE, [[-inf, inf]], "0.5").values[0])
+
+
+def test_decimals_come_out_as_texts() -> None:
+    assert holistic("mode", decimal(9, 2), [[5, -150, 5], []]).values.tolist()[0] == "0.05"
+    assert holistic("percentile_disc", decimal(9, 2), [[5, -150]], "0.5").values.tolist() == ["-1.50"]
+    assert holistic("mode", decimal(30, 2), [["7.00", "7.00"], []]).valid.tolist() == [True, False]
+
+
+def test_modes_and_distinct_counts() -> None:
+    found = holistic("mode", STRING, [["b", "a", "b", "a"], ["c"], []])
+    assert found.values.tolist()[:2] == ["a", "c"] and found.valid.tolist() == [True, True, False]
+    counts = holistic("count_distinct", STRING, [["b", "a", "b"], []])
+    assert counts.values.tolist() == [2, 0] and counts.valid.all()
+    estimates = holistic("count_distinct", STRING, [["b", "a", "b"]], error=Decimal("0.1"))
+    assert estimates.values.tolist() == [2] and estimates.values.dtype == np.int64
+
+
+def test_the_most_frequent_values_are_json() -> None:
+    found = holistic("top_k", STRING, [["b", "a", "b", "c"], [], ["z"]], "2")
+    assert found.values.tolist() == ['[["b", 2], ["a", 1]]', "[]", '[["z", 1]]']
+    assert found.valid.tolist() == [True, False, True]
+    awkward = holistic("top_k", STRING, [['say "é"', "back\\slash"]], "2").values[0]
+    assert json.loads(awkward) == [["back\\slash", 1], ['say "é"', 1]] and "é" in awkward
+    assert holistic("top_k", decimal(9, 2), [[5, 5, -150]], "3").values.tolist() == ['[["0.05", 2], ["-1.50", 1]]']
+    assert holistic("top_k", LONG, [[], []], "3").values.tolist() == ["[]", "[]"]
+
+
+def test_json_has_numbers_and_texts() -> None:
+    def told(type: Type, *values: Any) -> list[str]:
+        return json_texts(np.array(values), type)
+
+    assert told(LONG, -3, 2**62) == ["-3", str(2**62)]
+    assert told(DOUBLE, 0.1, 1e300, -0.0) == ["0.1", "1e+300", "-0.0"]
+    assert told(DOUBLE, math.nan, math.inf, -math.inf) == ['"NaN"', '"Infinity"', '"-Infinity"']
+    assert told(BOOLEAN, 0, 1) == ["false", "true"]
+    assert told(DATE, 0, -1) == ['"1970-01-01"', '"1969-12-31"']
+    assert told(TIMESTAMP, 1_372_636_800_000_001, -1) == [
+        '"2013-07-01T00:00:00.000001Z"',
+        '"1969-12-31T23:59:59.999999Z"',
+    ]
+
+
+# ------------------------------------------------------------------------------- numbers in order, hashes
+def test_ordinals_of_doubles_keep_the_order() -> None:
+    order = [-math.inf, -1e300, -1.0, -5e-324, -0.0, 0.0, 5e-324, 0.1, 1.0, math.inf, math.nan]
+    exact = ordinals_of_doubles(np.array(order), exact=True)
+    assert (np.diff(exact) > 0).all()
+    assert doubles_of_ordinals(exact).tobytes()[:-8] == np.array(order).tobytes()[:-8]
+    merged = ordinals_of_doubles(np.array(order))
+    assert np.diff(merged).tolist().count(0) == 1 and merged[4] == merged[5]
+    assert math.copysign(1.0, doubles_of_ordinals(merged)[4]) == 1.0
+    # every NaN is one value, of either sign, and the greatest
+    nans = np.array([0x7FF8000000000000, -0x8000000000000 + 5, 0x7FF0000000000001], dtype=np.int64).view(np.float64)
+    assert len(set(ordinals_of_doubles(nans).tolist()) | {int(merged[-1])}) == 1
+
+
+@given(st.lists(st.floats(), min_size=1, max_size=20))
+def test_ordinals_and_doubles_are_inverse(values: list[float]) -> None:
+    array = np.array(values)
+    kept = array.tobytes()
+    back = doubles_of_ordinals(ordinals_of_doubles(array, exact=True))
+    assert np.array_equal(back, array, equal_nan=True) and array.tobytes() == kept
+    assert (np.signbit(back) == np.signbit(array))[~np.isnan(array)].all()
+
+
+def test_hashes_do_not_depend_on_the_run() -> None:
+    # stored registers outlive a process: these numbers must never change
+    assert hash64(np.array([0, 1, -1], dtype=np.int64)).tolist() == HASHED_NUMBERS
+    assert hash64_of_texts(["", "a", "abcdefgh", "abcdefghi", "é"]).tolist() == HASHED_TEXTS
+    assert len(hash64_of_texts([])) == 0
+
+
+HASHED_NUMBERS = [16294208416658607535, 10451216379200822465, 16490336266968443936]
+HASHED_TEXTS = [
+    16294208416658607535,
+    4059936361503070614,
+    7441863006502988751,
+    14238918575053704086,
+    2185255398321306329,
+]
+
+
+def test_hashes_spread() -> None:
+    for hashes in (hash64(np.arange(1 << 16)), hash64_of_texts([f"key {i}" for i in range(1 << 16)])):
+        assert len(np.unique(hashes)) == 1 << 16
+        for shift in (0, 28, 56):
+            counts = np.bincount(((hashes >> np.uint64(shift)) & np.uint64(255)).astype(np.int64), minlength=256)
+            # 256 a cell, deviation 16
+            assert counts.min() > 256 - 6 * 16 and counts.max() < 256 + 6 * 16
+
+
+def test_registers_and_ranks() -> None:
+    hashes = np.array([0, (1 << 64) - 1, 1 << 59, 0b1011 << 60, 1], dtype=np.uint64)
+    register, rank = registers_of(hashes, 4)
+    assert register.tolist() == [0, 15, 0, 11, 0]
+    assert rank.tolist() == [61, 1, 1, 61, 60]
+
+
+def test_precisions_keep_the_standard_error() -> None:
+    assert precision_of(Decimal("0.5")) == 4 and precision_of(Decimal("0.001")) == 21
+    assert precision_of(Decimal("0.26")) == 4  # 1.04 / sqrt(16), exactly
+    assert precision_of(Decimal("0.2599")) == 5
+    assert precision_of(Decimal("0.05")) == 9
+
+
+def test_registers_estimate_within_their_error() -> None:
+    for precision, count in ((9, 20_000), (12, 60_000)):
+        register, rank = registers_of(hash64(np.arange(count)), precision)
+        kept = np.zeros(1 << precision)
+        np.maximum.at(kept, register, rank)
+        # the raw estimate of Flajolet et al., good from 5 / 2 values a register on
+        estimate = 0.7213 / (1 + 1.079 / len(kept)) * len(kept) ** 2 / np.sum(2.0**-kept)
+        assert abs(estimate / count - 1) < 4 * 1.04 / math.sqrt(len(kept))
+
+
+# -------------------------------------------------------------------------------------------- thinning
+CELLS = st.lists(
+    st.one_of(
+        st.dictionaries(st.integers(-20, 20), st.integers(1, 3), min_size=1, max_size=30),
+        st.dictionaries(st.integers(-9, 9), st.one_of(st.integers(1, 5), st.integers(1, 5000)), min_size=1, max_size=9),
+        st.sets(st.integers(-500, 500), min_size=1, max_size=200).map(lambda found: dict.fromkeys(found, 1)),
+    ),
+    min_size=1,
+    max_size=4,
+)
+ERRORS = st.sampled_from(("0.001", "0.01", "0.034", "0.1", "0.25", "0.5")).map(Decimal)
+
+
+def csr(cells: list[dict[int, int]]) -> tuple[Any, Any, Any]:
+    ordered = [sorted(cell.items()) for cell in cells]
+    offsets = np.cumsum([0, *map(len, ordered)])
+    flat = [item for cell in ordered for item in cell]
+    return offsets, np.array([v for v, _ in flat], dtype=np.int64), np.array([w for _, w in flat], dtype=np.int64)
+
+
+def cells_of(offsets: Any, values: Any, weights: Any) -> list[dict[int, int]]:
+    found = []
+    for begin, end in zip(offsets, offsets[1:], strict=False):
+        cell = dict(zip(values[begin:end].tolist(), weights[begin:end].tolist(), strict=True))
+        assert len(cell) == end - begin
+        found.append(cell)
+    return found
+
+
+def union(cells: list[dict[int, int]]) -> Counter[int]:
+    found: Counter[int] = Counter()
+    for cell in cells:
+        found.update(cell)
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(CELLS, ERRORS)
+def test_thinned_quantiles_keep_every_rank_within_the_error(cells: list[dict[int, int]], error: Decimal) -> None:
+    """Of every cell and of the union of all: the value at each rank has a true rank within error * n of it."""
+    offsets, values, weights = thin_quantiles(*csr(cells), error)
+    thinned = cells_of(offsets, values, weights)
+    assert (np.diff(values)[np.diff(np.repeat(np.arange(len(cells)), np.diff(offsets))) == 0] > 0).all()
+    for before, after in [*zip(cells, thinned, strict=True), (union(cells), union(thinned))]:
+        n = sum(before.values())
+        assert sum(after.values()) == n and set(after) <= set(before)
+        rank = 0
+        for value, weight in sorted(after.items()):
+            least, greatest = (
+                1 + sum(w for v, w in before.items() if v < value),
+                sum(w for v, w in before.items() if v <= value),
+            )
+            # of the ranks rank + 1 .. rank + weight that it answers the first and the last are the worst
+            assert least - (rank + 1) <= error * n and (rank + weight) - greatest <= error * n
+            rank += weight
+    for before, after in zip(cells, thinned, strict=True):
+        n = sum(before.values())
+        assert len(after) <= n // (2 * int(error * n) + 1) + 1
+
+
+@settings(max_examples=300, deadline=None)
+@given(CELLS, ERRORS)
+def test_thinned_frequencies_lack_at_most_the_error(cells: list[dict[int, int]], error: Decimal) -> None:
+    thinned = cells_of(*thin_frequent(*csr(cells), error))
+    for before, after in [*zip(cells, thinned, strict=True), (union(cells), union(thinned))]:
+        n = sum(before.values())
+        for value, weight in before.items():
+            assert 0 <= weight - after.get(value, 0) <= error * n
+        # the mode of what is left is frequent enough
+        mode = min(after, key=lambda value: (-after[value], value))
+        assert before[mode] >= max(before.values()) - error * n
+    for before, after in zip(cells, thinned, strict=True):
+        n = sum(before.values())
+        assert len(after) <= max(1, 1 / error)
+        best = min(before, key=lambda value: (-before[value], value))
+        assert after[best] == before[best]
+
+
+def test_small_cells_stay_whole_and_empty_ones_empty() -> None:
+    cells: list[dict[int, int]] = [{1: 1, 2: 5, 9: 1}, {}, {4: 10**12}, dict.fromkeys(range(100), 1)]
+    assert cells_of(*thin_quantiles(*csr(cells), Decimal("0.005"))) == cells
+    thinned = cells_of(*thin_quantiles(*csr(cells), Decimal("0.1")))
+    assert thinned[:3] == cells[:3] and thinned[3] == {10: 21, 31: 21, 52: 21, 73: 21, 91: 16}
+    assert cells_of(*thin_frequent(*csr(cells), Decimal("0.005"))) == cells
+    assert cells_of(*thin_frequent(*csr(cells), Decimal("0.2"))) == [{2: 5}, {}, {4: 10**12}, {0: 1}]
+
+
 # -------------------------------------------------------------------------------------------- nulls
-@pytest.mark.parametrize("name", sorted(set(AGGREGATES) - {"count"}))
-@pytest.mark.parametrize("type", [LONG, DOUBLE, decimal(10, 2), decimal(30, 2)], ids=str)
+@pytest.mark.parametrize("type", [LONG, DOUBLE, decimal(10, 2), decimal(30, 2), BOOLEAN], ids=str)
+@pytest.mark.parametrize("name", sorted(set(AGGREGATES) - {"count", "count_distinct"}))
 def test_no_value_at_all_is_null(name: str, type: Type) -> None:
+    try:
+        output = output_of(name, type)
+    except TypeError:
+        return
     sums = np.zeros((1, 4 if type == decimal(30, 2) else 2), dtype=np.int64 if type.is_exact else np.float64)
-    states = {"count": np.array([0]), "sum": sums, "sum_squares": np.zeros((1, 2))}
-    states |= {"total": np.zeros((1, 2)), "min": np.array([7]), "max": np.array([7])}
-    found = AGGREGATES[name].lower(states, type)
+    states: dict[str, Any] = {"count": np.array([0]), "sum": sums, "sum_squares": np.zeros((1, 2))}
+    states |= {"total": np.zeros((1, 2))} | dict.fromkeys(("min", "max", "bit_and", "bit_or", "bit_xor"), np.array([7]))
+    states |= dict.fromkeys(PAIRS, (np.array([7]), np.array([False])))
+    tail = State("values", X, type).tail
+    states["values"] = Plain([[]], {"longs": np.int64, "doubles": np.float64}.get(str(tail), object))
+    found = AGGREGATES[name].lower(
+        {state.kind: states[state.kind] for state in AGGREGATES[name].states(output)}, output
+    )
     assert not found.valid[0]
     assert found.overflow is None or not found.overflow[0]
 
 
 def test_counts_are_never_null() -> None:
-    assert AGGREGATES["count"].lower({"count": np.array([0, 3])}, None).valid.tolist() == [True, True]
+    counted = {"count": np.array([0, 3])}
+    assert AGGREGATES["count"].lower(counted, output_of("count")).valid.tolist() == [True, True]
+
+
+def test_states_that_are_answers_come_out_as_they_are() -> None:
+    present = np.array([True, False])
+    for name in ("first", "last", "min_by", "max_by"):
+        output = output_of(name)
+        (state,) = AGGREGATES[name].states(output)
+        found = AGGREGATES[name].lower({state.kind: (np.array([5, 0]), present)}, output)
+        assert found.values.tolist() == [5, 0] and found.valid.tolist() == [True, False]
+    for name in ("min", "max", "bit_and", "bit_or", "bit_xor"):
+        found = AGGREGATES[name].lower({"count": np.array([2, 0]), name: np.array([5, 0])}, output_of(name))
+        assert found.values[0] == 5 and found.valid.tolist() == [True, False]
 
 
 # --------------------------------------------------------------------------------------- double-doubles

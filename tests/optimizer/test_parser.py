@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from optimizer.aggregates import AGGREGATES, LEAST_ERROR, MOST_ERROR
 from optimizer.errors import HeddleError
-from optimizer.expression import type_of
+from optimizer.expression import call_type, type_of
 from optimizer.parser import Limits, ParseResult, duration_text, load_workload, parse, parse_duration
+from optimizer.predicates import normal
 from optimizer.query import (
     ACQ,
     BOOLEAN,
@@ -22,6 +26,7 @@ from optimizer.query import (
     TIMESTAMP,
     Call,
     Column,
+    Condition,
     Literal,
     Output,
     Source,
@@ -66,6 +71,15 @@ def filter_of(condition: str) -> object:
     result = where(condition)
     assert result.diagnostics == ()
     return result.queries[0].filter
+
+
+def expression_of(condition: str) -> object:
+    """What a condition is read as: inside an aggregate it is not brought into normal form."""
+    return read(f"SELECT bool_and({condition}) AS a FROM trades {WINDOW}").outputs[0].argument
+
+
+def output_of(aggregate: str) -> Output:
+    return read(f"SELECT {aggregate} AS a FROM trades {WINDOW}").outputs[0]
 
 
 def codes(text: str) -> list[str]:
@@ -139,11 +153,227 @@ def test_a_group_column_that_is_not_selected_keeps_its_name() -> None:
         ("var_pop(volume)", LONG, DOUBLE),
         ("stddev_samp(fee)", decimal(10, 2), DOUBLE),
         ("count(null)", BOOLEAN, LONG),
+        ("count(DISTINCT symbol)", STRING, LONG),
+        ("count(DISTINCT 1)", Type("long", 1), LONG),
+        ("bool_and(ok)", BOOLEAN, BOOLEAN),
+        ("every(qty > 1)", BOOLEAN, BOOLEAN),
+        ("bool_or(ok)", BOOLEAN, BOOLEAN),
+        ("ANY (ok)", BOOLEAN, BOOLEAN),
+        ("some(ok)", BOOLEAN, BOOLEAN),
+        ("bit_and(qty)", INT, LONG),
+        ("bit_or(volume)", LONG, LONG),
+        ("bit_xor(volume)", LONG, LONG),
+        ("median(fee)", decimal(10, 2), DOUBLE),
+        ("percentile(qty, 0.5)", INT, DOUBLE),
+        ("percentile_disc(fee, 0.5)", decimal(10, 2), decimal(10, 2)),
+        ("mode(day)", DATE, DATE),
+        ("top_k(fee, 3)", decimal(10, 2), STRING),
+        ("first(symbol)", STRING, STRING),
+        ("last(ok)", BOOLEAN, BOOLEAN),
+        ("min_by(symbol, price)", STRING, STRING),
+        ("max_by(fee, ts)", decimal(10, 2), decimal(10, 2)),
     ],
 )
 def test_aggregates_and_their_types(aggregate: str, argument: Type | None, expected: Type) -> None:
-    output = read(f"SELECT {aggregate} AS a FROM trades {WINDOW}").outputs[0]
+    output = output_of(aggregate)
     assert (output.argument_type, output.type) == (argument, expected)
+
+
+def test_every_aggregate_can_be_written_and_is_named_after_what_it_reads() -> None:
+    arguments = {
+        "value": "{x}",
+        "value+time": "{x}",
+        "value+by": "{x}, ts",
+        "value+fraction": "{x}, 0.5",
+        "value+k": "{x}, 3",
+    }
+    columns = {"a condition": "ok", "an integer": "qty"}
+    for name, aggregate in AGGREGATES.items():
+        column = columns.get(aggregate.takes, "volume")
+        output = read(
+            f"SELECT {name.upper()}({arguments[aggregate.signature].format(x=column)}) FROM trades {WINDOW}"
+        ).outputs[0]
+        assert (output.function, output.argument) == (name, Column(column))
+        assert output.name == f"{name}_{column}" + ("_ts" if aggregate.signature == "value+by" else "")
+        assert (output.by == Column("ts")) == (aggregate.signature in ("value+by", "value+time"))
+        assert (output.parameter is not None) == (aggregate.signature in ("value+fraction", "value+k"))
+        assert output.error is None
+
+
+def test_first_and_last_go_by_the_time_column_and_min_by_by_any_expression() -> None:
+    first, least = output_of("first(price)"), output_of("min_by(symbol, qty * 2)")
+    assert (first.by, first.by_type, first.argument) == (Column("ts"), TIMESTAMP, Column("price"))
+    assert least.by == Call("*", (Column("qty"), Literal(2, Type("long", 1)))) and least.by_type == Type("long", 11)
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "parameter"),
+    [
+        ("percentile(price, 0.990)", "0.99"),
+        ("percentile(price, 99e-2)", "0.99"),
+        ("percentile(price, (0.99))", "0.99"),
+        ("percentile(price, 0.99BD)", "0.99"),
+        ("percentile(price, 0.1D)", "0.1"),
+        ("percentile(price, 0.123456789012345678)", "0.123456789012345678"),
+        ("percentile(price, 1)", "1"),
+        ("percentile_disc(price, -(-1.0))", "1"),
+        ("top_k(price, 10)", "10"),
+        ("top_k(price, 1e2)", "100"),
+        ("top_k(price, 1000L)", "1000"),
+    ],
+)
+def test_parameters_are_exact_and_equal_ones_are_written_alike(aggregate: str, parameter: str) -> None:
+    assert str(output_of(aggregate).parameter) == parameter
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "exact", "error"),
+    [
+        ("approx_count_distinct(symbol)", "count(DISTINCT symbol)", "0.05"),
+        ("approx_count_distinct(symbol, 0.010)", "count(DISTINCT symbol)", "0.01"),
+        ("approx_percentile(fee, 0.9)", "percentile_disc(fee, 0.9)", "0.001"),
+        ("percentile_approx(fee, 0.9, 100)", "percentile_disc(fee, 0.9)", "0.01"),
+        ("percentile_approx(fee, 0.9, 1000)", "percentile_disc(fee, 0.9)", "0.001"),
+        ("approx_top_k(symbol)", "top_k(symbol, 5)", "0.01"),
+        ("approx_top_k(symbol, 7)", "top_k(symbol, 7)", "0.01"),
+    ],
+)
+def test_approximations_are_exact_functions_with_an_error(aggregate: str, exact: str, error: str) -> None:
+    found = output_of(aggregate)
+    assert str(found.error) == error
+    assert to_json(found) == to_json(output_of(exact)) | {"error": to_json(Decimal(error))}
+
+
+def test_an_error_within_an_accuracy_is_never_above_it() -> None:
+    for accuracy in range(2, 1001):
+        error = output_of(f"approx_percentile(price, 0.5, {accuracy})").error
+        assert error is not None and LEAST_ERROR <= error <= MOST_ERROR
+        assert 0 <= Fraction(1, accuracy) - Fraction(error) < Fraction(1, 10**9)
+
+
+def test_with_error_is_for_what_names_no_error_itself() -> None:
+    query = read(
+        "SELECT count(*), count(DISTINCT symbol) AS a, median(price), mode(day), top_k(qty, 3), avg(qty), "
+        "approx_count_distinct(symbol) AS b, approx_count_distinct(symbol, 0.2) AS c, approx_top_k(symbol) "
+        f"FROM trades {WINDOW} GROUP BY symbol HAVING percentile(price, 0.1) > 3 AND a > 1 WITH (error = 0.010)"
+    )
+    error = Decimal("0.01")
+    assert [output.error for output in query.outputs] == [
+        *(None, error, error, error, error),
+        *(None, error, Decimal("0.2"), error),
+    ]
+    assert [condition.output.error for condition in query.having] == [error, error]
+    assert query.having[1].output == query.outputs[1]
+
+
+@pytest.mark.parametrize(
+    "select", ["sum(qty)", "approx_count_distinct(symbol, 0.2)", "percentile_approx(fee, 0.9, 100)"]
+)
+def test_an_error_that_nothing_takes_is_a_warning(select: str) -> None:
+    text = f"SELECT {select} FROM trades {WINDOW} WITH (error = 0.01)"
+    result = parse(text, STREAMS, "w.sql")
+    assert result.errors == () and len(result.queries) == 1
+    found = result.diagnostics[0]
+    assert (found.code, found.severity, found.column) == ("HDL-218", "warning", text.index("0.01)") + 1)
+    assert "median" in found.hint and "avg" not in found.hint
+
+
+# ------------------------------------------------------------------------------------------------ windows
+def test_historical_windows() -> None:
+    query = read("SELECT sum(qty) FROM trades WINDOW RANGE '1 hour' SLIDE '10 minutes' ENDING '1 day 1 hour' AGO ON ts")
+    assert query.window == Window(3600 * SECOND, 600 * SECOND, 25 * 3600 * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("words", "window"),
+    [
+        ("ROWS 10000 SLIDE 500", Window(10_000, 500, 0, ())),
+        ("rows 3 slide 1", Window(3, 1, 0, ())),
+        ("ROWS 10000000 SLIDE 10000000", Window(10_000_000, 10_000_000, 0, ())),
+        ("ROWS 010 SLIDE 3 PARTITION\n BY symbol", Window(10, 3, 0, ("symbol",))),
+        (
+            "ROWS 10 SLIDE 3 PARTITION BY Symbol, ok, `day`, symbol, qty",
+            Window(10, 3, 0, ("day", "ok", "qty", "symbol")),
+        ),
+    ],
+)
+def test_windows_of_rows(words: str, window: Window) -> None:
+    query = read(f"SELECT symbol, sum(qty) FROM trades WINDOW {words} ON ts WHERE ok GROUP BY symbol, day, ok, qty")
+    assert query.window == window and query.group_by[:2] == (("symbol", STRING), ("day", DATE))
+    after = f"SELECT symbol, sum(qty) FROM trades WHERE ok GROUP BY symbol, day, ok, qty WINDOW {words} ON ts"
+    assert query == read(after)
+
+
+# ------------------------------------------------------------------------------------------------- having
+def having_of(conditions: str, select: str = "symbol AS s, sum(qty) AS total, count(*)") -> tuple[Condition, ...]:
+    return read(f"SELECT {select} FROM trades {WINDOW} GROUP BY symbol HAVING {conditions}").having
+
+
+TOTAL = Output("total", "sum", Column("qty"), INT, LONG)
+COUNT = Output("count", "count", None, None, LONG)
+TEN = Literal(10, Type("long", 2))
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ("sum(qty) > 10", [(TOTAL, ">", TEN)]),
+        ("TOTAL > 10", [(TOTAL, ">", TEN)]),
+        ("10 < total", [(TOTAL, ">", TEN)]),
+        ("((10) <= (total))", [(TOTAL, ">=", TEN)]),
+        ("10 >= total", [(TOTAL, "<=", TEN)]),
+        ("10 > total", [(TOTAL, "<", TEN)]),
+        ("10 = total", [(TOTAL, "=", TEN)]),
+        ("10 <> total", [(TOTAL, "!=", TEN)]),
+        ("total > 10 AND (sum(qty) > 10)", [(TOTAL, ">", TEN)]),
+        (
+            "total > 10 AND (count >= 10 AND 10 != count(*))",
+            [(TOTAL, ">", TEN), (COUNT, ">=", TEN), (COUNT, "!=", TEN)],
+        ),
+        ("total > -(-1e1)", [(TOTAL, ">", Literal(10.0, DOUBLE))]),
+        ("max(price) < 1.50", [(Output("max_price", "max", Column("price"), DOUBLE, DOUBLE), "<", None)]),
+        ("min(symbol) = 'a'", [(Output("min_symbol", "min", Column("symbol"), STRING, STRING), "=", None)]),
+        (
+            "max(day) >= '2013-07-04'",
+            [(Output("max_day", "max", Column("day"), DATE, DATE), ">=", Literal("2013-07-04", DATE))],
+        ),
+        (
+            "timestamp '1970-01-01 00:00:01' < max(ts)",
+            [(Output("max_ts", "max", Column("ts"), TIMESTAMP, TIMESTAMP), ">", Literal(SECOND, TIMESTAMP))],
+        ),
+        (
+            "any(ok) = TRUE",
+            [(Output("any_ok", "any", Column("ok"), BOOLEAN, BOOLEAN), "=", Literal(True, BOOLEAN))],
+        ),
+    ],
+)
+def test_thresholds(conditions: str, expected: list[tuple[Output, str, Literal | None]]) -> None:
+    found = having_of(conditions)
+    assert [(c.output, c.comparison) for c in found] == [(output, comparison) for output, comparison, _ in expected]
+    for condition, (_, _, value) in zip(found, expected, strict=True):
+        assert value is None or condition.value == value
+
+
+def test_what_having_adds_is_computed_once_under_a_name_of_its_own() -> None:
+    conditions = "percentile(qty, 0.1) > 1 AND percentile(qty, 0.2) > 2 AND percentile(qty, 0.10) < 9 AND count(*) > 3"
+    found = having_of(conditions, "sum(qty) AS count, max(qty) AS Percentile_Qty")
+    assert [condition.output.name for condition in found] == [
+        *("percentile_qty_", "percentile_qty__", "percentile_qty_", "count_"),
+    ]
+    assert found[0].output == found[2].output and found[3].output.function == "count"
+
+
+def test_a_query_with_thresholds_is_stored_and_read_back() -> None:
+    query = read(
+        "SELECT symbol, top_k(fee, 3) FROM trades WINDOW ROWS 9 SLIDE 2 PARTITION BY symbol ON ts GROUP BY symbol "
+        "HAVING max_by(fee, qty) > 1.5 AND percentile(qty, 0.99) > 3 WITH (error = 0.1)"
+    )
+    assert from_json(to_json(query)) == query
+    assert query.columns() == ["fee", "qty", "symbol"]
+
+
+def test_a_mistake_in_an_output_is_told_once_though_having_names_it() -> None:
+    assert codes(f"SELECT sum(nope) AS total FROM trades {WINDOW} HAVING total > 1 AND Total < 9") == ["HDL-202"]
 
 
 C, ONE = Column("qty"), Literal(1, Type("long", 1))
@@ -181,17 +411,35 @@ C, ONE = Column("qty"), Literal(1, Type("long", 1))
     ],
 )
 def test_conditions(condition: str, expected: object) -> None:
-    assert filter_of(condition) == expected
+    assert expression_of(condition) == expected
 
 
 def test_operators_bind_as_in_sql() -> None:
-    assert filter_of("qty + 1 * qty - 1 = qty") == filter_of("((qty + (1 * qty)) - 1) = qty")
-    assert filter_of("NOT ok = ok OR ok AND ok") == filter_of("(NOT (ok = ok)) OR (ok AND ok)")
+    assert expression_of("qty + 1 * qty - 1 = qty") == expression_of("((qty + (1 * qty)) - 1) = qty")
+    assert expression_of("NOT ok = ok OR ok AND ok") == expression_of("(NOT (ok = ok)) OR (ok AND ok)")
 
 
 def test_a_long_chain_of_ands_is_one_flat_call() -> None:
-    found = filter_of(" AND ".join(["ok"] * 250))
+    found = expression_of(" AND ".join(["ok"] * 250))
     assert isinstance(found, Call) and len(found.arguments) == 250
+
+
+@pytest.mark.parametrize(
+    ("condition", "same"),
+    [
+        ("qty > 3 AND ok", "ok AND 3 < qty"),
+        ("NOT (qty <= 3)", "qty > 3 AND qty > 2"),
+        ("qty = 1 OR qty = 2", "qty IN (2, 1, 1)"),
+        ("ok OR TRUE", "TRUE"),
+        ("qty > 3 AND qty < 2", "FALSE"),
+    ],
+)
+def test_filters_are_kept_in_normal_form(condition: str, same: str) -> None:
+    assert filter_of(condition) == filter_of(same) == normal(expression_of(condition), SCHEMA)  # type: ignore[arg-type]
+
+
+def test_a_filter_that_passes_everything_is_none() -> None:
+    assert filter_of("TRUE") is None and filter_of("NULL") == Literal(False, BOOLEAN)
 
 
 # --------------------------------------------------------------------------------------------- durations
@@ -272,6 +520,149 @@ def test_durations_in_words_read_back(microseconds: int) -> None:
         ("SELECT count(*) FROM trades {w} WHERE qty = ^= 1", "HDL-101", ""),
         ("SELECT count(*) FROM trades WHERE qty = {w} ^5", "HDL-101", ""),
         ("^DROP TABLE trades", "HDL-102", ""),
+        # aggregates and their parameters
+        ("SELECT percentile(price, ^0) FROM trades {w}", "HDL-214", "median"),
+        ("SELECT percentile(price, ^1.01) FROM trades {w}", "HDL-214", ""),
+        ("SELECT percentile(price, -^0.5) FROM trades {w}", "HDL-214", ""),
+        ("SELECT percentile_disc(price, ^50) FROM trades {w}", "HDL-214", ""),
+        ("SELECT approx_percentile(price, ^2, 100) FROM trades {w}", "HDL-214", ""),
+        ("SELECT percentile(price, ^qty) FROM trades {w}", "HDL-214", ""),
+        ("SELECT percentile(price, ^'0.5') FROM trades {w}", "HDL-214", ""),
+        ("SELECT ^percentile(price, NULL) FROM trades {w}", "HDL-214", ""),
+        ("SELECT percentile(price, ^0.1 + 0.1) FROM trades {w}", "HDL-214", ""),
+        ("SELECT percentile(price, ^1e-30) FROM trades {w}", "HDL-214", ""),
+        ("SELECT percentile(price, ^1e400) FROM trades {w}", "HDL-305", ""),
+        ("SELECT percentile(price, ^max(qty)) FROM trades {w}", "HDL-214", ""),
+        ("SELECT top_k(symbol, ^0) FROM trades {w}", "HDL-215", "top_k(x, 10)"),
+        ("SELECT top_k(symbol, -^3) FROM trades {w}", "HDL-215", ""),
+        ("SELECT top_k(symbol, ^1.5) FROM trades {w}", "HDL-215", ""),
+        ("SELECT top_k(symbol, ^1001) FROM trades {w}", "HDL-215", ""),
+        ("SELECT approx_top_k(symbol, ^0) FROM trades {w}", "HDL-215", ""),
+        ("SELECT top_k(symbol, ^symbol) FROM trades {w}", "HDL-215", ""),
+        ("SELECT approx_count_distinct(symbol, ^0.0009) FROM trades {w}", "HDL-216", "per cent"),
+        ("SELECT approx_count_distinct(symbol, ^0.6) FROM trades {w}", "HDL-216", ""),
+        ("SELECT approx_count_distinct(symbol, ^price) FROM trades {w}", "HDL-216", ""),
+        ("SELECT approx_percentile(price, 0.5, ^10000) FROM trades {w}", "HDL-216", "100"),
+        ("SELECT approx_percentile(price, 0.5, ^1001) FROM trades {w}", "HDL-216", "100"),
+        ("SELECT approx_percentile(price, 0.5, ^1) FROM trades {w}", "HDL-216", ""),
+        ("SELECT approx_percentile(price, 0.5, ^2.5) FROM trades {w}", "HDL-216", ""),
+        ("SELECT ^percentile_cont(0.5) WITHIN GROUP (ORDER BY price) FROM trades {w}", "HDL-103", "percentile(x, 0.5)"),
+        ("SELECT ^percentile_disc(0.5) WITHIN GROUP (ORDER BY price) FROM trades {w}", "HDL-103", "percentile_disc(x"),
+        ("SELECT ^percentile_cont(price, 0.5) FROM trades {w}", "HDL-104", "did you mean percentile?"),
+        ("SELECT ^arg_max(qty, price) FROM trades {w}", "HDL-104", "did you mean max_by?"),
+        ("SELECT ^medain(price) FROM trades {w}", "HDL-104", "did you mean median?"),
+        ("SELECT ^percentile(price) FROM trades {w}", "HDL-104", "percentile(x, fraction)"),
+        ("SELECT ^percentile(price, 0.5, 3) FROM trades {w}", "HDL-104", "percentile(x, fraction)"),
+        ("SELECT ^approx_top_k(price, 5, 100) FROM trades {w}", "HDL-104", "approx_top_k(x, k)"),
+        ("SELECT ^top_k(price) FROM trades {w}", "HDL-104", "top_k(x, k)"),
+        ("SELECT ^min_by(price) FROM trades {w}", "HDL-104", "min_by(x, y)"),
+        ("SELECT ^max_by(price, qty, 3) FROM trades {w}", "HDL-104", "max_by(x, y)"),
+        ("SELECT ^median(price, 3) FROM trades {w}", "HDL-104", "median(x)"),
+        ("SELECT ^first(price, TRUE) FROM trades {w}", "HDL-104", "first(x)"),
+        ("SELECT ^count() FROM trades {w}", "HDL-104", "count(x)"),
+        ("SELECT ^count(DISTINCT qty, price) FROM trades {w}", "HDL-104", "count_distinct(x)"),
+        ("SELECT ^sum(DISTINCT qty) FROM trades {w}", "HDL-103", "count(DISTINCT x)"),
+        ("SELECT ^top_k(DISTINCT qty, 3) FROM trades {w}", "HDL-103", "count(DISTINCT x)"),
+        ("SELECT ^first(price) IGNORE NULLS FROM trades {w}", "HDL-103", "skips nulls"),
+        ("SELECT min(^price ORDER BY qty) FROM trades {w}", "HDL-103", "min_by"),
+        ("SELECT ^median(symbol) FROM trades {w}", "HDL-203", ""),
+        ("SELECT ^bool_and(qty) FROM trades {w}", "HDL-203", ""),
+        ("SELECT ^bit_xor(price) FROM trades {w}", "HDL-203", ""),
+        ("SELECT ^median(*) FROM trades {w}", "HDL-203", ""),
+        ("SELECT ^count(DISTINCT *) FROM trades {w}", "HDL-203", ""),
+        ("SELECT ^min_by(price, *) FROM trades {w}", "HDL-203", ""),
+        ("SELECT max_by(price, ^count(*)) FROM trades {w}", "HDL-105", "SELECT and HAVING"),
+        ("SELECT count(*) FROM trades {w} WHERE ^any(ok)", "HDL-105", "SELECT and HAVING"),
+        # WITH (error = …)
+        ("SELECT median(qty) FROM trades {w} WITH (error = ^0.6)", "HDL-216", "per cent"),
+        ("SELECT median(qty) FROM trades {w} WITH (error = ^0)", "HDL-216", "per cent"),
+        ("SELECT median(qty) FROM trades {w} WITH (error = ^1e400)", "HDL-305", ""),
+        ("SELECT median(qty) FROM trades {w} WITH (error = ^-0.1)", "HDL-107", "WITH (error = 0.01)"),
+        ("SELECT median(qty) FROM trades {w} WITH (error = ^'0.1')", "HDL-107", "WITH (error = 0.01)"),
+        ("SELECT median(qty) FROM trades {w} WITH (error ^0.1)", "HDL-107", "WITH (error = 0.01)"),
+        ("SELECT median(qty) FROM trades {w} WITH (error = 0.1^, error = 0.1)", "HDL-107", "WITH (error = 0.01)"),
+        ("SELECT median(qty) FROM trades {w} WITH (^confidence = 0.9)", "HDL-107", "error is the only one"),
+        ("SELECT median(qty) FROM trades {w} WITH (^)", "HDL-107", "WITH (error = 0.01)"),
+        ("SELECT median(qty) FROM trades {w} WITH ^error = 0.1", "HDL-107", "WITH (error = 0.01)"),
+        ("SELECT median(qty) FROM trades {w} WITH (error = 0.1) ^WHERE ok", "HDL-107", "end of the query"),
+        ("SELECT median(qty) FROM trades WITH (error = 0.1) ^{w}", "HDL-107", "end of the query"),
+        ("SELECT median(qty) FROM trades {w} WITH (error = 0.1) ^WITH (error = 0.1)", "HDL-107", "end of the query"),
+        ("SELECT median(qty) FROM trades {w} WITH ^(error = 0.1", "HDL-101", "close"),
+        # HAVING
+        ("SELECT count(*) FROM trades {w} GROUP BY symbol HAVING ^symbol = 'a'", "HDL-217", "WHERE"),
+        ("SELECT symbol AS s, count(*) FROM trades {w} GROUP BY symbol HAVING ^s = 'a'", "HDL-217", "WHERE"),
+        ("SELECT count(*) FROM trades {w} HAVING ^trades.qty > 1", "HDL-217", "max(qty)"),
+        ("SELECT count(*) AS n FROM trades {w} HAVING ^nn > 1", "HDL-202", "did you mean n?"),
+        ("SELECT count(*) AS n FROM trades {w} HAVING ^trades.n > 1", "HDL-202", ""),
+        ("SELECT count(*) AS n FROM trades {w} HAVING sum(^nope) > 1", "HDL-202", ""),
+        ("SELECT count(*) AS n FROM trades {w} HAVING n > 1 AND (^n < 3 OR n > 9)", "HDL-217", "joined by AND"),
+        ("SELECT count(*) AS n FROM trades {w} HAVING NOT ^n > 1", "HDL-217", "opposite"),
+        ("SELECT count(*) AS n FROM trades {w} HAVING ^n BETWEEN 1 AND 2", "HDL-217", "x >= 1 AND x <= 2"),
+        ("SELECT count(*) AS n FROM trades {w} HAVING ^n IN (1, 2)", "HDL-217", "each value"),
+        ("SELECT count(*) AS n FROM trades {w} HAVING ^n IS NOT NULL", "HDL-217", "opposite"),
+        ("SELECT count(*) AS n FROM trades {w} HAVING ^n IS NULL", "HDL-217", "null"),
+        ("SELECT max(symbol) AS n FROM trades {w} HAVING ^n LIKE 'a%'", "HDL-217", "WHERE"),
+        ("SELECT count(*) AS n FROM trades {w} HAVING ^n + 1 > 2", "HDL-217", "inside an aggregate"),
+        ("SELECT count(*) AS n FROM trades {w} HAVING -^n > 2", "HDL-217", "inside an aggregate"),
+        ("SELECT count(*) AS n FROM trades {w} HAVING ^n > 1 + 1", "HDL-217", "on the other"),
+        ("SELECT count(*) AS n FROM trades {w} HAVING ^n > sum(qty)", "HDL-217", "on the other"),
+        ("SELECT count(*) AS n FROM trades {w} HAVING ^1 = 1", "HDL-217", "on the other"),
+        ("SELECT count(*) AS n FROM trades {w} HAVING ^n = NULL", "HDL-217", "value"),
+        ("SELECT count(*) AS n FROM trades {w} ^HAVING TRUE", "HDL-217", "any(y) = TRUE"),
+        ("SELECT any(ok) AS n FROM trades {w} HAVING ^n", "HDL-217", "any(y) = TRUE"),
+        ("SELECT any(ok) AS n FROM trades {w} HAVING ^abs(n) > 1", "HDL-217", ""),
+        ("SELECT any(ok) AS n FROM trades {w} HAVING ^n > 1", "HDL-203", ""),
+        ("SELECT count(*) AS n FROM trades {w} HAVING ^n > 'a'", "HDL-203", "quotes"),
+        ("SELECT max(day) AS n FROM trades {w} HAVING ^n > '2013-13-01'", "HDL-110", "2013-07-04"),
+        ("SELECT max(day) AS n FROM trades {w} HAVING ^n > 5", "HDL-203", ""),
+        ("SELECT count(*) FROM trades {w} HAVING count(*) > 1 ^HAVING count(*) > 2", "HDL-101", ""),
+        # historical windows and windows of rows
+        ("SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ENDING ^'0 hours' AGO ON ts", "HDL-204", ""),
+        ("SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ENDING ^'-1 hour' AGO ON ts", "HDL-204", ""),
+        (
+            "SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ENDING ^'1 year' AGO ON ts",
+            "HDL-204",
+            "days",
+        ),
+        (
+            "SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ENDING ^'367 days' AGO ON ts",
+            "HDL-307",
+            "",
+        ),
+        ("SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ENDING '7 days' ^ON ts", "HDL-107", "RANGE"),
+        ("SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ENDING ^7 AGO ON ts", "HDL-107", "RANGE"),
+        (
+            "SELECT count(*) FROM trades WINDOW RANGE '1 hour' ^ENDING '1 hour' AGO SLIDE '1 hour' ON ts",
+            "HDL-107",
+            "RANGE",
+        ),
+        (
+            "SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ^PARTITION BY symbol ON ts",
+            "HDL-107",
+            "RANGE",
+        ),
+        ("SELECT count(*) FROM trades WINDOW ROWS 9 SLIDE 3 ^ENDING '7 days' AGO ON ts", "HDL-107", "RANGE"),
+        ("SELECT count(*) FROM trades WINDOW ROWS ^0 SLIDE 3 ON ts", "HDL-204", "one row"),
+        ("SELECT count(*) FROM trades WINDOW ROWS 9 SLIDE ^0 ON ts", "HDL-204", "one row"),
+        ("SELECT count(*) FROM trades WINDOW ROWS ^1.5 SLIDE 3 ON ts", "HDL-204", "one row"),
+        ("SELECT count(*) FROM trades WINDOW ROWS ^1e3 SLIDE 3 ON ts", "HDL-204", "one row"),
+        ("SELECT count(*) FROM trades WINDOW ROWS ^-9 SLIDE 3 ON ts", "HDL-107", "ROWS 10000"),
+        ("SELECT count(*) FROM trades WINDOW ROWS ^'9' SLIDE 3 ON ts", "HDL-107", "ROWS 10000"),
+        ("SELECT count(*) FROM trades WINDOW ROWS 9 SLIDE ^'1 hour' ON ts", "HDL-107", "ROWS 10000"),
+        ("SELECT count(*) FROM trades WINDOW ROWS ^10000001 SLIDE 10000 ON ts", "HDL-307", ""),
+        ("SELECT count(*) FROM trades WINDOW ROWS ^99999999999999999999 SLIDE 1 ON ts", "HDL-204", ""),
+        ("SELECT count(*) FROM trades WINDOW ROWS 1441 SLIDE ^1 ON ts", "HDL-308", "2 rows"),
+        ("SELECT count(*) FROM trades WINDOW ROWS 9 SLIDE 3 ON ^qty", "HDL-205", "ON ts"),
+        ("SELECT count(*) FROM trades WINDOW ROWS 9 SLIDE 3 PARTITION BY ^symbol ON ts", "HDL-219", "GROUP BY symbol"),
+        (
+            "SELECT count(*) FROM trades WINDOW ROWS 9 SLIDE 3 PARTITION BY symbol, ^day ON ts GROUP BY symbol",
+            "HDL-219",
+            "GROUP BY day",
+        ),
+        ("SELECT count(*) FROM trades WINDOW ROWS 9 SLIDE 3 PARTITION BY ^symbl ON ts", "HDL-202", "symbol"),
+        ("SELECT count(*) FROM trades WINDOW ROWS 9 SLIDE 3 PARTITION BY ^5 ON ts", "HDL-107", "ROWS 10000"),
+        ("SELECT count(*) FROM trades WINDOW ROWS 9 SLIDE 3 PARTITION BY symbol ^day ON ts", "HDL-107", "ROWS 10000"),
+        ("SELECT count(*) FROM trades WINDOW ROWS 9 SLIDE 3 PARTITION BY symbol ^ON", "HDL-107", "ROWS 10000"),
     ],
 )
 def test_mistakes_are_coded_positioned_and_say_what_to_do(marked: str, code: str, hint: str) -> None:
@@ -344,6 +735,26 @@ def test_mistakes_are_coded_positioned_and_say_what_to_do(marked: str, code: str
         f"SELECT count(*) FROM trades {WINDOW} QUALIFY ok",
         f"SELECT count(*) FROM trades {WINDOW} SORT BY qty",
         f"SELECT count(*) FROM trades {WINDOW} CLUSTER BY qty",
+        f"SELECT count(*) FROM trades {WINDOW} HAVING reflect('java.lang.System', 'exit', 1) = 1",
+        f"SELECT count(*) FROM trades {WINDOW} HAVING count(*) > (SELECT 1)",
+        f"SELECT count(*) FROM trades {WINDOW} HAVING CAST(count(*) AS INT) > 1",
+        f"SELECT count(*) FROM trades {WINDOW} HAVING count(*)::int > 1",
+        f"SELECT count(*) FROM trades {WINDOW} HAVING max(symbol) > '${{env:HOME}}'",
+        f"SELECT count(*) FROM trades {WINDOW} GROUP BY symbol WITH ROLLUP",
+        f"SELECT count(*) FROM trades {WINDOW} GROUP BY symbol WITH CUBE HAVING count(*) > 1",
+        f"SELECT percentile(price, array(0.5, 0.9)) FROM trades {WINDOW}",
+        f"SELECT percentile(price, CAST('0.5' AS DOUBLE)) FROM trades {WINDOW}",
+        f"SELECT percentile(price, ${{x}}) FROM trades {WINDOW}",
+        f"SELECT max_by(struct(qty, price), price) FROM trades {WINDOW}",
+        f"SELECT top_k(symbol, k => 3) FROM trades {WINDOW}",
+        f"SELECT count(DISTINCT CASE WHEN ok THEN 1 END) FROM trades {WINDOW}",
+        f"SELECT any(SELECT 1) FROM trades {WINDOW}",
+        f"SELECT first(qty) OVER (PARTITION BY symbol ORDER BY ts) FROM trades {WINDOW}",
+        f"SELECT mode() WITHIN GROUP (ORDER BY qty) FROM trades {WINDOW}",
+        f"SELECT `median`(qty) FROM trades {WINDOW}",
+        f"SELECT trades.median(qty) FROM trades {WINDOW}",
+        f"SELECT collect_list(qty) FROM trades {WINDOW}",
+        f"SELECT histogram_numeric(qty, 5) FROM trades {WINDOW}",
         "INSERT INTO trades SELECT 1",
         "SET spark.x = 1",
         "SELECT 1",
@@ -353,21 +764,17 @@ def test_mistakes_are_coded_positioned_and_say_what_to_do(marked: str, code: str
 def test_everything_outside_the_language_is_refused(text: str) -> None:
     result = parse(text + ";\nSELECT count(*) FROM trades " + WINDOW, STREAMS, "w.sql")
     assert [query.name for query in result.queries] == ["w_2"]
-    assert all(found.code in ("HDL-101", "HDL-102", "HDL-103", "HDL-104", "HDL-206") for found in result.diagnostics)
+    expected = ("HDL-101", "HDL-102", "HDL-103", "HDL-104", "HDL-206", "HDL-214", "HDL-215", "HDL-217")
+    assert all(found.code in expected for found in result.diagnostics)
     assert all(found.line == 1 and found.column >= 1 for found in result.diagnostics)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "SELECT avg(qty) FROM trades WINDOW ROWS 10000 SLIDE 500 ON ts",
-        "SELECT sum(qty) FROM trades WINDOW RANGE '1 hour' SLIDE '10 minutes' ENDING '7 days' AGO ON ts",
         "SELECT sum(qty) FROM trades WINDOW RANGE '1 hour' SLIDE AT MOST '1 minute' ON ts",
-        f"SELECT percentile(price, 0.99) AS p99 FROM trades {WINDOW}",
-        f"SELECT count(DISTINCT symbol) AS users FROM trades {WINDOW}",
-        f"SELECT count(*) FROM trades {WINDOW} WITH (error = 0.01)",
+        "SELECT sum(qty) FROM trades WINDOW ROWS 10 SLIDE AT MOST 3 ON ts",
         f"SELECT count(*) FROM trades PATTERN SEQ(a, b) ON symbol PARTITION BY qty {WINDOW}",
-        f"SELECT symbol, sum(qty) FROM trades {WINDOW} GROUP BY symbol HAVING sum(qty) > 1e6",
     ],
 )
 def test_what_comes_later_says_so(text: str) -> None:
@@ -377,6 +784,23 @@ def test_what_comes_later_says_so(text: str) -> None:
 def test_several_mistakes_are_reported_at_once() -> None:
     text = "SELECT avg(a), sum(b) FROM trades WINDOW RANGE '0 s' SLIDE '1 s' ON ts WHERE c GROUP BY price"
     assert sorted(codes(text.replace(" s'", " seconds'"))) == ["HDL-202"] * 3 + ["HDL-204", "HDL-206"]
+
+
+def test_mistakes_in_having_and_with_are_reported_with_the_others() -> None:
+    text = f"SELECT avg(a), median(qty) AS m FROM trades {WINDOW} HAVING b > 1 AND m > 'x' AND m WITH (error = 7)"
+    assert codes(text) == ["HDL-216", "HDL-202", "HDL-202", "HDL-203", "HDL-217"]
+
+
+def test_a_refused_group_by_is_not_blamed_on_the_window_too() -> None:
+    assert codes("SELECT count(*) FROM trades WINDOW ROWS 9 SLIDE 3 PARTITION BY day ON ts GROUP BY nope, day") == [
+        "HDL-202"
+    ]
+
+
+def test_a_slide_beyond_the_range_in_rows_is_answered_with_a_warning() -> None:
+    result = parse("SELECT count(*) FROM trades WINDOW ROWS 3 SLIDE 5 ON ts", STREAMS)
+    assert result.queries[0].window == Window(3, 5, 0, ()) and result.errors == ()
+    assert result.diagnostics[0].code == "HDL-210" and "(5 rows)" in result.diagnostics[0].message
 
 
 def test_a_slide_beyond_the_range_is_answered_with_a_warning() -> None:
@@ -458,6 +882,44 @@ def test_hostile_conditions_are_refused_at_once(condition: str, code: str) -> No
     assert [found.code for found in result.diagnostics] == [code]
 
 
+@pytest.mark.parametrize(
+    ("tail", "code"),
+    [
+        ("HAVING " + " AND ".join(["count(*) > 1"] * 260), "HDL-304"),
+        ("HAVING " + " AND ".join(f"sum(qty + {n}) > 1" for n in range(200)), "HDL-310"),
+        ("HAVING " + "(" * 500 + "count(*) > 1" + ")" * 500, "HDL-303"),
+        ("HAVING " + "NOT " * 1500 + "count(*) > 1", "HDL-303"),
+        ("HAVING count(*) > " + "- " * 1500 + "1", "HDL-303"),
+        ("HAVING count(*) > " + "1" * 300, "HDL-305"),
+        ("WITH (error = 0." + "0" * 300 + "1)", "HDL-305"),
+        ("WITH (error = 0." + "0" * 200 + "1)", "HDL-305"),
+        ("WITH (error = 1e-999999999)", "HDL-216"),
+        ("WITH (error = 0.1) " * 100, "HDL-107"),
+        ("WITH (" * 200 + ")" * 200, "HDL-303"),
+    ],
+)
+@pytest.mark.timeout(30)
+def test_hostile_clauses_are_refused_at_once(tail: str, code: str) -> None:
+    result = parse(f"SELECT median(qty) FROM trades {WINDOW} {tail}", STREAMS, "w.sql")
+    assert [found.code for found in result.diagnostics] == [code]
+
+
+@pytest.mark.parametrize(
+    ("select", "code"),
+    [
+        (", ".join(f"count(DISTINCT qty + {n}) AS a{n}" for n in range(100)), "HDL-310"),
+        ("max_by(" * 100 + "qty" + ", qty)" * 100, "HDL-303"),
+        ("max_by(" * 20 + "qty" + ", qty)" * 20, "HDL-105"),
+        ("percentile(qty, " + "1" * 60 + ")", "HDL-305"),
+        ("top_k(qty, 1e300)", "HDL-215"),
+        ("percentile(qty" + ", 0.5" * 200 + ")", "HDL-104"),
+    ],
+)
+@pytest.mark.timeout(30)
+def test_hostile_aggregates_are_refused_at_once(select: str, code: str) -> None:
+    assert codes(f"SELECT {select} FROM trades {WINDOW}") == [code]
+
+
 def test_the_deepest_allowed_nesting_is_parsed() -> None:
     depth = Limits().depth
     found = filter_of("(" * depth + "ok" + ")" * depth)
@@ -478,6 +940,17 @@ def test_limits_are_settings() -> None:
     assert parse(text, STREAMS, limits=Limits(bytes=20)).diagnostics[0].code == "HDL-301"
     assert parse(text, STREAMS, limits=Limits(ratio=11)).diagnostics[0].code == "HDL-308"
     assert parse(text, STREAMS, limits=Limits(ratio=12)).queries
+    having = text + " HAVING a > 1 AND count(*) < 9 AND sum(qty) > 1"
+    found = parse(having, STREAMS, limits=Limits(outputs=2)).diagnostics
+    assert [(d.code, d.column) for d in found] == [("HDL-310", having.index("HAVING") + 1)]
+    assert parse(having, STREAMS, limits=Limits(outputs=3)).queries
+    rows = "SELECT count(*) FROM trades WINDOW ROWS 12 SLIDE 1 ON ts"
+    assert parse(rows, STREAMS, limits=Limits(rows=11)).diagnostics[0].code == "HDL-307"
+    assert parse(rows, STREAMS, limits=Limits(ratio=11)).diagnostics[0].code == "HDL-308"
+    assert parse(rows, STREAMS, limits=Limits(rows=12, ratio=12)).queries
+    ago = "SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ENDING '2 hours' AGO ON ts"
+    assert parse(ago, STREAMS, limits=Limits(range=3600 * SECOND)).diagnostics[0].code == "HDL-307"
+    assert parse(ago, STREAMS, limits=Limits(range=7200 * SECOND)).queries
 
 
 NOISE = """
@@ -485,21 +958,120 @@ SELECT FROM WHERE WINDOW RANGE SLIDE ON GROUP BY trades ts qty ok symbol count s
 [ ] { }
 '1 hour' '5 minutes' 'x' 1 2.5 1e3 NOT AND OR IN IS NULL LIKE BETWEEN AS CASE END UNION JOIN WITH HAVING ORDER
 LIMIT -- /* */ ' \" ` $ @ ? : | & ^ % ! ~ -> DATE INTERVAL CAST OVER DISTINCT LATERAL VALUES PIVOT
+ROWS ENDING AGO PARTITION AT MOST PATTERN SEQ error 0.01 0 TRUE any first median percentile top_k max_by
+approx_percentile WITHIN IGNORE NULLS total
 """
 WORDS = st.sampled_from(NOISE.split())
+PLACES = (
+    "{}",
+    "SELECT count(*) FROM trades {w} WHERE {}",
+    "SELECT {} FROM trades {w}",
+    "SELECT {} AS total FROM trades {w} GROUP BY symbol HAVING total > 1",
+    "SELECT sum(qty) AS total FROM trades {w} GROUP BY symbol HAVING {}",
+    "SELECT median(qty) FROM trades {w} WITH ( {}",
+    "SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' {} ON ts",
+    "SELECT count(*) FROM trades WINDOW ROWS 10 SLIDE {} GROUP BY symbol",
+)
 
 
-@settings(max_examples=300, deadline=None)
-@given(words=st.lists(WORDS, max_size=25), valid=st.booleans())
-def test_no_text_raises_and_what_is_read_is_typed(words: list[str], valid: bool) -> None:
-    noise = " ".join(words)
-    text = f"SELECT count(*) FROM trades {WINDOW} WHERE {noise}" if valid else noise
-    result = parse(text, STREAMS, "w.sql")
+def check(query: ACQ) -> None:
+    """Everything that a query holds is typed, in range and of the language."""
+    assert from_json(to_json(query)) == query
+    if query.filter is not None:
+        assert type_of(query.filter, SCHEMA) == BOOLEAN
+    for output in query.computed:
+        aggregate = AGGREGATES[output.function]
+        assert output.argument is None or type_of(output.argument, SCHEMA) == output.argument_type
+        assert output.by is None or type_of(output.by, SCHEMA) == output.by_type
+        assert aggregate.output_type(output.argument_type, output.by_type) == output.type
+        if output.parameter is not None:
+            aggregate.check_parameter(output.parameter)
+        assert output.error is None or (aggregate.sketch and LEAST_ERROR <= output.error <= MOST_ERROR)
+    for condition in query.having:
+        sides = [Column(condition.output.name), condition.value]
+        assert call_type(condition.comparison, [condition.output.type, condition.value.type], sides) == BOOLEAN
+        assert condition.value.value is not None
+    assert len({output.name for output in query.outputs}) == len(query.outputs)
+    assert set(query.window.per or ()) <= {name for name, _ in query.group_by}
+
+
+@settings(max_examples=500, deadline=None)
+@given(words=st.lists(WORDS, max_size=25), place=st.sampled_from(PLACES))
+def test_no_text_raises_and_what_is_read_is_typed(words: list[str], place: str) -> None:
+    result = parse(place.replace("{w}", WINDOW).replace("{}", " ".join(words)), STREAMS, "w.sql")
     for query in result.queries:
-        if query.filter is not None:
-            assert type_of(query.filter, SCHEMA) == BOOLEAN
+        check(query)
     for found in result.diagnostics:
         assert found.line >= 1 and found.column >= 1 and found.message
+
+
+RIGHT = {
+    "a condition": ("ok", "qty > 1", "symbol LIKE 'a%' AND ok"),
+    "an integer": ("qty", "volume", "volume * 2"),
+    "a number": ("qty", "price", "fee", "qty / 2"),
+    "a column": ("qty", "price", "symbol", "ok", "day", "ts", "fee", "NULL"),
+}
+NUMBERS = {
+    "fraction": ("0.5", "0.990", "1", "5e-1"),
+    "k": ("3", "1000"),
+    "error": ("0.05", "0.5"),
+    "accuracy": ("9", "1e2"),
+}
+WRONG = ("*", "qty", "symbol", "ok", "NULL", "DISTINCT symbol", "a.b", "nope", "0", "-1", "1.5", "'0.5'", "9L", "abs(1")
+ROLES = {"value": (), "value+time": (), "value+by": ("by",), "value+fraction": ("fraction",), "value+k": ("k",)}
+CALLS = {name: (aggregate.takes, ROLES[aggregate.signature]) for name, aggregate in AGGREGATES.items()}
+CALLS |= {
+    "approx_count_distinct": ("a column", ("error",)),
+    "approx_percentile": ("a number", ("fraction", "accuracy")),
+    "percentile_approx": ("a number", ("fraction", "accuracy")),
+    "approx_top_k": ("a column", ("k",)),
+}
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> str:
+    """A call of an aggregate, now and then with something wrong in it."""
+    name = draw(st.sampled_from(sorted(CALLS)))
+    takes, roles = CALLS[name]
+    arguments = [draw(st.sampled_from(RIGHT[takes]))]
+    arguments += [draw(st.sampled_from(NUMBERS.get(role, RIGHT["a column"]))) for role in roles]
+    if draw(st.integers(0, 15)) == 0:
+        arguments[draw(st.integers(0, len(roles)))] = draw(st.sampled_from(WRONG))
+    return f"{name}({', '.join(arguments[: 5 if draw(st.integers(0, 15)) else 1])})"
+
+
+CONSTANTS = ("10", "-1.5", "1e3", "'x'", "'2013-07-04'", "TRUE", "NULL", "qty", "1 + 1", "date '2013-07-04'")
+
+
+@st.composite
+def thresholds(draw: st.DrawFn) -> str:
+    subject = draw(st.one_of(calls(), calls(), st.sampled_from(("a0", "A0", "symbol", "nope", "a0 + 1"))))
+    sides = [subject, draw(st.sampled_from(("10", "10", "-1.5", *CONSTANTS)))]
+    return f" {draw(st.sampled_from(('=', '<>', '<', '<=', '>', '>=')))} ".join(draw(st.permutations(sides)))
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    outputs=st.lists(calls(), min_size=1, max_size=3),
+    having=st.lists(thresholds(), max_size=3),
+    glue=st.sampled_from((" AND ", " AND ", " AND ", " OR ")),
+    window=st.sampled_from((WINDOW, "WINDOW ROWS 9 SLIDE 3 ON ts", "WINDOW ROWS 9 SLIDE 3 PARTITION BY symbol ON ts")),
+    error=st.sampled_from(("", "", " WITH (error = 0.01)", " WITH (error = 0.9)")),
+)
+def test_queries_of_the_language_are_read_or_refused_where_they_are_wrong(
+    outputs: list[str], having: list[str], glue: str, window: str, error: str
+) -> None:
+    select = ", ".join(f"{output} AS a{number}" for number, output in enumerate(outputs))
+    text = f"SELECT {select} FROM trades {window} GROUP BY symbol"
+    text += (" HAVING " + glue.join(having) if having else "") + error
+    result = parse(text, STREAMS, "w.sql")
+    for query in result.queries:
+        check(query)
+        assert query.fingerprint == parse(text.lower(), STREAMS, "w.sql").queries[0].fingerprint
+    assert bool(result.queries) != bool(result.errors)
+    for found in result.errors:
+        # behind SELECT: nothing here is wrong with the query as a whole
+        assert found.line == 1 and 8 <= found.column <= len(text)
 
 
 # ------------------------------------------------------------------------------------ the real workload

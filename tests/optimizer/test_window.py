@@ -19,14 +19,14 @@ from optimizer.window import (
     day_label,
     day_pieces,
     history_start,
+    instants,
     progressions,
-    window_ends,
 )
 
 # small numbers meet all the corners (slide > range, range = k * slide, equal edges) and stay brute-forceable
 windows = st.builds(Window, st.integers(1, 40), st.integers(1, 24))
 workloads = st.lists(windows, min_size=1, max_size=5)
-instants = st.integers(-500, 500)
+moments = st.integers(-500, 500)
 
 
 def brute_edges(found: list[Window], begin: int, end: int) -> list[int]:
@@ -45,14 +45,14 @@ def brute_windows(window: Window, begin: int, end: int) -> list[tuple[int, int]]
     return [(start, start + window.range) for start in starts if begin < start + window.range <= end]
 
 
-@given(workloads, instants, st.integers(0, 120))
+@given(workloads, moments, st.integers(0, 120))
 def test_edges_are_the_starts_and_ends_of_windows(found: list[Window], begin: int, length: int) -> None:
     # days are much longer than these windows: 0 is the only midnight, and an edge of every window
     edges = Fragments.of(found).between(begin, begin + length)
     assert edges.tolist() == brute_edges(found, begin, begin + length)
 
 
-@given(workloads, st.lists(instants, min_size=1, max_size=20))
+@given(workloads, st.lists(moments, min_size=1, max_size=20))
 def test_the_fragment_of_an_instant_lies_between_two_consecutive_edges(found: list[Window], times: list[int]) -> None:
     fragments = Fragments.of(found)
     edges = brute_edges(found, -1100, 1100)
@@ -71,11 +71,11 @@ def test_the_fragment_of_an_instant_lies_between_two_consecutive_edges(found: li
 )
 def test_table_and_closed_form_give_the_same_fragments(found: list[Window], times: list[int], unit: int) -> None:
     fragments = Fragments.of(Window(window.range * unit, window.slide * unit) for window in found)
-    instants = np.array(times, dtype=np.int64)
-    by_table = fragments.starts(instants)
+    moments = np.array(times, dtype=np.int64)
+    by_table = fragments.starts(moments)
     with mock.patch.object(alignment, "TABLE_CELLS", 0):
         assert fragments._table()[0] is None
-        by_form = fragments.starts(instants)
+        by_form = fragments.starts(moments)
     assert by_table.tolist() == by_form.tolist()
 
 
@@ -111,13 +111,13 @@ def test_progressions_are_zero_and_the_remainder_of_the_range() -> None:
     assert composite_slide([Window(1, 6), Window(1, 4), Window(9, 10)]) == 60
 
 
-@given(windows, instants, st.integers(0, 200))
+@given(windows, moments, st.integers(0, 200))
 def test_window_ends_are_those_in_the_half_open_interval(window: Window, begin: int, length: int) -> None:
-    found = window_ends(window, begin, begin + length)
+    found = instants(window, begin, begin + length)
     assert found.tolist() == [end for _, end in brute_windows(window, begin, begin + length)]
 
 
-@given(workloads, instants, st.integers(0, 200))
+@given(workloads, moments, st.integers(0, 200))
 def test_history_starts_with_the_earliest_window_that_ends_in_the_interval(
     found: list[Window], begin: int, length: int
 ) -> None:
@@ -128,9 +128,9 @@ def test_history_starts_with_the_earliest_window_that_ends_in_the_interval(
 
 def test_window_ends_at_the_borders_of_the_interval() -> None:
     hourly = Window(3600, 600)
-    assert window_ends(hourly, 0, 600).tolist() == [600]  # an end on `begin` belongs to the run before
-    assert window_ends(hourly, -1, 0).tolist() == [0]
-    assert window_ends(Window(100, 600), 0, 700).tolist() == [100, 700]
+    assert instants(hourly, 0, 600).tolist() == [600]  # an end on `begin` belongs to the run before
+    assert instants(hourly, -1, 0).tolist() == [0]
+    assert instants(Window(100, 600), 0, 700).tolist() == [100, 700]
 
 
 @settings(max_examples=50)

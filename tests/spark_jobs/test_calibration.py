@@ -21,7 +21,7 @@ from optimizer.cost import Coefficients
 from optimizer.errors import HeddleError
 from optimizer.plan import build_plan
 from optimizer.window import DAY as DAY_LONG
-from optimizer.window import window_ends
+from optimizer.window import instants
 from spark_jobs import calibration
 from spark_jobs.calibration import (
     PROBES,
@@ -284,7 +284,7 @@ def test_what_is_expected_is_what_comes_at_the_rates_and_groups_of_the_plan(lab:
     stream = plan.workload.stream("trades")
     ((synopsis, queries),) = calibration.synopses_of(stream, plan.trees[0].queries).items()
     begin, until = DAY + 60 * MINUTE, DAY + 120 * MINUTE
-    first = int(window_ends(query.window, begin, until)[0]) - query.window.range
+    first = int(instants(query.window, begin, until)[0]) - query.window.range
     part = calibration.Part(synopsis, queries, first, until)
     span = calibration.Span(synopsis, first, until)
     work = calibration.Work(begin, [part], [span], {"trades": splits_of(stream)})

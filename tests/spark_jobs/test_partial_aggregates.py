@@ -1,34 +1,72 @@
-"""Partial aggregates: what a fragment keeps, and that neither order nor the cutting of events changes a bit of it."""
+"""Partial aggregates: what a fragment keeps, and that neither cutting, nor order, nor sharing changes it."""
 
 from __future__ import annotations
 
 import json
-import random
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import date
 from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from optimizer.aggregates import exact_total
+from optimizer.aggregates import (
+    MULTISETS,
+    PAIRS,
+    ROWS,
+    State,
+    exact_total,
+    hash64,
+    hash64_of_texts,
+    ordinals_of_doubles,
+    precision_of,
+    registers_of,
+)
 from optimizer.parser import parse
-from optimizer.query import ACQ, BOOLEAN, DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream, decimal
+from optimizer.query import (
+    ACQ,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    Source,
+    Stream,
+    Type,
+    decimal,
+)
 from optimizer.synopsis import Synopsis, synopses_of
+from optimizer.window import DAY
+from spark_jobs import cells as cells_of
+from spark_jobs import partial_aggregates
+from spark_jobs.cells import Cells, Fixed, Multiset, Pairs, Texts
 from spark_jobs.expressions import arrow_type
+from spark_jobs.files import DataFile, Failed, outcome_of, read_buckets
 from spark_jobs.partial_aggregates import (
     PARTIALS,
+    Lifting,
     Span,
+    by_fingerprint,
     columns_of_synopsis,
-    combine,
-    group_keys,
-    lift,
-    lists,
-    matrix,
+    lift_task,
     partials_of,
 )
+from spark_jobs.sources import splits_of
 
 SCHEMA = (
     ("ts", TIMESTAMP),
@@ -36,11 +74,15 @@ SCHEMA = (
     ("price", DOUBLE),
     ("volume", LONG),
     ("fee", decimal(30, 2)),
+    ("tip", decimal(10, 2)),
     ("late", BOOLEAN),
+    ("due", DATE),
 )
 STREAM = Stream("trades", Source("csv", "trades.csv"), SCHEMA, "ts")
 ARROW = pa.schema([(name, arrow_type(type)) for name, type in SCHEMA])
 SECOND = 1_000_000
+TYPES = dict(SCHEMA)
+NULLS = dict.fromkeys(name for name, _ in SCHEMA[1:])
 
 
 def synopsis(select: str, slide: int = 10, range_: int = 10, rest: str = "") -> tuple[Synopsis, ACQ]:
@@ -57,15 +99,373 @@ def events(*rows: dict[str, Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{name: row.get(name) for name in ARROW.names} for row in table], ARROW)
 
 
-def of_state(made: Synopsis, row: dict[str, Any], kind: str) -> Any:
-    for carrier in ("longs", "doubles", "texts"):
-        for state, at in made.layout(carrier):
-            if state.kind == kind:
-                return row[carrier][at : at + state.width]
-    raise AssertionError(f"no state {kind}")
+# ------------------------------------------------------------------------------------ cells in plain Python
+Content = dict[tuple[int, int, int, tuple[str | None, ...]], dict[State, Any]]
 
 
-# ------------------------------------------------------------------------------------------- lifting
+def content(found: Sequence[Cells]) -> Content:
+    """Cells as plain values; asserts that every one occurs once."""
+    out: Content = {}
+    for cells in found:
+        for row in range(len(cells)):
+            cell = (int(cells.starts[row]), int(cells.ends[row]), int(cells.shards[row]), cells.keys[cells.group[row]])
+            assert cell not in out
+            out[cell] = {state: told(state, column, row) for state, column in cells.states.items()}
+    return out
+
+
+def told(state: State, column: Any, row: int) -> Any:
+    """What a state holds of one cell: sums exactly, as fractions; multisets as dictionaries."""
+    if isinstance(column, Fixed):
+        values = column.values[row]
+        if state.kind == "sum" and values.dtype == np.int64:
+            return exact_total(values[None, :])[0]
+        if state.operation == "add_double":
+            return float(values[0]) + float(values[1])
+        return values[0].item()
+    if isinstance(column, Texts):
+        known = 0 <= column.ranks[row] < len(column.texts)
+        return column.texts[int(column.ranks[row])].as_py() if known else None
+    if isinstance(column, Pairs):
+        if column.present[row] < 0:
+            return "nothing"
+        return side(column.order[row], column.order_texts), column.present[row] and side(
+            column.value[row], column.value_texts
+        )
+    assert isinstance(column, Multiset)
+    part = slice(column.offsets[row], column.offsets[row + 1])
+    values = [side(value, column.texts) for value in column.values[part]]
+    assert len(set(values)) == len(values)
+    return dict(zip(values, column.weights[part].tolist(), strict=True))
+
+
+def side(value: Any, texts: pa.StringArray | None) -> Any:
+    return int(value) if texts is None else texts[int(value)].as_py()
+
+
+def same(one: Content, other: Content, tolerance: float = 1e-15) -> bool:
+    """Equal, the sums of doubles up to a rounding error of double-doubles."""
+    if one.keys() != other.keys():
+        return False
+    for cell, states in one.items():
+        if states.keys() != other[cell].keys():
+            return False
+        for state, value in states.items():
+            wanted = other[cell][state]
+            if state.operation == "add_double":
+                scale = tolerance * max(abs(value), abs(wanted)) if math.isfinite(wanted) else 0
+                if not (value == wanted or abs(value - wanted) <= scale or (value != value and wanted != wanted)):
+                    return False
+            elif value != wanted and not (value != value and wanted != wanted):
+                return False
+    return True
+
+
+# ------------------------------------------------------------------------------------------- brute force
+PREDICATES: dict[Expression | None, Callable[[dict[str, Any]], bool]] = {
+    None: lambda row: True,
+    Call(">", (Column("volume"), Literal(0, LONG))): lambda row: row["volume"] is not None and row["volume"] > 0,
+    Call("=", (Column("symbol"), Literal("A", STRING))): lambda row: row["symbol"] == "A",
+    Call("is_null", (Column("price"),)): lambda row: row["price"] is None,
+}
+
+
+def text(value: Any) -> str | None:
+    """A group value, or one that states keep as a text."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, Decimal):
+        return f"{value:.2f}"
+    return str(value).lower()
+
+
+def ordinal(value: Any, type: Type, exact: bool = False) -> Any:
+    """A value as states hold it: a number, or a text where texts are kept."""
+    if type.name == "double":
+        return int(ordinals_of_doubles(np.array([value], dtype=np.float64), exact)[0])
+    if type.name == "timestamp":
+        return value
+    if type.name == "date":
+        return (value - date(1970, 1, 1)).days
+    return text(value) if type.name in ("string", "decimal") else int(value)
+
+
+def comparable(value: Any, type: Type) -> Any:
+    return value if type.name in ("string", "decimal") else ordinal(value, type)
+
+
+def expected_state(state: State, rows: list[dict[str, Any]]) -> Any:
+    if state.kind == "rows":
+        return len(rows)
+    assert isinstance(state.argument, Column)
+    type, name = TYPES[state.argument.name], state.argument.name
+    values = [row[name] for row in rows if row[name] is not None]
+    if state.kind == "count":
+        return len(values)
+    if state.kind in PAIRS:
+        return expected_pair(state, rows, type)
+    if state.kind in ("sum", "total", "sum_squares"):
+        return expected_sum(state, values, type)
+    if state.kind in ("min", "max"):
+        best = min if state.kind == "min" else max
+        if not values:
+            empty = {"double": (math.nan, -math.inf), "string": (None, None), "decimal": (None, None)}
+            return empty.get(type.name, (2**63 - 1, -(2**63)))[state.kind == "max"]
+        if type.name == "double":
+            chosen = best(ordinal(value, type, exact=True) for value in values)
+            return float(np.array([chosen ^ (chosen >> 63 & (2**63 - 1))]).view(np.float64)[0])
+        return ordinal(best(values), type)
+    if state.kind == "registers":
+        texts = type.name in ("string", "decimal") and type.precision == 0 or type.precision > 18
+        hashes = (
+            hash64_of_texts([text(value) or "" for value in values])
+            if texts
+            else hash64(np.array([unscaled(value, type) for value in values], dtype=np.int64))
+        )
+        registers, ranks = registers_of(hashes, precision_of(state.error or Decimal(1)))
+        return {int(at): max(ranks[registers == at].tolist()) for at in registers}
+    if state.kind in MULTISETS:
+        return dict(Counter(kept(value, type) for value in values))
+    bits = {"bit_and": lambda a, b: a & b, "bit_or": lambda a, b: a | b, "bit_xor": lambda a, b: a ^ b}[state.kind]
+    out = -1 if state.kind == "bit_and" else 0
+    for value in values:
+        out = bits(out, value)
+    return out
+
+
+def unscaled(value: Any, type: Type) -> int:
+    return int(value.scaleb(type.scale)) if type.name == "decimal" else ordinal(value, type)
+
+
+def kept(value: Any, type: Type) -> Any:
+    """A value in a multiset: decimals that fit into 64 bits are numbers there."""
+    small = type.name == "decimal" and type.precision <= 18
+    return unscaled(value, type) if small else ordinal(value, type)
+
+
+def expected_pair(state: State, rows: list[dict[str, Any]], type: Type) -> Any:
+    assert isinstance(state.argument, Column) and isinstance(state.by, Column)
+    name, by, by_type = state.argument.name, state.by.name, TYPES[state.by.name]
+    known = [row for row in rows if row[by] is not None and (row[name] is not None or state.kind.endswith("_by"))]
+    if not known:
+        return "nothing"
+
+    def value(row: dict[str, Any]) -> tuple[Any, ...]:
+        if row[name] is None:
+            return (0,)
+        return 1, row[name] if type.name in ("string", "decimal") else ordinal(row[name], type, exact=True)
+
+    best = (min if state.operation == "least_by" else max)(
+        known, key=lambda row: (comparable(row[by], by_type), value(row))
+    )
+    return ordinal(best[by], by_type), 0 if best[name] is None else ordinal(best[name], type, exact=True)
+
+
+def expected_sum(state: State, values: list[Any], type: Type) -> Any:
+    numbers = [unscaled(value, type) if type.is_exact else value for value in values]
+    if state.kind == "sum" and type.is_exact:
+        return sum(numbers)
+    floats = [float(number) for number in numbers]
+    if state.kind == "sum_squares":
+        if any(number != number for number in floats):
+            return math.nan
+        # where a square is beyond double's range
+        if any(abs(number) > 1e154 for number in floats):
+            return math.inf
+        return float(sum((Fraction(number) ** 2 for number in floats), Fraction(0)))
+    if not all(map(math.isfinite, floats)):
+        return sum(number for number in floats if not math.isfinite(number))
+    return float(sum(map(Fraction, floats), Fraction(0)))
+
+
+def expected(span: Span, rows: Sequence[dict[str, Any]]) -> Content:
+    """Each cell by its definition."""
+    made, cells = span.synopsis, {}
+    for row in rows:
+        if row["at"] is None:
+            continue
+        at = row["at"] * SECOND
+        midnight = at - at % DAY
+        start = max([midnight, *(at - (at - shift) % slide for slide, shift in made.edges)])
+        end = min([midnight + DAY, *(at + slide - (at - shift) % slide for slide, shift in made.edges)])
+        shard = sum(1 << bit for bit, predicate in enumerate(made.predicates) if PREDICATES[predicate](row))
+        key = tuple(text(row[name]) for name, _ in made.group_by)
+        if shard and span.begin <= start < span.end:
+            cells.setdefault((start, end, shard, key), []).append(row | {"ts": at})
+    return {cell: {state: expected_state(state, mine) for state in made.states} for cell, mine in cells.items()}
+
+
+def state(kind: str, name: str, by: str | None = None, error: str | None = None) -> State:
+    type = None if kind == "count" else TYPES[name]
+    ordered = (Column(by), TYPES[by]) if by else (None, None)
+    return State(kind, Column(name), type, *ordered, Decimal(error) if error else None)
+
+
+STATES = (
+    *(state("count", name) for name in ("price", "symbol", "volume")),
+    *(state(kind, "price") for kind in ("sum", "sum_squares", "min", "max", "values")),
+    *(state(kind, "volume") for kind in ("sum", "total", "sum_squares", "min", "max", "values")),
+    *(state(kind, "volume") for kind in ("bit_and", "bit_or", "bit_xor")),
+    *(state(kind, name) for kind in ("sum", "total", "min", "max", "values") for name in ("fee", "tip")),
+    *(state(kind, name) for kind in ("min", "max", "values") for name in ("symbol", "late", "due")),
+    state("least_by", "price", "symbol"),
+    state("greatest_by", "symbol", "price"),
+    state("least_by", "fee", "volume"),
+    state("greatest_by", "volume", "tip"),
+    state("first", "tip", "ts"),
+    state("last", "late", "ts"),
+    *(state("registers", name, error="0.2") for name in ("price", "symbol", "volume", "fee", "tip")),
+)
+GROUPS = ("symbol", "late", "due", "tip")
+
+rows_of_events = st.lists(
+    st.fixed_dictionaries(
+        {
+            "at": st.integers(-30, 30) | st.none(),
+            "symbol": st.sampled_from([None, "", "A", "B", "é"]),
+            "price": st.sampled_from([None, 0.1, 1e16, -1e16, 3.3, -0.0, 0.0, 1e-9, math.nan, math.inf, 1e300]),
+            "volume": st.sampled_from([None, 2**63 - 1, -(2**63), 1, 0, -1]),
+            "fee": st.sampled_from([None, Decimal("0.01"), Decimal(-(10**27)), Decimal("-0.01"), Decimal(2**64)]),
+            "tip": st.sampled_from([None, Decimal("0.01"), Decimal("-99999999.99"), Decimal("12.00")]),
+            "late": st.sampled_from([None, True, False]),
+            "due": st.sampled_from([None, date(1969, 12, 31)]),
+        }
+    ),
+    max_size=25,
+)
+
+
+@st.composite
+def spans(draw: st.DrawFn) -> Span:
+    """Any synopsis over a few edges, predicates, group columns and states, somewhere in [-40 s, 40 s)."""
+    edges = draw(st.sampled_from([((10, 0),), ((10, 0), (10, 5)), ((20, 0),), ((7, 0),), ((15, 3), (20, 10))]))
+    edges = tuple((slide * SECOND, shift * SECOND) for slide, shift in edges)
+    predicates = tuple(draw(st.lists(st.sampled_from(list(PREDICATES)), min_size=1, max_size=3, unique=True)))
+    names = sorted(draw(st.sets(st.sampled_from(GROUPS), max_size=2)))
+    states = draw(st.lists(st.sampled_from(STATES), max_size=6, unique=True))
+    group_by = tuple((name, TYPES[name]) for name in names)
+    made = Synopsis("trades", "ts", edges, predicates, group_by, (ROWS, *states), tuple(names[:1]))
+    instants = made.fragments.between(-40 * SECOND, 40 * SECOND).tolist()
+    begin, end = sorted(draw(st.tuples(st.sampled_from(instants[:4]), st.sampled_from(instants[4:]))))
+    return Span(made, begin, end)
+
+
+def pieces(found: Sequence[dict[str, Any]], cuts: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    bounds = sorted({0, len(found), *(cut for cut in cuts if cut < len(found))})
+    for low, high in zip(bounds, bounds[1:], strict=False):
+        yield events(*found[low:high])
+
+
+def lifted(batches: Sequence[pa.RecordBatch], wanted: Sequence[Span]) -> dict[str, list[Cells]]:
+    lifting = Lifting(STREAM, wanted)
+    for batch in batches:
+        lifting.add(batch)
+    found: dict[str, list[Cells]] = {span.synopsis.fingerprint: [] for span in wanted}
+    for cells in lifting.cells():
+        found[cells.synopsis.fingerprint].append(cells)
+    assert not lifting.failed
+    return found
+
+
+@pytest.fixture(params=["shared", "apart", "as it comes"])
+def sharing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Families are never divided, or always as far as can be, or as the counts say; batches are lifted one by one."""
+    cost = {"shared": 0, "apart": 10**9}
+    if request.param in cost:
+        monkeypatch.setattr(partial_aggregates, "ROLL_UP_COST", cost[request.param])
+    if request.param == "apart":
+        # numbered by hashing, and cut small
+        monkeypatch.setattr(partial_aggregates, "DENSE", -(10**6))
+        monkeypatch.setattr(cells_of, "DENSE", -(10**6))
+        monkeypatch.setattr(partial_aggregates, "SLICE_ROWS", 7)
+    monkeypatch.setattr(partial_aggregates, "BATCH_ROWS", 1)
+
+
+MANY = settings(
+    max_examples=150,
+    deadline=None,
+    phases=[Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@MANY
+@given(rows_of_events, st.lists(st.integers(0, 25), max_size=3), st.lists(spans(), min_size=1, max_size=4))
+def test_lifting_is_what_the_definition_says(
+    sharing: None, found: list[dict[str, Any]], cuts: list[int], wanted: list[Span]
+) -> None:
+    """Any events in any batches, for several synopses at once: fragments, shards, groups and every state."""
+    wanted = list({span.synopsis.fingerprint: span for span in wanted}.values())
+    cells = lifted(list(pieces(found, cuts)), wanted)
+    for span in wanted:
+        assert same(content(cells[span.synopsis.fingerprint]), expected(span, found))
+
+
+@MANY
+@given(rows_of_events, st.lists(st.integers(0, 25), max_size=3), st.lists(spans(), min_size=2, max_size=5))
+def test_synopses_lifted_together_are_those_lifted_alone(
+    sharing: None, found: list[dict[str, Any]], cuts: list[int], wanted: list[Span]
+) -> None:
+    wanted = list({span.synopsis.fingerprint: span for span in wanted}.values())
+    batches = list(pieces(found, cuts))
+    together = lifted(batches, wanted)
+    for span in wanted:
+        fingerprint = span.synopsis.fingerprint
+        alone = lifted(batches, [span])[fingerprint]
+        assert same(content(together[fingerprint]), content(alone))
+        # and in the same order
+        assert [cells.key_texts.take(pa.array(cells.group)) for cells in together[fingerprint]] == [
+            cells.key_texts.take(pa.array(cells.group)) for cells in alone
+        ]
+
+
+def test_events_of_one_group_alone_may_be_nearly_all(sharing: None) -> None:
+    """A key with most of the events is lifted as the others are."""
+    found = [{"at": at // 50, "symbol": "A" if at % 10 else f"k{at}", "volume": at} for at in range(1000)]
+    rows = [NULLS | row for row in found]
+    (cells,) = lifted([events(*rows)], [span := Span(simple("symbol"), 0, 20 * SECOND)])[span.synopsis.fingerprint]
+    assert same(content([cells]), expected(span, rows))
+
+
+def simple(
+    *group_by: str, predicates: tuple[Expression | None, ...] = (None,), states: tuple[State, ...] = ()
+) -> Synopsis:
+    columns = tuple((name, TYPES[name]) for name in group_by)
+    chosen = states or (state("count", "volume"), state("sum", "volume"))
+    return Synopsis("trades", "ts", ((10 * SECOND, 0),), predicates, columns, (ROWS, *chosen), group_by)
+
+
+def test_there_may_be_no_events_at_all(sharing: None) -> None:
+    wanted = [Span(simple("symbol"), 0, 20 * SECOND), Span(simple(), 0, 20 * SECOND)]
+    lifting = Lifting(STREAM, wanted)
+    for batch in (events(), events({"at": None}), events({"at": -5}, {"at": 99})):
+        lifting.add(batch)
+    assert list(lifting.cells()) == []
+    assert (lifting.inside, lifting.untimed, lifting.size) == (0, 1, 0)
+    found = partials_of([], STREAM, wanted)
+    assert found.schema == PARTIALS and len(found) == 0
+
+
+def test_only_events_of_the_spans_and_filters_are_lifted_and_all_are_counted() -> None:
+    made, _ = synopsis("count(*) AS n", rest="WHERE volume > 0")
+    batch = events(
+        {"at": -1, "volume": 9},
+        {"at": 0, "volume": 1},
+        {"at": 9, "volume": None},
+        {"at": 9, "volume": 0},
+        {"at": 10, "volume": 9},
+        {"at": None, "volume": 9},
+    )
+    lifting = Lifting(STREAM, [Span(made, 0, 10 * SECOND)])
+    lifting.add(batch)
+    (cells,) = lifting.cells()
+    assert cells.states[ROWS].values.tolist() == [[1]]  # type: ignore[union-attr]
+    assert (lifting.inside, lifting.untimed) == (3, 1)
+    assert columns_of_synopsis(made) == {"volume"}
+    pair = replace(made, states=(ROWS, state("least_by", "price", "fee"), state("first", "late", "ts")))
+    assert columns_of_synopsis(pair) == {"volume", "price", "fee", "late"}
+
+
 def test_a_row_a_fragment_and_group_with_its_day_and_bounds() -> None:
     made, _ = synopsis("symbol, count(*) AS n, sum(volume) AS s", range_=15, rest="GROUP BY symbol")
     batch = events(
@@ -76,35 +476,25 @@ def test_a_row_a_fragment_and_group_with_its_day_and_bounds() -> None:
     )
     rows = partials_of([batch], STREAM, [Span(made, 0, 10 * SECOND)]).to_pylist()
     # range 15, slide 10: edges at 0, 5, 10, …
-    assert [(row["fragment_start"], row["fragment_end"], json.loads(row["key"])) for row in rows] == [
-        (0, 5 * SECOND, ["A"]),
-        (5 * SECOND, 10 * SECOND, ["A"]),
-        (5 * SECOND, 10 * SECOND, [None]),
+    assert sorted((row["fragment_start"], row["fragment_end"], row["key"], row["shard"]) for row in rows) == [
+        (0, 5 * SECOND, '["A"]', 1),
+        (5 * SECOND, 10 * SECOND, '["A"]', 1),
+        (5 * SECOND, 10 * SECOND, "[null]", 1),
     ]
     assert {(row["day"], row["stream"], row["fingerprint"]) for row in rows} == {
         ("1970-01-01", "trades", made.fingerprint)
     }
-    assert [of_state(made, row, "rows") for row in rows] == [[2], [1], [1]]
-    assert [of_state(made, row, "count") for row in rows] == [[1], [1], [1]]
-    sums = np.array([of_state(made, row, "sum") for row in rows], dtype=np.int64)
-    assert exact_total(sums).tolist() == [5, 7, -1]
 
 
-def test_only_events_of_the_span_and_filter_are_lifted_and_all_are_counted() -> None:
-    made, _ = synopsis("count(*) AS n", rest="WHERE volume > 0")
-    batch = events(
-        {"at": -1, "volume": 9},
-        {"at": 0, "volume": 1},
-        {"at": 9, "volume": None},
-        {"at": 9, "volume": 0},
-        {"at": 10, "volume": 9},
-        {"at": None, "volume": 9},
+def test_groups_tell_nulls_empty_strings_and_separators_apart() -> None:
+    values = [("a", True), ("", None), (None, None), ('a","b', False), ("a", True), ("null", None)]
+    batch = events(*({"at": 1, "symbol": symbol, "late": late} for symbol, late in values))
+    wanted = Span(simple("symbol", "late"), 0, 10 * SECOND)
+    rows = partials_of([batch], STREAM, [wanted]).to_pylist()
+    found = sorted(((*json.loads(row["key"]), row["longs"][0]) for row in rows), key=str)
+    assert found == sorted(
+        [("a", "true", 2), ("", None, 1), (None, None, 1), ('a","b', "false", 1), ("null", None, 1)], key=str
     )
-    tables, inside, without_time = lift(batch, STREAM, [Span(made, 0, 10 * SECOND)])
-    (row,) = pa.concat_tables(tables).to_pylist()
-    assert of_state(made, row, "rows") == [1]
-    assert (inside, without_time) == (3, 1)
-    assert columns_of_synopsis(made) == {"volume"}
 
 
 def test_extremes_of_nothing_but_nulls_leave_no_trace() -> None:
@@ -113,91 +503,151 @@ def test_extremes_of_nothing_but_nulls_leave_no_trace() -> None:
     span = Span(made, 0, 10 * SECOND)
     both, alone = partials_of([null, one], STREAM, [span]), partials_of([one], STREAM, [span])
     (row,), (other,) = both.to_pylist(), alone.to_pylist()
-    assert of_state(made, row, "rows") == [2]
+    assert (row["longs"][0], other["longs"][0]) == (2, 1)
     assert (row["doubles"], row["texts"]) == (other["doubles"], other["texts"])
     assert sorted(row["texts"]) == ["-3.10", "x"]
 
 
 @pytest.mark.parametrize("value", [10**28 - 1, -(10**28) + 1, 2**64, -(2**64), -1])
 def test_wide_decimals_are_kept_exactly(value: int) -> None:
-    made, _ = synopsis("sum(fee) AS s")
+    total = state("sum", "fee")
     fee = Decimal(value).scaleb(-2)
     batch = events({"at": 1, "fee": fee}, {"at": 2, "fee": fee}, {"at": 3})
-    (row,) = partials_of([batch], STREAM, [Span(made, 0, 10 * SECOND)]).to_pylist()
-    assert exact_total(np.array([of_state(made, row, "sum")], dtype=np.int64))[0] == 2 * value
+    lifting = Lifting(STREAM, [Span(simple(states=(total,)), 0, 10 * SECOND)])
+    lifting.add(batch)
+    (cells,) = lifting.cells()
+    assert exact_total(cells.states[total].values)[0] == 2 * value  # type: ignore[union-attr]
 
 
-# ----------------------------------------------------------------------------------------- group keys
-def test_keys_tell_nulls_empty_strings_and_separators_apart() -> None:
-    first = pa.array(["a", "", None, 'a","b', "a", "null"])
-    second = pa.array([True, None, None, False, True, None])
-    codes, keys = group_keys([first, second], 6)
-    found = [json.loads(keys[code]) for code in codes]
-    assert found == [["a", "true"], ["", None], [None, None], ['a","b', "false"], ["a", "true"], ["null", None]]
-    assert len(set(keys)) == 5 and codes[0] == codes[4]
-
-
-def test_no_group_by_is_one_group() -> None:
-    codes, keys = group_keys([], 3)
-    assert (codes.tolist(), keys) == ([0, 0, 0], ["[]"])
-
-
-# ------------------------------------------------------------------------------------------ combining
-rows_of_events = st.lists(
-    st.fixed_dictionaries(
-        {
-            "at": st.integers(-30, 30),
-            "symbol": st.sampled_from([None, "", "A", "B"]),
-            "price": st.sampled_from([None, 0.1, 1e16, -1e16, 3.3, -0.0, 1e-9]),
-            "volume": st.sampled_from([None, 2**63 - 1, -(2**63), 1, 0]),
-            "fee": st.sampled_from([None, Decimal("0.01"), Decimal(-(10**27))]),
-        }
-    ),
-    min_size=1,
-    max_size=25,
-)
-SELECT = (
-    "symbol, count(*) AS n, sum(volume) AS v, sum(price) AS p, stddev(price) AS d, min(price) AS lo, "
-    "max(volume) AS hi, min(symbol) AS s, max(fee) AS f, sum(fee) AS g"
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(rows_of_events, st.lists(st.integers(0, 25), max_size=3), st.integers(0, 2**32))
-def test_rows_stored_in_any_order_combine_to_the_same_bits(
-    found: list[dict[str, Any]], cuts: list[int], seed: int
-) -> None:
-    """However a run finds the pieces of a cell (files have random names), the combined row is the same."""
-    made, _ = synopsis(SELECT, range_=15, rest="GROUP BY symbol")
-    bounds = sorted({0, len(found), *(cut for cut in cuts if cut < len(found))})
-    span = Span(made, -30 * SECOND, 40 * SECOND)
-    pieces = [
-        table
-        for low, high in zip(bounds, bounds[1:], strict=False)
-        for table in lift(events(*found[low:high]), STREAM, [span])[0]
+def test_columns_may_come_as_dictionaries() -> None:
+    """Even of a file whose dictionary holds a value twice, values that do not occur, or a null."""
+    plain = pa.array(["A", None, "B", "A", "A"])
+    twice = pa.DictionaryArray.from_arrays(
+        pa.array([0, None, 1, 3, 0], pa.int32()), pa.array(["A", "B", "C", "A", None])
+    )
+    rows = [{"at": 1, "symbol": symbol, "volume": 1} for symbol in plain.to_pylist()]
+    batch = events(*rows)
+    columns = [twice if name == "symbol" else batch.column(name) for name in batch.schema.names]
+    coded = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    predicate = Call("=", (Column("symbol"), Literal("A", STRING)))
+    wanted = [
+        Span(simple("symbol", states=(state("max", "symbol"),)), 0, 10 * SECOND),
+        Span(simple(predicates=(predicate,)), 0, 10 * SECOND),
     ]
-    rows = pa.concat_tables(pieces)
-    order = list(range(len(rows)))
-    random.Random(seed).shuffle(order)
-    one, other = combine(made, rows), combine(made, rows.take(pa.array(order)))
-    # as text: NaN equals itself there, and the zeros are told apart
-    assert str(one.to_pylist()) == str(other.to_pylist())
-    # a row a cell, and what is combined already stays as it is
-    cells = [(row["fragment_start"], row["key"]) for row in one.to_pylist()]
-    assert len(set(cells)) == len(cells)
-    assert str(combine(made, one).to_pylist()) == str(one.to_pylist())
-    assert sum(of_state(made, row, "rows")[0] for row in one.to_pylist()) == len(found)
+    one, other = lifted([batch, batch], wanted), lifted([coded, batch], wanted)
+    for span in wanted:
+        fingerprint = span.synopsis.fingerprint
+        assert same(content(one[fingerprint]), content(other[fingerprint]))
 
 
-def test_stored_rows_have_the_tables_schema() -> None:
-    made, _ = synopsis("count(*) AS n")
-    found = partials_of([events({"at": 1})], STREAM, [Span(made, 0, 10 * SECOND)])
-    assert found.schema.names == PARTIALS.names
-    assert partials_of([], STREAM, [Span(made, 0, 10 * SECOND)]).num_rows == 0
+def test_sketches_are_thinned_once_when_they_are_stored() -> None:
+    quantiles, frequent = state("quantiles", "volume", error="0.1"), state("frequent", "symbol", error="0.2")
+    wanted = Span(simple(states=(quantiles, frequent)), 0, 20 * SECOND)
+    rows = [{"at": at // 50, "volume": at, "symbol": "often" if at % 3 else f"s{at}"} for at in range(1000)]
+    (cells,) = lifted([events(*rows[:300]), events(*rows[300:])], [wanted])[wanted.synopsis.fingerprint]
+    of_volume, of_symbol = cells.states[quantiles], cells.states[frequent]
+    assert isinstance(of_volume, Multiset) and isinstance(of_symbol, Multiset) and of_symbol.texts is not None
+    for cell in range(len(cells)):
+        part = slice(of_volume.offsets[cell], of_volume.offsets[cell + 1])
+        values, weights = of_volume.values[part], of_volume.weights[part]
+        assert weights.sum() == 500 and len(values) == 5
+        true = np.searchsorted(np.arange(500 * cell, 500 * cell + 500), values, side="right")
+        assert (np.abs(true - np.cumsum(weights)) <= 0.1 * 500).all()
+        part = slice(of_symbol.offsets[cell], of_symbol.offsets[cell + 1])
+        assert of_symbol.texts.take(pa.array(of_symbol.values[part])).to_pylist() == ["often"]
+        assert of_symbol.weights[part].tolist() == [
+            sum(1 for row in rows[500 * cell : 500 * cell + 500] if row["symbol"] == "often")
+        ]
 
 
-def test_matrices_survive_being_stored_as_lists() -> None:
-    values = np.arange(6).reshape(3, 2)
-    assert (matrix(lists(values, pa.int64()), 2) == values).all()
-    assert lists(values, pa.int64(), values != 3).to_pylist() == [[0, 1], [2, None], [4, 5]]
-    assert lists(np.zeros((2, 0), dtype=np.int64), pa.int64()).to_pylist() == [[], []]
+def test_there_may_be_more_filters_than_a_signature_has_bits() -> None:
+    predicates = [Call(">", (Column("volume"), Literal(value, LONG))) for value in range(100)]
+    wanted = [Span(simple(predicates=(predicate,)), 0, 10 * SECOND) for predicate in predicates]
+    found = lifted([events(*({"at": 1, "volume": value} for value in range(101)))], wanted)
+    for value, span in enumerate(wanted):
+        (cells,) = found[span.synopsis.fingerprint]
+        assert cells.states[ROWS].values.tolist() == [[100 - value]]  # type: ignore[union-attr]
+
+
+# ------------------------------------------------------------------------------------------- a Spark task
+class Counted:
+    """An accumulator."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self, more: int) -> None:
+        self.value += more
+
+
+def stored(folder: Path, rows: Sequence[dict[str, Any]]) -> Stream:
+    table = pa.Table.from_batches([events(*rows)])
+    pq.write_table(table, folder / "events.parquet", row_group_size=100)
+    return replace(STREAM, source=Source("parquet", str(folder / "events.parquet")))
+
+
+def run_task(stream: Stream, wanted: list[Span], root: Path, limit: int) -> tuple[list[Any], int, int]:
+    rows, untimed = Counted(), Counted()
+    columns = sorted({column for span in wanted for column in columns_of_synopsis(span.synopsis)})
+    splits = splits_of(stream)
+    task = lift_task(stream, splits, wanted, columns, str(root), rows, untimed, limit)
+    ids = pa.RecordBatch.from_arrays([pa.array(range(len(splits)))], names=["id"])
+    told = [text for batch in task(iter([ids])) for text in batch.column("file").to_pylist()]
+    return [outcome_of(text) for text in told], rows.value, untimed.value
+
+
+def rows_of(root: Path, outcomes: Sequence[Any]) -> pa.Table:
+    paths = [str(root / file.path) for file in outcomes if isinstance(file, DataFile)]
+    return pa.concat_tables(read_buckets(paths, set(range(64))))
+
+
+@pytest.mark.parametrize("memory", [1, 1 << 29])
+def test_a_task_writes_files_that_hold_every_cell(tmp_path: Path, memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one file a day, or in many when memory is short: combined they are the same."""
+    monkeypatch.setattr(partial_aggregates, "MEMORY", memory)
+    monkeypatch.setattr(partial_aggregates, "BATCH_ROWS", 1)
+    rows = [NULLS | {"at": at, "symbol": f"k{at % 7}", "volume": at} for at in range(0, 200_000, 500)]
+    stream = stored(tmp_path, [*rows, {"at": None}])
+    wanted = [Span(simple("symbol"), 0, 200_000 * SECOND), Span(simple("late"), 0, 200_000 * SECOND)]
+    outcomes, inside, untimed = run_task(stream, wanted, tmp_path / "out", 1000)
+    assert (inside, untimed) == (len(rows), 1)
+    assert {file.day for file in outcomes} == {"1970-01-01", "1970-01-02", "1970-01-03"}
+    found = by_fingerprint(rows_of(tmp_path / "out", outcomes))
+    for span in wanted:
+        cells = Cells.decode(span.synopsis, found[span.synopsis.fingerprint]).combined()
+        assert same(content([cells]), expected(span, rows))
+
+
+def test_a_synopsis_of_too_many_groups_fails_alone(tmp_path: Path, sharing: None) -> None:
+    """Whether it is met early or late, and whether or not others share its atoms; as many as allowed are no failure."""
+    rows = [{"at": at % 10, "symbol": f"k{at % 100}", "volume": at, "late": at % 2 == 0} for at in range(1000)]
+    rows += [{"at": 1, "symbol": f"last {at}", "volume": 0} for at in range(30)]
+    stream = stored(tmp_path, rows)
+    allowed = Call(">", (Column("volume"), Literal(0, LONG)))
+    wanted = [
+        Span(simple("symbol", predicates=(None,)), 0, 10 * SECOND),
+        Span(simple("symbol", predicates=(allowed,)), 0, 10 * SECOND),
+        Span(simple("late"), 0, 10 * SECOND),
+        Span(simple(), 0, 10 * SECOND),
+    ]
+    outcomes, inside, _ = run_task(stream, wanted, tmp_path / "out", 100)
+    (failed,) = (outcome for outcome in outcomes if isinstance(outcome, Failed))
+    assert (failed.fingerprint, failed.code) == (wanted[0].synopsis.fingerprint, "HDL-602")
+    assert failed.message == "more than 100 groups of symbol in one part of stream trades"
+    assert inside == len(rows)
+    found = by_fingerprint(rows_of(tmp_path / "out", outcomes))
+    assert found.keys() == {span.synopsis.fingerprint for span in wanted[1:]}
+    for span in wanted[1:]:
+        cells = Cells.decode(span.synopsis, found[span.synopsis.fingerprint])
+        assert same(content([cells]), expected(span, [NULLS | row for row in rows]))
+
+
+def test_groups_are_counted_across_what_was_written_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partial_aggregates, "MEMORY", 1)
+    monkeypatch.setattr(partial_aggregates, "BATCH_ROWS", 1)
+    monkeypatch.setattr(partial_aggregates, "SLICE_ROWS", 50)
+    stream = stored(tmp_path, [{"at": 1, "symbol": f"k{at}"} for at in range(300)])
+    wanted = [Span(simple("symbol"), 0, 10 * SECOND)]
+    for limit, failures in ((299, 1), (300, 0)):
+        outcomes, _, _ = run_task(stream, wanted, tmp_path / f"out{limit}", limit)
+        assert sum(isinstance(outcome, Failed) for outcome in outcomes) == failures

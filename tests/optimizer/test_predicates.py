@@ -1,0 +1,434 @@
+"""Normal forms pass the tuples that the filters pass; implication and exclusion never claim too much; shards."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from optimizer.errors import HeddleError
+from optimizer.expression import exact_literal, type_of
+from optimizer.parser import parse
+from optimizer.predicates import contradicts, distinct, implies, normal, possible_shards
+from optimizer.query import (
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    Source,
+    Stream,
+    Type,
+    decimal,
+    from_json,
+    to_json,
+)
+from spark_jobs.expressions import arrow_type, evaluate
+from tests.workloads import TYPES, events, filters
+
+SCHEMA: dict[str, Type] = {
+    "tiny": BYTE,
+    "n": LONG,
+    "x": DOUBLE,
+    "y": DOUBLE,
+    "fee": decimal(5, 2),
+    "wide": decimal(38, 10),
+    "s": STRING,
+    "t": STRING,
+    "b": BOOLEAN,
+    "c": BOOLEAN,
+    "day": DATE,
+    "at": TIMESTAMP,
+}
+DAY = 86_400_000_000
+BIG = 2**53
+POOLS: dict[str, list[Any]] = {
+    "tiny": [-128, -1, 0, 1, 2, 3, 4, 5, 6, 7, 127],
+    "n": [-(2**63), -1, 0, 1, 2, 3, 4, 5, 6, 7, BIG - 1, BIG, BIG + 1, BIG + 2, BIG + 3, 2**63 - 2, 2**63 - 1],
+    "x": [math.nan, math.inf, -math.inf, -0.0, 0.0, 5e-324, 0.1, 0.5, 1.0, 2.0, 2.5, 3.0, float(BIG), -2.0, 1e300],
+    "fee": [Decimal(text) for text in ("-999.99", "-0.01", "0.00", "0.10", "0.50", "1.00", "2.50", "3.00", "999.99")],
+    "wide": [Decimal(text) for text in ("0", "0.1", "1", "2.5000000001", "2.5", "3", "9007199254740993", "1E+27")],
+    "s": ["", "a", "ab", "abc", "ab\0", "ac", "b", "B", "%", "a%", "a_", "a\\", "é", "a\nb", "a\ud7ff", "a\U0010ffff"],
+    "b": [True, False],
+    "day": [datetime.date(1969, 12, 31), datetime.date(1970, 1, 1), datetime.date(1970, 1, 2)],
+    "at": [-DAY, -DAY + 1, -1, 0, 1, DAY - 1, DAY, DAY + 1],
+}
+POOLS |= {"y": POOLS["x"], "t": POOLS["s"], "c": POOLS["b"]}
+KINDS = (("tiny", "n", "x", "y", "fee", "wide"), ("s", "t"), ("b", "c"), ("day", "at"))
+COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
+
+
+# ------------------------------------------------------------------------------------------ generators
+def literal(name: str, value: Any) -> Literal:
+    type = SCHEMA[name]
+    if value is None:
+        return Literal(None, type)
+    if type.is_exact:
+        return exact_literal(value)
+    return Literal(value.isoformat() if type == DATE else value, type)
+
+
+def literals(names: tuple[str, ...]) -> st.SearchStrategy[Literal]:
+    """Constants that compare with these columns: of all of their types, sometimes null."""
+    name = st.sampled_from(names)
+    return name.flatmap(
+        lambda name: st.sampled_from([*POOLS[name], *POOLS[name], None]).map(lambda v: literal(name, v))
+    )
+
+
+def call(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Expression]:
+    return st.tuples(*arguments).map(lambda given: Call(name, given))
+
+
+def typed(expression: Expression) -> bool:
+    try:
+        type_of(expression, SCHEMA)
+    except HeddleError:
+        return False
+    return True
+
+
+def values(names: tuple[str, ...]) -> st.SearchStrategy[Expression]:
+    """Columns mostly, and what can be computed of them."""
+    columns = st.sampled_from([Column(name) for name in names])
+    made = [columns, columns, columns, columns, call("coalesce", columns, literals(names))]
+    if names == KINDS[0]:
+        made += [call(name, columns, st.one_of(columns, literals(names))) for name in "+-*/"]
+        made += [call("neg", columns), call("*", literals(names), literals(names)), call("abs", literals(names))]
+    if names == KINDS[1]:
+        made += [call("lower", columns)]
+    return st.one_of(made).filter(typed)
+
+
+PATTERN = st.lists(st.sampled_from(["a", "b", "B", "%", "_", "\\%", "\\\\", "é", "\n"]), max_size=4).map("".join)
+
+
+def predicates(names: tuple[str, ...]) -> st.SearchStrategy[Expression]:
+    one, constant = values(names), literals(names)
+    made = [
+        *(call(name, one, constant) for name in COMPARISONS),
+        call("<=", constant, one),
+        st.tuples(st.sampled_from(COMPARISONS), one, one).map(lambda p: Call(p[0], p[1:])),
+        call("=", constant, constant),
+        st.tuples(one, st.lists(constant, min_size=1, max_size=4)).map(lambda p: Call("in", (p[0], *p[1]))),
+        call("is_null", one),
+    ]
+    if names == KINDS[1]:
+        made += [call("like", one, PATTERN.map(lambda text: Literal(text, STRING)))] * 3
+    if names == KINDS[2]:
+        made += [one, st.sampled_from([Literal(value, BOOLEAN) for value in (True, False, None)])]
+    return st.one_of(made).filter(typed)
+
+
+def conditions(kinds: tuple[tuple[str, ...], ...] = KINDS, most: int = 5) -> st.SearchStrategy[Expression]:
+    truths = st.sampled_from([Literal(True, BOOLEAN), Literal(False, BOOLEAN), Column("b")])
+    return st.recursive(
+        st.one_of([predicates(names) for names in kinds]),
+        lambda inner: st.one_of(
+            call("not", inner),
+            *(
+                st.lists(inner, min_size=2, max_size=3).map(lambda parts, name=name: Call(name, tuple(parts)))
+                for name in ("and", "or", "and", "or")
+            ),
+            call("is_null", inner),
+            call("=", inner, truths),
+            call("coalesce", inner, inner),
+        ),
+        max_leaves=most,
+    )
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> pa.RecordBatch:
+    """Events of values that the constants are made of, with nulls; many, because only few meet a filter's edge."""
+    chance = np.random.default_rng(draw(st.integers(0, 2**32)))
+    columns = {}
+    for name, type in SCHEMA.items():
+        pool = [*POOLS[name], None]
+        columns[name] = pa.array([pool[index] for index in chance.integers(0, len(pool), 200)], arrow_type(type))
+    return pa.record_batch(columns)
+
+
+def passes(filter: Expression | None, tuples: pa.RecordBatch, schema: dict[str, Type] = SCHEMA) -> NDArray[np.bool_]:
+    if filter is None:
+        return np.ones(tuples.num_rows, bool)
+    found = pc.fill_null(evaluate(filter, tuples, schema), False)
+    return np.asarray(found.to_numpy(zero_copy_only=False), bool)
+
+
+# ------------------------------------------------------------------------------------------- soundness
+generated = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@generated
+@given(filter=conditions(), tuples=rows())
+def test_a_normal_form_passes_the_same_tuples_and_is_its_own(filter: Expression, tuples: pa.RecordBatch) -> None:
+    form = normal(filter, SCHEMA)
+    assert (passes(filter, tuples) == passes(form, tuples)).all(), form
+    assert normal(form, SCHEMA) == form
+    # NaN is not equal to itself
+    assert from_json(to_json(form)) == form or "nan" in repr(form)
+
+
+@generated
+@given(filter=filters(), table=events(0, 10**7, 10**6))
+def test_filters_of_workloads_keep_their_answers(filter: Expression | None, table: pa.Table) -> None:
+    columns = {name: table[name].combine_chunks().cast(arrow_type(type)) for name, type in TYPES.items()}
+    batch = pa.record_batch(columns)
+    assert (passes(filter, batch, TYPES) == passes(normal(filter, TYPES), batch, TYPES)).all()
+
+
+# few columns and constants, so that filters have much to do with each other
+NARROW = (("n", "x"), ("s",), ("b",))
+
+
+@generated
+@given(p=conditions(NARROW, 4), q=conditions(NARROW, 4), tuples=rows())
+def test_what_is_implied_or_excluded_is_so(p: Expression, q: Expression, tuples: pa.RecordBatch) -> None:
+    mine, yours = passes(p, tuples), passes(q, tuples)
+    assert not implies(p, q, SCHEMA) or not (mine & ~yours).any()
+    assert not contradicts(p, q, SCHEMA) or not (mine & yours).any()
+    assert implies(p, p, SCHEMA) and implies(p, None, SCHEMA)
+
+
+@generated
+@given(filters=st.lists(conditions(NARROW, 3), min_size=1, max_size=6), tuples=rows())
+def test_tuples_have_no_more_signatures_than_are_possible(filters: list[Expression], tuples: pa.RecordBatch) -> None:
+    signatures = np.unique([passes(filter, tuples) for filter in filters], axis=1)
+    found = int(signatures.any(axis=0).sum())
+    assert found <= possible_shards(filters, SCHEMA) <= 2 ** len(filters) - 1
+    assert possible_shards(filters, SCHEMA, 3) == min(3, possible_shards(filters, SCHEMA))
+
+
+# ------------------------------------------------------------------------------------------------ power
+STREAM = Stream("e", Source("csv", "e.csv"), (("ts", TIMESTAMP), *SCHEMA.items()), "ts")
+
+
+def sql(condition: str) -> Expression | None:
+    """A filter as the parser reads it."""
+    text = f"SELECT count(*) AS c_ FROM e WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts WHERE {condition}"
+    result = parse(text, {"e": STREAM})
+    assert not result.errors, result.errors
+    return result.queries[0].filter
+
+
+def form(condition: str) -> Expression | None:
+    return normal(sql(condition), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("n > 3 AND s = 'a'", "'a' = s AND 3 < n AND n > 3"),
+        ("n > 3 AND n > 5", "n > 5"),
+        ("n > 3 AND n >= 4", "NOT n < 4"),
+        ("n > 3 OR n > 5", "n >= 4"),
+        ("n = 5", "n = 5.0"),
+        ("n = 5", "n = 5e0"),
+        ("n = 5", "n IN (5)"),
+        ("n > 4.5", "n >= 5"),
+        ("n > 4.5e0", "n >= 5"),
+        ("n < 9007199254740993e0", "n < 9007199254740992"),
+        ("n <= 9007199254740992e0", "n < 9007199254740994"),
+        ("fee > 0.104", "fee >= 0.11"),
+        ("fee > 0.1", "fee > 0.10"),
+        ("fee > 0.1e0", "fee > 0.1"),
+        ("x > 2.50", "x > 25e-1"),
+        ("x < 1e0 OR x >= 1", "x IS NOT NULL"),
+        ("n IN (3, 1, 1, 2.0, NULL)", "n = 2 OR n IN (1, 3)"),
+        ("n IN (1, 2, 3)", "n BETWEEN 1 AND 3 AND n != 0.5"),
+        ("NOT n IN (1, 2)", "n != 2 AND n <> 1"),
+        ("NOT (n > 3 AND s = 'a')", "s != 'a' OR n <= 3"),
+        ("NOT NOT (n > 3 OR s = 'a')", "s = 'a' OR n > 3"),
+        ("n = 3 OR (n IN (3, 4) AND n < 4)", "n = 3"),
+        ("b = TRUE", "b"),
+        ("NOT b", "b < TRUE"),
+        ("(n > 3) = FALSE", "n <= 3"),
+        ("(n > 3) IS NULL", "n IS NULL"),
+        ("n + tiny IS NOT NULL", "tiny IS NOT NULL AND n IS NOT NULL"),
+        ("n = n", "n IS NOT NULL"),
+        ("n < tiny OR n = tiny", "tiny >= n"),
+        ("NOT n < tiny AND n != tiny", "tiny < n"),
+        ("n + tiny > 60 * 2", "tiny + n > 120"),
+        ("day >= '1970-01-02'", "day > '1970-01-01'"),
+        ("day > TIMESTAMP '1970-01-01 12:00:00'", "day >= '1970-01-02'"),
+        ("at < DATE '1970-01-02'", "at < '1970-01-02 00:00:00'"),
+        ("s LIKE 'ab%'", "s LIKE 'ab%%' AND s >= 'a'"),
+        ("s LIKE 'ab'", "s = 'ab'"),
+        ("s LIKE '%'", "s IS NOT NULL"),
+        ("s LIKE '\\%%' OR s LIKE '\\%a%'", "s >= '%' AND s < '&'"),
+        ("n > 3 OR (n > 5 AND s = 'a')", "n > 3"),
+        ("n > 3 AND (n > 1 OR s = 'a')", "n > 3"),
+        ("n > 3 AND (n < 1 OR s = 'a')", "n > 3 AND s = 'a'"),
+        ("n > 3 AND n IS NOT NULL AND TRUE", "n > 3"),
+        ("n + tiny > 3 AND n IS NOT NULL", "n + tiny > 3"),
+        ("(n > 3 AND s = 'a') AND b", "n > 3 AND (s = 'a' AND b)"),
+    ],
+)
+def test_filters_that_differ_in_writing_have_one_normal_form(one: str, other: str) -> None:
+    assert form(one) == form(other)
+    assert distinct([sql(one), None, sql(other)], SCHEMA) == {form(one): [0, 2], None: [1]}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("n > 3", "n > 4"),
+        ("n = 9007199254740993", "n = 9007199254740993e0"),
+        ("x > 3", "x >= 3"),
+        ("x > 1e300", "x > 1e301"),
+        ("s = 'a'", "s = 'A'"),
+        ("s LIKE 'a_'", "s LIKE 'a%'"),
+        ("n NOT IN (1, 2)", "NOT n IN (1, 2, NULL)"),
+        ("coalesce(n, 0) < 3", "n < 3"),
+        ("n != 3", "n != 3 OR n IS NULL"),
+        ("b", "b IS NOT NULL"),
+        ("n / tiny IS NULL", "n IS NULL OR tiny IS NULL"),
+    ],
+)
+def test_filters_that_differ_in_meaning_keep_apart(one: str, other: str) -> None:
+    assert form(one) != form(other)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["n > 3 AND n < 4", "n = NULL", "s = 'a' AND s = 'b'", "n NOT IN (1, NULL)", "n > 3 AND n IS NULL", "n != n"]
+    + ["tiny > 1000", "n = 0.5", "fee = 0.001", "FALSE", "1 > 2", "b AND NOT b", "s LIKE 'a%' AND s LIKE 'b%_'"]
+    + ["x > 3 AND (x < 1 OR (b AND x = 2))", "n + tiny > 3 AND tiny IS NULL", "x < tiny AND tiny <= x"],
+)
+def test_contradictions_are_filters_too(condition: str) -> None:
+    assert form(condition) == Literal(False, BOOLEAN)
+    assert possible_shards([sql(condition)], SCHEMA) == 0
+
+
+@pytest.mark.parametrize("condition", ["TRUE", "n IS NULL OR n IS NOT NULL", "NOT 1 > 2", "n > 3 OR 1 = 1.0"])
+def test_what_is_always_true_is_no_filter(condition: str) -> None:
+    assert form(condition) is None
+    assert possible_shards([sql(condition)], SCHEMA) == 1
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("3 < n AND n < 10", "n > 3 AND n < 10"),
+        ("n BETWEEN 15 AND 20", "n >= 15 AND n <= 20"),
+        ("n >= 15", "n >= 15"),
+        ("x > 0.1", "x > 0.1e0"),
+        ("x >= 0.1", "x >= 0.1e0"),
+        ("s != 'a'", "s != 'a'"),
+        ("s NOT IN ('b', 'a')", "NOT s IN ('a', 'b')"),
+        ("s LIKE 'ab%'", "s LIKE 'ab%'"),
+        ("NOT b", "NOT b"),
+        ("day >= '1970-01-02'", "day >= '1970-01-02'"),
+        ("day <= '9999-12-31'", "day <= '9999-12-31'"),
+        ("n IS NULL OR n = 3", "n = 3 OR n IS NULL"),
+        ("n > 5 AND (n = 7 OR n = 9 OR n > 100)", "n IN (7, 9) OR n > 100"),
+    ],
+)
+def test_normal_forms_are_written_as_a_person_would(condition: str, expected: str) -> None:
+    assert form(condition) == sql(expected)
+
+
+@pytest.mark.parametrize(
+    ("p", "q"),
+    [
+        ("n > 5", "n > 3"),
+        ("n > 5", "n != 5"),
+        ("n = 5", "n IN (4, 5)"),
+        ("n IN (4, 5)", "n BETWEEN 4 AND 6"),
+        ("n > 5 AND s = 'a'", "s LIKE 'a%' AND n > 3"),
+        ("n > 5 AND s = 'a'", "s LIKE 'a%' OR b"),
+        ("n > 5", "n IS NOT NULL"),
+        ("n + tiny > 5", "tiny IS NOT NULL"),
+        ("n < tiny", "n <= tiny AND n IS NOT NULL"),
+        ("s LIKE 'ab_c%'", "s LIKE 'a%'"),
+        ("(n > 5 OR s = 'a') AND b", "b AND (s >= 'a' OR n > 3)"),
+        ("FALSE", "n > 3"),
+        ("n > 3", "TRUE"),
+        ("day > '1970-01-02'", "day >= TIMESTAMP '1970-01-02 00:00:00'"),
+    ],
+)
+def test_what_implies_what(p: str, q: str) -> None:
+    assert implies(sql(p), sql(q), SCHEMA)
+    assert not implies(sql(q), sql(p), SCHEMA)
+
+
+def test_no_filter_is_implied_by_all_and_implies_only_itself() -> None:
+    assert implies(None, None, SCHEMA) and implies(sql("n > 3"), None, SCHEMA)
+    assert not implies(None, sql("n > 3"), SCHEMA) and not contradicts(None, sql("n > 3"), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("p", "q"),
+    [
+        ("n > 5", "n < 3"),
+        ("s = 'a'", "s IN ('b', 'c')"),
+        ("s LIKE 'a%' AND n > 5", "n IS NOT NULL AND s >= 'b'"),
+        ("n > 5 AND b", "n IS NULL OR NOT b"),
+        ("n < tiny", "n = tiny"),
+        ("n + tiny = 3", "n IS NULL"),
+    ],
+)
+def test_what_contradicts_what(p: str, q: str) -> None:
+    assert contradicts(sql(p), sql(q), SCHEMA) and contradicts(sql(q), sql(p), SCHEMA)
+    assert not contradicts(sql(p), sql(p), SCHEMA)
+
+
+# ----------------------------------------------------------------------------------------------- shards
+def shards(*conditions: str, limit: int = 4096) -> int:
+    return possible_shards([sql(condition) for condition in conditions], SCHEMA, limit)
+
+
+def test_thresholds_and_equalities_make_as_many_shards_as_predicates() -> None:
+    assert shards() == 0
+    assert shards(*(f"n > {bound}" for bound in range(60))) == 60
+    assert shards(*(f"s = '{letter}'" for letter in "abcdefgh")) == 8
+    assert shards("n > 3", "n <= 3") == 2
+    assert shards("n > 3", "n < 7") == 3
+    # k overlapping ranges meet in at most 2k - 1 pieces, though all pairs go together
+    assert shards(*(f"n BETWEEN {low} AND {low + 20}" for low in range(20))) == 39
+
+
+def test_predicates_on_different_columns_multiply() -> None:
+    assert shards("n > 3", "x > 3", "s = 'a'", "b") == 15
+    assert shards("n > 3", "n > 5", "s = 'a'", "s = 'b'", "s = 'c'") == 3 * 4 - 1
+    wide = [f"{name} IS NULL" for name in SCHEMA] + [f"{name} > 0" for name in KINDS[0]]
+    assert shards(*wide) == 4096
+    assert shards(*wide, limit=10**9) == 3**6 * 2**6 - 1
+
+
+def test_joint_conditions_count_once_and_what_is_implied_not_at_all() -> None:
+    # n > 3 and b, each alone and together
+    assert shards("n > 3", "b", "n > 3 AND b") == 3
+    assert shards("n > 3", "b", "n > 3 OR b") == 3
+    assert shards(*(f"s = '{letter}' AND n > {bound}" for letter in "abc" for bound in range(4))) == 12
+    # what all tuples satisfy sets no tuples apart, but leaves none without
+    assert shards("n > 3", "TRUE", "FALSE") == 2
+    assert shards("n IS NULL", "n IS NOT NULL") == 2
+
+
+def test_equal_predicates_count_once() -> None:
+    assert shards("n > 3", "NOT n <= 3", "n >= 4") == 1
+
+
+def test_what_is_too_much_to_try_is_bounded_all_the_same() -> None:
+    tangled = [f"n + {number} > x * tiny" for number in range(60)]
+    assert shards(*tangled) == 4096
+    assert shards(*tangled[:5]) == 31
+    pairs = [f"n > {number} OR x > {number}" for number in range(60)]
+    assert 60 <= shards(*pairs) <= 4096

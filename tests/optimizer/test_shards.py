@@ -1,0 +1,156 @@
+"""Which families share a synopsis: counted on a sample, decided by cost, against every partition of few families."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optimizer.cost import Coefficients
+from optimizer.plan import build_plan
+from optimizer.query import (
+    ACQ,
+    DOUBLE,
+    LONG,
+    SECOND,
+    STRING,
+    TIMESTAMP,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    Output,
+    Source,
+    Stream,
+    Window,
+    Workload,
+)
+from optimizer.shards import Profile, bases, choose, cost
+from optimizer.synopsis import Family, families_of, synopses_of
+from optimizer.window import Fragments
+
+SCHEMA = (("ts", TIMESTAMP), ("a", STRING), ("b", STRING), ("price", DOUBLE))
+STREAM = Stream("trades", Source("parquet", "/nowhere"), SCHEMA, "ts")
+COSTS = Coefficients()
+
+
+def above(price: float) -> Expression:
+    return Call(">", (Column("price"), Literal(price, DOUBLE)))
+
+
+def query(name: str, filter: Expression | None = None, *columns: str, seconds: int = 60) -> ACQ:
+    count = Output("n", "count", None, None, LONG)
+    window = Window(seconds * SECOND, seconds * SECOND)
+    return ACQ(name, "trades", window, (count,), filter, tuple((column, STRING) for column in columns))
+
+
+def sample(prices: Sequence[float], a: Sequence[int], b: Sequence[int], thresholds: Sequence[float] = ()) -> Profile:
+    times = np.arange(len(prices), dtype=np.int64) * SECOND
+    values = np.array(prices)
+    columns = {"a": np.array(a, dtype=np.int64), "b": np.array(b, dtype=np.int64)}
+    return Profile(times, columns, {above(limit): values > limit for limit in thresholds}, 1.0)
+
+
+def test_ten_thresholds_share_the_shards_of_a_column() -> None:
+    """Ten thresholds make eleven shards, not 1,023; apart they are almost ten rows a cell."""
+    limits = [float(limit) for limit in range(10)]
+    profile = sample([i % 11 - 0.5 for i in range(6_600)], [0] * 6_600, [0] * 6_600, limits)
+    assert profile.shards([above(limit) for limit in limits]) == 10
+    assert profile.shards([*(above(limit) for limit in limits), None]) == 11
+    queries = [query(f"q{limit}", above(limit)) for limit in limits]
+    # in each minute every threshold is passed by some event: apart they are as many rows as shards, read as they are
+    assert choose(profile, queries, COSTS) == ()
+    # with a group for nearly every event a shard's row stands for the rows of all the thresholds that it passes
+    sparse = sample([i % 11 - 0.5 for i in range(6_600)], list(range(6_600)), [0] * 6_600, limits)
+    queries = [query(f"q{limit}", above(limit), "a") for limit in limits]
+    (together,) = choose(sparse, queries, COSTS)
+    assert len(together) >= 8
+
+
+def test_columns_that_determine_one_another_share_their_union() -> None:
+    """The group-bys (a), (a, b) have equally many groups where a determines b."""
+    a = [i % 50 for i in range(6_000)]
+    profile = sample([1.0] * 6_000, a, [key // 10 for key in a])
+    queries = [query("fine", None, "a", "b"), query("coarse", None, "a"), query("coarsest", None, "b")]
+    together = choose(profile, queries, COSTS)
+    assert together == (("fine", "coarse"),)
+    (shared, members), (alone, _) = synopses_of(STREAM, queries, together).items()
+    assert [member.name for member in members] == ["fine", "coarse"]
+    assert [name for name, _ in shared.group_by] == ["a", "b"]
+    assert shared.bucket_by == ("a",)
+    assert [name for name, _ in alone.group_by] == ["b"]
+
+
+def test_independent_columns_stay_apart() -> None:
+    chance = np.random.default_rng(3)
+    profile = sample([1.0] * 6_000, chance.integers(0, 40, 6_000), chance.integers(0, 40, 6_000))
+    assert choose(profile, [query("x", None, "a"), query("y", None, "b")], COSTS) == ()
+
+
+def test_what_is_in_force_is_kept_while_it_is_about_as_cheap() -> None:
+    a = [i % 50 for i in range(6_000)]
+    profile = sample([1.0] * 6_000, a, [key // 10 for key in a])
+    queries = [query("fine", None, "a", "b"), query("coarse", None, "a"), query("coarsest", None, "b")]
+    dear = (("coarse", "coarsest"),)
+    assert choose(profile, queries, COSTS, dear) == (("fine", "coarse"),)
+    assert choose(None, queries, COSTS, dear) == dear
+    assert choose(None, queries, COSTS) == ()
+    # queries that are gone leave the others where they were
+    assert choose(None, queries[1:], COSTS, (("fine", "coarse", "coarsest"),)) == (("coarse", "coarsest"),)
+
+
+def partitions(families: list[Family]) -> Iterator[list[list[Family]]]:
+    if not families:
+        yield []
+        return
+    first, *rest = families
+    for found in partitions(rest):
+        yield [[first], *found]
+        for index in range(len(found)):
+            yield [*found[:index], [first, *found[index]], *found[index + 1 :]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_never_dearer_than_apart_and_close_to_the_best_partition(data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 60))
+    prices = data.draw(st.lists(st.sampled_from([0.5, 1.5, 2.5]), min_size=size, max_size=size))
+    a, b = (data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size)) for _ in range(2))
+    profile = sample(prices, a, b, (0.0, 1.0, 2.0))
+    filters = st.sampled_from([None, above(0.0), above(1.0), above(2.0)])
+    columns = st.sampled_from([(), ("a",), ("b",), ("a", "b")])
+    drawn = data.draw(st.lists(st.tuples(filters, columns), min_size=1, max_size=4))
+    queries = [query(f"q{number}", filter, *names) for number, (filter, names) in enumerate(drawn)]
+    together = choose(profile, queries, COSTS)
+    edges = Fragments.of(found.window for found in queries).edges
+    synopses = synopses_of(STREAM, queries, together)
+    assert sorted(member.name for members in synopses.values() for member in members) == sorted(
+        found.name for found in queries
+    )
+    spent = sum(cost(profile, edges, list(families_of(members)), COSTS) for members in synopses.values())
+    families = list(families_of(queries))
+    apart = sum(cost(profile, edges, [family], COSTS) for family in families)
+    best = min(sum(cost(profile, edges, part, COSTS) for part in found) for found in partitions(families))
+    assert best - 1e-12 <= spent <= apart + 1e-12
+    assert spent <= 1.35 * best + 1e-12
+    shares = bases(profile, queries, COSTS)
+    assert set(shares) == set(families)
+    assert abs(sum(shares.values()) / len(shares) - 1) < 1e-9
+
+
+def test_a_plan_carries_what_shares_a_synopsis_through_rows_and_refreshes() -> None:
+    from optimizer.plan import from_rows, to_rows
+
+    a = [i % 50 for i in range(6_000)]
+    profile = sample([1.0] * 6_000, a, [key // 10 for key in a])
+    queries = (query("fine", None, "a", "b"), query("coarse", None, "a"), query("coarsest", None, "b"))
+    workload = Workload(queries, (STREAM,))
+    plan = build_plan(workload, {"trades": Fraction(1)}, profiles={"trades": profile})
+    assert [tree.together for tree in plan.trees] == [(("fine", "coarse"),)]
+    assert from_rows(to_rows(plan)) == plan
+    assert build_plan(workload, {"trades": Fraction(1)}, previous=plan).trees == plan.trees
+    apart = build_plan(workload, {"trades": Fraction(1)})
+    assert apart.fingerprint != plan.fingerprint

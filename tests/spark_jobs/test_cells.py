@@ -1,0 +1,303 @@
+"""Cells in memory: stored and read back, combined in any order, rolled up to families, laid out by bucket."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from optimizer.query import LONG, STRING, decimal
+from optimizer.synopsis import Synopsis
+from optimizer.window import DAY, Fragments
+from spark_jobs import cells as module
+from spark_jobs.cells import (
+    LONG_MAX,
+    LONG_MIN,
+    PARTIALS,
+    Cells,
+    Longs,
+    buckets,
+    concatenated,
+    distinct_of,
+    distinct_rows,
+    encoded,
+    fragments_of,
+    numbered,
+    positions_in,
+    ranked,
+)
+from spark_jobs.files import BUCKET_ROWS, BUCKETS, bucket_of, read_buckets, write_files
+from spark_jobs.partial_aggregates import Lifting, Span, partials_of
+from tests.spark_jobs.test_partial_aggregates import (
+    NULLS,
+    PREDICATES,
+    SECOND,
+    STREAM,
+    TYPES,
+    content,
+    events,
+    expected,
+    pieces,
+    rows_of_events,
+    same,
+    simple,
+    spans,
+)
+
+MANY = settings(
+    max_examples=150,
+    deadline=None,
+    phases=[Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+cuts = st.lists(st.integers(0, 25), max_size=3)
+
+
+def stored(span: Span, found: Sequence[dict[str, Any]], where: Sequence[int]) -> pa.Table:
+    """Rows as several tasks write them, each of some of the events."""
+    return pa.concat_tables(
+        [PARTIALS.empty_table(), *(partials_of([batch], STREAM, [span]) for batch in pieces(found, where))]
+    )
+
+
+def bits(cells: Cells | pa.Table) -> str:
+    """All of them as stored, bit by bit: NaN equals itself and the zeros are told apart."""
+    rows = (cells.encode() if isinstance(cells, Cells) else cells).to_pylist()
+    return str([row | {"doubles": [float.hex(value) for value in row["doubles"]]} for row in rows])
+
+
+# ------------------------------------------------------------------------------------- stored and read
+@MANY
+@given(rows_of_events, cuts, spans())
+def test_cells_are_read_as_they_were_stored(found: list[dict[str, Any]], where: list[int], span: Span) -> None:
+    rows = stored(span, found, where)
+    cells = Cells.decode(span.synopsis, rows)
+    assert bits(cells) == bits(rows)
+    assert rows.schema == PARTIALS
+    assert list(cells.states) == list(span.synopsis.states)
+    # of a slice of a table in chunks, with dictionaries, as files are read
+    some = rows.slice(1, 3)
+    coded = some.set_column(rows.schema.names.index("key"), "key", some["key"].dictionary_encode())
+    assert bits(Cells.decode(span.synopsis, coded)) == bits(some)
+
+
+@MANY
+@given(rows_of_events, cuts, spans(), st.integers(0, 2**32))
+def test_rows_combine_to_the_same_bits_in_whatever_order_they_arrive(
+    found: list[dict[str, Any]], where: list[int], span: Span, seed: int
+) -> None:
+    """However a run finds the pieces of a cell (files have random names), and in whatever pieces they are read."""
+    rows = stored(span, found, where)
+    order = list(range(len(rows)))
+    random.Random(seed).shuffle(order)
+    shuffled = rows.take(pa.array(order, pa.int64()))
+    one = Cells.decode(span.synopsis, rows).combined()
+    other = Cells.decode(span.synopsis, shuffled).combined()
+    half = len(order) // 2
+    parts = [Cells.decode(span.synopsis, shuffled.slice(*piece)) for piece in ((0, half), (half, len(order)))]
+    assert bits(one) == bits(other) == bits(concatenated(parts).combined())
+    # what is combined stays as it is, and is what the definition says
+    assert bits(one.combined()) == bits(one)
+    assert same(content([one]), expected(span, found))
+    # by group, in the order of the keys' texts, then start, then shard; no group is without cells
+    texts = one.key_texts.to_pylist()
+    assert texts == sorted(set(texts))
+    places = list(zip(one.group.tolist(), one.starts.tolist(), one.shards.tolist(), strict=True))
+    assert places == sorted(places) and {group for group, _, _ in places} == set(range(one.groups))
+    assert [json.dumps(list(key), separators=(",", ":"), ensure_ascii=False) for key in one.keys] == texts
+
+
+# ------------------------------------------------------------------------------------------- rolling up
+@MANY
+@given(rows_of_events, cuts, spans(), st.data())
+def test_a_family_has_its_shards_and_columns(
+    found: list[dict[str, Any]], where: list[int], span: Span, data: st.DataObject
+) -> None:
+    predicate = data.draw(st.sampled_from(span.synopsis.predicates))
+    group_by = tuple(data.draw(st.permutations(span.synopsis.group_by)))
+    group_by = group_by[: data.draw(st.integers(0, len(group_by)))]
+    cells = Cells.decode(span.synopsis, stored(span, found, where))
+    family = cells.projected(span.synopsis.bit(predicate), group_by)
+    alone = replace(span, synopsis=replace(span.synopsis, predicates=(predicate,), group_by=group_by))
+    assert same(content([family]), expected(alone, found))
+    assert family.key_texts.to_pylist() == sorted(family.key_texts.to_pylist())
+
+
+@MANY
+@given(rows_of_events, cuts, spans(), st.data())
+def test_coarser_cells_come_from_finer_ones(
+    found: list[dict[str, Any]], where: list[int], span: Span, data: st.DataObject
+) -> None:
+    fine = span.synopsis
+    edges = tuple((2 * slide, shift) for slide, shift in fine.edges)
+    predicates = tuple(data.draw(st.lists(st.sampled_from(fine.predicates), min_size=1, unique=True)))
+    states = fine.states[: data.draw(st.integers(1, len(fine.states)))]
+    coarse = Synopsis("trades", "ts", edges, predicates, fine.group_by[1:], states, ())
+    instants = coarse.fragments.between(-80 * SECOND, 80 * SECOND).tolist()
+    begin = min(instant for instant in instants if instant >= span.begin)
+    end = max((instant for instant in instants if instant <= span.end), default=begin)
+    rolled = Cells.decode(fine, stored(span, found, where)).rolled_up(coarse, begin, end)
+    wanted = expected(Span(coarse, begin, end), found)
+    assert same(content([rolled.merged()]), wanted)
+    assert same(content([rolled.to_store()]), wanted)
+
+
+def test_keys_of_a_filter_are_those_of_its_tuples() -> None:
+    predicates = tuple(PREDICATES)[:2]  # all, and volume > 0
+    span = Span(simple("symbol", "late", predicates=predicates), 0, 10 * SECOND)
+    rows = [
+        {"at": 1, "symbol": symbol, "late": late, "volume": volume}
+        for symbol, late, volume in (("A", True, 1), ("A", False, 1), ("B", True, 0), (None, None, 5), (None, None, 6))
+    ]
+    cells = Cells.decode(span.synopsis, partials_of([events(*rows)], STREAM, [span]))
+    symbol = (("symbol", STRING),)
+    for chosen, names in ((predicates[:1], ["A", "B", None]), (predicates[1:], ["A", None])):
+        (found,), count = cells.keys_of(symbol, chosen)
+        assert (sorted(found.to_pylist(), key=str), count) == (names, len(names))
+
+
+# ---------------------------------------------------------------------------------------------- layout
+def test_the_groups_of_one_family_are_in_one_bucket() -> None:
+    rows = [{"at": 1, "symbol": f"k{at % 40}", "late": at % 3 == 0} for at in range(200)]
+    columns = (("late", TYPES["late"]), ("symbol", STRING))
+    made = replace(simple(), group_by=columns, bucket_by=("symbol",))
+    rows_stored = partials_of([events(*rows)], STREAM, [Span(made, 0, 10 * SECOND)])
+    found = zip(rows_stored["key"].to_pylist(), rows_stored["bucket"].to_pylist(), strict=True)
+    for key, bucket in found:
+        _, symbol = json.loads(key)
+        assert bucket == bucket_of([json.dumps([symbol])])[0]
+    assert len(set(rows_stored["bucket"].to_pylist())) > 10
+    cells = Cells.decode(replace(made, bucket_by=()), rows_stored)
+    assert set(buckets(cells).tolist()) == {bucket_of(["[]"])[0]}
+
+
+def many_cells(groups: int, fragments: int, days: int = 1) -> list[Cells]:
+    """Cells of two synopses, as a task has them."""
+    wanted = [Span(simple("symbol"), 0, days * DAY), Span(simple("symbol", "tip"), 0, days * DAY)]
+    lifting = Lifting(STREAM, wanted)
+    rows = [
+        NULLS | {"at": at * 10 * days + day * 86_400, "symbol": f"k{group}", "volume": group}
+        for at in range(fragments)
+        for group in range(groups)
+        for day in range(days)
+    ]
+    lifting.add(events(*rows))
+    return list(lifting.cells())
+
+
+def test_row_groups_are_by_bucket_and_a_task_reads_just_its_own(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    tables = [cells.encode() for cells in many_cells(groups=150, fragments=150)]
+    whole = pa.concat_tables(tables)
+    (file,) = write_files(tmp_path, whole)
+    assert file.rows == len(whole) > 5 * BUCKET_ROWS
+    path = tmp_path / file.path
+    bounds = []
+    opened = pq.ParquetFile(path)
+    assert opened.num_row_groups > 3
+    for group in range(opened.num_row_groups):
+        rows = opened.read_row_group(group)
+        assert len(rows) >= BUCKET_ROWS or group == opened.num_row_groups - 1
+        bounds.append((min(rows["bucket"].to_pylist()), max(rows["bucket"].to_pylist())))
+    assert all(one[1] < other[0] for one, other in zip(bounds, bounds[1:], strict=False))
+    order = [("fingerprint", "ascending"), ("key", "ascending"), ("fragment_start", "ascending")]
+    plain = whole.drop_columns("day").sort_by(order)
+    for wanted in (set(range(BUCKETS)), {3}, {0, 1, 2, 40}, set()):
+        found = list(read_buckets([str(path)], wanted))
+        if not wanted:
+            assert found == []
+            continue
+        rows = pa.concat_tables(found).cast(plain.schema).sort_by(order)
+        assert rows.equals(plain.filter(pa.compute.is_in(plain["bucket"], pa.array(sorted(wanted), pa.int32()))))
+
+
+def test_small_files_of_many_synopses_are_by_bucket_too(tmp_path: Path) -> None:
+    tables = [cells.encode() for cells in many_cells(groups=7, fragments=3, days=2)] * 20
+    whole = pa.concat_tables(tables)
+    files = list(write_files(tmp_path, whole))
+    assert [file.day for file in files] == ["1970-01-01", "1970-01-02"]
+    assert sum(file.rows for file in files) == len(whole)
+    rows = pa.concat_tables(read_buckets([str(tmp_path / file.path) for file in files], set(range(BUCKETS))))
+    assert sorted(rows["key"].to_pylist()) == sorted(whole["key"].to_pylist())
+
+
+# ------------------------------------------------------------------------------------------- numbering
+longs = st.lists(st.integers(-100, 100) | st.integers(LONG_MIN, LONG_MAX), max_size=40)
+
+
+@given(longs, st.booleans())
+def test_distinct_values_are_numbered_in_their_order(values: list[int], dense: bool) -> None:
+    array = np.array(values, dtype=np.int64)
+    distinct, number = distinct_of(array)
+    assert distinct.tolist() == sorted(set(values)) and distinct[number].tolist() == values
+    codes: Longs = np.abs(array % 1000)
+    found, number = numbered(codes, 1000 if dense else 1 << 60)
+    assert found.tolist() == sorted(set(codes.tolist())) and found[number].tolist() == codes.tolist()
+
+
+def test_a_hash_table_grows() -> None:
+    codes = np.random.default_rng(1).integers(0, 1 << 60, 30_000)
+    codes = np.concatenate([codes, codes[::-1]])
+    found, number = numbered(codes, 1 << 60)
+    assert (found[number] == codes).all() and (np.diff(found) > 0).all()
+
+
+@given(st.lists(st.integers(-50, 50), min_size=1, max_size=9, unique=True), st.lists(st.integers(0, 120), max_size=30))
+def test_positions_are_those_of_a_binary_search(bounds: list[int], steps: list[int]) -> None:
+    array, values = np.array(sorted(bounds)), min(bounds) + np.array(steps, dtype=np.int64)
+    assert positions_in(array, values).tolist() == (np.searchsorted(array, values, side="right") - 1).tolist()
+
+
+@given(
+    st.lists(st.integers(-3 * DAY, 3 * DAY), max_size=20),
+    st.sampled_from([((60 * SECOND, 0),), ((7 * SECOND, 3), (11 * SECOND, 0)), ((1, 0),), ((DAY, 5),)]),
+)
+def test_fragments_of_instants(instants: list[int], edges: tuple[tuple[int, int], ...]) -> None:
+    """Of a few edges by their list, of very many one by one."""
+    times = np.array(instants, dtype=np.int64)
+    starts, ends, number = fragments_of(Fragments(edges), times)
+    wanted = Fragments(edges).starts(times)
+    assert starts[number].tolist() == wanted.tolist()
+    assert ends[number].tolist() == Fragments(edges).ends(wanted).tolist()
+
+
+def test_rows_of_columns_are_distinct_as_tuples() -> None:
+    first, second = pa.array(["a", None, "a", None, "b"]), pa.array([None, "x", None, None, "x"])
+    columns, number, count = distinct_rows([first, second], 5)
+    assert count == 4
+    pairs = list(zip(*(column.to_pylist() for column in columns), strict=True))
+    assert [pairs[at] for at in number] == list(zip(first.to_pylist(), second.to_pylist(), strict=True))
+    assert distinct_rows([], 5)[1:] == ((found := distinct_rows([], 5))[1:]) or found[2] == 1
+
+
+@pytest.mark.parametrize("values", [["a", None, "b", "a"], [None, None], []])
+def test_columns_are_encoded_with_their_nulls(values: list[str | None]) -> None:
+    plain = pa.array(values, pa.string())
+    for column in (plain, plain.dictionary_encode(), plain.dictionary_encode("encode")):
+        found, indices = encoded(column)
+        assert [found[at].as_py() for at in indices.tolist()] == values
+
+
+def test_texts_are_ranked_in_the_order_of_their_type() -> None:
+    ranks, texts = ranked(pa.array(["10.00", "-3.10", None, "9.50", "-3.10"]), decimal(30, 2))
+    assert (ranks.tolist(), texts.to_pylist()) == ([2, 0, -1, 1, 0], ["-3.10", "9.50", "10.00"])
+    ranks, texts = ranked(pa.array(["b", "é", "", None, "B"]), STRING)
+    assert (ranks.tolist(), texts.to_pylist()) == ([2, 3, 0, -1, 1], ["", "B", "b", "é"])
+
+
+def test_codes_of_very_many_possible_cells_do_not_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    major, minor = np.array([0, 2**40, 2**40]), np.array([5, 2**41, 5])
+    codes, most = module._mixed(major, 2**40 + 1, minor, 2**41 + 1)
+    assert len(set(codes.tolist())) == 3 and codes.max() < most <= 4
+    assert codes.tolist() == sorted(codes.tolist(), key=lambda code: codes.tolist().index(code))
+    assert LONG.name == "long"

@@ -1,0 +1,370 @@
+"""Windows of rows against the oracle: numbering, whole windows and answers, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from math import inf, nan
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from optimizer.errors import HeddleError
+from optimizer.parser import parse
+from optimizer.query import ACQ, DOUBLE, LONG, STRING, TIMESTAMP, Column, Output, Source, Stream, Window, Workload
+from optimizer.synopsis import Synopsis, counts_of, synopses_of
+from optimizer.window import DAY
+from spark_jobs.expressions import arrow_type
+from spark_jobs.files import BUCKETS, DataFile, outcome_of
+from spark_jobs.final_aggregates import ANSWERS, RESULTS, Part
+from spark_jobs.partial_aggregates import PARTIALS, Span, Task, partials_of
+from spark_jobs.rows import Counts, RowLifting, finals_of_rows, row_finals_task, rows_task
+from spark_jobs.sources import splits_of
+from spark_jobs.unshared import unshared
+from tests.oracle import answers, column_names, compare
+from tests.spark_jobs.test_differential import as_read, decoded, of_query
+from tests.workloads import Case, row_cases, spans_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EPOCH, HOUR, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(hours=1), timedelta(microseconds=1)
+FAST = settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+class Store:
+    """What runs keep of a case's stream: the rows of each day, counted and lifted; ``cuts`` cut the events into
+    batches."""
+
+    def __init__(self, case: Case, cuts: Sequence[int] = (), apart: bool = False) -> None:
+        self.stream = case.stream
+        self.cuts, self.apart = cuts, apart
+        self.synopses: dict[Synopsis, tuple[ACQ, ...]] = {}
+        for queries in self._trees(case.workload.queries):
+            for synopsis, members in synopses_of(self.stream, queries).items():
+                self.synopses[synopsis] = (*self.synopses.get(synopsis, ()), *members)
+        self.counted = {per: counts_of(self.stream, per) for per in {synopsis.per or () for synopsis in self.synopses}}
+        self.stored = {synopsis: PARTIALS.empty_table() for synopsis in (*self.synopses, *self.counted.values())}
+        self.fill(case.events)
+
+    def _trees(self, queries: Iterable[ACQ]) -> list[list[ACQ]]:
+        trees: dict[object, list[ACQ]] = {}
+        for query in queries:
+            trees.setdefault(query.name if self.apart else query.window.per, []).append(query)
+        return list(trees.values())
+
+    def fill(self, events: pa.Table, first: int | None = None) -> None:
+        """Store the days from ``first`` (default: the first with a row) on as ``events`` have them."""
+        table = decoded(Case(Workload((), (self.stream,)), events, 0, 1))
+        bounds = pc.min_max(table["ts"].cast(pa.int64())).as_py()
+        if bounds["min"] is None:
+            return
+        begin = bounds["min"] // DAY * DAY if first is None else first
+        end = (bounds["max"] // DAY + 1) * DAY
+
+        def read(columns: list[str]) -> Iterable[pa.RecordBatch]:
+            edges = sorted({0, len(table), *(cut % (len(table) + 1) for cut in self.cuts)})
+            for low, high in zip(edges, edges[1:], strict=False):
+                yield from table.select(["ts", *columns]).slice(low, high - low).combine_chunks().to_batches()
+
+        for synopsis in self.counted.values():
+            self._replace(
+                synopsis, begin, partials_of(read(table.schema.names[1:]), self.stream, [Span(synopsis, begin, end)])
+            )
+        counts = self.counts()
+        lifting = RowLifting(self.stream, list(self.synopses), counts)
+        for block in next(iter(counts.values())).blocks(begin, end, most=5):
+            for cells in lifting.cells(read, *block):
+                assert ((block[0] <= cells.starts) & (cells.starts < block[1])).all()
+                self._replace(cells.synopsis, block[0], cells.encode())
+        assert not lifting.failed
+
+    def _replace(self, synopsis: Synopsis, begin: int, rows: pa.Table) -> None:
+        stored = self.stored[synopsis]
+        rows = rows.filter(pc.equal(rows["fingerprint"], synopsis.fingerprint))
+        self.stored[synopsis] = pa.concat_tables([stored.filter(pc.less(stored["fragment_start"], begin)), rows])
+
+    def counts(self) -> dict[tuple[str, ...], Counts]:
+        return {per: Counts.of(synopsis, self.stored[synopsis]) for per, synopsis in self.counted.items()}
+
+    def answers(self, begin: int, end: int) -> pa.Table:
+        """Of all queries, from no more days than a run over [begin, end) reads."""
+        found: list[pa.RecordBatch] = []
+        counts = self.counts()
+        for synopsis, queries in self.synopses.items():
+            first = counts[synopsis.per or ()].history_start([query.window for query in queries], begin, end)
+            rows = self.stored[synopsis]
+            rows = rows.filter(pc.greater_equal(rows["fragment_start"], first))
+            found += finals_of_rows(rows, synopsis, queries, begin, end)
+        return pa.Table.from_batches(found, ANSWERS)
+
+
+def wrong(case: Case, table: pa.Table, events: pa.Table | None = None) -> list[str]:
+    events = case.events if events is None else events
+    found = []
+    for query in case.workload.queries:
+        expected = answers(query, events, "ts", case.begin, case.end)
+        rows = of_query(table, query)
+        ours = as_read(query, rows).append_column("position", rows["position"])
+        found += [f"{query.name}: {line}" for line in compare(query, ours, expected)]
+    return found
+
+
+@FAST
+@given(row_cases(), st.booleans(), st.lists(st.integers(0, 100), max_size=2))
+def test_rows_are_answered_as_by_the_oracle(case: Case, apart: bool, cuts: list[int]) -> None:
+    assert wrong(case, Store(case, cuts, apart).answers(case.begin, case.end)) == []
+
+
+@settings(FAST, max_examples=100)
+@given(row_cases(), st.integers(1, 5))
+def test_consecutive_runs_answer_what_one_does(case: Case, pieces: int) -> None:
+    store = Store(case)
+    assert wrong(case, pa.concat_tables([store.answers(*span) for span in spans_of(case, pieces)])) == []
+
+
+@settings(FAST, max_examples=100)
+@given(row_cases(), st.data())
+def test_a_late_row_renumbers_those_behind_it(case: Case, data: st.DataObject) -> None:
+    """All days from its own on are stored anew; the earlier ones stay."""
+    times = [time for time in case.events["ts"].cast(pa.int64()).to_pylist() if time is not None]
+    if not times:
+        return
+    late = data.draw(st.integers(0, len(case.events) - 1))
+    before = pa.concat_tables([case.events.slice(0, late), case.events.slice(late + 1)])
+    store = Store(Case(case.workload, before, case.begin, case.end))
+    time = case.events["ts"].cast(pa.int64())[late].as_py()
+    store.fill(case.events, (time if time is not None else max(times)) // DAY * DAY)
+    assert wrong(case, store.answers(case.begin, case.end)) == []
+
+
+# -------------------------------------------------------------------------------------------- single cases
+TRADES = Stream(
+    "trades", Source("parquet", "trades"), (("ts", TIMESTAMP), ("symbol", STRING), ("price", DOUBLE), ("n", LONG)), "ts"
+)
+
+
+def trades(*rows: tuple[float, str | None, float | None, int | None]) -> pa.Table:
+    """(hour, symbol, price, n)"""
+    named = [(round(hour * 3_600_000_000), symbol, price, n) for hour, symbol, price, n in rows]
+    types = [arrow_type(type) for _, type in TRADES.schema]
+    columns = [pa.array(values, type) for values, type in zip(zip(*named, strict=True), types, strict=True)]
+    return pa.table(columns, names=["ts", "symbol", "price", "n"])
+
+
+def asked(text: str) -> ACQ:
+    found = parse(text, {"trades": TRADES})
+    assert not [problem for problem in found.diagnostics if problem.severity == "error"]
+    return found.queries[0]
+
+
+def told(query: ACQ, events: pa.Table, begin: float = 0, end: float = 240) -> list[tuple[object, ...]]:
+    """(position, first hour, instant - 1 microsecond in hours, key, outputs) of each answer."""
+    case = Case(Workload((query,), (TRADES,)), events, round(begin * 3_600_000_000), round(end * 3_600_000_000))
+    rows = Store(case).answers(case.begin, case.end).to_pylist()
+    hours = [((row["window_start"] - EPOCH) / HOUR, (row["instant"] - EPOCH - MICROSECOND) / HOUR) for row in rows]
+    assert all(row["window_end"] == row["instant"] for row in rows)
+    return [
+        (row["position"], *span, row["key"], *row["longs"], *row["doubles"], *row["texts"])
+        for row, span in zip(rows, hours, strict=True)
+    ]
+
+
+def test_a_window_is_answered_when_its_last_row_is_there_whatever_the_filter() -> None:
+    query = asked("SELECT sum(n) AS s FROM trades WINDOW ROWS 3 SLIDE 2 ON ts WHERE price > 1")
+    events = trades(
+        (1, "A", 2, 1), (2, "A", 0, 10), (30, "B", 2, 100), (31, "B", 0, 7), (50, "A", 0, 7), (51, "A", 9, 5)
+    )
+    # rows 4, 5 wait for a third one
+    assert told(query, events) == [(0, 1, 30, "[]", 101), (2, 30, 50, "[]", 100)]
+    assert told(query, events, 30, 50) == [(0, 1, 30, "[]", 101)]
+    assert told(query, events, 30.5, 50.5) == [(2, 30, 50, "[]", 100)]
+
+
+def test_rows_of_each_key_are_numbered_apart_and_null_is_a_key() -> None:
+    query = asked(
+        "SELECT symbol, max(n) AS m, count(*) AS c FROM trades WINDOW ROWS 2 SLIDE 1 PARTITION BY symbol ON ts "
+        "GROUP BY symbol"
+    )
+    events = trades((1, "A", 0, 1), (2, None, 0, 2), (3, "B", 0, 3), (26, None, 0, 4), (27, "A", 0, 5), (28, "A", 0, 6))
+    assert told(query, events) == [
+        (0, 1, 27, '["A"]', 5, 2),
+        (1, 27, 28, '["A"]', 6, 2),
+        (0, 2, 26, "[null]", 4, 2),
+    ]
+
+
+def test_equal_times_are_in_the_order_of_all_columns_also_of_those_that_no_query_reads() -> None:
+    query = asked("SELECT max(n) AS m FROM trades WINDOW ROWS 1 SLIDE 1 ON ts")
+    rows = [
+        *((1, None, nan, 0), (1, "A", None, 1), (1, "A", -inf, 2), (1, "A", -0.0, 3), (1, "A", 0.0, 4)),
+        *((1, "A", nan, None), (1, "A", nan, 6), (1, "a", 0.0, 7), (1, "é", 0.0, 8), (2, None, 0.0, 9)),
+    ]
+    expected = [(number, *(2 * (1 + number // 9,)), "[]", n) for number, (*_, n) in enumerate(rows)]
+    for shuffled in (rows, rows[::-1], rows[5:] + rows[:5]):
+        assert told(query, trades(*shuffled)) == expected
+
+
+def test_a_slide_beyond_the_range_leaves_rows_out() -> None:
+    query = asked("SELECT sum(n) AS s FROM trades WINDOW ROWS 2 SLIDE 5 ON ts")
+    events = trades(*((hour, "A", 0, 10**hour) for hour in range(12)))
+    assert [row[0::4] for row in told(query, events)] == [(0, 11), (5, 1_100_000), (10, 110_000_000_000)]
+
+
+def counts(*rows: tuple[int, int, int]) -> Counts:
+    """(key, day, rows), in order"""
+    key, days, found = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    size = int(key.max()) + 1
+    return Counts(("symbol",), days * DAY, key, found, (pa.array([str(number) for number in range(size)]),), size)
+
+
+def test_a_run_goes_back_to_the_day_of_the_first_row_of_its_first_window() -> None:
+    # rows 0-9, 10-11, 12 of key 0; 0-1, 2-3 of key 1
+    held = counts((0, 1, 10), (0, 5, 2), (0, 9, 1), (1, 3, 2), (1, 9, 2))
+    for range_, slide, begin, end, first in (
+        (1, 1, 9, 10, 9),
+        (2, 1, 9, 10, 3),  # rows 1, 2 of key 1
+        (4, 1, 9, 10, 1),  # rows 9 - 12 of key 0
+        (3, 1, 9, 10, 3),
+        (3, 3, 9, 10, 3),  # key 1: rows 0 - 2; key 0: none ends there
+        (4, 4, 9, 10, 3),  # key 1: rows 0 - 3; key 0: rows 12 - 15 are not there
+        (2, 2, 5, 6, 5),
+        (2, 1, 5, 6, 1),
+        (5, 5, 3, 4, 4),  # no window ends: nothing is read
+        (100, 1, 0, 20, 20),
+    ):
+        assert held.history_start([Window(range_, slide, per=("symbol",))], begin * DAY, end * DAY) == first * DAY
+    both = [Window(1, 1, per=("symbol",)), Window(4, 1, per=("symbol",))]
+    assert held.history_start(both, 9 * DAY + 5, 9 * DAY + 6) == DAY
+
+
+def test_days_are_numbered_together_while_they_have_few_rows() -> None:
+    held = counts((0, 0, 3), (0, 1, 3), (0, 4, 9), (1, 1, 1), (1, 5, 2))
+    assert held.blocks(0, 7 * DAY, most=7) == [(0, 4 * DAY), (4 * DAY, 5 * DAY), (5 * DAY, 7 * DAY)]
+    assert held.blocks(2 * DAY, 2 * DAY) == []
+
+
+def test_a_stream_that_changed_since_it_was_counted_is_refused() -> None:
+    query = asked("SELECT sum(n) AS s FROM trades WINDOW ROWS 1 SLIDE 1 ON ts")
+    events = trades((1, "A", 0, 1), (2, "A", 0, 1))
+    store = Store(Case(Workload((query,), (TRADES,)), events.slice(1), 0, DAY))
+    lifting = RowLifting(TRADES, list(store.synopses), store.counts())
+    with pytest.raises(HeddleError, match="HDL-408"):
+        list(lifting.cells(lambda columns: events.select(["ts", *columns]).to_batches(), 0, DAY))
+
+
+def test_missing_partial_rows_are_refused_not_left_out() -> None:
+    query = asked("SELECT sum(n) AS s FROM trades WINDOW ROWS 4 SLIDE 1 ON ts")
+    store = Store(Case(Workload((query,), (TRADES,)), trades(*((hour, "A", 0, 1) for hour in range(0, 96, 6))), 0, DAY))
+    ((synopsis, queries),) = store.synopses.items()
+    rows = store.stored[synopsis]
+    days = rows["fragment_start"]
+    assert len(list(finals_of_rows(rows.filter(pc.greater(days, 0)), synopsis, queries, 3 * DAY, 4 * DAY))) == 1
+    with pytest.raises(HeddleError, match="HDL-518"):
+        list(finals_of_rows(rows.filter(pc.not_equal(days, 2 * DAY)), synopsis, queries, 3 * DAY, 4 * DAY))
+    with pytest.raises(HeddleError, match="HDL-518"):
+        list(finals_of_rows(pa.concat_tables([rows, rows]), synopsis, queries, 3 * DAY, 4 * DAY))
+
+
+class Total:
+    def __init__(self) -> None:
+        self.value = 0
+
+    def add(self, more: int) -> None:
+        self.value += more
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv"])
+def test_the_tasks_write_what_the_kernels_give(tmp_path: Path, format: str) -> None:
+    """Two files whose rows belong together, a block a day, the buckets in two tasks."""
+    texts = (
+        "symbol, sum(n) AS s, last(price) AS p FROM trades WINDOW ROWS 7 SLIDE 2 PARTITION BY symbol ON ts",
+        "symbol, count(*) AS c FROM trades WINDOW ROWS 9 SLIDE 4 ON ts WHERE price > 2",
+    )
+    queries = [replace(asked(f"SELECT {text} GROUP BY symbol"), name=f"q{number}") for number, text in enumerate(texts)]
+    events = trades(*((hour // 3 * 2, "ABC"[hour % 3], hour % 5, hour % 7) for hour in range(150)))
+    (tmp_path / "trades").mkdir()
+    for part in range(2):
+        rows = events.filter(pc.equal(events["n"], 3) if part else pc.not_equal(events["n"], 3))
+        write = pacsv.write_csv if format == "csv" else pq.write_table
+        write(rows, tmp_path / "trades" / f"{part}.{format}")
+    stream = replace(TRADES, source=Source(format, str(tmp_path / "trades")))
+    store = Store(Case(Workload(tuple(queries), (stream,)), events, 0, 5 * DAY))
+
+    blocks, counted = [(day * DAY, day * DAY + DAY) for day in range(5)], Total()
+    task = rows_task(
+        stream, splits_of(stream), blocks, list(store.synopses), store.counts(), str(tmp_path / "partials"), counted
+    )
+    files = _files(task, range(5))
+    assert counted.value == 150 and {file.day for file in files} == {f"1970-01-0{day}" for day in range(1, 6)}
+
+    paths = [str(tmp_path / "partials" / file.path) for file in files]
+    parts = [Part(synopsis, members, 0, 5 * DAY, 4 * DAY) for synopsis, members in store.synopses.items()]
+    stamp = {"plan_version": pa.scalar(1), "revision": pa.scalar(2), "run_id": pa.scalar("r")}
+    task = row_finals_task(parts, DAY, paths, str(tmp_path / "results"), stamp)
+    files = [file for half in (0, 1) for file in _files(task, range(half, BUCKETS, 2))]
+    found = [
+        pq.read_table(tmp_path / "results" / file.path).append_column("day", pa.array([file.day] * file.rows))
+        for file in files
+    ]
+    rows = pa.concat_tables(found)
+    assert set(rows.schema.names) == set(RESULTS.names)
+    order = [(name, "ascending") for name in ("query", "key", "position")]
+    expected = store.answers(DAY, 4 * DAY).sort_by(order)
+    assert rows.select(ANSWERS.names).cast(ANSWERS).sort_by(order).to_pylist() == expected.to_pylist()
+    last = pc.subtract(rows["instant"].cast(pa.int64()), 1).cast(pa.timestamp("us"))
+    assert pc.all(pc.equal(pc.strftime(last, "%Y-%m-%d"), rows["day"])).as_py()
+
+
+def _files(task: Task, numbers: Iterable[int]) -> list[DataFile]:
+    found = task(iter([pa.RecordBatch.from_pydict({"id": list(numbers)})]))
+    outcomes = [outcome_of(text) for batch in found for text in batch.column("file").to_pylist()]
+    return [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
+
+
+def test_too_many_groups_fail_alone() -> None:
+    queries = tuple(
+        replace(asked(f"SELECT {by}, sum(n) AS s FROM trades WINDOW ROWS 2 SLIDE 1 ON ts GROUP BY {by}"), name=by)
+        for by in ("symbol", "n")
+    )
+    events = trades(*((hour, "AB"[hour % 2], 0, hour) for hour in range(20)))
+    store = Store(Case(Workload(queries, (TRADES,)), events, 0, DAY))
+    lifting = RowLifting(TRADES, list(store.synopses), store.counts(), group_limit=19)
+    cells = list(lifting.cells(lambda columns: events.select(["ts", *columns]).to_batches(), 0, DAY))
+    (failed,) = lifting.failed.values()
+    assert (failed.code, "of n in" in failed.message) == ("HDL-602", True)
+    assert {one.synopsis.fingerprint for one in cells} == {s.fingerprint for s in store.synopses} - {failed.fingerprint}
+
+
+# --------------------------------------------------------------------------------------------- beside Spark
+@pytest.mark.spark
+@settings(FAST, max_examples=8, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate])
+@given(case=row_cases(most_queries=2))
+def test_the_oracle_agrees_with_sparks_row_number(spark: SparkSession, case: Case) -> None:
+    frame = spark.createDataFrame(case.events)
+    instant = pa.timestamp("us", "UTC")
+    for query in case.workload.queries:
+        # what is compared here is which rows are in which window: one exact output says that
+        query = replace(query, outputs=(LISTED,), having=())
+        types = [instant, instant, pa.int64(), *(arrow_type(type) for _, type in query.group_by), pa.string()]
+        names = column_names(query)
+        rows = unshared(frame, query, "ts").toArrow()
+        rows = rows.cast(pa.schema(list(zip([*names[:2], "position", *names[2:]], types, strict=True))))
+        ends = rows["window_end"].cast(pa.int64())
+        rows = rows.filter(pc.and_(pc.greater(ends, case.begin), pc.less_equal(ends, case.end)))
+        assert compare(query, rows, answers(query, case.events, "ts", case.begin, case.end)) == []
+
+
+LISTED = Output("listed", "top_k", Column("seen"), TIMESTAMP, STRING, parameter=Decimal(1000))
