@@ -77,7 +77,7 @@ test: setup ## unit and Spark tests (fast ones; PYTEST='-k name' narrows)
 test-all: setup ## everything, also the tests that are minutes long
 	@$(PY) -m pytest -m 'slow or not slow' $(PYTEST)
 
-bench: setup ## the shared pipeline beside one Spark job per query
+bench: setup ## the shared pipeline beside Spark, DuckDB and Polars (BENCH='--help')
 	@$(PY) -m tests.benchmarks.sharing $(BENCH)
 
 lint: setup ## ruff (check and format) and mypy

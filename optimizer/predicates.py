@@ -261,8 +261,8 @@ class _Reader:
             is_constant = null == (cuts == _ALL)
             return (_TRUE if null else _FALSE) if is_constant else self.nullness(subject, null)
         if isinstance(subject, Literal):
-            place = None if subject.value is None else (_place(subject, subject.type)[0],)
-            return _TRUE if (null if place is None else sum(cut <= place for cut in cuts) % 2) else _FALSE
+            place = () if subject.value is None else (_place(subject, subject.type)[0],)
+            return _TRUE if place and sum(cut <= place for cut in cuts) % 2 else _FALSE
         if isinstance(subject, Call) and null:
             return self.join("or", [self.atom(subject, cuts), self.nullness(subject, True)])
         if isinstance(subject, Call) and subject.function in _CONDITIONS:
@@ -337,8 +337,7 @@ def _singles(cuts: Cuts, type: Type) -> dict[Cut, Literal]:
     """The values that are intervals by themselves, by the intervals' starts."""
     firsts = {low: low[0] if low else _limits(type)[0] for low in cuts[::2]}
     spans = zip(firsts.items(), cuts[1::2], strict=False)
-    step: Any = "\0" if type == STRING else 1
-    return {low: _literal(first, type) for (low, first), high in spans if high == (first + step,)}
+    return {low: _literal(at, type) for (low, at), high in spans if high == (at + ("\0" if type == STRING else 1),)}
 
 
 def _write_set(subject: Expression, type: Type, cuts: Cuts) -> list[Expression]:
@@ -364,9 +363,10 @@ def _bound(subject: Expression, type: Type, cut: Any, at: str, before: str) -> C
     options = {at: _literal(cut, type)}
     if type != STRING or cut.endswith("\0"):
         options[before] = _literal(cut[:-1] if type == STRING else cut - 1, type)
-    texts = {name: str(literal.value) for name, literal in options.items()}
-    # NaN is not equal to itself in Python, so it is never written: infinity serves
-    name = min(texts, key=lambda n: (texts[n] == "nan", 2 * len(texts[n].rstrip("0")) - texts[n].endswith("5")))
+    texts = {name: str(literal.value).rstrip("0") for name, literal in options.items()}
+    # NaN is not equal to itself in Python, and not every reader of dates takes timestamps beyond their range
+    bad = [name for name, literal in options.items() if texts[name] == "nan" or literal.type == TIMESTAMP != type]
+    name = min(texts, key=lambda name: (name in bad, 2 * len(texts[name]) - texts[name].endswith("5")))
     return Call(name, (subject, options[name]))
 
 

@@ -1014,7 +1014,6 @@ def _having(instants, starts, totals, ends, sums, step, start, end, least, most,
     high = _search(instants, low, len(instants), end)
     outer_low, outer_high = low // step, -(-high // step)
     inner_low, inner_high = -(-low // step), high // step
-    nested = inner_low <= inner_high
     exact = outer_low == inner_low and outer_high == inner_high
     before, after = sums[outer_low], sums[outer_high]
     candidates = 0
@@ -1028,12 +1027,13 @@ def _having(instants, starts, totals, ends, sums, step, start, end, least, most,
         first, last = ends[outer_low, group], ends[outer_high, group]
         holds = first < last and largest <= most
         if not exact and first < last:
-            smallest = sums[inner_high, group] - sums[inner_low, group] if nested else 0
+            # of a window between two checkpoints this is negative, or 0 without a fragment
+            smallest = sums[inner_high, group] - sums[inner_low, group]
             if smallest > most:
                 continue
-            if not (nested and smallest >= least and holds and ends[inner_low, group] < ends[inner_high, group]):
-                first = _search(starts, first, ends[inner_low, group] if nested else last, start)
-                last = _search(starts, ends[inner_high, group] if nested else first, last, end)
+            if not (holds and smallest >= least and ends[inner_low, group] < ends[inner_high, group]):
+                first = _search(starts, first, ends[inner_low, group], start)
+                last = _search(starts, ends[inner_high, group], last, end)
                 holds = first < last and least <= totals[last] - totals[first] <= most
         out[count] = group
         count += holds

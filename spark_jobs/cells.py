@@ -11,6 +11,7 @@ A state of a cell is stored in the three list columns of a row as :class:`optimi
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -158,11 +159,57 @@ def numbered(codes: Longs, most: int) -> tuple[Longs, Longs]:
     return distinct[order], rank[number]
 
 
+@numba.njit(cache=True)
+def _reordered(order, numbers, most):
+    """An order of rows sorted once more by their numbers, in [0, most), those of one number as they stand."""
+    first = np.zeros(most + 1, np.int64)
+    for i in range(len(numbers)):
+        first[numbers[i] + 1] += 1
+    for number in range(most):
+        first[number + 1] += first[number]
+    out = np.empty(len(order), np.int64)
+    for i in range(len(order)):
+        number = numbers[order[i]]
+        out[first[number]] = order[i]
+        first[number] += 1
+    return out
+
+
+def numbered_tuples(parts: Sequence[tuple[Longs, int]], rows: int) -> tuple[Longs, Longs]:
+    """Some row (d,) of each distinct tuple of numbers, ascending, and the number (n,) of each row's among them.
+
+    ``parts``: of each place in the tuple the rows' numbers (n,), and their bound. O(n), whatever the bounds.
+    """
+    if math.prod(most for _, most in parts) <= max(DENSE, 4 * rows):
+        codes = np.zeros(rows, dtype=np.int64)
+        for numbers, most in parts:
+            codes = codes * most + numbers
+        distinct, number = numbered(codes, math.prod(most for _, most in parts))
+        row = np.empty(len(distinct), dtype=np.int64)
+        row[number] = np.arange(rows)
+        return row, number
+    order = np.arange(rows)
+    new = np.zeros(rows, dtype=bool)
+    new[:1] = True
+    for numbers, most in reversed(parts):
+        if most > 1:
+            order = _reordered(order, numbers, most)
+    for numbers, _ in parts:
+        ordered = numbers[order]
+        new[1:] |= ordered[1:] != ordered[:-1]
+    number = np.empty(rows, dtype=np.int64)
+    number[order] = np.cumsum(new) - 1
+    return order[new], number
+
+
 def distinct_of(values: Longs) -> tuple[Longs, Longs]:
-    """The distinct values, ascending, and the number (n,) of each row's among them; quick if there are few."""
-    if len(values) and values[0] == values[-1] and (values == values[0]).all():
-        return values[:1].copy(), np.zeros(len(values), dtype=np.int64)
-    found = np.unique(values)
+    """The distinct values, ascending, and the number (n,) of each row's among them; quick if neighbours are close."""
+    if len(values) == 0:
+        return values[:0], np.empty(0, dtype=np.int64)
+    heads = values[np.flatnonzero(np.append(True, values[1:] != values[:-1]))]
+    # sorting is vectorised, np.unique's hashing is not
+    heads = np.sort(heads)
+    found = heads[np.append(True, heads[1:] != heads[:-1])]
     return found, positions_in(found, values)
 
 
@@ -712,17 +759,11 @@ class Cells:
         """One row a cell: by group, start and shard, or ``by_time``: by start, group and shard."""
         starts, fragment = distinct_of(self.starts)
         shards, shard = distinct_of(self.shards)
-        codes, most = shard, len(shards)
+        parts = [(self.group, self.groups), (fragment, len(starts)), (shard, len(shards))]
         if by_time:
-            codes, most = _mixed(self.group, self.groups, codes, most)
-            codes, most = _mixed(fragment, len(starts), codes, most)
-        else:
-            codes, most = _mixed(fragment, len(starts), codes, most)
-            codes, most = _mixed(self.group, self.groups, codes, most)
-        distinct, cell = numbered(codes, most)
-        cells = len(distinct)
-        row = np.empty(cells, dtype=np.int64)
-        row[cell] = np.arange(len(cell))
+            parts[:2] = parts[1::-1]
+        row, cell = numbered_tuples(parts, len(self))
+        cells = len(row)
         if cells == len(self):
             return self if bool((row[1:] > row[:-1]).all()) else self.take(row)
         return Cells(
@@ -858,18 +899,23 @@ def key_texts(columns: Sequence[pa.StringArray], groups: int) -> pa.StringArray:
     """Groups' values (columns of texts) as JSON lists, null as null."""
     if not columns:
         return pa.array(["[]"] * groups, pa.string())
-    written = []
-    for column in columns:
-        encoded = column.dictionary_encode(null_encoding="encode")
-        texts = [json.dumps(value, ensure_ascii=False) for value in encoded.dictionary.to_pylist()]
-        written.append(pa.array(texts, pa.string()).take(encoded.indices))
-    return pc.binary_join_element_wise("[", pc.binary_join_element_wise(*written, ","), "]", "")
+    written = pc.binary_join_element_wise(*map(_json_texts, columns), ",")
+    return pc.binary_join_element_wise("[", written, "]", "")
+
+
+def _json_texts(column: pa.StringArray) -> pa.StringArray:
+    if pc.any(pc.match_substring_regex(column, r'["\\\x00-\x1f]'), min_count=0).as_py():
+        texts = [json.dumps(value, ensure_ascii=False) for value in column.to_pylist()]
+        return pa.array(texts, pa.string())
+    return pc.fill_null(pc.binary_join_element_wise('"', column, '"', ""), "null")
 
 
 def buckets(cells: Cells) -> NDArray[np.int32]:
     """Bucket (groups,) of each group: that of its values of ``synopsis.bucket_by`` alone, so that all the groups that
     a family rolls up to one are in one bucket."""
     names = [name for name, _ in cells.synopsis.group_by]
+    if list(cells.synopsis.bucket_by) == names:
+        return bucket_of(cells.key_texts.to_pylist())
     chosen = [cells.key_columns[names.index(name)] for name in cells.synopsis.bucket_by]
     columns, number, groups = distinct_rows(chosen, cells.groups)
     return bucket_of(key_texts(columns, groups).to_pylist())[number]
@@ -901,15 +947,6 @@ def _signatures(shards: Longs, predicates: Sequence[Expression | None], wanted: 
     for bit, predicate in enumerate(wanted):
         out |= ((shards >> predicates.index(predicate)) & 1) << bit
     return out
-
-
-def _mixed(major: Longs, majors: int, minor: Longs, minors: int) -> tuple[Longs, int]:
-    """Codes of pairs, by the first and then the second, and their bound; never beyond 64 bits."""
-    if majors * minors < 1 << 62:
-        return major * minors + minor, majors * minors
-    distinct, major = distinct_of(major)
-    values, minor = distinct_of(minor)
-    return major * len(values) + minor, len(distinct) * len(values)
 
 
 # ---------------------------------------------------------------------------------- reading and writing

@@ -844,6 +844,81 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
+# ------------------------------------------------------------------------------------------- lookup
+@app.command(
+    epilog="Examples: heddle lookup by_symbol --warehouse house --at 2013-07-01T12:00 --group AAPL; "
+    "heddle lookup by_symbol --warehouse house --range '3 hours' --ending-at 2013-07-01T12:00 --having 'n >= 100'; "
+    "heddle lookup by_symbol --warehouse house --from 2013-07-01 --to 2013-07-02 --format csv"
+)
+def lookup(
+    query: Annotated[str, typer.Argument(help="Name of the query.", show_default=False)],
+    warehouse: House,
+    at: Annotated[str | None, typer.Option("--at", help="Its newest answer at this instant (UTC).")] = None,
+    range_: Annotated[
+        str | None, typer.Option("--range", help="Another window: of this length, e.g. '3 hours', with --ending-at.")
+    ] = None,
+    ending_at: Annotated[str | None, typer.Option("--ending-at", help="End of the window of --range.")] = None,
+    begin: Annotated[str | None, typer.Option("--from", help="Another window: its start, with --to.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="End of the window, exclusive.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", help="Only this group: its values in the query's order, as a line of CSV; \\N: null."),
+    ] = None,
+    having: Annotated[
+        str | None, typer.Option("--having", help="Thresholds instead of the query's, e.g. 'n >= 100 AND high < 5'.")
+    ] = None,
+    plan_version: Annotated[
+        int | None, typer.Option("--plan-version", help="Use this plan's partial aggregates. Default: the newest.")
+    ] = None,
+    format: Annotated[Format, typer.Option("--format", help="How to print the answers.")] = Format.table,
+    output: Annotated[Path | None, typer.Option("--output", help="Write to this file (parquet needs one).")] = None,
+    limit: Annotated[int, typer.Option("--limit", help="Most rows of the table format; 0: all.")] = 40,
+    as_json: AsJson = False,
+) -> None:
+    """Answer a query from the stored partial aggregates, at any instant or over another window. Needs no JVM."""
+    import csv
+
+    from optimizer.parser import parse_duration
+    from spark_jobs.lookup import Reader, parse_group, parse_having
+    from spark_jobs.sources import parse_instant
+
+    asked = at is not None, range_ is not None and ending_at is not None, begin is not None and end is not None
+    given = sum(one is not None for one in (at, range_, ending_at, begin, end))
+    if sum(asked) != 1 or given != (1 if at is not None else 2):
+        raise typer.BadParameter("say when: --at, or --range with --ending-at, or --from with --to")
+    if having is not None and at is not None:
+        raise typer.BadParameter("--having is for other windows (--range, --from); --at answers the query as it is")
+    if as_json and format not in (Format.table, Format.json):
+        raise typer.BadParameter(f"--json is --format json, not {format.value}")
+    format = Format.json if as_json else format
+    if format is Format.parquet and output is None:
+        raise typer.BadParameter("--format parquet needs --output FILE")
+    with _coded():
+        lookups = Reader(warehouse, plan_version).query(query)
+        chosen = parse_group(lookups.query, next(csv.reader([group]), [""])) if group is not None else None
+        if at is not None:
+            table = lookups.at(parse_instant(at), chosen)
+        else:
+            last = parse_instant(ending_at or end or "")
+            first = parse_instant(begin) if begin is not None else last - parse_duration(range_ or "")
+            wanted = parse_having(lookups.query, having) if having is not None else True
+            table = lookups.window(first, last, wanted, chosen)
+    _deliver_answers(table, query, format, output, limit)
+
+
+def _deliver_answers(table: pa.Table, query: str, format: Format, output: Path | None, limit: int) -> None:
+    if format is Format.table:
+        show_answers(table, query, limit)
+        return
+    data = _encoded(table, query, format)
+    if output is not None:
+        output.write_bytes(data)
+        errors.print(f"wrote {table.num_rows:,} answers to {output}", highlight=False)
+    else:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
 # ------------------------------------------------------------------------------------------- status
 @app.command(epilog="Example: heddle status --warehouse var/warehouse")
 def status(

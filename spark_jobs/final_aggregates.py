@@ -127,7 +127,7 @@ class _Runs(NamedTuple):
     low: Longs
     high: Longs
 
-    def where(self, chosen: NDArray[Any]) -> _Runs:
+    def where(self, chosen: Any) -> _Runs:
         return _Runs(self.group[chosen], self.low[chosen], self.high[chosen])
 
 
@@ -160,7 +160,7 @@ class _Asked:
         found = instants(query.window, begin, end)
         days, number = distinct_of((found - 1) // DAY) if len(found) else (found, found)
         cuts = np.searchsorted(number, np.arange(len(days) + 1))
-        labelled = [(day_label(day * DAY), *map(int, cuts[at : at + 2])) for at, day in enumerate(days.tolist())]
+        labelled = [(day_label(day * DAY), int(cuts[at]), int(cuts[at + 1])) for at, day in enumerate(days.tolist())]
         most = max((int(output.parameter or 1) for output in query.computed if output.function == "top_k"), default=1)
         numbers: dict[Output, int] = {}
         named = [numbers.setdefault(replace(output, name=""), len(numbers)) for output in query.computed]
@@ -348,7 +348,7 @@ def _pairs(view: _View, state: State, column: Pairs, rows: slice, many: bool) ->
     def answer(runs: _Runs) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         low, high = before[runs.low], before[runs.high]
         some = low < high
-        chosen = slice(None) if some.all() else np.flatnonzero(some)
+        chosen: Any = slice(None) if some.all() else np.flatnonzero(some)
         values, valid = np.zeros(len(low), dtype=np.int64), np.zeros(len(low), dtype=bool)
         if some.any():
             part = _Runs(runs.group, low, high).where(chosen)

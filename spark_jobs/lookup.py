@@ -23,7 +23,7 @@ import operator
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
@@ -37,7 +37,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from numpy.typing import NDArray
 
-from optimizer.aggregates import AGGREGATES, LIMB, MEDIAN, ROWS, carrier_of
+from optimizer.aggregates import AGGREGATES, LIMB, MEDIAN, ROWS, State, carrier_of
 from optimizer.errors import HeddleError
 from optimizer.expression import exact_literal, family_of
 from optimizer.intervals import ordinals
@@ -50,22 +50,19 @@ from spark_jobs.cells import Cells, Fixed, key_texts
 from spark_jobs.expressions import arrow_type
 from spark_jobs.files import bucket_of
 from spark_jobs.final_aggregates import (
-    ANSWERS,
     MANY,
     _Answers,
     _Asked,
     _Chunk,
     _holds,
-    _Piece,
-    _rows,
     _Runs,
     _seek,
     _View,
-    typed,
 )
 from spark_jobs.partial_aggregates import as_texts
 from spark_jobs.planning import current_version, load_plan
 from spark_jobs.read import _group_names, _typed, _with_errors
+from spark_jobs.results import ANSWERS, typed
 from spark_jobs.run import _coverage
 from spark_jobs.sources import format_instant, parse_instant
 from spark_jobs.tables import Warehouse
@@ -193,6 +190,15 @@ def _double_sum(high_part, low_part, low, high):
         else:
             total, rest = found, 0.0
     return total + rest
+
+
+@numba.njit(cache=True)
+def _code_at(blocks, zeros, totals, first, last, rank):
+    """The element of a rank in one run of a wavelet matrix: the number of its value."""
+    asked = np.empty((4, 1), np.int64)
+    asked[0, 0], asked[1, 0], asked[2, 0] = first, last, rank
+    _answer_wavelet(blocks, zeros, totals, asked[0], asked[1], asked[2], asked[3])
+    return asked[3, 0]
 
 
 # ---------------------------------------------------------------------------------------------- loading
@@ -389,8 +395,6 @@ class Lookups:
         self.stored = list(stored)
         self._asked = _Asked.of(query, cells.synopsis, 0, 0)
         self._view = _View(cells, [self._asked])
-        # places are those of the synopsis, whatever the order of the cells' columns
-        self._view.states = [(state, cells.states[state]) for state in cells.synopsis.states]
         table = len(cells) <= TABLE_CELLS
         self._view.wanted = Counter(dict.fromkeys(range(len(self._view.states)), MANY if table else 1))
         self._in_order = any(
@@ -502,17 +506,19 @@ class Lookups:
             groups = self._candidates(query, int(starts[0]), int(ends[0]))
         if groups is None:
             self._view._windows.clear()  # it knows a query's windows by the query's name
-            answers = list(self._chunk.answers(replace(asked, instants=moments), 0, len(moments)))
+            answers = self._chunk.answers(replace(asked, instants=moments), 0, len(moments))
         else:
             answers = self._of_groups(asked, groups, moments)
-        tables = [_typed(query, self._stored_rows(found)) for found in answers]
+        stream = self.cells.synopsis.stream
+        batches = [found.answered(stream).rows() for found in answers]
+        tables = [_typed(query, pa.Table.from_batches([batch])) for batch in batches]
         tables.append(_typed(query, ANSWERS.empty_table()))
         if any("error" in table.schema.names for table in tables):
             tables = [_with_errors(table) for table in tables]
         order = ["window_end", *_group_names(query)]
         return pa.concat_tables(tables).sort_by([(name, "ascending") for name in order])
 
-    def _of_groups(self, asked: _Asked, groups: Longs, moments: Longs) -> list[_Answers]:
+    def _of_groups(self, asked: _Asked, groups: Longs, moments: Longs) -> Iterator[_Answers]:
         window, grid = asked.query.window, self._view.grid
         numbers = np.repeat(groups, len(moments))
         low = np.tile(np.searchsorted(grid, moments - window.reach), len(groups))
@@ -520,14 +526,11 @@ class Lookups:
         self._to_runs(numbers, low, high)
         there = low < high
         if not there.any():
-            return []
+            return
         runs = _Runs(numbers, low, high).where(there)
         found = _Answers(asked, self._chunk, runs, np.tile(moments, len(groups))[there]).qualifying()
-        return [found] if len(found.instants) else []
-
-    def _stored_rows(self, found: _Answers) -> pa.Table:
-        columns = _rows([_Piece.of(found, self.cells.synopsis.stream)], {})
-        return pa.table([columns[field.name].cast(field.type) for field in ANSWERS], schema=ANSWERS)
+        if len(found.instants):
+            yield found
 
     # ------------------------------------------------------------------------------------------ HAVING
     def _candidates(self, query: ACQ, start: int, end: int) -> Longs | None:
@@ -663,12 +666,12 @@ class Lookups:
 
     def _fill(self, runs: _Runs, out: list[tuple[NDArray[Any], NDArray[np.bool_]]]) -> None:
         """The outputs under some runs of cells."""
-        there = chosen = None
+        chosen: Longs | None = None
         answers: _Answers | None = None
         kept: NDArray[Any] | None = None
 
         def answered() -> _Answers:
-            nonlocal there, chosen, answers
+            nonlocal chosen, answers
             if answers is None:
                 there = runs.low < runs.high
                 if there.all():
@@ -707,9 +710,13 @@ class Lookups:
         key = output.function, output.argument
         if key not in self._totals:
             made = _TOTALS.get(output.function)
-            exact = output.argument is None or output.function == "count" or output.argument_type.name == "long"  # type: ignore[union-attr]
-            self._totals[key] = made(self.cells, output) if made is not None and exact else None
+            self._totals[key] = made(self.cells, output) if made is not None else None
         return self._totals[key]
+
+    def _multiset(self, state: State) -> Any:
+        """The elements of a state of multisets, over all cells."""
+        none = np.empty(0, dtype=np.int64)
+        return self._chunk.state(self.cells.synopsis.states.index(state), _Runs(none, none, none)).elements
 
     # ------------------------------------------------------------------------------------- one at a time
     def one(self, instant: int, *group: Any) -> tuple[Any, ...] | None:
@@ -861,6 +868,8 @@ def _count_total(cells: Cells, output: Output) -> _Total | None:
 
 
 def _sum_total(cells: Cells, output: Output) -> _Total | None:
+    if output.argument_type is None or output.argument_type.name != "long":
+        return None
     limbs = _column(cells, "sum", output).values
     if not (np.abs(limbs[:, 1]) < 1 << 30).all():
         return None
@@ -941,34 +950,29 @@ def _single_quantile(lookups: Lookups, output: Output) -> _Value | None:
     if output.argument_type is None or output.argument_type.name not in ("long", "double"):
         return None
     (state,) = AGGREGATES[output.function].states(output)
-    none = np.empty(0, dtype=np.int64)
-    elements = lookups._chunk.state(lookups.cells.synopsis.states.index(state), _Runs(none, none, none)).elements
+    elements = lookups._multiset(state)
     wavelet, offsets, weights = elements.wavelet, _view_of(elements.offsets), _view_of(elements.totals)
     shown = _view_of(elements.shown(wavelet.values))
     tables = wavelet._blocks, wavelet._zeros, wavelet._totals
-    arrays = tuple(np.empty(1, dtype=np.int64) for _ in range(4))
-    first, last, rank, code = (array.data for array in arrays)
     fraction = MEDIAN if output.parameter is None else output.parameter
     above, unit = fraction.as_integer_ratio()
     interpolated = state.kind == "values" and output.function != "percentile_disc"
     double = output.type == DOUBLE
 
-    def at(position: int) -> Any:
-        rank[0] = position
-        _answer_wavelet(*tables, *arrays)
-        found = shown[code[0]]
+    def at(first: int, last: int, rank: int) -> Any:
+        found = shown[_code_at(*tables, first, last, rank)]
         return float(found) if double else found
 
     def value(low: int, high: int) -> Any:
-        first[0], last[0] = offsets[low], offsets[high]
-        count = weights[last[0]] - weights[first[0]]
+        first, last = offsets[low], offsets[high]
+        count = weights[last] - weights[first]
         if not count:
             return None
         if not interpolated:
-            return at(max(1, -(-count * above // unit)))
+            return at(first, last, max(1, -(-count * above // unit)))
         position, rest = divmod((count - 1) * above, unit)
-        least = at(position + 1)
-        greatest = at(position + 2) if rest else least
+        least = at(first, last, position + 1)
+        greatest = at(first, last, position + 2) if rest else least
         if least == greatest:
             return least
         weight = rest / unit

@@ -164,9 +164,9 @@ def _counted(codes: Longs, most: int) -> tuple[Longs, Longs, Longs]:
 
 
 @numba.njit(cache=True)
-def _set_bit(signatures, mask, bit):
+def _set_bit(signatures, passing, bit):
     for i in range(len(signatures)):
-        signatures[i] |= np.int64(mask[i]) << bit
+        signatures[i] |= np.int64(passing[i]) << bit
 
 
 # ---------------------------------------------------------------------------------------- numba: lifting
@@ -341,12 +341,13 @@ class _Values:
             return np.append(hash64_of_texts(texts.to_pylist()), np.uint64(0))[ranks]
         return hash64(self.longs)
 
-    def kept(self, longs: Longs, present: NDArray[np.bool_]) -> tuple[Longs, pa.StringArray | None]:
-        """Some of :attr:`longs` (n,) as states keep them: where they are texts, the ranks among their own texts."""
+    def kept(self, longs: Longs, present: NDArray[np.bool_], absent: int) -> tuple[Longs, pa.StringArray | None]:
+        """Some of :attr:`longs` (n,) as states keep them: where they are texts, the ranks among their own texts;
+        ``absent`` where there is none."""
         if carrier_of(self.type) != "texts":
-            return longs, None
+            return np.where(present, longs, absent), None
         used = np.unique(longs[present])
-        return np.where(present, np.searchsorted(used, longs), longs), self.texts_of(used)
+        return np.where(present, np.searchsorted(used, longs), absent), self.texts_of(used)
 
 
 def _filled(array: pa.Array, value: Any) -> NDArray[Any]:
@@ -375,20 +376,23 @@ class _Batch:
     def __init__(self, batch: pa.RecordBatch, times: Longs, schema: dict[str, Type]) -> None:
         self.rows, self.times, self.schema = len(times), times, schema
         self._batch = batch
+        self._plain: dict[str, pa.Array] = {}
         self._fragments: dict[Any, tuple[Longs, Longs, Longs]] = {}
         self._codes: dict[Any, tuple[Longs, int]] = {}
-        self._masks: dict[Expression, NDArray[np.bool_]] = {}
+        self._masks: dict[Expression, NDArray[np.uint8]] = {}
         self._shards: dict[Any, tuple[Longs, Longs, Longs | None]] = {}
         self._texts: dict[str, pa.Array] = {}
         self._groups: dict[Any, tuple[tuple[pa.Array, ...], NDArray[Any], int]] = {}
         self._values: dict[Any, _Values] = {}
 
-    @cached_property
-    def _plain(self) -> pa.RecordBatch:
-        """The batch without dictionaries, which expressions do not know."""
-        names = self._batch.schema.names
-        columns = [_flat(column) for column in self._batch.columns]
-        return pa.RecordBatch.from_arrays(columns, names=names)
+    def _evaluated(self, expression: Expression) -> pa.Array:
+        """The values of an expression, which does not know dictionaries."""
+        for name in dict.fromkeys(columns_of(expression)):
+            if name not in self._plain:
+                self._plain[name] = _flat(self._batch.column(name))
+        # a batch without columns would have no rows either
+        columns = self._plain or {"": pa.nulls(self.rows)}
+        return evaluate(expression, pa.RecordBatch.from_pydict(columns), self.schema)
 
     def fragments(self, synopsis: Synopsis) -> tuple[Longs, Longs, Longs]:
         """Starts and ends (f,) of the fragments of a synopsis, and the number (n,) of each event's."""
@@ -405,11 +409,15 @@ class _Batch:
             self._codes[key] = _codes(self.fragments(synopsis)[2], first, last, group, groups)
         return self._codes[key]
 
-    def _mask(self, predicate: Expression | None) -> NDArray[np.bool_]:
+    def _passing(self, predicate: Expression | None) -> NDArray[np.uint8]:
+        """1 (n,) for each event that satisfies a predicate, else 0."""
         assert predicate is not None
         if predicate not in self._masks:
-            passes = evaluate(predicate, self._plain, self.schema)
-            self._masks[predicate] = _filled(passes, False)
+            passes = self._evaluated(predicate)
+            passes = pc.fill_null(passes, False) if passes.null_count else passes
+            # Arrow's own unpacking takes ten times as long
+            bits = np.unpackbits(np.frombuffer(passes.buffers()[1], dtype=np.uint8), bitorder="little")
+            self._masks[predicate] = bits[passes.offset : passes.offset + self.rows]
         return self._masks[predicate]
 
     def shards(self, predicates: tuple[Expression | None, ...]) -> tuple[Longs, Longs, Longs | None]:
@@ -419,7 +427,7 @@ class _Batch:
             return np.ones(1, dtype=np.int64), np.empty(0, dtype=np.int64), None
         if predicates not in self._shards:
             if len(predicates) == 1:
-                rows = np.flatnonzero(self._mask(predicates[0]))
+                rows = np.flatnonzero(self._passing(predicates[0]).view(bool))
                 found = np.ones(min(1, len(rows)), dtype=np.int64), rows[:0], rows
             else:
                 found = self._signatures(predicates)
@@ -433,7 +441,7 @@ class _Batch:
             if predicate is None:
                 signatures |= 1 << bit
             else:
-                _set_bit(signatures, self._mask(predicate), bit)
+                _set_bit(signatures, self._passing(predicate), bit)
         distinct, number = numbered(signatures, 1 << len(predicates))
         if len(distinct) == 0 or distinct[0]:
             return distinct, number, np.arange(self.rows)
@@ -453,8 +461,7 @@ class _Batch:
 
     def values(self, argument: Expression) -> _Values:
         if argument not in self._values:
-            array = evaluate(argument, self._plain, self.schema)
-            self._values[argument] = _Values(array, type_of(argument, self.schema))
+            self._values[argument] = _Values(self._evaluated(argument), type_of(argument, self.schema))
         return self._values[argument]
 
 
@@ -543,7 +550,8 @@ def _lift_texts(batch: _Batch, events: _Events, state: State) -> Texts:
     out = np.full((len(events.counts), 1), IDENTITIES[state.kind], dtype=np.int64)
     wanted = (0 if kind == state.kind else -1 for kind in _LONGS)
     _lift_longs(events.cell, events.rows, values.longs, values.valid, out, *wanted)
-    ranks, texts = values.kept(out[:, 0], out[:, 0] != IDENTITIES[state.kind])
+    identity = IDENTITIES[state.kind]
+    ranks, texts = values.kept(out[:, 0], out[:, 0] != identity, identity)
     assert texts is not None
     return Texts(ranks, texts)
 
@@ -561,8 +569,8 @@ def _lift_pair(batch: _Batch, events: _Events, state: State) -> Pairs:
     winners(events.cell, *pairs, state.operation == "greatest_by", best)
     best = events.row_of(best)
     present = present[best]
-    order, order_texts = orders.kept(orders.longs[best], present >= 0)
-    value, value_texts = values.kept(values.exact[best], present > 0)
+    order, order_texts = orders.kept(orders.longs[best], present >= 0, 0)
+    value, value_texts = values.kept(values.exact[best], present > 0, 0)
     return Pairs(present, order, value, order_texts, value_texts)
 
 
@@ -582,7 +590,7 @@ def _lift_multiset(batch: _Batch, events: _Events, state: State) -> Multiset:
     made = united(state, cell, longs, np.ones(len(longs), dtype=np.int64), len(events.counts), None)
     if state.tail != "texts":
         return made
-    ranks, texts = values.kept(made.values, np.ones(len(made.values), dtype=bool))
+    ranks, texts = values.kept(made.values, np.ones(len(made.values), dtype=bool), 0)
     return Multiset(made.offsets, ranks, made.weights, texts)
 
 

@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from optimizer.errors import HeddleError
 from optimizer.query import ACQ
 from optimizer.window import day_label
-from spark_jobs.final_aggregates import group_values, places, typed
 from spark_jobs.planning import current_version, load_plan
+from spark_jobs.results import group_values, places, typed
 from spark_jobs.tables import INSTANT, Warehouse
 
 

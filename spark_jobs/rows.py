@@ -43,21 +43,7 @@ from spark_jobs.cells import (
     ranked,
 )
 from spark_jobs.files import Failed, read_buckets, write_files
-from spark_jobs.final_aggregates import (
-    ANSWERS,
-    INSTANT,
-    RESULTS,
-    Count,
-    Part,
-    _Answers,
-    _Asked,
-    _Chunk,
-    _Piece,
-    _rows,
-    _Runs,
-    _uncounted,
-    _views,
-)
+from spark_jobs.final_aggregates import Count, Part, _Answers, _Asked, _Chunk, _Runs, _uncounted, _views
 from spark_jobs.partial_aggregates import (
     GROUP_LIMIT,
     Lifting,
@@ -67,6 +53,7 @@ from spark_jobs.partial_aggregates import (
     by_fingerprint,
     columns_of_synopsis,
 )
+from spark_jobs.results import ANSWERS, INSTANT, RESULTS
 from spark_jobs.sources import Split, read_split, times_of
 
 Per = tuple[str, ...]
@@ -151,6 +138,22 @@ class Counts:
         after -= np.concatenate([[0], after])[np.searchsorted(self.key, np.arange(self.size))][self.key]
         holds = (after - self.rows <= earliest[self.key]) & (earliest[self.key] < after)
         return int(self.days[holds].min(initial=end))
+
+
+def first_day(stream: Stream, splits: Iterable[Split]) -> int | None:
+    """The midnight before the first row of a stream, None if it has no row with a time.
+
+    Splits that do not say which times they hold (CSV) are read.
+    """
+    found = []
+    for split in splits:
+        if split.begin is not None:
+            found.append(split.begin)
+            continue
+        for batch in read_split(stream, split, []):
+            least = pc.min(batch.column(stream.time).cast(pa.int64())).as_py()
+            found += [] if least is None else [least]
+    return _midnight(min(found)) if found else None
 
 
 def _midnight(instant: int) -> int:
@@ -627,15 +630,10 @@ def _answers(asked: _Asked, chunk: _Chunk, keys: Longs, windows: _Windows) -> It
 
 def _batch(answers: _Answers, windows: _Windows, stream: str) -> pa.RecordBatch:
     at = answers.instants
-    rows = _rows([_Piece.of(answers, stream)], {})
-    instant = pa.array(windows.instant[at]).cast(INSTANT)
-    rows |= {
-        "window_start": pa.array(windows.start[at]).cast(INSTANT),
-        "window_end": instant,
-        "instant": instant,
-        "position": pa.array(windows.position[at]),
-    }
-    return pa.RecordBatch.from_arrays([rows[field.name].cast(field.type) for field in ANSWERS], schema=ANSWERS)
+    rows = answers.answered(stream)._replace(instants=windows.instant[at]).rows()
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+    columns |= {"window_start": pa.array(windows.start[at]).cast(INSTANT), "position": pa.array(windows.position[at])}
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=ANSWERS)
 
 
 def row_finals_task(

@@ -35,14 +35,15 @@ from deltalake import DeltaTable
 from optimizer.errors import Diagnostic, HeddleError
 from optimizer.plan import SharingPlan
 from optimizer.query import Stream, digest
-from optimizer.synopsis import FORMAT, synopses_of
-from optimizer.window import day_label, day_pieces, history_start
+from optimizer.synopsis import FORMAT, counts_of, synopses_of
+from optimizer.window import DAY, day_label, day_pieces, history_start
 from spark_jobs.calibration import Work, fit_of, predict
 from spark_jobs.files import BUCKETS, DataFile, Failed, outcome_of, write_files
 from spark_jobs.final_aggregates import COUNTED, Part, finals_task
 from spark_jobs.partial_aggregates import PARTIALS, Span, Task, columns_of_synopsis, lift_task
 from spark_jobs.planning import load_plan
 from spark_jobs.quality import audit, sample
+from spark_jobs.rows import Counts, first_day, row_finals_task, rows_task
 from spark_jobs.session import cpu_seconds, start_session
 from spark_jobs.sources import Split, check_columns, format_instant, parse_instant, snapshot_token, splits_of
 from spark_jobs.statistics import FEATURES, Measured, events_between, groups_per_fragment
@@ -55,6 +56,10 @@ Report = Callable[[str], None]
 
 ROWS_A_TASK = 2_000_000
 """Partial rows that one task of the final stage should hold at most (all buckets of it together)."""
+
+
+EVER = -(1 << 62)
+"""Before every instant."""
 
 
 @dataclass
@@ -174,10 +179,16 @@ def run(
         for name in list(sources):
             try:
                 mine = [part for part in parts if part.synopsis.stream == name]
+                counters = _counters(plan, name, sources[name], ends[name])
                 filled, broken = _write_partials(
-                    spark, warehouse, plan.workload.stream(name), mine, sources[name], record
+                    spark, warehouse, plan.workload.stream(name), [*mine, *counters], sources[name], record
                 )
                 spans += filled
+                if counters:
+                    numbered, filled, others = _write_rows(
+                        spark, warehouse, plan, name, counters, broken, sources[name], begin, record
+                    )
+                    spans, mine, parts, broken = spans + filled, mine + numbered, parts + numbered, broken | others
             except Exception as error:
                 failed.append(name)
                 del sources[name], ends[name]
@@ -222,7 +233,9 @@ def run(
     record.features["events_recomputed"] = round(
         sum(events_between(sources[query.stream], *window) for query, windows in sampled for window in windows)
     )
-    predict(costs, warehouse, plan, record, Work(begin, parts, spans, sources))
+    timed = [part for part in parts if part.synopsis.per is None]
+    filled_spans = [span for span in spans if span.synopsis.per is None]
+    predict(costs, warehouse, plan, record, Work(begin, timed, filled_spans, sources))
     _log_statistics(warehouse, record)
     _log(warehouse, record, "published", content, table_version)
     return record
@@ -248,7 +261,7 @@ def _sources(plan: SharingPlan, record: RunRecord) -> tuple[dict[str, list[Split
 def _parts(plan: SharingPlan, begin: int, ends: dict[str, int]) -> list[Part]:
     parts = []
     for tree in plan.trees:
-        if tree.stream not in ends:
+        if tree.stream not in ends or tree.per is not None:
             continue
         for synopsis, queries in synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together).items():
             until = ends[tree.stream]
@@ -272,6 +285,8 @@ def _content(
     tokens = []
     for name, splits in sorted(sources.items()):
         first = min((part.begin for part in parts if part.synopsis.stream == name), default=end)
+        if any(tree.stream == name and tree.per is not None for tree in plan.trees):
+            first = EVER  # rows are numbered from the stream's first
         tokens.append([name, snapshot_token(splits, first, ends[name]), ends[name]])
     return digest([FORMAT, plan.workload.fingerprint, tokens, begin, end])
 
@@ -313,31 +328,59 @@ def _write_partials(
 
     Returns what was missing and filled, and by fingerprint what could not be: nothing is stored of those.
     """
-    pieces = _coverage(warehouse, [part.synopsis.fingerprint for part in parts])
-    spans = []
-    for part in parts:
-        span = _missing(part, pieces.get(part.synopsis.fingerprint, []), splits)
-        if span is not None:
-            spans.append(span)
-    record.synopses += len(parts)
-    record.synopses_reused += len(parts) - len(spans)
+    spans = _gaps(warehouse, parts, splits, record)
     if not spans:
         return [], {}
     rows = spark.sparkContext.accumulator(0)
     untimed = spark.sparkContext.accumulator(0)
-    root = warehouse.path("partials")
     first, last = min(span.begin for span in spans), max(span.end for span in spans)
     wanted = [split for split in splits if split.may_hold(first, last)]
     columns = sorted({column for span in spans for column in columns_of_synopsis(span.synopsis)})
-    task = lift_task(stream, wanted, spans, columns, root, rows, untimed)
+    task = lift_task(stream, wanted, spans, columns, warehouse.path("partials"), rows, untimed)
     files, broken = _written(spark, len(wanted), 4 * spark.sparkContext.defaultParallelism, task)
+    spans = _store(warehouse, stream, splits, spans, files, broken, record)
+    record.scanned[stream.name] = (first, last, rows.value)
+    record.rows_scanned += rows.value
+    for feature, amount in (
+        ("events", rows.value),
+        ("tree_tuples", rows.value * len({span.synopsis.edges for span in spans})),
+        ("family_tuples", rows.value * len(spans)),
+    ):
+        record.features[feature] += amount
+    record.rows_without_time += untimed.value
+    return spans, broken
+
+
+def _gaps(warehouse: Warehouse, parts: Sequence[Part], splits: list[Split], record: RunRecord) -> list[Span]:
+    """What is not stored of the parts of a stream for its source as it is now."""
+    pieces = _coverage(warehouse, [part.synopsis.fingerprint for part in parts])
+    found = (_missing(part, pieces.get(part.synopsis.fingerprint, []), splits) for part in parts)
+    spans = [span for span in found if span is not None]
+    record.synopses += len(parts)
+    record.synopses_reused += len(parts) - len(spans)
+    return spans
+
+
+def _store(
+    warehouse: Warehouse,
+    stream: Stream,
+    splits: list[Split],
+    spans: Sequence[Span],
+    files: list[DataFile],
+    broken: Mapping[str, Failed],
+    record: RunRecord,
+) -> list[Span]:
+    """Commit what tasks wrote for some spans, without the synopses that failed; the spans that are stored now."""
+    root = warehouse.path("partials")
     if broken:
         spans = [span for span in spans if span.synopsis.fingerprint not in broken]
         files = _only(Path(root), files, {span.synopsis.fingerprint for span in spans})
-        if not spans:
-            return [], broken
+    if not spans:
+        return []
+    first, last = min(span.begin for span in spans), max(span.end for span in spans)
     written = sum(file.rows for file in files)
     record.partials_written += written
+    record.features["partial_rows_written"] += written
     files += write_files(root, _completed(stream, splits, spans))
     begins = {span.synopsis.fingerprint: span.begin for span in spans}
     ends = {span.synopsis.fingerprint: span.end for span in spans}
@@ -357,17 +400,79 @@ def _write_partials(
     days = day_label(first), day_label(last - 1)
     # replacing the same cells by the same rows is idempotent by itself: the revision only has to grow
     warehouse.replace("partials", files, days, replaced, "/".join(days), None, untouched)
-    record.scanned[stream.name] = (first, last, rows.value)
-    record.rows_scanned += rows.value
-    for feature, amount in (
-        ("events", rows.value),
-        ("tree_tuples", rows.value * len({span.synopsis.edges for span in spans})),
-        ("family_tuples", rows.value * len(spans)),
-        ("partial_rows_written", written),
-    ):
-        record.features[feature] += amount
-    record.rows_without_time += untimed.value
-    return spans, broken
+    return list(spans)
+
+
+# ------------------------------------------------------------------------------------- windows of rows
+def _counters(plan: SharingPlan, name: str, splits: list[Split], until: int) -> list[Part]:
+    """What counts the rows of every day of a stream, for its windows of rows (:mod:`spark_jobs.rows`)."""
+    pers = dict.fromkeys(tree.per for tree in plan.trees if tree.stream == name and tree.per is not None)
+    first = first_day(plan.workload.stream(name), splits) if pers else None
+    if first is None or first >= until:
+        return []
+    end = -(-until // DAY) * DAY
+    return [Part(counts_of(plan.workload.stream(name), per), (), first, end, until) for per in pers]
+
+
+def _write_rows(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    plan: SharingPlan,
+    name: str,
+    counters: Sequence[Part],
+    uncounted: Mapping[str, Failed],
+    splits: list[Split],
+    begin: int,
+    record: RunRecord,
+) -> tuple[list[Part], list[Span], dict[str, Failed]]:
+    """Fill what is missing of the synopses of one stream's windows of rows, once its rows are counted.
+
+    Returns what they have to answer, what was filled, and by fingerprint what could not be.
+    """
+    stream, until, end = plan.workload.stream(name), counters[0].until or counters[0].end, counters[0].end
+    counts = {
+        part.synopsis.bucket_by: Counts.of(part.synopsis, _stored_rows(warehouse, part))
+        for part in counters
+        if part.synopsis.fingerprint not in uncounted
+    }
+    broken: dict[str, Failed] = {}
+    parts: list[Part] = []
+    for tree in plan.trees:
+        if tree.stream != name or tree.per is None:
+            continue
+        for synopsis, queries in synopses_of(stream, tree.queries).items():
+            if tree.per not in counts:
+                failed = uncounted[counts_of(stream, tree.per).fingerprint]
+                broken[synopsis.fingerprint] = replace(failed, fingerprint=synopsis.fingerprint)
+                parts.append(Part(synopsis, queries, end - DAY, end, until))
+                continue
+            start = counts[tree.per].history_start([query.window for query in queries], begin, until)
+            if start < until:
+                parts.append(Part(synopsis, queries, start, end, until))
+    spans = _gaps(warehouse, [part for part in parts if part.synopsis.fingerprint not in broken], splits, record)
+    if not spans:
+        return parts, [], broken
+    # a task lifts whole days for all of them
+    first, last = min(span.begin for span in spans), max(span.end for span in spans)
+    spans = [replace(span, begin=first, end=last) for span in spans]
+    blocks = next(iter(counts.values())).blocks(first, last)
+    rows = spark.sparkContext.accumulator(0)
+    synopses = [span.synopsis for span in spans]
+    task = rows_task(stream, splits, blocks, synopses, counts, warehouse.path("partials"), rows)
+    files, failed_too = _written(spark, len(blocks), spark.sparkContext.defaultParallelism, task)
+    spans = _store(warehouse, stream, splits, spans, files, failed_too, record)
+    record.features["events"] += rows.value
+    return parts, spans, broken | failed_too
+
+
+def _stored_rows(warehouse: Warehouse, part: Part) -> pa.Table:
+    """The stored partial rows of a part."""
+    starts = ds.field("fragment_start")
+    mine = (ds.field("fingerprint") == part.synopsis.fingerprint) & ds.field("key").is_valid()
+    days = (ds.field("day") >= day_label(part.begin)) & (ds.field("day") <= day_label(part.end - 1))
+    table = DeltaTable(warehouse.path("partials")).to_pyarrow_dataset()
+    rows = table.to_table(filter=mine & days & (starts >= part.begin) & (starts < part.end))
+    return rows.select(PARTIALS.names).cast(PARTIALS)
 
 
 def _only(root: Path, files: Sequence[DataFile], fingerprints: set[str]) -> list[DataFile]:
@@ -478,10 +583,16 @@ def _write_finals(
     paths = [str(root / file["path"]) for file in needed]
     counted = {name: spark.sparkContext.accumulator(0) for name in COUNTED}
     count = partial(_counted, counted)
-    task = finals_task(list(parts), begin, paths, warehouse.path("results"), stamp, count)
     rows = sum(file["num_records"] or 0 for file in needed)
     width = max(spark.sparkContext.defaultParallelism, rows // ROWS_A_TASK)
-    staged, _ = _written(spark, BUCKETS, width, task)
+    staged: list[DataFile] = []
+    for answer, mine in (
+        (finals_task, [part for part in parts if part.synopsis.per is None]),
+        (row_finals_task, [part for part in parts if part.synopsis.per is not None]),
+    ):
+        if mine:
+            task = answer(mine, begin, paths, warehouse.path("results"), stamp, count)
+            staged += _written(spark, BUCKETS, width, task)[0]
     record.features |= {name: total.value for name, total in counted.items()}
     return staged
 

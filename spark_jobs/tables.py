@@ -27,8 +27,8 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors import HeddleError
 from spark_jobs.files import DataFile, now_millis, write_files
-from spark_jobs.final_aggregates import RESULTS
 from spark_jobs.partial_aggregates import PARTIALS
+from spark_jobs.results import RESULTS
 
 MARKER = "heddle.json"
 FORMAT = 2

@@ -199,11 +199,17 @@ class _Grouped:
     # what outputs are made of
     def argument(self, output: Output) -> SparkColumn:
         assert output.argument is not None
-        return to_column(output.argument, self.schema)
+        column = to_column(output.argument, self.schema)
+        # frames have all integers as bigint: arithmetic on them may be a decimal here, on narrower ones it is not
+        return column.cast("bigint") if self._is_integer(output) else column
 
     def type(self, output: Output) -> Type:
         assert output.argument is not None
-        return type_of(output.argument, self.schema)
+        return LONG if self._is_integer(output) else type_of(output.argument, self.schema)
+
+    @staticmethod
+    def _is_integer(output: Output) -> bool:
+        return output.argument_type is not None and output.argument_type.name == "long"
 
     def value(self, output: Output) -> SparkColumn:
         """The argument as one of a multiset: -0.0 is 0.0."""

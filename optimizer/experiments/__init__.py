@@ -30,7 +30,6 @@ __all__ = [
 ]
 
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment
-    for experiment in (*f1.EXPERIMENTS, *weave_share.EXPERIMENTS, *arasu_widom.EXPERIMENTS)
+    experiment.name: experiment for experiment in (*f1.EXPERIMENTS, *weave_share.EXPERIMENTS, *arasu_widom.EXPERIMENTS)
 }
 """By name: the paper and the figure, as in "f1-7" and "weave-share-14"."""

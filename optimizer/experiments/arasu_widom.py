@@ -476,7 +476,7 @@ EXPERIMENTS = (
         "9",
         "1000 SUM operators: R-INT and B-INT against the alternatives",
         "R-INT outperforms B-INT and PSoup, all three are stable; materialize all and none are good at one end only",
-        0.5,
+        1.0,
         Chart(
             "updates_percent",
             "updates, % of the inputs",
@@ -492,7 +492,7 @@ EXPERIMENTS = (
         "10",
         "Updates per second by N_max",
         "up to millions of updates a second, depending on N_max",
-        0.5,
+        0.2,
         Chart("longest", "N_max", BASIC_LABELS, "updates per second", log="xy"),
         _figure_10,
     ),

@@ -242,7 +242,7 @@ def test_a_sum_too_large_is_refused_and_nothing_of_it_is_entered(in_bulk: bool) 
     index.update(0, 0, TOTAL_LIMIT)
     with pytest.raises(OverflowError, match=r"exceeds 2\*\*61"):
         if in_bulk:
-            index.update_many([1, 0, 1], [1, 2, 3], [5, 1, 7])
+            index.update_many([1, 0, 1], [1, 2, 3], [5, 1, 100])
         else:
             index.update(1, 1, 5)
             index.update(0, 2, 1)
@@ -362,6 +362,17 @@ def test_extremes_in_lockstep(data: st.DataObject, kind: type, greatest: bool, l
             elif inside:
                 answer += [key] * (min(map(in_order, inside)) < in_order(v))
         assert index.lookup(now + delay, span, v).tolist() == answer
+    # every entry is either free or in a heap, under a stair that is alive
+    entry, free = int(index.stairs.free[0]), 0
+    while entry < len(index.stairs.entries):
+        entry, free = int(index.stairs.entries[entry, substreams.NEXT]), free + 1
+    assert free == index.stairs.free[1] >= 0
+    held = 0
+    for stair in np.flatnonzero(index.stairs.owners >= 0):
+        entry = int(index.stairs.heads[stair])
+        while entry >= 0:
+            entry, held = int(index.stairs.entries[entry, substreams.NEXT]), held + 1
+    assert held + free == len(index.stairs.entries)
 
 
 @pytest.mark.parametrize("greatest", [True, False])

@@ -27,10 +27,11 @@ from optimizer.query import ACQ, Source, Workload
 from optimizer.synopsis import synopses_of
 from optimizer.window import history_start
 from spark_jobs.expressions import arrow_type
-from spark_jobs.final_aggregates import ANSWERS, finals_of, group_values, places, typed
+from spark_jobs.final_aggregates import finals_of
 from spark_jobs.partial_aggregates import PARTIALS, Span, partials_of
 from spark_jobs.planning import publish_plan
 from spark_jobs.read import read
+from spark_jobs.results import ANSWERS, group_values, places, typed
 from spark_jobs.run import run
 from spark_jobs.tables import Warehouse
 from tests.oracle import answers, column_names, compare

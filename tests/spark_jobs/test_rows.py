@@ -26,9 +26,10 @@ from optimizer.synopsis import Synopsis, counts_of, synopses_of
 from optimizer.window import DAY
 from spark_jobs.expressions import arrow_type
 from spark_jobs.files import BUCKETS, DataFile, outcome_of
-from spark_jobs.final_aggregates import ANSWERS, RESULTS, Part
+from spark_jobs.final_aggregates import Part
 from spark_jobs.partial_aggregates import PARTIALS, Span, Task, partials_of
-from spark_jobs.rows import Counts, RowLifting, finals_of_rows, row_finals_task, rows_task
+from spark_jobs.results import ANSWERS, RESULTS
+from spark_jobs.rows import Counts, RowLifting, finals_of_rows, first_day, row_finals_task, rows_task
 from spark_jobs.sources import splits_of
 from spark_jobs.unshared import unshared
 from tests.oracle import answers, column_names, compare
@@ -301,6 +302,7 @@ def test_the_tasks_write_what_the_kernels_give(tmp_path: Path, format: str) -> N
         write = pacsv.write_csv if format == "csv" else pq.write_table
         write(rows, tmp_path / "trades" / f"{part}.{format}")
     stream = replace(TRADES, source=Source(format, str(tmp_path / "trades")))
+    assert first_day(stream, splits_of(stream)) == 0
     store = Store(Case(Workload(tuple(queries), (stream,)), events, 0, 5 * DAY))
 
     blocks, counted = [(day * DAY, day * DAY + DAY) for day in range(5)], Total()

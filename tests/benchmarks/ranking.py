@@ -1,0 +1,237 @@
+"""Whether the measured cost model finds the fastest plan.
+
+    python -m tests.benchmarks.ranking [--events N] [--rounds N] [--shapes SHAPE ...] [--data DIR] [--json FILE]
+
+For every shape of workload four plans: No Share and Shared, Weave Share by the papers' costs, and ``best`` by the
+measured ones, told the groups a fragment that a first run of Shared recorded, as a refresh of a plan is. Each plan runs
+in turn, round by round, the whole pipeline into a fresh warehouse, in one Spark session; searches that found the same
+trees share their runs. *Ratio* is the CPU time of the partial and final stages, all that a plan changes, over that of
+the fastest plan (medians); *of the run* the same of all stages. The exit code is 1 if a plan by the measured costs is
+more than 15 % slower than the fastest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from optimizer.cost import PAPER, CostModel, measured
+from optimizer.parser import parse
+from optimizer.plan import SharingPlan, build_plan
+from optimizer.query import SECOND, Stream, Workload
+from optimizer.window import DAY
+from spark_jobs.planning import profiles_of
+from spark_jobs.session import start_session
+from spark_jobs.statistics import groups_per_fragment
+from tests.benchmarks.peers import shared
+from tests.benchmarks.trades import FILTERS, GROUP_BYS, HEAVY, KEYS, MINUTES, PRIME_ISH, Kind, generate, workload_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GOAL = 1.15
+"""How many times the fastest plan's CPU time that of the chosen one may be."""
+
+OURS = "best, measured"
+
+SEARCHES: dict[str, tuple[str, str]] = {
+    "no-share": ("no-share", "paper"),
+    "shared": ("shared", "paper"),
+    "weave-share": ("weave-share", "paper"),
+    OURS: ("best", "measured"),
+}
+"""Search and cost model of each plan."""
+
+STAGES = ("partials", "finals")
+"""The stages that a plan changes: checks, publication and the listing of sources do not see it."""
+
+
+# -------------------------------------------------------------------------------------------- workloads
+@dataclass(frozen=True)
+class Shape:
+    """A kind of workload, or outputs and windows of its own, over a stream of ``share`` of the events."""
+
+    queries: int
+    kind: Kind
+    share: float = 1.0
+    keys: int = KEYS
+    outputs: tuple[str, ...] = ()
+    agos: tuple[int, ...] = ()
+
+    def stream(self, folder: Path, events: int) -> Stream:
+        return generate(folder, self.events(events), self.keys)
+
+    def events(self, events: int) -> int:
+        return max(1_000, round(events * self.share))
+
+    def workload(self, stream: Stream) -> Workload:
+        if not self.outputs and not self.agos:
+            return workload_of(stream, self.queries, self.kind)
+        chance = random.Random(11)
+        outputs = self.outputs or ("sum(volume) AS volume", "avg(price) AS mean", "max(price) AS high")
+        statements = []
+        for number in range(self.queries):
+            slide = chance.choice(self.kind.slides)
+            ago = f"ENDING '{chance.choice(self.agos)} seconds' AGO " if self.agos else ""
+            groups = ", ".join(chance.choice(self.kind.group_bys))
+            statements.append(
+                f"-- name: q{number:04d}\nSELECT {groups}, {outputs[number % len(outputs)]} FROM trades "
+                f"WINDOW RANGE '{self.kind.range_of(chance, slide)} seconds' SLIDE '{slide} seconds' {ago}ON ts "
+                f"GROUP BY {groups};"
+            )
+        found = parse("\n".join(statements), {stream.name: stream})
+        if len(found.queries) != self.queries:
+            raise ValueError(f"the generated workload is not valid: {found.diagnostics[:3]}")
+        return Workload(tuple(found.queries), (stream,))
+
+
+REGULAR = Kind("regular", 30, MINUTES)
+COARSE = Kind("coarse", 300, tuple(60 * minutes for minutes in (15, 20, 30, 60)))
+FRAGMENTED = Kind("fragmented", 1, tuple(range(301, 900, 2)), ragged=True)
+
+SHAPES: dict[str, Shape] = {
+    "few": Shape(4, REGULAR),
+    "regular": Shape(24, REGULAR),
+    "many": Shape(60, REGULAR),
+    "prime-ish": Shape(16, PRIME_ISH),
+    "fragmented": Shape(16, FRAGMENTED, keys=20),
+    "filters": Shape(24, Kind("filters", 30, MINUTES, filters=(None, *FILTERS[:12]))),
+    "group-bys": Shape(24, Kind("group-bys", 30, MINUTES, group_bys=GROUP_BYS)),
+    "filters and group-bys": Shape(24, HEAVY),
+    "few keys": Shape(24, REGULAR, keys=4),
+    "many keys": Shape(16, COARSE, keys=5_000),
+    "low rate": Shape(24, REGULAR, share=0.05),
+    "high rate": Shape(24, REGULAR, share=3.0),
+    "prime-ish at a high rate": Shape(16, PRIME_ISH, share=3.0, keys=20),
+    "historical": Shape(16, REGULAR, agos=(0, 3600, 5400, 86_400)),
+    "holistic": Shape(
+        12,
+        COARSE,
+        keys=20,
+        outputs=("median(price) AS middle", "count(DISTINCT exchange) AS exchanges", "mode(side) AS mostly"),
+    ),
+}
+
+
+# -------------------------------------------------------------------------------------------- measuring
+@dataclass
+class Ranked:
+    """One plan of one shape. CPU seconds: ``stages`` of what a plan changes, ``run`` of all, a value a round."""
+
+    trees: int
+    stages: list[float] = field(default_factory=list)
+    run: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Ranking:
+    """The plans of one shape by the search that found them; the same object where they have the same trees."""
+
+    shape: str
+    plans: dict[str, Ranked] = field(default_factory=dict)
+
+    def ratio(self, search: str, of_run: bool = False) -> float:
+        """How many times the fastest plan's CPU seconds those of a search's plan are."""
+        spent = {name: statistics.median(one.run if of_run else one.stages) for name, one in self.plans.items()}
+        return spent[search] / min(spent.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            "plans": {
+                name: asdict(one) | {"ratio": self.ratio(name), "ratio_of_run": self.ratio(name, of_run=True)}
+                for name, one in self.plans.items()
+            },
+        }
+
+
+def measure(spark: SparkSession, name: str, stream: Stream, events: int, rounds: int, scratch: Path) -> Ranking:
+    """Plan one shape by every search, and run the plans in turn."""
+    workload = SHAPES[name].workload(stream)
+    rates = {stream.name: Fraction(events * SECOND, DAY)}
+    profiles = profiles_of(workload, rates)
+
+    def planned(search: str, model: CostModel = PAPER) -> SharingPlan:
+        algorithm, _ = SEARCHES[search]
+        return build_plan(workload, rates, algorithm, model, profiles=profiles)
+
+    # the first run is of a cold session, and tells how many groups a fragment has
+    with shared(spark, planned("shared"), scratch / "warehouse") as (_, _, warehouse):
+        groups = groups_per_fragment(warehouse, stream.name)
+    costs = measured(groups_per_fragment={stream.name: groups or 1})
+    found = Ranking(name)
+    runs: dict[Any, tuple[SharingPlan, Ranked]] = {}
+    for search, (_, model) in SEARCHES.items():
+        plan = planned(search, costs if model == "measured" else PAPER)
+        trees = frozenset(frozenset(query.name for query in tree.queries) for tree in plan.trees)
+        found.plans[search] = runs.setdefault(trees, (plan, Ranked(len(plan.trees))))[1]
+    for number in range(rounds):
+        # another one goes first in each round
+        order = list(runs.values())
+        for plan, ranked in order[number % len(order) :] + order[: number % len(order)]:
+            with shared(spark, plan, scratch / "warehouse") as (_, record, _):
+                ranked.stages.append(sum(record.cpu_seconds[stage] for stage in STAGES))
+                ranked.run.append(sum(record.cpu_seconds.values()))
+    return found
+
+
+# -------------------------------------------------------------------------------------------- reporting
+def table(found: Sequence[Ranking], events: int) -> Table:
+    """What was measured, for people."""
+    shown = Table(title=f"CPU time over that of the fastest plan, {events:,} events (in brackets: trees)")
+    shown.add_column("shape")
+    for search in SEARCHES:
+        shown.add_column(search, justify="right")
+    for heading in ("of the run", "fastest, s"):
+        shown.add_column(heading, justify="right")
+    for one in found:
+        fastest = min(statistics.median(plan.stages) for plan in one.plans.values())
+        cells = [f"{one.ratio(search):.2f} ({one.plans[search].trees})" for search in SEARCHES]
+        style = None if one.ratio(OURS) <= GOAL else "red"
+        shown.add_row(one.shape, *cells, f"{one.ratio(OURS, of_run=True):.2f}", f"{fastest:.2f}", style=style)
+    return shown
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="ranking", description="The plan by the measured costs beside others, run")
+    add = parser.add_argument
+    add("--events", type=int, default=300_000, help="events in the day, before a shape's own share (300,000)")
+    add("--rounds", type=int, default=3, help="measured runs of each plan (3)")
+    add("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES), metavar="SHAPE", help=f"of {', '.join(SHAPES)}")
+    add("--data", type=Path, default=Path("var/bench"), help="where the streams are kept (var/bench)")
+    add("--json", type=Path, help="also write the measurements to this file")
+    options = parser.parse_args(arguments)
+    if min(options.events, options.rounds) < 1:
+        parser.error("--events and --rounds must be at least 1")
+    console, report = Console(width=None if sys.stdout.isatty() else 140), Console(stderr=True).print
+    options.data.mkdir(parents=True, exist_ok=True)
+    spark = start_session("bench", quick=False)
+    found = []
+    with tempfile.TemporaryDirectory(dir=options.data) as place:
+        for name in options.shapes:
+            shape = SHAPES[name]
+            stream = shape.stream(options.data, options.events)
+            found.append(measure(spark, name, stream, shape.events(options.events), options.rounds, Path(place)))
+            ratios = ", ".join(f"{search} {found[-1].ratio(search):.2f}" for search in SEARCHES)
+            report(f"{name}: {ratios}")
+    console.print(table(found, options.events))
+    if options.json:
+        document = {"format_version": 1, "events": options.events, "rankings": [one.to_json() for one in found]}
+        options.json.write_text(json.dumps(document, indent=2) + "\n")
+    return 0 if all(one.ratio(OURS) <= GOAL for one in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
