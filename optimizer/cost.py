@@ -49,30 +49,33 @@ class Coefficients:
     Attributes
     ----------
     per_tuple
-        Per source tuple and tree: the look-up of its fragment.
+        Per source tuple and tree. Measured as nothing: an event is lifted once, into cells from which the partial rows
+        of every tree are rolled up (:mod:`spark_jobs.partial_aggregates`).
     per_family_tuple
-        Per source tuple, tree and family of the tree: its filter, its group and its aggregates.
+        Per source tuple, tree and family of the tree: the rolling up of those cells, of which there are the fewer per
+        tuple the higher the rate is; where they are too many, the family's own pass over the tuples.
     per_partial_row
-        Per partial aggregate (fragment and group) that a tree writes and reads again.
+        Per partial aggregate (fragment and group) that a tree writes, reads again and builds tables over.
     per_fragment_combined
-        Per partial aggregate combined into one answer of one query. Measured as nothing: running totals and two
-        stacks take the same time whatever the range (:mod:`optimizer.intervals`).
+        Per partial aggregate combined into one answer of one query. Measured as nothing: tables over the fragments
+        take the same time whatever the range (:mod:`optimizer.intervals`).
     per_answer
         Per answer row written; no plan changes it, but it belongs in a prediction.
     per_row_passed
-        Per partial aggregate and query of its family: to answer, a query passes once over all of them.
+        Per partial aggregate and query of its family: little, for what combines them is built once for all queries of
+        a family.
     per_row_projected
         Per partial aggregate and family of a synopsis that several families share: its shards are chosen and its
         groups rolled up (:mod:`optimizer.shards`).
     """
 
-    per_tuple: Fraction = Fraction("1.3e-8")
-    per_family_tuple: Fraction = Fraction("3.7e-8")
-    per_partial_row: Fraction = Fraction("3.2e-6")
+    per_tuple: Fraction = Fraction(0)
+    per_family_tuple: Fraction = Fraction("1.1e-8")
+    per_partial_row: Fraction = Fraction("2.06e-6")
     per_fragment_combined: Fraction = Fraction(0)
-    per_answer: Fraction = Fraction("8.5e-7")
-    per_row_passed: Fraction = Fraction("2.9e-8")
-    per_row_projected: Fraction = Fraction("5e-7")
+    per_answer: Fraction = Fraction("2.4e-7")
+    per_row_passed: Fraction = Fraction("2.1e-8")
+    per_row_projected: Fraction = Fraction("3.2e-7")
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():

@@ -667,7 +667,7 @@ class Cells:
         """One row a cell, by group (in the order of :attr:`key_texts`), start and shard; groups without rows go.
 
         Equal cells are combined in an order that their contents decide: the same cells give the same bits in whatever
-        order they arrive. O(n), and O(n log n) where there are far more possible cells than rows.
+        order they arrive. O(n + g log g) for g groups, beside ordering the rows that are equal cells.
         """
         return self._arranged(pc.sort_indices(self.key_texts).to_numpy())._regrouped(by_content=True)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numba
 import numpy as np
@@ -301,8 +301,8 @@ class _Values:
 
     @cached_property
     def longs(self) -> Longs:
-        """Integers, booleans, dates and timestamps, decimals of one word, ordinals of doubles, ranks in :attr:`texts`:
-        integers in the order of the values, equal if they are."""
+        """Integers, booleans, dates and timestamps, decimals of one word, ordinals of doubles, ranks of other decimals
+        and of strings: integers in the order of the values, equal if they are."""
         if self.is_narrow:
             return self.words[0]
         if self.type.name == "double":
@@ -327,7 +327,7 @@ class _Values:
         return ranks, as_texts(values)
 
     def texts_of(self, longs: Longs) -> pa.StringArray:
-        """The texts of some of :attr:`longs`, where states keep texts."""
+        """The texts of some of :attr:`longs`, ascending, where states keep texts."""
         if not self.is_narrow:
             return self._ranked[1].take(pa.array(longs))
         words = np.stack([longs, longs >> 63], axis=1)
@@ -370,6 +370,24 @@ def as_texts(values: pa.Array) -> pa.StringArray:
     return values.cast(pa.string())
 
 
+Value = TypeVar("Value")
+
+
+class _Recent(dict[Any, Any]):
+    """What was computed for the latest keys: shared by families that come one after the other, within bounds."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def of(self, key: Any, make: Callable[[], Value]) -> Value:
+        found: Value = self.pop(key) if key in self else make()
+        self[key] = found
+        if len(self) > self.most:
+            del self[next(iter(self))]
+        return found
+
+
 class _Batch:
     """One decoded batch with everything that several families share, computed once."""
 
@@ -377,13 +395,11 @@ class _Batch:
         self.rows, self.times, self.schema = len(times), times, schema
         self._batch = batch
         self._plain: dict[str, pa.Array] = {}
-        self._fragments: dict[Any, tuple[Longs, Longs, Longs]] = {}
-        self._codes: dict[Any, tuple[Longs, int]] = {}
-        self._masks: dict[Expression, NDArray[np.uint8]] = {}
-        self._shards: dict[Any, tuple[Longs, Longs, Longs | None]] = {}
         self._texts: dict[str, pa.Array] = {}
-        self._groups: dict[Any, tuple[tuple[pa.Array, ...], NDArray[Any], int]] = {}
         self._values: dict[Any, _Values] = {}
+        # eight bytes an event each, one byte a mask
+        self._fragments, self._codes, self._shards, self._groups = (_Recent(8) for _ in range(4))
+        self._masks = _Recent(2 * MOST_PREDICATES)
 
     def _evaluated(self, expression: Expression) -> pa.Array:
         """The values of an expression, which does not know dictionaries."""
@@ -396,44 +412,46 @@ class _Batch:
 
     def fragments(self, synopsis: Synopsis) -> tuple[Longs, Longs, Longs]:
         """Starts and ends (f,) of the fragments of a synopsis, and the number (n,) of each event's."""
-        if synopsis.edges not in self._fragments:
-            self._fragments[synopsis.edges] = fragments_of(synopsis.fragments, self.times)
-        return self._fragments[synopsis.edges]
+        return self._fragments.of(synopsis.edges, lambda: fragments_of(synopsis.fragments, self.times))
 
     def codes(self, synopsis: Synopsis, first: int, last: int) -> tuple[Longs, int]:
         """Code (n,) of each event's fragment, from ``first`` on, and group; -1 for those not before ``last``, and how
         many those are."""
-        key = synopsis.edges, synopsis.group_by, first, last
-        if key not in self._codes:
-            _, group, groups = self.groups(synopsis.group_by)
-            self._codes[key] = _codes(self.fragments(synopsis)[2], first, last, group, groups)
-        return self._codes[key]
 
-    def _passing(self, predicate: Expression | None) -> NDArray[np.uint8]:
+        def make() -> tuple[Longs, int]:
+            _, group, groups = self.groups(synopsis.group_by)
+            codes, outside = _codes(self.fragments(synopsis)[2], first, last, group, groups)
+            return codes, outside
+
+        return self._codes.of((synopsis.edges, synopsis.group_by, first, last), make)
+
+    def _passing(self, predicate: Expression) -> NDArray[np.uint8]:
         """1 (n,) for each event that satisfies a predicate, else 0."""
-        assert predicate is not None
-        if predicate not in self._masks:
+
+        def make() -> NDArray[np.uint8]:
             passes = self._evaluated(predicate)
             passes = pc.fill_null(passes, False) if passes.null_count else passes
             # Arrow's own unpacking takes ten times as long
             bits = np.unpackbits(np.frombuffer(passes.buffers()[1], dtype=np.uint8), bitorder="little")
-            self._masks[predicate] = bits[passes.offset : passes.offset + self.rows]
-        return self._masks[predicate]
+            return bits[passes.offset : passes.offset + self.rows]
+
+        return self._masks.of(predicate, make)
 
     def shards(self, predicates: tuple[Expression | None, ...]) -> tuple[Longs, Longs, Longs | None]:
         """Signatures (s,) of the events that satisfy some predicate; the number (n,) of each event's, if there are
         several; the rows of those events, None: all."""
+        return self._shards.of(predicates, lambda: self._sharded(predicates))
+
+    def _sharded(self, predicates: tuple[Expression | None, ...]) -> tuple[Longs, Longs, Longs | None]:
+        one = np.ones(1, dtype=np.int64)
         if predicates == (None,):
-            return np.ones(1, dtype=np.int64), np.empty(0, dtype=np.int64), None
-        if predicates not in self._shards:
-            if len(predicates) == 1:
-                rows = np.flatnonzero(self._passing(predicates[0]).view(bool))
-                found = np.ones(min(1, len(rows)), dtype=np.int64), rows[:0], rows
-            else:
-                found = self._signatures(predicates)
-            signatures, number, rows = found
-            self._shards[predicates] = signatures, number, None if len(rows) == self.rows else rows
-        return self._shards[predicates]
+            return one, one[:0], None
+        if len(predicates) > 1 or predicates[0] is None:
+            signatures, number, rows = self._signatures(predicates)
+        else:
+            rows = np.flatnonzero(self._passing(predicates[0]).view(bool))
+            signatures, number = one, rows[:0]
+        return signatures, number, None if len(rows) == self.rows else rows
 
     def _signatures(self, predicates: tuple[Expression | None, ...]) -> tuple[Longs, Longs, Longs]:
         signatures = np.zeros(self.rows, dtype=np.int64)
@@ -450,14 +468,19 @@ class _Batch:
     def groups(self, columns: tuple[tuple[str, Type], ...]) -> tuple[tuple[pa.Array, ...], NDArray[Any], int]:
         """The groups' values as columns of texts, the number (n,) of each event's group (empty: there is one), and how
         many groups there are."""
-        if columns not in self._groups:
-            for name, _ in columns:
-                if name not in self._texts:
-                    values, indices = encoded(self._batch.column(name))
-                    self._texts[name] = pa.DictionaryArray.from_arrays(pa.array(indices), as_texts(values))
-            keys, number, groups = distinct_rows([self._texts[name] for name, _ in columns], self.rows)
-            self._groups[columns] = keys, number if columns else number[:0], groups
-        return self._groups[columns]
+
+        def make() -> tuple[tuple[pa.Array, ...], NDArray[Any], int]:
+            keys, number, groups = distinct_rows([self._text(name) for name, _ in columns], self.rows)
+            return keys, number if columns else number[:0], groups
+
+        return self._groups.of(columns, make)
+
+    def _text(self, name: str) -> pa.DictionaryArray:
+        """A group column as texts."""
+        if name not in self._texts:
+            values, indices = encoded(self._batch.column(name))
+            self._texts[name] = pa.DictionaryArray.from_arrays(pa.array(indices), as_texts(values))
+        return self._texts[name]
 
     def values(self, argument: Expression) -> _Values:
         if argument not in self._values:
@@ -670,6 +693,7 @@ class _Family:
         self.synopsis = _union(spans)
         self.begin, self.end = min(span.begin for span in spans), max(span.end for span in spans)
         self.blocks: list[Cells] = []
+        self.place = self.synopsis.edges, [name for name, _ in self.synopsis.group_by]
         self.unchecked = self.most = 0
         self.met: dict[Any, list[tuple[tuple[pa.Array, ...], int]]] = {}
         self.arguments: dict[Expression, list[State]] = {}
@@ -796,7 +820,7 @@ class _Family:
         distinct, _, groups = distinct_rows(columns, sum(count for _, count in parts))
         return distinct, groups
 
-    def cells(self) -> Iterator[tuple[Span, Cells]]:
+    def cells(self) -> Iterator[Cells]:
         """The cells of each span as they are to be stored."""
         if not self.blocks:
             return
@@ -813,7 +837,7 @@ class _Family:
             parent = min(parents, key=len)
             mine = parent.rolled_up(span.synopsis, span.begin, span.end).to_store()
             done.append((span, mine))
-            yield span, _thinned(mine)
+            yield _thinned(mine)
 
 
 # ----------------------------------------------------------------------------------------------- lifting
@@ -821,8 +845,8 @@ class Lifting:
     """Lifts the events of one task for many spans of one stream.
 
     ``group_limit``: most groups of one synopsis. :attr:`failed`: what went beyond it, by fingerprint; the others do not
-    suffer. :attr:`inside`: events so far whose time some span covers; :attr:`untimed`: events without a
-    time, which are in no cell.
+    suffer. :attr:`inside`: events so far whose time some span covers; :attr:`untimed`: events without a time, which are
+    in no cell. Events are looked at when there are enough of them, and when :meth:`cells` is called.
     """
 
     def __init__(self, stream: Stream, spans: Sequence[Span], group_limit: int = GROUP_LIMIT) -> None:
@@ -852,9 +876,7 @@ class Lifting:
         self._lift_waiting()
         self._check_groups(final=True)
         for family in self.families:
-            for _, cells in family.cells():
-                if len(cells):
-                    yield cells
+            yield from (cells for cells in family.cells() if len(cells))
             family.forget()
 
     def _lift_waiting(self) -> None:
@@ -878,7 +900,9 @@ class Lifting:
         if len(times) == 0:
             return
         shared = _Batch(batch, times, self.schema)
-        waiting, self.families = self.families[::-1], []
+        # those that share codes one after the other
+        waiting = sorted(self.families, key=lambda family: family.place, reverse=True)
+        self.families = []
         while waiting:
             family = waiting.pop()
             try:

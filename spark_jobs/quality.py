@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import operator
 import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
+from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,7 +29,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from optimizer.plan import SharingPlan
-from optimizer.query import ACQ, BOOLEAN, DOUBLE, Stream
+from optimizer.query import ACQ, BOOLEAN, DOUBLE, LONG, Output, Stream
 from optimizer.synopsis import CARRIERS, synopses_of
 from optimizer.window import instants
 from spark_jobs.cells import distinct_rows, key_texts
@@ -58,7 +59,8 @@ def audit(
     the publishing commit will name; ``seed`` decides the sample.
     """
     checks = expectations(inspected(spark, staged, plan, begin, ends))
-    return checks + recomputed(spark, staged, plan, sources, begin, ends, seed)
+    checks += recomputed(spark, staged, plan, sources, begin, ends, seed)
+    return checks + recomputed_rows(spark, staged, plan, sources, ends, seed)
 
 
 # ---------------------------------------------------------------------------------- Great Expectations
@@ -104,11 +106,10 @@ def inspected(
         width = min(len(staged), 4 * spark.sparkContext.defaultParallelism)
         task = inspect_task(staged, *_asked(plan, ends), begin, ends)
         found = spark.range(0, len(staged), 1, width).mapInArrow(task, ddl).toArrow().to_pandas()
-    seen: dict[tuple[str, int], int] = {}
+    seen: Counter[tuple[str, int]] = Counter()
     for text in found.loc[found["query"] == BUCKETS_OF, "examples"]:
         told = json.loads(text)
-        for bucket in told["buckets"]:
-            seen[told["day"], bucket] = seen.get((told["day"], bucket), 0) + 1
+        seen.update((told["day"], bucket) for bucket in told["buckets"])
     twice = sum(count - 1 for count in seen.values())
     counts = {
         "answers": "sum",
@@ -166,13 +167,13 @@ def inspect(
     they do not are all rows of the file compared.
     """
     day = path.split("day=")[-1].split("/")[0]
-    reader = pq.ParquetFile(path, memory_map=True, read_dictionary=_DICTIONARIES)
     file = _Inspection(queries, begin, ends, bucket_by or {}, day)
-    if not _is_schema(reader.schema_arrow):
-        rows = reader.metadata.num_rows
-        file.found["(file)"] = Counter({"answers": rows, "wrong_schema": max(rows, 1)})
+    metadata = pq.read_metadata(path)
+    if not _is_schema(metadata.schema.to_arrow_schema()):
+        file.found["(file)"] = Counter({"answers": metadata.num_rows, "wrong_schema": max(metadata.num_rows, 1)})
         file.examples["(file)"] = [path]
         return file.told()
+    reader = pq.ParquetFile(path, metadata=metadata, memory_map=True, read_dictionary=_DICTIONARIES)
     columns = [name for name in (*_GRAIN, "position", *CARRIERS) if name in reader.schema_arrow.names]
     for number in range(reader.metadata.num_row_groups):
         rows = reader.read_row_group(number, columns=columns, use_threads=False)
@@ -251,6 +252,14 @@ class _Lists:
         return None if self.values is None else self.values[part], None if self.valid is None else self.valid[part]
 
 
+class _Layout(NamedTuple):
+    """How keys are made: so many columns, those of them that decide the bucket, and what its number is counted from."""
+
+    width: int
+    chosen: tuple[int, ...]
+    kind: int
+
+
 class _Inspection:
     """What was found in one file so far."""
 
@@ -265,14 +274,16 @@ class _Inspection:
         self.queries = {query.name: query for query in queries}
         self.places = {query.name: list(zip(query.outputs, places(query), strict=True)) for query in queries}
         self.begin, self.ends, self.day = begin, ends, day
-        self.layouts: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self.layouts: dict[str, _Layout] = {}
         for query in queries:
             names = [name for name, _ in query.group_by]
             chosen = bucket_by.get(query.name, tuple(names))
-            self.layouts[query.name] = len(names), tuple(names.index(name) for name in chosen)
+            # windows of rows have files of their own
+            kind = BUCKETS if query.window.is_rows else 0
+            self.layouts[query.name] = _Layout(len(names), tuple(names.index(name) for name in chosen), kind)
         self.found: dict[str, Counter[str]] = {}
         self.examples: dict[str, list[str]] = {}
-        self.keys: dict[tuple[int, tuple[int, ...]], dict[str, bool]] = {}
+        self.keys: dict[_Layout, dict[str, bool]] = {}
         self.buckets: set[int] = set()
         self.last: dict[str, tuple[str, int]] = {}
         self.unordered = False
@@ -307,6 +318,9 @@ class _Inspection:
                     moments = _micros(columns["position"]) if "position" in columns else np.full(len(rows), -1)
                     rules = moments, moments, 0, window.slide, 0, -1, LONGEST
                 count, ascends = _walk(ranks, key, moments, first, last, *rules, wrong, heads)
+                if window.is_rows:
+                    at, after = instants[part], ends[part]
+                    wrong[part] |= (starts[part] >= after) | (after != at) | (at <= self.begin) | (at > until)
                 flags["wrong_window"] = wrong[part]
                 self._order(query.name, ascends, texts, key, moments, first, last)
                 used = key[heads[:count]]
@@ -360,8 +374,8 @@ class _Inspection:
             wrong |= np.isin(key[first:last], bad)
         return {"wrong_shape": wrong} if wrong.any() else {}
 
-    def _learn(self, layout: tuple[int, tuple[int, ...]], known: dict[str, bool], texts: list[str]) -> None:
-        width, chosen = layout
+    def _learn(self, layout: _Layout, known: dict[str, bool], texts: list[str]) -> None:
+        width, chosen, kind = layout
         whole = chosen == tuple(range(width))
         parts = []
         for text in texts:
@@ -369,7 +383,7 @@ class _Inspection:
             known[text] = values is not None and len(values) == width
             if values is not None and known[text]:
                 parts.append(text if whole else _json([values[at] for at in chosen]))
-        self.buckets.update(bucket_of(parts).tolist())
+        self.buckets.update((kind + bucket_of(parts)).tolist())
 
     def _values(
         self, query: ACQ, lists: Mapping[str, _Lists], first: int, last: int, errors: Callable[[], pa.Table]
@@ -550,9 +564,12 @@ SCAN_SHARE = 0.15
 """What recomputing samples may cost, as a share of what it costs to read and group the run's events once..."""
 
 LEAST_SECONDS = 0.45
-"""...or so much: what that is for ten million events."""
+"""...or so much: what that is for ten million events..."""
 
-SECONDS = {"scanned": 3e-7, "query": 0.15, "read": 1e-7, "recomputed": 2.5e-6}
+FEW_EVENTS = 1_000_000
+"""...but runs over no more events than this recompute as many queries as any: what they cost is starting anyway."""
+
+SECONDS = {"scanned": 3e-7, "query": 0.3, "read": 5e-8, "recomputed": 2.5e-6}
 """CPU time of Spark's scan of an event, and of a sample: of each query, of an event in a split that is read, and of one
 that is recomputed. Measured; only their ratios matter."""
 
@@ -616,7 +633,7 @@ def sample(
     """
     held = {name: _Held(sources[name]) for name in ends}
     events = sum(held[name].events(begin, end) for name, end in ends.items())
-    budget = max(LEAST_SECONDS, SCAN_SHARE * SECONDS["scanned"] * events)
+    budget = inf if events <= FEW_EVENTS else max(LEAST_SECONDS, SCAN_SHARE * SECONDS["scanned"] * events)
     drawn = [query for query in queries if query.stream in ends and not query.window.is_rows]
     chance.shuffle(drawn)
     found: Sample = []
@@ -685,7 +702,8 @@ class _Held:
 
 
 class _Wanted(NamedTuple):
-    """A query with the windows that are recomputed; ``buckets``: of the groups' keys, if just some are."""
+    """A query with the windows that are recomputed; ``buckets``: of the groups' keys, if just some are (if it counts
+    rows, of the keys by which it does)."""
 
     query: ACQ
     windows: tuple[tuple[int, int], ...]
@@ -714,7 +732,9 @@ class _Wanted(NamedTuple):
         chosen = events.filter(pc.fill_null(reduce(pc.or_, tests), False)).select(self.columns(stream))
         if self.buckets is None or chosen.num_rows == 0:
             return chosen
-        grouped = [chosen.column(name) for name, _ in self.query.group_by]
+        per = self.query.window.per
+        names = [name for name, _ in self.query.group_by if per is None or name in per]
+        grouped = [chosen.column(name) for name in names]
         values, number, groups = distinct_rows(grouped, chosen.num_rows)
         keys = key_texts([as_texts(column) for column in values], groups).to_pylist()
         return chosen.filter(pa.array(np.isin(bucket_of(keys), self.buckets)[number]))
@@ -770,14 +790,23 @@ def _staged_rows(staged: list[str], sampled: Sample) -> list[dict[str, Any]]:
     """The staged answers of the sampled windows."""
     if not staged or not sampled:
         return []
-    chosen = [
-        (ds.field("query") == query.name)
-        & ds.field("window_start").isin(pa.array([start for start, _ in windows]).cast(INSTANT))
-        for query, windows in sampled
-    ]
-    schema = pa.schema([column for column in RESULTS if column.name != "day"])
-    table = ds.dataset(staged, format="parquet", schema=schema).to_table(filter=reduce(operator.or_, chosen))
-    found: list[dict[str, Any]] = table.to_pylist()
+    starts = {query.name: np.array([start for start, _ in windows], dtype=np.int64) for query, windows in sampled}
+    found: list[dict[str, Any]] = []
+    for path in staged:
+        reader = pq.ParquetFile(path, memory_map=True, read_dictionary=_DICTIONARIES)
+        at = reader.schema_arrow.names.index("query")
+        for number in range(reader.metadata.num_row_groups):
+            bounds = reader.metadata.row_group(number).column(at).statistics
+            told = bounds is not None and bounds.has_min_max
+            if told and not any(bounds.min <= name <= bounds.max for name in starts):
+                continue
+            rows = reader.read_row_group(number, use_threads=False)
+            query, moments = _whole(rows["query"]), _micros(_whole(rows["window_start"]))
+            codes, names = _codes(query), query.dictionary.to_pylist()
+            chosen = np.zeros(len(rows), dtype=bool)
+            for name in starts.keys() & set(names):
+                chosen |= (codes == names.index(name)) & np.isin(moments, starts[name])
+            found += rows.filter(pa.array(chosen)).to_pylist()
     return found
 
 
@@ -801,3 +830,120 @@ def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any
                 wanted = theirs[key][output.name]
                 differences.append(f"window {key}: {output.name} is {value}, recomputed {wanted}")
     return differences
+
+
+# ------------------------------------------------------------------------------------- windows of rows
+class RowWindow(NamedTuple):
+    """A published window of rows: the number of its first row among those of ``key`` (its values of ``per`` as texts),
+    and its span [start, end), microseconds."""
+
+    position: int
+    key: tuple[str | None, ...]
+    start: int
+    end: int
+
+
+def recomputed_rows(
+    spark: SparkSession,
+    staged: list[str],
+    plan: SharingPlan,
+    sources: dict[str, list[Split]],
+    ends: Mapping[str, int],
+    seed: str,
+) -> list[dict[str, Any]]:
+    """Recompute sampled windows of rows from the raw events of their spans: one check a query.
+
+    A span that holds fewer rows of the key than the window has is wrong. One that holds more (rows at the time of the
+    first or the last may belong to neighbours) says nothing about the answer.
+    """
+    from spark_jobs.unshared import grain, recompute
+
+    queries = [query for query in plan.workload.queries if query.window.is_rows and query.stream in ends]
+    sampled = sample_rows(staged, queries, sources, random.Random(seed))
+    wanted = []
+    for query, windows in sampled.items():
+        buckets = set(bucket_of([_json(window.key) for window in windows]).tolist())
+        spans = dict.fromkeys((window.start, window.end) for window in windows)
+        wanted.append(_Wanted(query, tuple(spans), tuple(sorted(buckets))))
+    found = []
+    for one, events in _frames(spark, plan, sources, wanted):
+        query, counting, windows = one.query, _counting(one.query), sampled[one.query]
+        time = plan.workload.stream(query.stream).time
+        expected = recompute(events, query, time, one.windows).toArrow().to_pylist()
+        counted = recompute(events, counting, time, one.windows).toArrow().to_pylist()
+        rows = {(_span(row), grain(counting, row)[1]): row["rows"] for row in counted}
+        differences, apart = [], 0
+        for window in windows:
+            span, key = (window.start, window.end), window.key
+            if (held := rows.get((span, key), 0)) != query.window.range:
+                differences += [f"{window} holds {held} rows"] * (held < query.window.range)
+                continue
+            apart += 1
+            theirs = [row for row in expected if _span(row) == span and _key_of(query, grain(query, row)[1]) == key]
+            differences += compare(query, _staged_window(staged, query, window), theirs)
+        told = f"{apart} of {len(windows)} windows, the others share the time of their first or last row"
+        found.append(
+            {
+                "check": f"shared=unshared({query.name})",
+                "success": not differences,
+                "detail": "; ".join(differences[:3]) or told,
+            }
+        )
+    return found
+
+
+def sample_rows(
+    staged: list[str], queries: Sequence[ACQ], sources: Mapping[str, list[Split]], chance: random.Random
+) -> dict[ACQ, list[RowWindow]]:
+    """Some queries that count rows with some of their published windows, to be recomputed: of a few draws the cheapest,
+    and no second query if that is dear."""
+    drawn = chance.sample(queries, min(len(queries), 8 * SAMPLED_QUERIES)) if staged else []
+    found: dict[ACQ, list[RowWindow]] = {}
+    for query in drawn:
+        rows = _staged_of(staged, ds.field("query") == query.name, ["position", "key", "window_start", "window_end"])
+        if len(rows) == 0 or len(found) == SAMPLED_QUERIES:
+            continue
+        held = _Held(sources[query.stream])
+        draws = []
+        for _ in range(DRAWS):
+            picked = rows.take(sorted(chance.sample(range(len(rows)), min(SAMPLED_WINDOWS, len(rows)))))
+            windows = [
+                RowWindow(row["position"], _key_of(query, json.loads(row["key"])), *_span(row))
+                for row in picked.to_pylist()
+            ]
+            draws.append((held.cost([(window.start, window.end) for window in windows]), windows))
+        cost, windows = min(draws, key=itemgetter(0))
+        if cost <= LEAST_SECONDS or not found:
+            found[query] = windows
+    return found
+
+
+def _counting(query: ACQ) -> ACQ:
+    """All rows of each key, whatever the query makes of them."""
+    per = query.window.per or ()
+    group_by = tuple(column for column in query.group_by if column[0] in per)
+    rows = Output("rows", "count", None, None, LONG)
+    return replace(query, filter=None, group_by=group_by, select=(), outputs=(rows,), having=())
+
+
+def _key_of(query: ACQ, values: Sequence[str | None]) -> tuple[str | None, ...]:
+    """The values of ``per`` among those of a group."""
+    per = query.window.per or ()
+    return tuple(value for value, (name, _) in zip(values, query.group_by, strict=True) if name in per)
+
+
+def _span(row: Mapping[str, Any]) -> tuple[int, int]:
+    start, end = (pa.scalar(row[name], INSTANT).value for name in ("window_start", "window_end"))
+    return start, end
+
+
+def _staged_window(staged: list[str], query: ACQ, window: RowWindow) -> list[dict[str, Any]]:
+    """The staged answers of one window of rows."""
+    chosen = (ds.field("query") == query.name) & (ds.field("position") == window.position)
+    rows: list[dict[str, Any]] = _staged_of(staged, chosen, None).to_pylist()
+    return [row for row in rows if _key_of(query, json.loads(row["key"])) == window.key]
+
+
+def _staged_of(staged: list[str], chosen: ds.Expression, columns: list[str] | None) -> pa.Table:
+    schema = pa.schema([column for column in RESULTS if column.name != "day"])
+    return ds.dataset(staged, format="parquet", schema=schema).to_table(columns, filter=chosen)

@@ -84,7 +84,8 @@ class Shape:
         statements = []
         for number in range(self.queries):
             slide = chance.choice(self.kind.slides)
-            ago = f"ENDING '{chance.choice(self.agos)} seconds' AGO " if self.agos else ""
+            back = chance.choice(self.agos) if self.agos else 0
+            ago = f"ENDING '{back} seconds' AGO " if back else ""
             groups = ", ".join(chance.choice(self.kind.group_bys))
             statements.append(
                 f"-- name: q{number:04d}\nSELECT {groups}, {outputs[number % len(outputs)]} FROM trades "

@@ -266,6 +266,7 @@ def form(condition: str) -> Expression | None:
         ("n < tiny OR n = tiny", "tiny >= n"),
         ("NOT n < tiny AND n != tiny", "tiny < n"),
         ("n + tiny > 60 * 2", "tiny + n > 120"),
+        ("fee > 0.5 * 3", "fee > 1.5"),
         ("day >= '1970-01-02'", "day > '1970-01-01'"),
         ("day > TIMESTAMP '1970-01-01 12:00:00'", "day >= '1970-01-02'"),
         ("at < DATE '1970-01-02'", "at < '1970-01-02 00:00:00'"),
@@ -300,6 +301,9 @@ def test_filters_that_differ_in_writing_have_one_normal_form(one: str, other: st
         ("n != 3", "n != 3 OR n IS NULL"),
         ("b", "b IS NOT NULL"),
         ("n / tiny IS NULL", "n IS NULL OR tiny IS NULL"),
+        ("(n IN (1, NULL)) IS NULL", "TRUE"),
+        ("n - tiny > 3", "tiny - n > 3"),
+        ("n / tiny > 3", "tiny / n > 3"),
     ],
 )
 def test_filters_that_differ_in_meaning_keep_apart(one: str, other: str) -> None:

@@ -114,7 +114,7 @@ def test_few_records_fall_back_to_the_shipped_costs() -> None:
 
 def test_shipped_costs_are_the_models_defaults() -> None:
     paid = {name for names in STAGES.values() for name in names}
-    assert FEATURES.keys() == SHIPPED.keys() == paid | {"fragments_combined"}
+    assert FEATURES.keys() == SHIPPED.keys() == paid | {"fragments_combined", "tree_tuples"}
     assert all((cost > 0) == (name in paid) for name, cost in SHIPPED.items())
     assert Fit(SHIPPED).coefficients == Coefficients()
 
@@ -125,13 +125,15 @@ def test_the_coefficients_of_a_plan_stand_for_what_a_plan_changes() -> None:
     amounts = {name: 1 / cost for name, cost in SHIPPED.items() if cost}
     assert costs.seconds(amounts) == pytest.approx(len(amounts))
     assert costs.seconds(amounts, costs.coefficients) == pytest.approx(len(amounts))
-    of_plans = ("per_tuple", "per_family_tuple", "per_partial_row", "per_answer", "per_row_passed")
+    of_plans = ("per_family_tuple", "per_partial_row", "per_answer", "per_row_passed")
     for name in of_plans:
         dearer = replace(Coefficients(), **{name: 2 * getattr(Coefficients(), name)})
         more = 2 if name == "per_partial_row" else 1  # written and read
         assert costs.seconds(amounts, dearer) == pytest.approx(len(amounts) + more), name
-    combined = {"fragments_combined": 1e9}
-    assert costs.seconds(combined, Coefficients(per_fragment_combined=Fraction("1e-9"))) == pytest.approx(1)
+    # the two that were measured as nothing can be had all the same
+    for feature, name in (("fragments_combined", "per_fragment_combined"), ("tree_tuples", "per_tuple")):
+        assert costs.seconds({feature: 1e9}) == 0
+        assert costs.seconds({feature: 1e9}, Coefficients(**{name: Fraction("1e-9")})) == pytest.approx(1)
 
 
 def test_probes_are_workloads_and_vary_every_feature() -> None:

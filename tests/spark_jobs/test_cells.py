@@ -51,6 +51,7 @@ from tests.spark_jobs.test_partial_aggregates import (
     same,
     simple,
     spans,
+    state,
 )
 
 MANY = settings(
@@ -114,6 +115,18 @@ def test_rows_combine_to_the_same_bits_in_whatever_order_they_arrive(
     places = list(zip(one.group.tolist(), one.starts.tolist(), one.shards.tolist(), strict=True))
     assert places == sorted(places) and {group for group, _, _ in places} == set(range(one.groups))
     assert [json.dumps(list(key), separators=(",", ":"), ensure_ascii=False) for key in one.keys] == texts
+
+
+def test_the_order_of_equal_cells_does_not_show_in_sums_of_doubles() -> None:
+    span = Span(simple(states=(state("sum", "price"), state("sum_squares", "price"))), 0, 10 * SECOND)
+    chance = random.Random(3)
+    rows = [{"at": 1, "price": chance.uniform(-1, 1) * 10.0 ** chance.randint(-12, 12)} for _ in range(60)]
+    parts = [partials_of([events(row)], STREAM, [span]) for row in rows]
+    found = set()
+    for _ in range(20):
+        chance.shuffle(parts)
+        found.add(bits(Cells.decode(span.synopsis, pa.concat_tables(parts)).combined()))
+    assert len(found) == 1
 
 
 # ------------------------------------------------------------------------------------------- rolling up

@@ -508,6 +508,30 @@ def test_extremes_of_nothing_but_nulls_leave_no_trace() -> None:
     assert sorted(row["texts"]) == ["-3.10", "x"]
 
 
+def test_ties_and_nulls_of_the_value_at_the_least_or_greatest() -> None:
+    """Equal orders: the least or the greatest value, null being the least; `first` and `last` know no null values."""
+    rows = [
+        {"at": 1, "volume": 1, "symbol": None, "tip": None},
+        {"at": 2, "volume": 1, "symbol": "a"},
+        {"at": 2, "volume": 9, "symbol": "b"},
+        {"at": 3, "volume": 9, "symbol": "c"},
+        {"at": 4, "volume": None, "symbol": "d"},
+        {"at": 5, "volume": 2, "symbol": None},
+    ]
+    wanted = {
+        state("least_by", "symbol", "volume"): (1, 0),
+        state("greatest_by", "symbol", "volume"): (9, "c"),
+        state("first", "symbol", "ts"): (2 * SECOND, "a"),
+        state("last", "symbol", "ts"): (4 * SECOND, "d"),
+        state("least_by", "symbol", "tip"): "nothing",
+    }
+    span = Span(simple(states=tuple(wanted)), 0, 10 * SECOND)
+    for where in ([], [1, 3], [2, 5]):
+        parts = [found for batch in pieces(rows, where) for found in lifted([batch], [span])[span.synopsis.fingerprint]]
+        (found,) = content([cells_of.concatenated(parts).combined()]).values()
+        assert {one: found[one] for one in wanted} == wanted
+
+
 @pytest.mark.parametrize("value", [10**28 - 1, -(10**28) + 1, 2**64, -(2**64), -1])
 def test_wide_decimals_are_kept_exactly(value: int) -> None:
     total = state("sum", "fee")
@@ -645,9 +669,13 @@ def test_a_synopsis_of_too_many_groups_fails_alone(tmp_path: Path, sharing: None
 def test_groups_are_counted_across_what_was_written_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partial_aggregates, "MEMORY", 1)
     monkeypatch.setattr(partial_aggregates, "BATCH_ROWS", 1)
-    monkeypatch.setattr(partial_aggregates, "SLICE_ROWS", 50)
-    stream = stored(tmp_path, [{"at": 1, "symbol": f"k{at}"} for at in range(300)])
+    (tmp_path / "events").mkdir()
+    for number in range(5):
+        rows = [{"at": 1, "symbol": f"k{at}"} for at in range(100 * number, 100 * number + 120)]
+        pq.write_table(pa.Table.from_batches([events(*rows)]), tmp_path / "events" / f"{number}.parquet")
+    stream = replace(STREAM, source=Source("parquet", str(tmp_path / "events")))
     wanted = [Span(simple("symbol"), 0, 10 * SECOND)]
-    for limit, failures in ((299, 1), (300, 0)):
+    for limit, failures in ((519, 1), (520, 0)):
         outcomes, _, _ = run_task(stream, wanted, tmp_path / f"out{limit}", limit)
         assert sum(isinstance(outcome, Failed) for outcome in outcomes) == failures
+        assert sum(isinstance(outcome, DataFile) for outcome in outcomes) >= 4

@@ -1,23 +1,37 @@
-"""The inspection of staged files finds each kind of damage; the suite says which rows."""
+"""The inspection of staged files finds each kind of damage; the suite says which rows; samples are what they cost."""
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from optimizer.query import ACQ, DOUBLE, LONG, STRING, Column, Output, Window
-from spark_jobs.final_aggregates import RESULTS
-from spark_jobs.quality import BUCKETS_OF, FINDINGS, expectations, inspect
+from optimizer.query import ACQ, BOOLEAN, DOUBLE, LONG, STRING, Column, Condition, Literal, Output, Window
+from spark_jobs import quality
+from spark_jobs.files import bucket_of
+from spark_jobs.planning import load_plan
+from spark_jobs.quality import BUCKETS_OF, FINDINGS, SAMPLED_QUERIES, compare, expectations, inspect, sample
+from spark_jobs.results import RESULTS
+from spark_jobs.sources import Split, splits_of
+from tests.spark_jobs.laboratory import Laboratory, steady
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HOUR = 3_600_000_000
 NOON = datetime(2013, 7, 1, 12, tzinfo=UTC)
 BEGIN = int(NOON.timestamp()) * 1_000_000
-PRICE = Column("price")
+PRICE, VOLUME, LATE = Column("price"), Column("volume"), Column("late")
 QUERY = ACQ(
     "q",
     "trades",
@@ -31,61 +45,168 @@ QUERY = ACQ(
     group_by=(("symbol", STRING),),
     select=("symbol",),
 )
+AGO = replace(QUERY, name="ago", window=Window(2 * HOUR, HOUR, ago=30 * 60_000_000))
+OTHERS = replace(
+    QUERY,
+    name="others",
+    outputs=(
+        Output("mean", "avg", VOLUME, LONG, DOUBLE),
+        Output("spread", "stddev", VOLUME, LONG, DOUBLE),
+        Output("values", "count_distinct", VOLUME, LONG, LONG),
+        Output("all", "bool_and", LATE, BOOLEAN, BOOLEAN),
+        Output("middle", "median", PRICE, DOUBLE, DOUBLE),
+        Output("least", "min", PRICE, DOUBLE, DOUBLE),
+    ),
+    group_by=(),
+    select=(),
+)
+QUERIES = (QUERY, AGO, OTHERS)
+SCHEMA = pa.schema([pa.field(column.name, column.type) for column in RESULTS if column.name != "day"])
+
+
+GRAIN = ("stream", "query", "window_start", "window_end", "instant", "key")
 
 
 def answer(hour: int, symbol: str | None, **changes: Any) -> dict[str, Any]:
+    """An answer whose window starts so many hours after noon; ``key`` may be a list."""
     start = NOON + timedelta(hours=hour)
+    end = start + timedelta(hours=2)
     row = {
-        **{"stream": "trades", "query": "q", "window_start": start, "window_end": start + timedelta(hours=2)},
-        **{"key": [symbol], "longs": [3], "doubles": [1.0, 2.0, 3.0], "texts": [], "error": None},
+        **{"stream": "trades", "query": "q", "window_start": start, "window_end": end, "instant": end},
+        **{"position": None, "key": "[null]" if symbol is None else f'["{symbol}"]'},
+        **{"longs": [3], "doubles": [1.0, 2.0, 3.0], "texts": [], "error": None},
         **{"plan_version": 1, "revision": 1, "run_id": "r"},
     }
     return row | changes
 
 
-def found(tmp_path: Path, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    path = tmp_path / "day=2013-07-01" / "part.parquet"
-    path.parent.mkdir()
-    schema = pa.schema([pa.field(field.name, field.type) for field in RESULTS if field.name != "day"])
-    pq.write_table(pa.Table.from_pylist(rows, schema), path)
-    told = inspect(str(path), [QUERY], BEGIN, {"trades": BEGIN + 6 * HOUR}).to_pylist()
+def other(hour: int, **changes: Any) -> dict[str, Any]:
+    values = {"query": "others", "key": "[]", "longs": [2, 1], "doubles": [1.0, 0.5, 1.5, 1.0]}
+    return answer(hour, "A", **(values | changes))
+
+
+def earlier(hour: int, **changes: Any) -> dict[str, Any]:
+    """An answer of a historical window, which ends half an hour before its instant."""
+    row = answer(hour, "A", query="ago")
+    half = timedelta(minutes=30)
+    return row | {"window_start": row["window_start"] - half, "window_end": row["window_end"] - half} | changes
+
+
+def written(folder: Path, rows: Sequence[dict[str, Any]], size: int = 100, schema: pa.Schema = SCHEMA) -> str:
+    path = folder / "day=2013-07-01" / "part.parquet"
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(list(rows), schema), path, row_group_size=size)
+    return str(path)
+
+
+def found(path: str) -> list[dict[str, Any]]:
+    told = inspect(path, QUERIES, BEGIN, {"trades": BEGIN + 6 * HOUR}).to_pylist()
     assert told[-1]["query"] == BUCKETS_OF
-    return {name: value for name, value in told[0].items() if value}
+    return told
 
 
-GOOD = [answer(0, "A"), answer(1, "A"), answer(0, "B"), answer(1, None, longs=[0], doubles=[None, None, None])]
+NULLS = {"longs": [0], "doubles": [None, None, None]}
+GOOD = [answer(0, "A"), answer(1, "A"), answer(0, "B"), answer(1, None, **NULLS), earlier(1), other(0), other(1)]
 
 
-def test_right_answers_are_found_right(tmp_path: Path) -> None:
-    assert found(tmp_path, GOOD) == {"query": "q", "answers": 4}
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_right_answers_are_found_right(tmp_path: Path, size: int) -> None:
+    rows = found(written(tmp_path, GOOD, size))
+    told = {row["query"]: {name: value for name, value in row.items() if value} for row in rows}
+    numbers = sorted(set(bucket_of(["[]", '["A"]', '["B"]', "[null]"]).tolist()))
+    assert told.pop(BUCKETS_OF)["examples"] == f'{{"day": "2013-07-01", "buckets": {numbers}}}'
+    assert told == {name: {"query": name, "answers": count} for name, count in (("q", 4), ("ago", 1), ("others", 2))}
 
 
 @pytest.mark.parametrize(
     ("bad", "finding"),
     [
         (answer(0, "A"), "repeated"),
+        (earlier(1), "repeated"),
         (answer(2, "A", window_start=NOON + timedelta(minutes=90)), "wrong_window"),
+        (answer(2, "A", instant=NOON + timedelta(hours=5)), "wrong_window"),
+        (earlier(2, instant=NOON + timedelta(hours=3, minutes=30)), "wrong_window"),
         (answer(5, "A"), "wrong_window"),  # ends after the interval
         (answer(-2, "A"), "wrong_window"),  # ends at its begin: belongs to the interval before
-        (answer(2, "A", key=["A", "B"]), "wrong_shape"),
+        (answer(2, "A", key='["A","B"]'), "wrong_shape"),
+        (answer(2, "A", key="A"), "wrong_shape"),
+        (answer(2, "A", key="[1]"), "wrong_shape"),
         (answer(2, "A", doubles=[1.0, 2.0]), "wrong_shape"),
+        (answer(2, "A", longs=None), "wrong_shape"),
+        (answer(2, "A", texts=["a"]), "wrong_shape"),
+        (answer(2, "A", stream="quotes"), "wrong_shape"),
+        (answer(2, "A", query="unknown"), "wrong_shape"),
         (answer(2, "A", longs=[-1]), "negative_counts"),
+        (other(2, longs=[-1, 1]), "negative_counts"),
         (answer(2, "A", doubles=[1.0, 3.5, 3.0]), "disordered"),
         (answer(2, "A", doubles=[1.0, 0.5, 3.0]), "disordered"),
-        (answer(2, "A", query="unknown"), "wrong_shape"),
-        (answer(2, "A", window_end=None), "null_keys"),
+        (other(2, doubles=[1.0, 0.5, 0.5, 1.0]), "disordered"),
+        (answer(2, "A", longs=[None]), "impossible"),
+        (other(2, longs=[None, 1]), "impossible"),
+        (other(2, longs=[2, 2]), "impossible"),
+        (other(2, doubles=[float("inf"), 0.5, 1.5, 1.0]), "impossible"),
+        (other(2, doubles=[1.0, float("nan"), 1.5, 1.0]), "impossible"),
+        (other(2, doubles=[1.0, -0.5, 1.5, 1.0]), "impossible"),
+        *((answer(2, "A", **{name: None}), "null_keys") for name in GRAIN),
     ],
 )
 def test_each_damage_is_found(tmp_path: Path, bad: dict[str, Any], finding: str) -> None:
-    rows = [*GOOD, bad]
-    path = tmp_path / "day=2013-07-01" / "part.parquet"
-    path.parent.mkdir()
-    schema = pa.schema([pa.field(field.name, field.type) for field in RESULTS if field.name != "day"])
-    pq.write_table(pa.Table.from_pylist(rows, schema), path)
-    told = inspect(str(path), [QUERY], BEGIN, {"trades": BEGIN + 6 * HOUR}).to_pylist()
+    told = found(written(tmp_path, [*GOOD, bad]))
     assert sum(row[finding] for row in told) == 1 and any(row["examples"] for row in told if row[finding])
-    quiet = set(FINDINGS) - {finding, "wrong_window"}
+    quiet = set(FINDINGS) - {finding, "wrong_window"} - ({"wrong_shape"} if finding == "null_keys" else set())
     assert sum(row[name] for row in told for name in quiet) == 0
+
+
+def test_an_answer_that_says_its_error_may_lack_its_count(tmp_path: Path) -> None:
+    failed = answer(2, "B", longs=[None], doubles=[None] * 3, error="HDL-601 HAVING: x does not fit long")
+    assert not any(row[finding] for row in found(written(tmp_path, [*GOOD, failed])) for finding in FINDINGS)
+
+
+def test_files_may_lack_columns_that_are_null_throughout_and_no_others(tmp_path: Path) -> None:
+    without = pa.schema([column for column in SCHEMA if column.name not in ("position", "texts")])
+    assert not any(row[finding] for row in found(written(tmp_path, GOOD, schema=without)) for finding in FINDINGS)
+    for column in ("key", "run_id", "instant"):
+        kept = pa.schema([one for one in SCHEMA if one.name != column])
+        told = found(written(tmp_path, GOOD, schema=kept))
+        assert sum(row["wrong_schema"] for row in told) == len(GOOD), column
+    told = found(written(tmp_path, GOOD, schema=SCHEMA.append(pa.field("extra", pa.int64()))))
+    assert sum(row["wrong_schema"] for row in told) == len(GOOD)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.sampled_from("qa"), st.integers(0, 4), st.sampled_from(["A", "B", "é", None])), max_size=12),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_repeats_are_counted_in_any_order_and_across_row_groups(
+    tmp_path: Path, grains: list[tuple[str, int, str | None]], size: int, ascending: bool
+) -> None:
+    """Also where rows ascend, so that only neighbours are compared."""
+    rows = [
+        answer(hour, who) if name == "q" else earlier(hour, key=answer(0, who)["key"]) for name, hour, who in grains
+    ]
+    if ascending:
+        rows.sort(key=lambda row: (row["query"], row["key"], row["instant"]))
+    told = {row["query"]: row["repeated"] for row in found(written(tmp_path, rows, size))}
+    for name, query in (("q", "q"), ("a", "ago")):
+        counts = Counter(grain for grain in grains if grain[0] == name)
+        assert told.get(query, 0) == sum(count - 1 for count in counts.values())
+
+
+def test_buckets_are_those_that_the_tasks_spread_groups_by(tmp_path: Path) -> None:
+    both = replace(QUERY, group_by=(("symbol", STRING), ("side", STRING)), select=("symbol", "side"))
+    path = written(tmp_path, [answer(0, "A", key='["A","B"]'), answer(0, "A", key='["C",null]')])
+
+    def told(bucket_by: dict[str, tuple[str, ...]]) -> str:
+        return str(inspect(path, [both], BEGIN, {"trades": BEGIN + 6 * HOUR}, bucket_by).to_pylist()[-1]["examples"])
+
+    for bucket_by, keys in (
+        ({}, ['["A","B"]', '["C",null]']),
+        ({"q": ("side",)}, ['["B"]', "[null]"]),
+        ({"q": ()}, ["[]"]),
+    ):
+        assert told(bucket_by).endswith(f'"buckets": {sorted(bucket_of(keys).tolist())}}}')
 
 
 def test_the_suite_fails_on_what_was_found_and_names_it(tmp_path: Path) -> None:
@@ -98,3 +219,117 @@ def test_the_suite_fails_on_what_was_found_and_names_it(tmp_path: Path) -> None:
     failed = [check for check in expectations(summary) if not check["success"]]
     assert [check["check"] for check in failed] == ["gx:expect_column_values_to_be_in_set(repeated)"]
     assert "q: 1" in failed[0]["detail"] and "12:00:00" in failed[0]["detail"]
+
+
+# ------------------------------------------------------------------------------------------- what is sampled
+def splits(count: int, rows: int) -> list[Split]:
+    """Splits of an hour each from noon on."""
+    return [
+        Split("parquet", str(at), "", begin=BEGIN + at * HOUR, end=BEGIN + (at + 1) * HOUR, rows=rows)
+        for at in range(count)
+    ]
+
+
+def drawn(
+    queries: Sequence[ACQ], rows: int, seed: int, first: int = 0, last: int = 24
+) -> list[tuple[ACQ, list[tuple[int, int]]]]:
+    """The sample of a run over some hours, of a stream with so many events each hour."""
+    ends = {"trades": BEGIN + last * HOUR}
+    return sample(queries, {"trades": splits(24, rows)}, BEGIN + first * HOUR, ends, random.Random(seed))
+
+
+def named(count: int, window: Window) -> list[ACQ]:
+    return [replace(QUERY, name=f"{window.range // HOUR}/{number}", window=window) for number in range(count)]
+
+
+def test_samples_are_windows_of_the_interval_by_their_content() -> None:
+    for seed in range(20):
+        for query, windows in drawn([AGO], 1, seed):
+            for start, end in windows:
+                instant = start + query.window.reach
+                assert (
+                    end == instant - query.window.ago and BEGIN < instant <= BEGIN + 24 * HOUR and instant % HOUR == 0
+                )
+    assert drawn([QUERY], 1, 5) == drawn([QUERY], 1, 5)
+    assert drawn([replace(QUERY, window=Window(10, 5, per=()))], 1, 0) == []
+    assert drawn([replace(QUERY, window=Window(48 * HOUR, 48 * HOUR))], 1, 0, last=1) == []
+
+
+def test_small_runs_recompute_several_queries_and_large_ones_what_is_cheap() -> None:
+    queries = named(5, Window(2 * HOUR, HOUR))
+    assert all(len(drawn(queries, 100, seed)) == SAMPLED_QUERIES for seed in range(40))
+    counts = Counter(len(drawn(queries, 400_000, seed)) for seed in range(200))
+    assert set(counts) <= {1, 2, 3} and counts[1] > 150
+
+
+def test_long_windows_over_fast_streams_have_their_turn() -> None:
+    queries = [*named(20, Window(HOUR, HOUR)), *named(20, Window(20 * HOUR, HOUR))]
+    taken = [[query.window.range // HOUR for query, _ in drawn(queries, 10_000_000, seed, 23)] for seed in range(500)]
+    assert all(any(hours == 1 for hours in one) for one in taken if 20 not in one)
+    assert 3 <= sum(20 in one for one in taken) <= 40
+
+
+def test_windows_of_one_sample_share_the_splits_that_are_read() -> None:
+    spread = []
+    for seed in range(60):
+        for _, windows in drawn(named(1, Window(HOUR, HOUR)), 1_000_000, seed):
+            spread.append(len(windows) == 1 or windows[1][0] - windows[0][0] <= 8 * HOUR)
+    assert sum(spread) > 50
+
+
+# ------------------------------------------------------------------------------------------ what is compared
+def test_answers_are_compared_as_having_lets_them_be() -> None:
+    total = Output("total", "sum", VOLUME, LONG, LONG)
+    having = (Condition(total, ">", Literal(10, LONG)),)
+    query = replace(QUERY, outputs=(Output("n", "count", None, None, LONG),), having=having)
+
+    def theirs(symbol: str, total: int) -> dict[str, Any]:
+        return {"window_start": NOON, "symbol": symbol, "n": 1} | {"having 0": total, "having 0 count": 1}
+
+    def ours(symbol: str, **changes: Any) -> dict[str, Any]:
+        return answer(0, symbol, longs=[1]) | changes
+
+    huge = 2**63
+    assert compare(query, [ours("A")], [theirs("A", 11), theirs("B", 10)]) == []
+    assert "is missing" in compare(query, [], [theirs("A", 11)])[0]
+    assert "should not exist" in compare(query, [ours("A")], [theirs("A", 10)])[0]
+    assert "should not exist" in compare(query, [ours("C")], [])[0]
+    assert "n is 2" in compare(query, [ours("A", longs=[2])], [theirs("A", 11)])[0]
+    assert compare(query, [ours("A", longs=[None], error="HDL-601 x")], [theirs("A", huge)]) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("local, few", [(True, False), (True, True), (False, True)])
+def test_samples_are_recomputed_wherever_they_are_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local: bool, few: bool
+) -> None:
+    """By the driver or by tasks, all groups or some: the staged answers agree, and damage is told."""
+    monkeypatch.setattr(quality, "LOCAL_EVENTS", 10**9 if local else -1)
+    monkeypatch.setattr(quality, "SAMPLED_EVENTS", 200 if few else 10**9)
+    monkeypatch.setattr(quality, "SAMPLED_WINDOWS", 100)
+    laboratory = Laboratory(spark, tmp_path)
+    laboratory.write([(minute, f"S{minute % 50}", price, volume) for minute, _, price, volume in steady(300)])
+    text = """
+    -- name: some
+    SELECT symbol, count(*) AS n, sum(volume) AS total, avg(price) AS mean, median(volume) AS middle FROM trades
+    WINDOW RANGE '150 minutes' SLIDE '50 minutes' ENDING '10 minutes' AGO ON ts GROUP BY symbol HAVING sum(volume) > 3;
+    """
+    version = laboratory.plan(text)
+    laboratory.run(version, 0, 300, recompute=True)
+    paths = [str(path) for path in (tmp_path / "warehouse" / "results").glob("day=*/*.parquet")]
+    plan = load_plan(laboratory.warehouse, version)
+    begin, end = (1_372_636_800_000_000 + minutes * 60_000_000 for minutes in (0, 300))
+    sources = {"trades": splits_of(plan.workload.stream("trades"))}
+
+    def checked() -> tuple[bool, str]:
+        (check,) = quality.recomputed(spark, paths, plan, sources, begin, {"trades": end}, "seed")
+        return check["success"], check["detail"]
+
+    success, detail = checked()
+    assert success and detail[0] != "0", detail
+    rows = pq.ParquetFile(paths[0]).read()
+    changed = rows.set_column(rows.schema.names.index("doubles"), "doubles", pa.array([[1e9, 1.0]] * len(rows)))
+    pq.write_table(changed, paths[0])
+    assert "mean is 1000000000.0" in checked()[1]
+    pq.write_table(rows.slice(0, 0), paths[0])
+    assert "is missing" in checked()[1]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from math import inf, nan
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +22,16 @@ from hypothesis import strategies as st
 
 from optimizer.errors import HeddleError
 from optimizer.parser import parse
+from optimizer.plan import build_plan
 from optimizer.query import ACQ, DOUBLE, LONG, STRING, TIMESTAMP, Column, Output, Source, Stream, Window, Workload
 from optimizer.synopsis import Synopsis, counts_of, synopses_of
 from optimizer.window import DAY
+from spark_jobs import quality
 from spark_jobs.expressions import arrow_type
 from spark_jobs.files import BUCKETS, DataFile, outcome_of
 from spark_jobs.final_aggregates import Part
 from spark_jobs.partial_aggregates import PARTIALS, Span, Task, partials_of
+from spark_jobs.quality import FINDINGS, inspect
 from spark_jobs.results import ANSWERS, RESULTS
 from spark_jobs.rows import Counts, RowLifting, finals_of_rows, first_day, row_finals_task, rows_task
 from spark_jobs.sources import splits_of
@@ -210,8 +214,15 @@ def test_rows_of_each_key_are_numbered_apart_and_null_is_a_key() -> None:
 def test_equal_times_are_in_the_order_of_all_columns_also_of_those_that_no_query_reads() -> None:
     query = asked("SELECT max(n) AS m FROM trades WINDOW ROWS 1 SLIDE 1 ON ts")
     rows = [
-        *((1, None, nan, 0), (1, "A", None, 1), (1, "A", -inf, 2), (1, "A", -0.0, 3), (1, "A", 0.0, 4)),
-        *((1, "A", nan, None), (1, "A", nan, 6), (1, "a", 0.0, 7), (1, "é", 0.0, 8), (2, None, 0.0, 9)),
+        *((1, None, nan, 0), (1, "A", None, 1), (1, "A", -inf, 2), (1, "A", -0.0, 4), (1, "A", 0.0, 3)),
+        *(
+            (1, "A", nan, None),
+            (1, "A", nan, 6),
+            (1, "a", 0.0, 7),
+            (1, "é", 0.0, 8),
+            (2, None, 0.0, 9),
+            (2, "A", 0.0, 8),
+        ),
     ]
     expected = [(number, *(2 * (1 + number // 9,)), "[]", n) for number, (*_, n) in enumerate(rows)]
     for shuffled in (rows, rows[::-1], rows[5:] + rows[:5]):
@@ -287,44 +298,67 @@ class Total:
         self.value += more
 
 
-@pytest.mark.parametrize("format", ["parquet", "csv"])
-def test_the_tasks_write_what_the_kernels_give(tmp_path: Path, format: str) -> None:
-    """Two files whose rows belong together, a block a day, the buckets in two tasks."""
-    texts = (
-        "symbol, sum(n) AS s, last(price) AS p FROM trades WINDOW ROWS 7 SLIDE 2 PARTITION BY symbol ON ts",
-        "symbol, count(*) AS c FROM trades WINDOW ROWS 9 SLIDE 4 ON ts WHERE price > 2",
-    )
-    queries = [replace(asked(f"SELECT {text} GROUP BY symbol"), name=f"q{number}") for number, text in enumerate(texts)]
+TEXTS = (
+    "symbol, sum(n) AS s, last(price) AS p FROM trades WINDOW ROWS 7 SLIDE 2 PARTITION BY symbol ON ts GROUP BY symbol",
+    "symbol, count(*) AS c FROM trades WINDOW ROWS 9 SLIDE 3 ON ts WHERE price > 2 GROUP BY symbol",
+    "n, symbol, max(price) AS m FROM trades WINDOW ROWS 4 SLIDE 4 PARTITION BY symbol ON ts GROUP BY n, symbol",
+)
+
+
+@dataclass
+class Staged:
+    """What the tasks wrote for the days [1, 4) of five: two source files whose rows belong together, a block a day, the
+    buckets in two tasks."""
+
+    store: Store
+    workload: Workload
+    files: list[DataFile]
+    paths: list[str]
+
+    @property
+    def rows(self) -> pa.Table:
+        found = [
+            pq.read_table(path).append_column("day", pa.array([file.day] * file.rows))
+            for path, file in zip(self.paths, self.files, strict=True)
+        ]
+        return pa.concat_tables(found)
+
+
+def staged(folder: Path, format: str = "parquet") -> Staged:
+    queries = tuple(replace(asked(f"SELECT {text}"), name=f"q{number}") for number, text in enumerate(TEXTS))
     events = trades(*((hour // 3 * 2, "ABC"[hour % 3], hour % 5, hour % 7) for hour in range(150)))
-    (tmp_path / "trades").mkdir()
+    (folder / "trades").mkdir()
     for part in range(2):
         rows = events.filter(pc.equal(events["n"], 3) if part else pc.not_equal(events["n"], 3))
         write = pacsv.write_csv if format == "csv" else pq.write_table
-        write(rows, tmp_path / "trades" / f"{part}.{format}")
-    stream = replace(TRADES, source=Source(format, str(tmp_path / "trades")))
+        write(rows, folder / "trades" / f"{part}.{format}")
+    stream = replace(TRADES, source=Source(format, str(folder / "trades")))
     assert first_day(stream, splits_of(stream)) == 0
-    store = Store(Case(Workload(tuple(queries), (stream,)), events, 0, 5 * DAY))
+    workload = Workload(queries, (stream,))
+    store = Store(Case(workload, events, 0, 5 * DAY))
 
     blocks, counted = [(day * DAY, day * DAY + DAY) for day in range(5)], Total()
     task = rows_task(
-        stream, splits_of(stream), blocks, list(store.synopses), store.counts(), str(tmp_path / "partials"), counted
+        stream, splits_of(stream), blocks, list(store.synopses), store.counts(), str(folder / "partials"), counted
     )
     files = _files(task, range(5))
     assert counted.value == 150 and {file.day for file in files} == {f"1970-01-0{day}" for day in range(1, 6)}
 
-    paths = [str(tmp_path / "partials" / file.path) for file in files]
+    paths = [str(folder / "partials" / file.path) for file in files]
     parts = [Part(synopsis, members, 0, 5 * DAY, 4 * DAY) for synopsis, members in store.synopses.items()]
     stamp = {"plan_version": pa.scalar(1), "revision": pa.scalar(2), "run_id": pa.scalar("r")}
-    task = row_finals_task(parts, DAY, paths, str(tmp_path / "results"), stamp)
+    task = row_finals_task(parts, DAY, paths, str(folder / "results"), stamp)
     files = [file for half in (0, 1) for file in _files(task, range(half, BUCKETS, 2))]
-    found = [
-        pq.read_table(tmp_path / "results" / file.path).append_column("day", pa.array([file.day] * file.rows))
-        for file in files
-    ]
-    rows = pa.concat_tables(found)
+    return Staged(store, workload, files, [str(folder / "results" / file.path) for file in files])
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv"])
+def test_the_tasks_write_what_the_kernels_give(tmp_path: Path, format: str) -> None:
+    made = staged(tmp_path, format)
+    rows = made.rows
     assert set(rows.schema.names) == set(RESULTS.names)
     order = [(name, "ascending") for name in ("query", "key", "position")]
-    expected = store.answers(DAY, 4 * DAY).sort_by(order)
+    expected = made.store.answers(DAY, 4 * DAY).sort_by(order)
     assert rows.select(ANSWERS.names).cast(ANSWERS).sort_by(order).to_pylist() == expected.to_pylist()
     last = pc.subtract(rows["instant"].cast(pa.int64()), 1).cast(pa.timestamp("us"))
     assert pc.all(pc.equal(pc.strftime(last, "%Y-%m-%d"), rows["day"])).as_py()
@@ -348,6 +382,70 @@ def test_too_many_groups_fail_alone() -> None:
     (failed,) = lifting.failed.values()
     assert (failed.code, "of n in" in failed.message) == ("HDL-602", True)
     assert {one.synopsis.fingerprint for one in cells} == {s.fingerprint for s in store.synopses} - {failed.fingerprint}
+
+
+# -------------------------------------------------------------------------------------------- the audit
+def findings(path: str, made: Staged) -> dict[str, int]:
+    bucket_by = {query.name: query.window.per or () for query in made.workload.queries}
+    found = inspect(path, made.workload.queries, DAY, {"trades": 4 * DAY}, bucket_by).to_pylist()
+    totals = {finding: sum(row[finding] for row in found) for finding in FINDINGS}
+    return {finding: count for finding, count in totals.items() if count}
+
+
+def changed(path: str, column: str, change: Callable[[Any], Any]) -> None:
+    """Change a column's value in the first row of a staged file."""
+    rows = pq.read_table(path)
+    values = rows[column].to_pylist()
+    values[0] = change(values[0])
+    at, field = rows.schema.names.index(column), rows.schema.field(column)
+    pq.write_table(rows.set_column(at, field, pa.array(values, field.type)), path)
+
+
+@pytest.mark.parametrize(
+    "column, change",
+    [
+        ("position", lambda position: position + 1),
+        ("position", lambda position: None),
+        ("instant", lambda instant: instant - timedelta(days=2)),
+        ("window_end", lambda end: end - MICROSECOND),
+        ("window_start", lambda start: start + timedelta(days=9)),
+    ],
+)
+def test_wrong_windows_are_found_in_staged_files(tmp_path: Path, column: str, change: Callable[[Any], Any]) -> None:
+    made = staged(tmp_path)
+    assert [findings(path, made) for path in made.paths] == [{}] * len(made.paths)
+    changed(made.paths[0], column, change)
+    assert findings(made.paths[0], made) == {"wrong_window": 1}
+
+
+@pytest.mark.spark
+def test_sampled_windows_are_recomputed_from_raw_events(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quality, "SAMPLED_WINDOWS", 1000)
+    made = staged(tmp_path)
+    plan = build_plan(made.workload, {"trades": Fraction(1)}, "weave-share")
+    sources = {"trades": splits_of(made.workload.streams[0])}
+
+    def checked() -> dict[str, str]:
+        checks = quality.recomputed_rows(spark, made.paths, plan, sources, {"trades": 4 * DAY}, "seed")
+        return {check["check"][-3:-1]: check["success"] * "right" or check["detail"] for check in checks}
+
+    assert quality.inspected(spark, made.paths, plan, DAY, {"trades": 4 * DAY})[list(FINDINGS)].sum().sum() == 0
+    assert checked() == dict.fromkeys(("q0", "q1", "q2"), "right")
+    path = next(path for path in made.paths if "q2" in pq.read_table(path)["query"].to_pylist())
+    rows = pq.read_table(path)
+    mine = rows.filter(pc.equal(rows["query"], "q2"))
+    for column, change, told in (
+        ("doubles", lambda values: [values[0] + 1], "m is"),
+        ("key", lambda key: key.replace(key[2], "9", 1), "should not exist"),
+        ("window_start", lambda start: start + timedelta(hours=1), "holds 3 rows"),
+    ):
+        pq.write_table(mine, path)
+        changed(path, column, change)
+        assert told in checked()["q2"], column
+    pq.write_table(mine.slice(1), path)
+    assert "is missing" in checked()["q2"]
 
 
 # --------------------------------------------------------------------------------------------- beside Spark
