@@ -71,11 +71,11 @@ class Coefficients:
 
     per_tuple: Fraction = Fraction(0)
     per_family_tuple: Fraction = Fraction("1.1e-8")
-    per_partial_row: Fraction = Fraction("2.06e-6")
+    per_partial_row: Fraction = Fraction("2.2e-6")
     per_fragment_combined: Fraction = Fraction(0)
     per_answer: Fraction = Fraction("2.4e-7")
-    per_row_passed: Fraction = Fraction("2.1e-8")
-    per_row_projected: Fraction = Fraction("3.2e-7")
+    per_row_passed: Fraction = Fraction("1.2e-8")
+    per_row_projected: Fraction = Fraction("3.4e-7")
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():

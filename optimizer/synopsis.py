@@ -155,9 +155,7 @@ def synopses_of(
     return found
 
 
-def _of_rows(
-    stream: Stream, edges: tuple[Progression, ...], queries: Sequence[ACQ]
-) -> dict[Synopsis, tuple[ACQ, ...]]:
+def _of_rows(stream: Stream, edges: tuple[Progression, ...], queries: Sequence[ACQ]) -> dict[Synopsis, tuple[ACQ, ...]]:
     """One synopsis a group-by and at most :data:`MOST_PREDICATES` filters: rows are numbered whatever the filter."""
     kept: dict[object, list[ACQ]] = {}
     numbers: dict[tuple[tuple[str, Type], ...], dict[Expression | None, int]] = {}

@@ -188,7 +188,7 @@ class _Columns:
             known, first = known + len(texts[-1]), last
         if len(texts) == 1:
             return pa.DictionaryArray.from_arrays(codes, texts[0])
-        # families with the same group columns have the same keys: a dictionary with repeats would be written wrong
+        # families with the same group columns have the same keys, and a dictionary with repeats is not written as one
         again = pa.concat_arrays(texts).dictionary_encode()
         return pa.DictionaryArray.from_arrays(again.indices.to_numpy()[codes], again.dictionary)
 

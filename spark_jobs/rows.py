@@ -561,7 +561,7 @@ class _Numbering:
         if wrong.any():
             key = self.cells.key_texts[int(group[np.argmax(wrong)])].as_py()
             message = f"stored partial rows of stream {self.cells.synopsis.stream} lack rows, or have some twice: {key}"
-            raise HeddleError("HDL-518", message, "run it again with --recompute")
+            raise HeddleError("HDL-518", message, "run again once the source is still: its days are then numbered anew")
 
     def windows(self, window: Window) -> _Windows:
         """The whole windows with an instant in (begin, end]."""

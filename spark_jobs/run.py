@@ -270,7 +270,19 @@ def _parts(plan: SharingPlan, begin: int, ends: dict[str, int]) -> list[Part]:
             end = synopsis.fragments.last_edge(until - min(window.ago for window in windows))
             if start < end:
                 parts.append(Part(synopsis, queries, start, end, until))
-    return parts
+    return _merged(parts)
+
+
+def _merged(parts: Sequence[Part]) -> list[Part]:
+    """Parts of which no two have the same synopsis: trees with equal edges may need the same partial aggregates."""
+    found: dict[str, Part] = {}
+    for part in parts:
+        held = found.get(part.synopsis.fingerprint)
+        if held is not None:
+            begin, end = min(held.begin, part.begin), max(held.end, part.end)
+            part = replace(held, queries=held.queries + part.queries, begin=begin, end=end)
+        found[part.synopsis.fingerprint] = part
+    return list(found.values())
 
 
 def _content(
@@ -449,6 +461,7 @@ def _write_rows(
             start = counts[tree.per].history_start([query.window for query in queries], begin, until)
             if start < until:
                 parts.append(Part(synopsis, queries, start, end, until))
+    parts = _merged(parts)
     spans = _gaps(warehouse, [part for part in parts if part.synopsis.fingerprint not in broken], splits, record)
     if not spans:
         return parts, [], broken

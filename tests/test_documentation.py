@@ -1,4 +1,4 @@
-"""The README's table of aggregates is what the code declares: a new declaration has to be told, an old one kept true."""
+"""The README's table of aggregates is what the code declares: a new one has to be told, an old one kept true."""
 
 from __future__ import annotations
 

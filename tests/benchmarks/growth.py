@@ -7,7 +7,7 @@ first round warms everything up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from optimizer.plan import SharingPlan
-from tests.benchmarks.peers import Measured, plan_of, scan_and_group, shared, spent_by
+from tests.benchmarks.peers import Measured, noted, plan_of, scan_and_group, shared, spent_by
 from tests.benchmarks.trades import FILTERS, KEYS, REGULAR, Kind, generate, workload_of
 
 if TYPE_CHECKING:
@@ -90,27 +90,28 @@ class Grown:
 def grow(
     spark: SparkSession,
     folder: Path,
-    curves: Mapping[str, Sequence[Point]],
+    name: str,
+    points: Sequence[Point],
     rounds: int,
     scratch: Path,
     report: Callable[[str], None],
 ) -> list[Grown]:
-    """Measure the points of some curves, over streams that are kept in ``folder``."""
+    """Measure a curve's points, over streams that are kept in ``folder``; one that fails is reported and left out."""
     found = []
-    for name, points in curves.items():
-        mine = []
-        for point in points:
-            workload = workload_of(generate(folder, point.events, point.keys), point.queries, point.kind)
-            mine.append(Grown(name, point, plan_of(workload, point.events)))
-        for number in range(rounds + 1):
-            for one in mine:
-                report(f"{name}, {f'round {number} of {rounds}' if number else 'warming up'}: {one.point.x:,}")
-                with shared(spark, one.plan, scratch / "grown") as (spent, record, _):
-                    one.run.add(spent, number == 0)
+    for point in points:
+        workload = workload_of(generate(folder, point.events, point.keys), point.queries, point.kind)
+        found.append(Grown(name, point, plan_of(workload, point.events)))
+    for number in range(rounds + 1):
+        for one in found:
+            saying = f"{name}, {f'round {number} of {rounds}' if number else 'warming up'}: {one.point.x:,}"
+            with noted(one.run, saying, report) as going:
+                if not going:
+                    continue
+                with shared(spark, one.plan, scratch / "warehouse") as (spent, record, _):
+                    one.run.add(spent, not number)
                     one.answers = record.answers
                 scan = partial(scan_and_group, spark, one.plan.workload, one.point.kind.granule, scratch / "scan")
-                one.scan.add(spent_by(scan)[0], number == 0)
-        found += mine
+                one.scan.add(spent_by(scan)[0], not number)
     return found
 
 
@@ -137,7 +138,7 @@ def curve_table(name: str, found: Sequence[Grown]) -> Table:
             str(one.point.queries),
             str(len(one.plan.trees)),
             f"{one.answers:,}",
-            f"{one.run.median:.2f}",
+            "fails" if one.run.failure else f"{one.run.median:.2f}",
             added,
             f"{one.scan.median:.2f}",
             f"{one.run.median / one.scan.median:.2f}",

@@ -87,6 +87,25 @@ def spent_by(action: Callable[[], Any]) -> tuple[tuple[float, float], Any]:
     return (cpu_seconds() - cpu, time.perf_counter() - wall), result
 
 
+@contextmanager
+def noted(measured: Measured, saying: str, report: Callable[[str], None]) -> Iterator[bool]:
+    """Whether to go on with what did not fail before; if it fails now, that is noted and reported."""
+    if not measured.failure:
+        report(saying)
+    try:
+        yield not measured.failure
+    except Exception as error:
+        measured.failure = _told(error)
+        report(f"{saying} failed: {measured.failure}")
+
+
+def _told(error: Exception) -> str:
+    """What happened, in a line; of an error in a Python worker the last one of what it said, before the JVM goes on."""
+    said = str(error).partition("JVM stacktrace:")[0].split("\n")
+    lines = [line for line in said if line.strip()] or [type(error).__name__]
+    return lines[-1] if lines[0].endswith(":") else lines[0]
+
+
 # ------------------------------------------------------------------------------ the shared run, and one scan
 def plan_of(workload: Workload, events: int) -> SharingPlan:
     """The plan for a day of so many events of each stream."""

@@ -24,7 +24,6 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -45,6 +44,7 @@ from tests.benchmarks.peers import (
     Peer,
     Setting,
     difference,
+    noted,
     plan_of,
     scan_and_group,
     shared,
@@ -178,7 +178,7 @@ def measure(
     for number in range(rounds + 1):
         title = f"{kind.name}, " + (f"round {number} of {rounds}" if number else "warming up")
         for name, peer in peers.items():
-            with _noted(found.peers[name], f"{title}: {peer.title}", report) as going:
+            with noted(found.peers[name], f"{title}: {peer.title}", report) as going:
                 if going and not number:
                     answers[name] = peer.tables(samples[name])
                     peer.prepare(samples[name])
@@ -186,32 +186,15 @@ def measure(
                     (cpu, wall), _ = spent_by(partial(peer.answer, samples[name]))
                     found.peers[name].add((cpu / len(samples[name]), wall / len(samples[name])))
         for size, ours in found.shared.items():
-            with _noted(ours.run, f"{title}: {size:,} queries shared", report) as going:
+            with noted(ours.run, f"{title}: {size:,} queries shared", report) as going:
                 if going:
                     _share(setting.spark, ours, events, scratch / "warehouse", answers, warming=not number)
-        scan = partial(scan_and_group, setting.spark, largest, kind.granule, scratch / "scan")
-        found.scan.add(spent_by(scan)[0], warming=not number)
+        with noted(found.scan, f"{title}: one plain scan-and-group", report) as going:
+            if going:
+                scan = partial(scan_and_group, setting.spark, largest, kind.granule, scratch / "scan")
+                found.scan.add(spent_by(scan)[0], warming=not number)
         answers.clear()
     return found
-
-
-@contextmanager
-def _noted(measured: Measured, saying: str, report: Callable[[str], None]) -> Iterator[bool]:
-    """Whether to go on with what did not fail before; if it fails now, that is noted and reported."""
-    if not measured.failure:
-        report(saying)
-    try:
-        yield not measured.failure
-    except Exception as error:
-        measured.failure = _told(error)
-        report(f"{saying} failed: {measured.failure}")
-
-
-def _told(error: Exception) -> str:
-    """What happened, in a line; of an error in a Python worker the last one of what it said, before the JVM goes on."""
-    said = str(error).partition("JVM stacktrace:")[0].split("\n")
-    lines = [line for line in said if line.strip()] or [type(error).__name__]
-    return lines[-1] if lines[0].endswith(":") else lines[0]
 
 
 def _share(spark: SparkSession, ours: Shared, events: int, root: Path, answers: Answers, warming: bool) -> None:
@@ -319,48 +302,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = False
     options.data.mkdir(parents=True, exist_ok=True)
     spark = start_session("bench", quick=False)
-    with tempfile.TemporaryDirectory(dir=options.data) as place:
-        scratch = Path(place)
-        if options.growth is None:
-            found = _compare(spark, options, scratch, report)
-            document["workloads"] = [one.to_json() for one in found]
-            failed = any(ours.run.failure for one in found for ours in one.shared.values())
-            shown = [table for one in found for table in tables(one)]
-        else:
-            points = {name: CURVES[name].points(options.events) for name in options.growth or CURVES}
-            grown = grow(spark, options.data, points, options.rounds, scratch, report)
-            document["growth"] = [one.to_json() for one in grown]
-            shown = [curve_table(name, [one for one in grown if one.curve == name]) for name in points]
-    for table in shown:
-        console.print(table)
-    if options.json:
-        options.json.write_text(json.dumps(document, indent=2) + "\n")
+    measuring = _workloads if options.growth is None else _curves
+    with tempfile.TemporaryDirectory(dir=options.data) as scratch:
+        # what is measured is shown and kept at once: a whole run takes hours
+        for section, measurements, shown, runs in measuring(spark, options, Path(scratch), report):
+            for table in shown:
+                console.print(table)
+            document.setdefault(section, []).extend(measurements)
+            failed = failed or any(run.failure for run in runs)
+            if options.json:
+                options.json.write_text(json.dumps(document, indent=2) + "\n")
     return 1 if failed else 0
 
 
-def _compare(
+Part = tuple[str, list[dict[str, Any]], list[Table], list[Measured]]
+"""Some measurements: under which name as JSON, as JSON, for people; the shared runs."""
+
+
+def _workloads(
     spark: SparkSession, options: argparse.Namespace, scratch: Path, report: Callable[[str], None]
-) -> list[Comparison]:
+) -> Iterator[Part]:
     setting = Setting(spark, generate(options.data, options.events), flink=options.flink or "")
     peers = {name: PEERS[name](setting) for name in options.peers if name != "flink" or options.flink}
+    given = (options.queries, options.rounds, options.sample, peers, scratch, report)
     try:
-        return [
-            measure(
-                setting,
-                options.events,
-                KINDS[name],
-                options.queries,
-                options.rounds,
-                options.sample,
-                peers,
-                scratch,
-                report,
-            )
-            for name in options.workloads
-        ]
+        for name in options.workloads:
+            found = measure(setting, options.events, KINDS[name], *given)
+            yield "workloads", [found.to_json()], tables(found), [one.run for one in found.shared.values()]
     finally:
         for peer in peers.values():
             peer.close()
+
+
+def _curves(
+    spark: SparkSession, options: argparse.Namespace, scratch: Path, report: Callable[[str], None]
+) -> Iterator[Part]:
+    for name in options.growth or CURVES:
+        points = CURVES[name].points(options.events)
+        found = grow(spark, options.data, name, points, options.rounds, scratch, report)
+        yield "growth", [one.to_json() for one in found], [curve_table(name, found)], [one.run for one in found]
 
 
 if __name__ == "__main__":

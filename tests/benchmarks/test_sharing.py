@@ -173,7 +173,7 @@ def test_a_small_comparison(setting: Setting, tmp_path: Path) -> None:
         assert not one.run.failure and len(one.run.cpu) == len(one.planning.cpu) == 1 and one.answers > 0
         assert one.compared and {*one.compared} <= {query.name for query in one.plan.workload.queries}
     assert {*found.shared[5].compared} == {*found.sampled["polars"]} == {*found.sampled["duckdb"]}
-    assert len(said) == 2 * (len(peers) + 2) and len(list(tmp_path.iterdir())) == 1
+    assert len(said) == 2 * (len(peers) + 3) and len(list(tmp_path.iterdir())) == 1
     document = json.loads(json.dumps(found.to_json(), allow_nan=False))
     ratio = document["shared"][1]["peers_over_shared"]["duckdb"]
     assert ratio == pytest.approx(5 * found.peers["duckdb"].cpu[0] / found.shared[5].run.cpu[0])
@@ -210,7 +210,7 @@ def test_wrong_answers_and_failures_are_noted(setting: Setting, tmp_path: Path) 
 def test_growth(setting: Setting, tmp_path: Path) -> None:
     assert [len(curve.points(10)) for curve in CURVES.values()] == [9, 3, 4, 3]
     points = [Point(keys, replace(REGULAR, filters=FILTERS[:2]), 2, EVENTS, keys) for keys in (5, 20)]
-    found = grow(setting.spark, tmp_path, {"keys": points}, 1, tmp_path / "scratch", lambda line: None)
+    found = grow(setting.spark, tmp_path, "keys", points, 1, tmp_path / "scratch", lambda line: None)
     assert [one.point.keys for one in found] == [5, 20] and found[0].answers < found[1].answers
     spent = [one.run.median for one in found]
     assert f"{(spent[1] - spent[0]) / 15 * 1000:+.3f}" in rendered([curve_table("keys", found)])
@@ -221,4 +221,4 @@ def rendered(shown: Sequence[Table]) -> str:
     console = Console(width=200, file=io.StringIO())
     for table in shown:
         console.print(table)
-    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+    return console.file.getvalue()  # type: ignore[attr-defined]

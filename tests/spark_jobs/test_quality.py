@@ -175,8 +175,8 @@ def test_files_may_lack_columns_that_are_null_throughout_and_no_others(tmp_path:
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.lists(st.tuples(st.sampled_from("qa"), st.integers(0, 4), st.sampled_from(["A", "B", "é", None])), max_size=12),
-    st.integers(1, 4),
+    st.lists(st.tuples(st.sampled_from("qqa"), st.integers(0, 2), st.sampled_from(["A", "é", None])), max_size=12),
+    st.integers(1, 12),
     st.booleans(),
 )
 def test_repeats_are_counted_in_any_order_and_across_row_groups(
@@ -270,11 +270,11 @@ def test_long_windows_over_fast_streams_have_their_turn() -> None:
 
 
 def test_windows_of_one_sample_share_the_splits_that_are_read() -> None:
-    spread = []
-    for seed in range(60):
-        for _, windows in drawn(named(1, Window(HOUR, HOUR)), 1_000_000, seed):
-            spread.append(len(windows) == 1 or windows[1][0] - windows[0][0] <= 8 * HOUR)
-    assert sum(spread) > 50
+    minute = Window(HOUR // 60, HOUR // 60)
+    samples = [drawn(named(1, minute), 1_000_000, seed, last=4) for seed in range(100)]
+    opened = [len({(start - BEGIN) // HOUR for _, windows in one for start, _ in windows}) for one in samples]
+    # of two windows drawn at random a quarter would
+    assert opened.count(1) > 60
 
 
 # ------------------------------------------------------------------------------------------ what is compared

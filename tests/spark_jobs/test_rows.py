@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 EPOCH, HOUR, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(hours=1), timedelta(microseconds=1)
 FAST = settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
@@ -133,14 +133,14 @@ def test_rows_are_answered_as_by_the_oracle(case: Case, apart: bool, cuts: list[
     assert wrong(case, Store(case, cuts, apart).answers(case.begin, case.end)) == []
 
 
-@settings(FAST, max_examples=100)
+@settings(FAST, max_examples=60)
 @given(row_cases(), st.integers(1, 5))
 def test_consecutive_runs_answer_what_one_does(case: Case, pieces: int) -> None:
     store = Store(case)
     assert wrong(case, pa.concat_tables([store.answers(*span) for span in spans_of(case, pieces)])) == []
 
 
-@settings(FAST, max_examples=100)
+@settings(FAST, max_examples=60)
 @given(row_cases(), st.data())
 def test_a_late_row_renumbers_those_behind_it(case: Case, data: st.DataObject) -> None:
     """All days from its own on are stored anew; the earlier ones stay."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -294,3 +296,76 @@ def test_requests_that_make_no_sense_are_coded(lab: Laboratory) -> None:
     with pytest.raises(HeddleError, match="HDL-506"):
         lab.run(version + 7, 0, 60)
     assert lab.warehouse.rows("publish_log") == []
+
+
+# ------------------------------------------------------------------------------- what queries may ask for
+TWINS = """
+-- name: one
+SELECT symbol, sum(volume) AS total FROM trades WINDOW RANGE '25 minutes' SLIDE '10 minutes' ON ts GROUP BY symbol;
+-- name: longer
+SELECT symbol, sum(volume) AS total FROM trades WINDOW RANGE '45 minutes' SLIDE '10 minutes' ON ts GROUP BY symbol;
+"""
+
+
+def test_trees_that_need_the_same_partial_aggregates_share_them(lab: Laboratory, without_suite: None) -> None:
+    """Ranges of 25 and 45 minutes have the same edges: without sharing there are two trees with one synopsis."""
+    version = lab.plan(TWINS, "no-share")
+    assert len(running.load_plan(lab.warehouse, version).trees) == 2
+    record = lab.run(version, 60, 120)
+    assert record.synopses == 1
+    assert lab.wrong(version, 60, 120) == []
+
+
+EVERY_KIND = """
+-- name: yesterday
+SELECT symbol, sum(volume) AS total, percentile(price, 0.9) AS high FROM trades
+WINDOW RANGE '20 minutes' SLIDE '10 minutes' ENDING '35 minutes' AGO ON ts GROUP BY symbol;
+-- name: rows_of_each
+SELECT symbol, max(price) AS high, count(DISTINCT volume) AS sizes FROM trades
+WINDOW ROWS 10 SLIDE 4 PARTITION BY symbol ON ts WHERE volume > 2 GROUP BY symbol;
+-- name: rows_of_all
+SELECT avg(price) AS mean FROM trades WINDOW ROWS 15 SLIDE 5 ON ts;
+-- name: busy
+SELECT symbol, sum(volume) AS total, last(price) AS price FROM trades
+WINDOW RANGE '25 minutes' SLIDE '10 minutes' ON ts GROUP BY symbol HAVING sum(volume) > 75;
+"""
+
+
+def test_historical_windows_windows_of_rows_and_thresholds_in_one_run(lab: Laboratory) -> None:
+    version = lab.plan(EVERY_KIND)
+    for begin, end in ((60, 90), (90, 120)):
+        assert lab.run(version, begin, end, f"run-{begin}").status == "published"
+    assert lab.wrong(version, 60, 120) == []
+    assert all(row["instant"] - row["window_end"] == timedelta(minutes=35) for row in lab.rows("yesterday"))
+    assert lab.rows("rows_of_all")[0]["position"] % 5 == 0 and lab.rows("rows_of_each")
+    assert 0 < len(lab.rows("busy")) < 12 and all(row["total"] > 75 for row in lab.rows("busy"))
+    # a late event in the first interval renumbers the rows from there on
+    lab.write([*steady(), (70.5, "A", 1.0, 9)])
+    assert lab.run(version, 60, 90, "late").status == lab.run(version, 90, 120, "after").status == "published"
+    assert lab.wrong(version, 60, 120) == []
+
+
+def test_too_many_groups_fail_their_queries_alone_and_keep_the_earlier_answers(
+    lab: Laboratory, without_suite: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+-- name: by_volume
+SELECT volume, count(*) AS n FROM trades WINDOW RANGE '20 minutes' SLIDE '10 minutes' ON ts GROUP BY volume;
+-- name: by_symbol
+SELECT symbol, count(*) AS n FROM trades WINDOW RANGE '20 minutes' SLIDE '10 minutes' ON ts GROUP BY symbol;
+"""
+    version = lab.plan(text)
+    assert lab.run(version, 60, 90, "whole").status == "published"
+    before = lab.rows("by_volume")
+    lab.write([*steady(), *((65 + minute / 100, "A", 1.0, 100 + minute) for minute in range(50))])
+    monkeypatch.setattr(running, "lift_task", partial(running.lift_task, group_limit=20))
+    record = lab.run(version, 60, 90, "crowded")
+    assert (record.status, record.revision) == ("published", 2)
+    (told,) = record.diagnostics
+    assert (told["code"], told["query"]) == ("HDL-602", "by_volume") and "20 groups of volume" in told["message"]
+    assert lab.rows("by_volume") == before
+    assert [line for line in lab.wrong(version, 60, 90) if line.startswith("by_symbol")] == []
+    # nothing of the synopsis that is not whole is stored
+    monkeypatch.undo()
+    assert lab.run(version, 60, 90, "again", recompute=True).diagnostics == []
+    assert lab.wrong(version, 60, 90) == []
