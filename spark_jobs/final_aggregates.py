@@ -621,6 +621,18 @@ class Part:
     until: int | None = None
 
 
+def merged(parts: Sequence[Part]) -> list[Part]:
+    """Parts of which no two have the same synopsis: trees with equal edges may need the same partial aggregates."""
+    found: dict[str, Part] = {}
+    for part in parts:
+        held = found.get(part.synopsis.fingerprint)
+        if held is not None:
+            begin, end = min(held.begin, part.begin), max(held.end, part.end)
+            part = replace(held, queries=held.queries + part.queries, begin=begin, end=end)
+        found[part.synopsis.fingerprint] = part
+    return list(found.values())
+
+
 def finals_task(
     parts: list[Part],
     begin: int,

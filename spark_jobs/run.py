@@ -35,11 +35,11 @@ from deltalake import DeltaTable
 from optimizer.errors import Diagnostic, HeddleError
 from optimizer.plan import SharingPlan
 from optimizer.query import Stream, digest
-from optimizer.synopsis import FORMAT, counts_of, synopses_of
+from optimizer.synopsis import FORMAT, Synopsis, counts_of, synopses_of
 from optimizer.window import DAY, day_label, day_pieces, history_start
 from spark_jobs.calibration import Work, fit_of, predict
 from spark_jobs.files import BUCKETS, DataFile, Failed, outcome_of, write_files
-from spark_jobs.final_aggregates import COUNTED, Part, finals_task
+from spark_jobs.final_aggregates import COUNTED, Part, finals_task, merged
 from spark_jobs.partial_aggregates import PARTIALS, Span, Task, columns_of_synopsis, lift_task
 from spark_jobs.planning import load_plan
 from spark_jobs.quality import audit, sample
@@ -248,7 +248,10 @@ def _sources(plan: SharingPlan, record: RunRecord) -> tuple[dict[str, list[Split
     for name in dict.fromkeys(tree.stream for tree in plan.trees):
         try:
             stream = plan.workload.stream(name)
-            columns = {column for query in plan.workload.queries_of(name) for column in query.columns()}
+            queries = plan.workload.queries_of(name)
+            columns = {column for query in queries for column in query.columns()}
+            if any(query.window.is_rows for query in queries):
+                columns |= {column for column, _ in stream.schema}  # rows of equal times are ordered by all of them
             splits = splits_of(stream)
             check_columns(stream, splits, sorted(columns))
             sources[name] = splits
@@ -270,19 +273,7 @@ def _parts(plan: SharingPlan, begin: int, ends: dict[str, int]) -> list[Part]:
             end = synopsis.fragments.last_edge(until - min(window.ago for window in windows))
             if start < end:
                 parts.append(Part(synopsis, queries, start, end, until))
-    return _merged(parts)
-
-
-def _merged(parts: Sequence[Part]) -> list[Part]:
-    """Parts of which no two have the same synopsis: trees with equal edges may need the same partial aggregates."""
-    found: dict[str, Part] = {}
-    for part in parts:
-        held = found.get(part.synopsis.fingerprint)
-        if held is not None:
-            begin, end = min(held.begin, part.begin), max(held.end, part.end)
-            part = replace(held, queries=held.queries + part.queries, begin=begin, end=end)
-        found[part.synopsis.fingerprint] = part
-    return list(found.values())
+    return merged(parts)
 
 
 def _content(
@@ -461,7 +452,7 @@ def _write_rows(
             start = counts[tree.per].history_start([query.window for query in queries], begin, until)
             if start < until:
                 parts.append(Part(synopsis, queries, start, end, until))
-    parts = _merged(parts)
+    parts = merged(parts)
     spans = _gaps(warehouse, [part for part in parts if part.synopsis.fingerprint not in broken], splits, record)
     if not spans:
         return parts, [], broken
@@ -529,12 +520,17 @@ def _completed(stream: Stream, splits: list[Split], spans: Sequence[Span]) -> pa
             "bucket": -1,
             "longs": [],
             "doubles": [],
-            "texts": [snapshot_token(splits, first, last)],
+            "texts": [_token(span.synopsis, splits, first, last)],
         }
         for span in spans
         for first, last in day_pieces(span.begin, span.end)
     ]
     return pa.Table.from_pylist(rows, schema=PARTIALS)
+
+
+def _token(synopsis: Synopsis, splits: list[Split], begin: int, end: int) -> str:
+    """The state of what the partial aggregates of [begin, end) come from: row numbers from all that is before, too."""
+    return snapshot_token(splits, begin if synopsis.per is None else EVER, end)
 
 
 def _coverage(warehouse: Warehouse, fingerprints: list[str]) -> dict[str, list[tuple[int, int, str]]]:
@@ -555,7 +551,7 @@ def _coverage(warehouse: Warehouse, fingerprints: list[str]) -> dict[str, list[t
 
 def _missing(part: Part, pieces: list[tuple[int, int, str]], splits: list[Split]) -> Span | None:
     """What of [begin, end) is not stored for the source as it is now, widened to whole pieces; None if nothing."""
-    valid = [piece for piece in pieces if piece[2] == snapshot_token(splits, piece[0], piece[1])]
+    valid = [piece for piece in pieces if piece[2] == _token(part.synopsis, splits, piece[0], piece[1])]
     gaps, at = [], part.begin
     for first, last, _ in valid:
         if last <= at or first >= part.end:

@@ -27,7 +27,7 @@ from optimizer.query import ACQ, Source, Workload
 from optimizer.synopsis import synopses_of
 from optimizer.window import history_start
 from spark_jobs.expressions import arrow_type
-from spark_jobs.final_aggregates import finals_of
+from spark_jobs.final_aggregates import Part, finals_of, merged
 from spark_jobs.partial_aggregates import PARTIALS, Span, partials_of
 from spark_jobs.planning import publish_plan
 from spark_jobs.read import read
@@ -88,21 +88,23 @@ def kernel_answers(
     together: dict[int, list[str]] = {}
     for query, home in zip(case.workload.queries, homes, strict=False):
         together.setdefault(home, []).append(query.name)
-    work: list[tuple[Span, tuple[ACQ, ...]]] = []
+    parts: list[Part] = []
     for tree in plan.trees:
         for synopsis, members in synopses_of(case.stream, tree.queries, together.values()).items():
             first = history_start([query.window for query in members], begin, end)
-            span = Span(synopsis, first, synopsis.fragments.last_edge(end))
-            if span.begin < span.end:
-                work.append((span, members))
-    if not work:
+            last = synopsis.fragments.last_edge(end)
+            if first < last:
+                parts.append(Part(synopsis, members, first, last))
+    parts = merged(parts)
+    if not parts:
         return ANSWERS.empty_table()
-    partials = [partials_of(piece.to_batches(), case.stream, [span for span, _ in work]) for piece in pieces]
+    spans = [Span(part.synopsis, part.begin, part.end) for part in parts]
+    partials = [partials_of(piece.to_batches(), case.stream, spans) for piece in pieces]
     rows = pa.concat_tables(partials) if partials else PARTIALS.empty_table()
     found: list[pa.RecordBatch] = []
-    for span, members in work:
-        mine = rows.filter(pc.equal(rows["fingerprint"], span.synopsis.fingerprint))
-        found += finals_of(mine, span.synopsis, members, begin, end)
+    for part in parts:
+        mine = rows.filter(pc.equal(rows["fingerprint"], part.synopsis.fingerprint))
+        found += finals_of(mine, part.synopsis, part.queries, begin, end)
     return pa.Table.from_batches(found, ANSWERS)
 
 
