@@ -55,7 +55,7 @@ throughout."""
 BLOCK = 1 << 16
 """Answers that are computed at once: their arrays fit the processor's caches."""
 
-CHUNK, CHUNK_ELEMENTS = 1 << 18, 1 << 20
+CHUNK, CHUNK_ELEMENTS = 1 << 17, 1 << 20
 """Cells, and elements of a multiset, over which structures are built at once (whole groups: one group may have
 more)."""
 

@@ -35,7 +35,7 @@ from optimizer.window import instants
 from spark_jobs.cells import distinct_rows, key_texts
 from spark_jobs.expressions import arrow_type
 from spark_jobs.files import BUCKETS, bucket_of
-from spark_jobs.partial_aggregates import Task, as_texts
+from spark_jobs.partial_aggregates import as_texts
 from spark_jobs.results import INSTANT, RESULTS, places
 from spark_jobs.sources import Split, format_instant, read_split
 
@@ -99,28 +99,28 @@ def inspected(
     """
     import pandas as pd
 
-    columns = ["query", "answers", *FINDINGS, "examples"]
-    found = pd.DataFrame([], columns=columns)
+    rows: list[dict[str, Any]] = []
     if staged:
-        ddl = "query string, answers long, " + ", ".join(f"{name} long" for name in FINDINGS) + ", examples string"
-        width = min(len(staged), 4 * spark.sparkContext.defaultParallelism)
-        task = inspect_task(staged, *_asked(plan, ends), begin, ends)
-        found = spark.range(0, len(staged), 1, width).mapInArrow(task, ddl).toArrow().to_pandas()
+        queries, bucket_by = _asked(plan, ends)
+        # not through SQL: planning and compiling a query would cost as much as half of the inspection
+        files = spark.sparkContext.parallelize(staged, min(len(staged), 4 * spark.sparkContext.defaultParallelism))
+        rows = files.flatMap(lambda path: inspect(path, queries, begin, ends, bucket_by).to_pylist()).collect()
+    found: dict[str, dict[str, Any]] = {}
     seen: Counter[tuple[str, int]] = Counter()
-    for text in found.loc[found["query"] == BUCKETS_OF, "examples"]:
-        told = json.loads(text)
-        seen.update((told["day"], bucket) for bucket in told["buckets"])
+    for row in rows:
+        if row["query"] == BUCKETS_OF:
+            told = json.loads(row["examples"])
+            seen.update((told["day"], bucket) for bucket in told["buckets"])
+        elif (known := found.setdefault(row["query"], row)) is not row:
+            for name in ("answers", *FINDINGS):
+                known[name] += row[name]
+            known["examples"] = "; ".join(filter(None, (known["examples"], row["examples"])))
     twice = sum(count - 1 for count in seen.values())
-    counts = {
-        "answers": "sum",
-        **dict.fromkeys(FINDINGS, "sum"),
-        "examples": lambda texts: "; ".join(filter(None, texts)),
-    }
-    summary = found[found["query"] != BUCKETS_OF].groupby("query", as_index=False).agg(counts)
+    columns = ["query", "answers", *FINDINGS, "examples"]
     if twice:
-        row = {"query": "(files)", "repeated": twice, "examples": "a bucket of groups lies in two files"}
-        summary.loc[len(summary)] = dict.fromkeys(columns, 0) | row
-    return summary[columns]
+        told = {"query": "(files)", "repeated": twice, "examples": "a bucket of groups lies in two files"}
+        found["(files)"] = dict.fromkeys(columns, 0) | told
+    return pd.DataFrame([found[name] for name in sorted(found)], columns=columns)
 
 
 def _asked(plan: SharingPlan, ends: Iterable[str]) -> tuple[list[ACQ], dict[str, tuple[str, ...]]]:
@@ -134,23 +134,6 @@ def _asked(plan: SharingPlan, ends: Iterable[str]) -> tuple[list[ACQ], dict[str,
                 queries += members
                 bucket_by |= {query.name: synopsis.bucket_by for query in members}
     return queries, bucket_by
-
-
-def inspect_task(
-    staged: list[str],
-    queries: list[ACQ],
-    bucket_by: Mapping[str, tuple[str, ...]],
-    begin: int,
-    ends: dict[str, int],
-) -> Task:
-    """The task that inspects the staged files whose numbers (``id``) it is given."""
-
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column("id").to_pylist():
-                yield from inspect(staged[number], queries, begin, ends, bucket_by).to_batches()
-
-    return task
 
 
 def inspect(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from rich.table import Table
 
 from optimizer.query import ACQ, SECOND
 from tests import oracle
+from tests.benchmarks import peers
 from tests.benchmarks.growth import CURVES, Point, curve_table, grow
 from tests.benchmarks.peers import (
     INTERVAL,
@@ -30,6 +32,7 @@ from tests.benchmarks.peers import (
     Setting,
     difference,
     scan_and_group,
+    spent_by,
     states_of,
 )
 from tests.benchmarks.sharing import measure, spread, tables
@@ -87,6 +90,24 @@ def test_a_sample_is_spread_over_the_overlap_factors(tmp_path: Path) -> None:
         assert query.window.overlap_factor >= least
     assert [query.name for query in sampled] == sorted(query.name for query in sampled)
     assert spread(queries[:3], 4) == list(queries[:3])
+
+
+def test_processes_that_end_are_counted_as_long_as_they_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, idle, short = (1, 0.0), (2, 0.0), (3, 0.0)
+    readings = [{here: 10.0, idle: 7.0}, {here: 10.5, short: 2.0}, {here: 11.0}]
+    seen = threading.Event()
+
+    def read_next() -> dict[tuple[int, float], float]:
+        if len(readings) == 1:
+            seen.set()
+            return readings[0]
+        return readings.pop(0)
+
+    monkeypatch.setattr(peers, "READ_EVERY", 0.0)
+    monkeypatch.setattr(peers._Meter, "_read", staticmethod(read_next))
+    (cpu, _), found = spent_by(lambda: seen.wait(60))
+    # what the idle one used came before, what the short one used is not lost
+    assert found and cpu == 1.0 + 2.0
 
 
 # ------------------------------------------------------------------------------------------------ peers
@@ -165,15 +186,15 @@ def test_one_scan_holds_what_the_workload_needs(setting: Setting, tmp_path: Path
 # ----------------------------------------------------------------------------------------- whole rounds
 @pytest.mark.spark
 def test_a_small_comparison(setting: Setting, tmp_path: Path) -> None:
-    peers = {name: PEERS[name](setting) for name in ("duckdb", "polars")}
+    chosen = {name: PEERS[name](setting) for name in ("duckdb", "polars")}
     said: list[str] = []
-    found = measure(setting, EVENTS, HEAVY, [5, 3], 1, 2, peers, tmp_path, said.append)
+    found = measure(setting, EVENTS, HEAVY, [5, 3], 1, 2, chosen, tmp_path, said.append)
     assert [one.queries for one in found.shared.values()] == [3, 5]
     for one in found.shared.values():
         assert not one.run.failure and len(one.run.cpu) == len(one.planning.cpu) == 1 and one.answers > 0
         assert one.compared and {*one.compared} <= {query.name for query in one.plan.workload.queries}
     assert {*found.shared[5].compared} == {*found.sampled["polars"]} == {*found.sampled["duckdb"]}
-    assert len(said) == 2 * (len(peers) + 3) and len(list(tmp_path.iterdir())) == 1
+    assert len(said) == 2 * (len(chosen) + 3) and len(list(tmp_path.iterdir())) == 1
     document = json.loads(json.dumps(found.to_json(), allow_nan=False))
     ratio = document["shared"][1]["peers_over_shared"]["duckdb"]
     assert ratio == pytest.approx(5 * found.peers["duckdb"].cpu[0] / found.shared[5].run.cpu[0])
