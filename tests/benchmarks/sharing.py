@@ -225,9 +225,8 @@ def _compared(warehouse: Warehouse, workload: Workload, answers: Answers) -> lis
 def tables(found: Comparison) -> list[Table]:
     """What was measured of one kind of workload, for people."""
     sizes = list(found.shared.values())
-    title = f"{found.kind}, {found.events:,} events: CPU seconds"
-    medians = Table(title=f"{title}, medians (in brackets: times the shared run's)", title_justify="left")
-    stages = Table(title=f"{title} of the shared run's stages, medians", title_justify="left")
+    medians = Table(title=f"{found.kind}, {found.events:,} events", title_justify="left", caption_justify="left")
+    stages = Table(title=f"{found.kind}, the shared run's stages", title_justify="left")
     for shown, first in ((medians, "queries"), (stages, "queries")):
         shown.add_column(first)
         for one in sizes:
@@ -247,7 +246,8 @@ def tables(found: Comparison) -> list[Table]:
     medians.add_row(f"one plain scan-and-group, {found.granule} s", *(_seconds(found.scan) for _ in sizes))
     medians.add_row("shared run / scan-and-group", *(f"{found.of_scan(one.queries):.2f}" for one in sizes))
     medians.caption = (
-        "* a sample's mean times the number of queries; answers dropped, while the shared run's are published"
+        "CPU seconds, medians; in brackets: times the shared run's. * a sample's mean times the number of queries; "
+        "answers are dropped, the shared run's published."
     )
     for name in dict.fromkeys(name for one in sizes for name in one.stage_medians):
         stages.add_row(name, *(_portion(one, name) for one in sizes))
