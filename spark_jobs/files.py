@@ -1,9 +1,9 @@
 """Data files of the partials and results tables: written by tasks, committed by the driver.
 
 A task writes Parquet files into the table's folder, where no reader sees them until one Delta commit names them, and
-sends only their descriptions to the driver. So rows cross neither into the JVM nor through a shuffle: partial rows are
-laid out by *buckets* of group keys, no bucket in two row groups of a file, and the task that answers some buckets reads
-just their row groups.
+sends only their names and statistics to the driver. So rows cross neither into the JVM nor through a shuffle: partial
+rows are laid out by *buckets* of group keys, no bucket in two row groups of a file, and the task that answers some
+buckets reads just their row groups.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import json
 import time
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,6 @@ REPEATED = [
 ]
 """Columns that hold few distinct values a row group; the others are not worth a dictionary."""
 
-DESCRIPTION = pa.schema([pa.field("file", pa.string(), nullable=False)])
-"""What a task returns: one JSON text a file."""
-
 
 @dataclass(frozen=True)
 class DataFile:
@@ -54,14 +51,6 @@ class DataFile:
     rows: int
     stats: str
 
-    def describe(self) -> pa.RecordBatch:
-        """The description that a task returns."""
-        return pa.RecordBatch.from_arrays([pa.array([json.dumps(asdict(self))])], schema=DESCRIPTION)
-
-    @classmethod
-    def of(cls, description: str) -> DataFile:
-        return cls(**json.loads(description))
-
 
 @dataclass(frozen=True)
 class Failed:
@@ -71,15 +60,9 @@ class Failed:
     code: str
     message: str
 
-    def describe(self) -> pa.RecordBatch:
-        """The description that a task returns."""
-        return pa.RecordBatch.from_arrays([pa.array([json.dumps({"failed": asdict(self)})])], schema=DESCRIPTION)
 
-
-def outcome_of(description: str) -> DataFile | Failed:
-    """What a task's description says: a file that it wrote, or a synopsis that failed."""
-    told = json.loads(description)
-    return Failed(**told["failed"]) if "failed" in told else DataFile(**told)
+Task = Callable[[Iterable[int]], Iterator[DataFile | Failed]]
+"""What Spark runs: given numbers of pieces of work, writes files and names them, and the synopses that failed."""
 
 
 def bucket_of(keys: Sequence[str]) -> NDArray[np.int32]:

@@ -10,7 +10,7 @@ Answers are kept in arrays until a row group of the results file is full.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -41,8 +41,8 @@ from optimizer.synopsis import CARRIERS, Synopsis, families_of
 from optimizer.window import DAY, day_label, instants
 from spark_jobs.cells import Cells, Fixed, Multiset, Pairs, Texts, distinct_of
 from spark_jobs.expressions import evaluate
-from spark_jobs.files import read_buckets
-from spark_jobs.partial_aggregates import Task, by_fingerprint
+from spark_jobs.files import DataFile, Task, read_buckets
+from spark_jobs.partial_aggregates import by_fingerprint
 from spark_jobs.results import ANSWERS, RESULTS, Answered, Carried, ResultsFiles, places, typed
 
 __all__ = ["ANSWERS", "COUNTED", "OVERFLOW", "RESULTS", "Count", "Part", "finals_of", "finals_task", "places"]
@@ -641,16 +641,15 @@ def finals_task(
     stamp: dict[str, pa.Scalar],
     count: Count = _uncounted,
 ) -> Task:
-    """The task that answers every query for the buckets of groups whose numbers (``id``) it is given.
+    """The task that answers every query for the buckets of groups whose numbers it is given.
 
     ``partials``: paths of the files of partial rows; ``root``: the results table, where the answers are written as
     files that no commit names yet, one a day; ``stamp``: constant columns (plan version, revision, run id); ``count``
-    is told ``partial_rows_read`` besides what :func:`finals_of` tells. Returns descriptions of the files.
+    is told ``partial_rows_read`` besides what :func:`finals_of` tells. Names the files.
     """
 
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        buckets = {number for batch in batches for number in batch.column("id").to_pylist()}
-        found = list(read_buckets(partials, buckets))
+    def task(numbers: Iterable[int]) -> Iterator[DataFile]:
+        found = list(read_buckets(partials, set(numbers)))
         if not found:
             return
         rows = pa.concat_tables(found)
@@ -662,8 +661,7 @@ def finals_task(
             if part.synopsis.fingerprint in stored:
                 mine = _between(stored.pop(part.synopsis.fingerprint), part.begin, part.end)
                 _answer(part, mine, begin, files, count)
-        for file in files.close():
-            yield file.describe()
+        yield from files.close()
 
     return task
 

@@ -70,7 +70,7 @@ from spark_jobs.cells import (
     winners,
 )
 from spark_jobs.expressions import evaluate
-from spark_jobs.files import Failed, write_files
+from spark_jobs.files import DataFile, Failed, Task, write_files
 from spark_jobs.sources import Split, read_split, times_of
 
 __all__ = [
@@ -78,7 +78,6 @@ __all__ = [
     "PARTIALS",
     "Lifting",
     "Span",
-    "Task",
     "by_fingerprint",
     "columns_of_synopsis",
     "lift_task",
@@ -988,10 +987,6 @@ def by_fingerprint(rows: pa.Table) -> dict[str, pa.Table]:
     return {names[code]: rows.take(pa.array(order[cuts[code] : cuts[code + 1]])) for code in ascending}
 
 
-Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What Spark runs: takes batches of numbers (``id``), returns batches of descriptions (:func:`files.outcome_of`)."""
-
-
 def lift_task(
     stream: Stream,
     splits: list[Split],
@@ -1002,34 +997,33 @@ def lift_task(
     untimed: Any,
     group_limit: int = GROUP_LIMIT,
 ) -> Task:
-    """The task that reads the splits whose numbers (``id``) it is given and writes their partial rows under ``root``.
+    """The task that reads the splits whose numbers it is given and writes their partial rows under ``root``.
 
-    Returns descriptions of the files, and of the synopses that failed (their rows in the files, if any, are not whole).
+    Names the files, and the synopses that failed (their rows in the files, if any, are not whole).
     ``rows`` and ``untimed``: accumulators that count the events in the spans, and those without a time.
     """
 
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    keys = {name for span in spans for name, _ in span.synopsis.group_by}
+
+    def task(numbers: Iterable[int]) -> Iterator[DataFile | Failed]:
         lifting = Lifting(stream, spans, group_limit)
-        for batch in batches:
-            for number in batch.column("id").to_pylist():
-                for events in read_split(stream, splits[number], columns):
-                    lifting.add(events)
-                    if lifting.is_full:
-                        yield from _written(lifting, root)
+        for number in numbers:
+            for events in read_split(stream, splits[number], columns, keys):
+                lifting.add(events)
+                if lifting.is_full:
+                    yield from _written(lifting, root)
         yield from _written(lifting, root)
         rows.add(lifting.inside)
         untimed.add(lifting.untimed)
-        for failed in lifting.failed.values():
-            yield failed.describe()
+        yield from lifting.failed.values()
 
     return task
 
 
-def _written(lifting: Lifting, root: str) -> Iterator[pa.RecordBatch]:
+def _written(lifting: Lifting, root: str) -> Iterator[DataFile]:
     tables = [cells.encode() for cells in lifting.cells()]
     if tables:
-        for file in write_files(root, pa.concat_tables(tables)):
-            yield file.describe()
+        yield from write_files(root, pa.concat_tables(tables))
 
 
 def columns_of_synopsis(synopsis: Synopsis) -> set[str]:

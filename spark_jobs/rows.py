@@ -42,13 +42,12 @@ from spark_jobs.cells import (
     fragments_of,
     ranked,
 )
-from spark_jobs.files import Failed, read_buckets, write_files
+from spark_jobs.files import DataFile, Failed, Task, read_buckets, write_files
 from spark_jobs.final_aggregates import Count, Part, _Answers, _Asked, _Chunk, _Runs, _uncounted, _views
 from spark_jobs.partial_aggregates import (
     GROUP_LIMIT,
     Lifting,
     Span,
-    Task,
     as_texts,
     by_fingerprint,
     columns_of_synopsis,
@@ -396,25 +395,22 @@ def rows_task(
     rows: Any,
     group_limit: int = GROUP_LIMIT,
 ) -> Task:
-    """The task that writes the partial rows of the blocks of days whose numbers (``id``) it is given under ``root``.
+    """The task that writes the partial rows of the blocks of days whose numbers it is given under ``root``.
 
     ``blocks``: see :meth:`Counts.blocks`; ``counts``: of all days to the last block's; ``rows``: an accumulator that
     counts the rows. The others, and what the task returns, as of :func:`spark_jobs.partial_aggregates.lift_task`.
     """
 
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def task(numbers: Iterable[int]) -> Iterator[DataFile | Failed]:
         lifting = RowLifting(stream, synopses, counts, group_limit)
-        for batch in batches:
-            for number in batch.column("id").to_pylist():
-                begin, end = blocks[number]
-                wanted = [split for split in splits if split.may_hold(begin, end)]
-                tables = [cells.encode() for cells in lifting.cells(_reading(stream, wanted), begin, end)]
-                if tables:
-                    for file in write_files(root, pa.concat_tables(tables)):
-                        yield file.describe()
+        for number in numbers:
+            begin, end = blocks[number]
+            wanted = [split for split in splits if split.may_hold(begin, end)]
+            tables = [cells.encode() for cells in lifting.cells(_reading(stream, wanted), begin, end)]
+            if tables:
+                yield from write_files(root, pa.concat_tables(tables))
         rows.add(lifting.inside)
-        for failed in lifting.failed.values():
-            yield failed.describe()
+        yield from lifting.failed.values()
 
     return task
 
@@ -644,15 +640,14 @@ def row_finals_task(
     stamp: Mapping[str, pa.Scalar],
     count: Count = _uncounted,
 ) -> Task:
-    """The task that answers the windows of rows for the buckets of groups whose numbers (``id``) it is given.
+    """The task that answers the windows of rows for the buckets of groups whose numbers it is given.
 
     As :func:`spark_jobs.final_aggregates.finals_task`; of each part the days [begin, end), both midnights, are the
     fragments that are read.
     """
 
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        buckets = {number for batch in batches for number in batch.column("id").to_pylist()}
-        found = list(read_buckets(partials, buckets))
+    def task(numbers: Iterable[int]) -> Iterator[DataFile]:
+        found = list(read_buckets(partials, set(numbers)))
         if not found:
             return
         stored = by_fingerprint(pa.concat_tables(found))
@@ -667,8 +662,7 @@ def row_finals_task(
             for batch in finals_of_rows(rows, part.synopsis, part.queries, begin, until, count):
                 answered.append(_stamped(batch, part.synopsis.stream, stamp))
         if answered:
-            for file in write_files(root, pa.concat_tables(answered)):
-                yield file.describe()
+            yield from write_files(root, pa.concat_tables(answered))
 
     return task
 

@@ -38,9 +38,9 @@ from optimizer.query import Stream, digest
 from optimizer.synopsis import FORMAT, Synopsis, counts_of, synopses_of
 from optimizer.window import DAY, day_label, day_pieces, history_start
 from spark_jobs.calibration import Work, fit_of, predict
-from spark_jobs.files import BUCKETS, DataFile, Failed, outcome_of, write_files
+from spark_jobs.files import BUCKETS, DataFile, Failed, Task, write_files
 from spark_jobs.final_aggregates import COUNTED, Part, finals_task, merged
-from spark_jobs.partial_aggregates import PARTIALS, Span, Task, columns_of_synopsis, lift_task
+from spark_jobs.partial_aggregates import PARTIALS, Span, columns_of_synopsis, lift_task
 from spark_jobs.planning import load_plan
 from spark_jobs.quality import audit, sample
 from spark_jobs.rows import Counts, first_day, row_finals_task, rows_task
@@ -500,8 +500,8 @@ def _written(spark: SparkSession, pieces: int, most: int, task: Task) -> tuple[l
     """
     if pieces == 0:
         return [], {}
-    found = spark.range(0, pieces, 1, min(pieces, most)).mapInArrow(task, "file string").toArrow()
-    outcomes = [outcome_of(description) for description in found["file"].to_pylist()]
+    # not through SQL: planning, compiling and fetching a query costs more than this whole job
+    outcomes = spark.sparkContext.parallelize(range(pieces), min(pieces, most)).mapPartitions(task).collect()
     files = [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
     return files, {outcome.fingerprint: outcome for outcome in outcomes if isinstance(outcome, Failed)}
 

@@ -9,7 +9,7 @@ bool, date32, timestamp[us, UTC] and decimal128(p, s).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -273,18 +273,21 @@ def _type_of(arrow: pa.DataType) -> Type | None:
 
 
 # ------------------------------------------------------------------------------------------- reading
-def read_split(stream: Stream, split: Split, columns: list[str]) -> Iterator[pa.RecordBatch]:
+def read_split(
+    stream: Stream, split: Split, columns: list[str], encoded: Collection[str] = ()
+) -> Iterator[pa.RecordBatch]:
     """Decoded batches of a split: ``columns`` and the time column, by name.
 
+    Those of ``encoded`` that are strings in a Parquet file are left dictionary-encoded, which spares decoding them.
     Raises HDL-402 (unreadable file), HDL-404 (a value or type that does not fit).
     """
     wanted = list(dict.fromkeys([stream.time, *columns]))
     try:
-        reader = _read_csv if split.format == "csv" else _read_parquet
-        for batch in reader(stream, split, wanted):
-            yield pa.RecordBatch.from_arrays(
-                [_decoded(stream, split, name, batch.column(name)) for name in wanted], names=wanted
-            )
+        texts = {name for name in encoded if stream.type_of(name) == STRING}
+        read = _read_csv(stream, split, wanted) if split.format == "csv" else _read_parquet(split, wanted, texts)
+        for batch in read:
+            columns_read = [_decoded(stream, split, name, batch.column(name), name in texts) for name in wanted]
+            yield pa.RecordBatch.from_arrays(columns_read, names=wanted)
     except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise _unreadable(stream, split.path, error) from error
 
@@ -332,15 +335,16 @@ def _header(path: str | Path) -> list[str]:
         return list(reader.schema.names)
 
 
-def _read_parquet(stream: Stream, split: Split, wanted: list[str]) -> Iterator[pa.RecordBatch]:
-    file = pq.ParquetFile(split.path)
+def _read_parquet(split: Split, wanted: list[str], texts: Collection[str]) -> Iterator[pa.RecordBatch]:
+    metadata = pq.read_metadata(split.path)
     constants = dict(split.constants)
-    present = set(file.schema_arrow.names)
+    present = set(metadata.schema.to_arrow_schema().names)
+    file = pq.ParquetFile(split.path, metadata=metadata, read_dictionary=sorted(present & set(texts)))
     columns = [name for name in wanted if name in present]
     table = file.read_row_groups(list(split.row_groups), columns=columns, use_threads=False)
     for name in wanted:
         if name not in present:
-            table = table.append_column(name, pa.array([constants[name]] * len(table)))
+            table = table.append_column(name, pa.repeat(constants[name], len(table)))
     yield from table.select(wanted).combine_chunks().to_batches()
 
 
@@ -376,7 +380,7 @@ def _missing(stream: Stream, split: Split, name: str, present: list[str]) -> Hed
     )
 
 
-def _decoded(stream: Stream, split: Split, name: str, values: pa.Array) -> pa.Array:
+def _decoded(stream: Stream, split: Split, name: str, values: pa.Array, encoded: bool = False) -> pa.Array:
     declared = stream.type_of(name)
     assert declared is not None
     target = arrow_type(declared)
@@ -384,6 +388,8 @@ def _decoded(stream: Stream, split: Split, name: str, values: pa.Array) -> pa.Ar
     if pa.types.is_null(actual):
         return pa.nulls(len(values), target)
     if pa.types.is_dictionary(actual):
+        if encoded and actual.value_type == target:
+            return values
         values, actual = values.cast(actual.value_type), actual.value_type
     try:
         if pa.types.is_timestamp(target):

@@ -213,10 +213,7 @@ def committed(
     stored = [str(folder / "partials" / file.path) for file in write_files(warehouse.path("partials"), partials)]
     task = finals_task([Part(made, (query,), 0, days * DAY)], 0, stored, warehouse.path("results"), STAMP)
     files = [
-        DataFile.of(text)
-        for first in range(tasks)
-        for described in task(iter([pa.RecordBatch.from_pydict({"id": list(range(first, BUCKETS, tasks))})]))
-        for text in described.column("file").to_pylist()
+        file for first in range(tasks) for file in task(range(first, BUCKETS, tasks)) if isinstance(file, DataFile)
     ]
     assert DeltaTable(warehouse.path("results")).to_pyarrow_dataset().count_rows() == 0  # not committed yet
     labels = sorted(file.day for file in files)
@@ -248,10 +245,9 @@ def test_tasks_answer_instants_that_are_no_edges(tmp_path: Path) -> None:
     partials = partials_of([events(*({"at": at} for at in range(30)))], STREAM, [Span(made, 0, 60 * SECOND)])
     stored = [str(tmp_path / file.path) for file in write_files(tmp_path, partials)]
     part = Part(made, tuple(members), 0, made.fragments.last_edge(60 * SECOND), 60 * SECOND)
-    (told,) = finals_task([part], 20 * SECOND, stored, str(tmp_path / "results"), STAMP)(
-        iter([pa.RecordBatch.from_pydict({"id": list(range(BUCKETS))})])
-    )
-    rows = pq.read_table(tmp_path / "results" / DataFile.of(told["file"][0].as_py()).path, partitioning=None)
+    (file,) = finals_task([part], 20 * SECOND, stored, str(tmp_path / "results"), STAMP)(range(BUCKETS))
+    assert isinstance(file, DataFile)
+    rows = pq.read_table(tmp_path / "results" / file.path, partitioning=None)
     assert [(row["instant"].second, row["longs"]) for row in rows.to_pylist()] == [(40, [20]), (0, [5])]
 
 
@@ -281,11 +277,7 @@ def test_row_groups_and_days_do_not_change_what_is_read(
     partials = partials_of([batch], STREAM, [Span(made, 0, 6 * DAY)])
     stored = [str(tmp_path / "partials" / file.path) for file in write_files(warehouse.path("partials"), partials)]
     task = finals_task([Part(made, tuple(members), 0, 6 * DAY)], 0, stored, warehouse.path("results"), STAMP)
-    files = [
-        DataFile.of(text)
-        for told in task(iter([pa.RecordBatch.from_pydict({"id": list(range(BUCKETS))})]))
-        for text in told["file"].to_pylist()
-    ]
+    files = [file for file in task(range(BUCKETS)) if isinstance(file, DataFile)]
     assert len({file.day for file in files}) == len(files) > 3
     tables = [pq.read_table(tmp_path / "results" / file.path, partitioning=None) for file in files]
     assert [file.rows for file in files] == [len(table) for table in tables]

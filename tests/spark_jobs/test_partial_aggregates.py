@@ -56,7 +56,7 @@ from spark_jobs import cells as cells_of
 from spark_jobs import partial_aggregates
 from spark_jobs.cells import Cells, Fixed, Multiset, Pairs, Texts
 from spark_jobs.expressions import arrow_type
-from spark_jobs.files import DataFile, Failed, outcome_of, read_buckets
+from spark_jobs.files import DataFile, Failed, read_buckets
 from spark_jobs.partial_aggregates import (
     PARTIALS,
     Lifting,
@@ -615,9 +615,7 @@ def run_task(stream: Stream, wanted: list[Span], root: Path, limit: int) -> tupl
     columns = sorted({column for span in wanted for column in columns_of_synopsis(span.synopsis)})
     splits = splits_of(stream)
     task = lift_task(stream, splits, wanted, columns, str(root), rows, untimed, limit)
-    ids = pa.RecordBatch.from_arrays([pa.array(range(len(splits)))], names=["id"])
-    told = [text for batch in task(iter([ids])) for text in batch.column("file").to_pylist()]
-    return [outcome_of(text) for text in told], rows.value, untimed.value
+    return list(task(range(len(splits)))), rows.value, untimed.value
 
 
 def rows_of(root: Path, outcomes: Sequence[Any]) -> pa.Table:

@@ -28,9 +28,9 @@ from optimizer.synopsis import Synopsis, counts_of, synopses_of
 from optimizer.window import DAY
 from spark_jobs import quality
 from spark_jobs.expressions import arrow_type
-from spark_jobs.files import BUCKETS, DataFile, outcome_of
+from spark_jobs.files import BUCKETS, DataFile, Task
 from spark_jobs.final_aggregates import Part
-from spark_jobs.partial_aggregates import PARTIALS, Span, Task, partials_of
+from spark_jobs.partial_aggregates import PARTIALS, Span, partials_of
 from spark_jobs.quality import FINDINGS, inspect
 from spark_jobs.results import ANSWERS, RESULTS
 from spark_jobs.rows import Counts, RowLifting, finals_of_rows, first_day, row_finals_task, rows_task
@@ -365,9 +365,7 @@ def test_the_tasks_write_what_the_kernels_give(tmp_path: Path, format: str) -> N
 
 
 def _files(task: Task, numbers: Iterable[int]) -> list[DataFile]:
-    found = task(iter([pa.RecordBatch.from_pydict({"id": list(numbers)})]))
-    outcomes = [outcome_of(text) for batch in found for text in batch.column("file").to_pylist()]
-    return [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
+    return [outcome for outcome in task(numbers) if isinstance(outcome, DataFile)]
 
 
 def test_too_many_groups_fail_alone() -> None:

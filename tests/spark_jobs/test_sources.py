@@ -6,6 +6,7 @@ import datetime as dt
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,24 @@ def test_narrow_types_are_widened_and_dictionaries_decoded(tmp_path: Path) -> No
         "fee": Decimal("3.00"),
     }
     assert [column.null_count for column in found.columns[1:]] == [1, 1, 1, 1]
+
+
+def test_encoded_strings_are_the_decoded_ones(tmp_path: Path) -> None:
+    """Row groups with other dictionaries, nulls; columns that are no strings, or not in the file, stay as they are."""
+    path = tmp_path / "trades.parquet"
+    symbols = ["A", "B", None, "A", "C", "B", "", "D"]
+    times = pa.array([JULY] * len(symbols), pa.timestamp("us"))
+    pq.write_table(pa.table({"ts": times, "symbol": symbols, "volume": range(8)}), path, row_group_size=3)
+    source = stream("parquet", path)
+    (split,) = splits_of(source)
+    split = replace(split, constants=(("venue", "X"),))
+    source = replace(source, schema=(*source.schema, ("venue", STRING)))
+    names = ["symbol", "volume", "venue"]
+    (plain,) = read_split(source, split, names)
+    (encoded,) = read_split(source, split, names, names)
+    assert encoded.to_pylist() == plain.to_pylist()
+    assert [str(type) for type in encoded.schema.types[2:]] == ["int64", "string"]
+    assert pa.types.is_dictionary(encoded.schema.field("symbol").type) and plain.schema.field("symbol").type == "string"
 
 
 def test_a_column_of_nothing_but_nulls_has_its_declared_type(tmp_path: Path) -> None:
