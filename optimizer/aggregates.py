@@ -195,6 +195,10 @@ class Lowered:
     valid: Array
     overflow: Array | None = None
 
+    def where(self, rows: Array) -> Lowered:
+        """Those of some answers."""
+        return Lowered(self.values[rows], self.valid[rows], None if self.overflow is None else self.overflow[rows])
+
 
 class Multisets(Protocol):
     """The multisets of one state under many answers (a,), as lowering reads them.
@@ -314,6 +318,30 @@ def _sum_type(type: Type) -> Type:
     if type.name == "decimal":
         return decimal(min(38, type.precision + 10), type.scale)
     return LONG if type.is_exact else DOUBLE
+
+
+def _sequence_sum(type: Type | None) -> Type:
+    if type is None or not type.is_numeric:
+        raise TypeError(f"sum needs a number, not {type or '*'}")
+    return DOUBLE if type == DOUBLE else decimal(38, _kept_of("sum", type).scale)
+
+
+def _sequence_average(type: Type | None) -> Type:
+    if type is None or not type.is_numeric:
+        raise TypeError(f"avg needs a number, not {type or '*'}")
+    return _average_type(_kept_of("avg", type))
+
+
+def _sequence_extreme(type: Type | None) -> Type:
+    if type is None or type.name in ("string", "boolean"):
+        raise TypeError(f"min and max over sequences need a number, date or moment, not {type or '*'}")
+    return _kept_of("min and max", type)
+
+
+def _kept_of(what: str, type: Type) -> Type:
+    if type.name == "decimal" and type.precision > WIDE:
+        raise TypeError(f"{what} over sequences takes decimals of up to {WIDE} digits, not {type}")
+    return type
 
 
 def _average_type(type: Type) -> Type:
@@ -838,3 +866,13 @@ AGGREGATES: dict[str, Aggregate] = {
     name: replace(declared, name=name) for names, declared in _DECLARED for name in names.split()
 }
 """Every aggregate of the language, by its SQL name (lower case)."""
+
+SEQUENCES: dict[str, Callable[[Type | None], Type]] = {
+    "count": lambda type: decimal(38, 0),
+    "sum": _sequence_sum,
+    "avg": _sequence_average,
+    "min": _sequence_extreme,
+    "max": _sequence_extreme,
+}
+"""The aggregates of event sequences, each with its type from its argument's (None: ``*``); TypeError, with the reason,
+for others. There are many more sequences than events: counts and exact sums have 38 digits."""

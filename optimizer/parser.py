@@ -27,7 +27,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import Token, TokenType
 
-from optimizer.aggregates import AGGREGATES, LEAST_ERROR, MOST_ERROR, check_error
+from optimizer.aggregates import AGGREGATES, LEAST_ERROR, MOST_ERROR, SEQUENCES, check_error
 from optimizer.errors import Diagnostic, HeddleError
 from optimizer.expression import call_type, moment, negated, number
 from optimizer.predicates import normal
@@ -45,6 +45,7 @@ from optimizer.query import (
     Expression,
     Literal,
     Output,
+    Pattern,
     Stream,
     Type,
     Window,
@@ -60,7 +61,7 @@ class Limits:
     """What one query may ask for. Durations in microseconds; ``ratio`` is the largest range/slide;
     ``literal`` the longest string or name in characters; ``depth`` counts parentheses and prefix operators
     around one place; ``connectives`` ANDs, ORs and commas of a query; ``rows`` the longest range of a window of rows;
-    ``outputs`` what a query computes, in SELECT and HAVING."""
+    ``outputs`` what a query computes, in SELECT and HAVING; ``pattern`` the longest event sequence."""
 
     bytes: int = 8192
     tokens: int = 2048
@@ -73,6 +74,7 @@ class Limits:
     ratio: int = 1440
     group_columns: int = 4
     outputs: int = 32
+    pattern: int = 64
 
 
 @dataclass(frozen=True)
@@ -395,6 +397,11 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
 
+def _quoted(name: str) -> str:
+    """A name as it has to be written."""
+    return name if name.isidentifier() else f"`{name}`"
+
+
 def _resolve(name: str, known: Iterable[str]) -> str | None:
     """The known name that is meant, as Spark resolves: case does not matter unless two names differ by it."""
     known = list(known)
@@ -469,6 +476,7 @@ def _added(output: Output, computed: list[Output]) -> Output:
 # ---------------------------------------------------------------------------------- our clauses, as words
 _TIME_WINDOW = "WINDOW RANGE '1 hour' SLIDE '5 minutes' ON <time column>"
 _ROW_WINDOW = "WINDOW ROWS 10000 SLIDE 500 ON <time column>"
+_PATTERN = "PATTERN SEQ(A, B, C) ON <type column> PARTITION BY <key column>"
 _COUNT = re.compile(r"0*[1-9]\d{0,17}", re.ASCII)
 
 
@@ -485,10 +493,21 @@ class _WindowWords:
 
 
 @dataclass(frozen=True)
+class _PatternWords:
+    """The PATTERN clause: its words were checked, no value was read yet. ``seq``: where it begins."""
+
+    seq: Token
+    events: list[Token]
+    on: Token
+    per: list[Token]
+
+
+@dataclass(frozen=True)
 class _Clauses:
     """What :meth:`_Reader._cut` found: our clauses, and the offset of HAVING (0: none)."""
 
     window: _WindowWords
+    pattern: _PatternWords | None
     error: Token | None
     having: int
 
@@ -515,6 +534,20 @@ class _Words:
         named = kind == TokenType.IDENTIFIER or (kind != TokenType.STRING and word.isidentifier())
         return self._take(kind is not None and named, message)
 
+    def names(self, message: str) -> list[Token]:
+        """Columns between commas."""
+        found = [self.name(message)]
+        while self.follows(","):
+            self.word(",")
+            found.append(self.name(message))
+        return found
+
+    def event(self) -> Token:
+        """An event type: a word, a quoted text or a whole number."""
+        if self._kind() in (TokenType.STRING, TokenType.NUMBER):
+            return self._take(True, "")
+        return self.name("SEQ names event types")
+
     def _kind(self) -> TokenType | None:
         return self.tokens[self.cursor].token_type if self.cursor < len(self.tokens) else None
 
@@ -540,6 +573,10 @@ class _Reader:
         self.schema: dict[str, Type] = {}
         self.error: Decimal | None = None
         self.error_taken = False
+        self.pattern: Pattern | None = None
+        self.event: str | None = None
+        """The event type whose attributes an aggregate over sequences reads, once it is known."""
+        self.of_event = False
         self.refused: dict[str, _Refused] = {}
         """Why an output has no value, by its alias: a HAVING on it is wrong for the same reason."""
 
@@ -560,6 +597,12 @@ class _Reader:
             window = self._window(clauses.window, group_by)
         except _Refused as refused:
             self.problems.append(refused)
+        try:
+            self.pattern = self._pattern(clauses.pattern, window, group_by)
+        except _Refused as refused:
+            # what the aggregates mean depends on it
+            self.problems.append(refused)
+            return None
         self._permit(clauses.error)
         outputs, select = self._select(tree, group_by)
         groups = dict(zip(select, group_by, strict=True)) | {column: column for column in group_by}
@@ -580,7 +623,9 @@ class _Reader:
             message = "WITH (error = …) changes nothing: every aggregate of the query is exact or names its own error"
             self.warnings.append(_Refused("HDL-218", message, f"{takers} take it", clauses.error.start))
         grouped = tuple(group_by.items())
-        return ACQ(name, self.stream.name, window, outputs, filter, grouped, select, owner, source, having)
+        return ACQ(
+            name, self.stream.name, window, outputs, filter, grouped, select, owner, source, having, self.pattern
+        )
 
     def _refuse(self, code: str, message: str, hint: str, node: exp.Expr) -> NoReturn:
         raise _Refused(code, message, hint, self._at(node))
@@ -680,7 +725,7 @@ class _Reader:
     # --------------------------------------------------------------------------------------- our clauses
     def _cut(self, tokens: list[Token]) -> tuple[_Clauses, list[Token]]:
         """Our own clauses, and the tokens of all the others."""
-        depth, source, found = 0, None, []
+        depth, source, found, patterns = 0, None, list[int](), list[int]()
         options: int | None = None
         having = 0
         for index, token in enumerate(tokens):
@@ -695,7 +740,7 @@ class _Reader:
             elif token.token_type == TokenType.HAVING:
                 having = token.start
             elif token.text.upper() == "PATTERN" and after is not None and after.text.upper() == "SEQ":
-                self._later("PATTERN SEQ (event sequences)", token)
+                patterns.append(index)
             elif token.token_type == TokenType.WITH and after is not None and after.text.lower() in ("(", "error"):
                 options = index if options is None else options
         if source is None:
@@ -703,18 +748,28 @@ class _Reader:
         if not found:
             message = "the query has no WINDOW clause"
             raise _Refused("HDL-107", message, f"after the stream, write {_TIME_WINDOW}", source.start)
-        if len(found) > 1:
-            raise _Refused("HDL-107", "a query has one WINDOW clause", "", tokens[found[1]].start)
+        for clause, places in (("WINDOW", found), ("PATTERN", patterns)):
+            if len(places) > 1:
+                raise _Refused("HDL-107", f"a query has one {clause} clause", "", tokens[places[1]].start)
         error, last = None, len(tokens)
         if options is not None:
             error, last = self._options(tokens, options), options
-        begin = found[0]
-        window, cursor = self._window_words(tokens[:last], begin)
-        if cursor < last and tokens[cursor].token_type in (*_OPERANDS, TokenType.L_PAREN):
-            message = f"{_shown(tokens[cursor].text)} cannot follow the WINDOW clause"
-            hint = "WHERE, GROUP BY, HAVING, WITH or the end follow it"
-            raise _Refused("HDL-101", message, hint, tokens[cursor].start)
-        return _Clauses(window, error, having), tokens[:begin] + tokens[cursor:last]
+        window, behind = self._window_words(tokens[:last], found[0])
+        ours, pattern = [(found[0], behind)], None
+        if patterns:
+            pattern, behind = self._pattern_words(tokens[:last], patterns[0])
+            ours.append((patterns[0], behind))
+        rest, at = list[Token](), 0
+        for begin, behind in sorted(ours):
+            after = tokens[behind] if behind < last else None
+            follows = any(behind == other for other, _ in ours)
+            if after is not None and not follows and after.token_type in (*_OPERANDS, TokenType.L_PAREN):
+                message = f"{_shown(after.text)} cannot follow the {tokens[begin].text.upper()} clause"
+                hint = "WHERE, GROUP BY, HAVING, WITH or the end follow it"
+                raise _Refused("HDL-101", message, hint, after.start)
+            rest += tokens[at:begin]
+            at = behind
+        return _Clauses(window, pattern, error, having), rest + tokens[at:last]
 
     def _window_words(self, tokens: list[Token], begin: int) -> tuple[_WindowWords, int]:
         """The WINDOW clause that begins at a token, and the index of the token behind it."""
@@ -737,12 +792,26 @@ class _Reader:
             words.word("AGO")
         if rows and words.follows("PARTITION BY"):
             words.word("PARTITION BY")
-            per.append(words.name("PARTITION BY names columns"))
-            while words.follows(","):
-                words.word(",")
-                per.append(words.name("PARTITION BY names columns"))
+            per += words.names("PARTITION BY names columns")
         words.word("ON")
         return _WindowWords(rows, range, slide, ago, per, words.name("ON names the time column")), words.cursor
+
+    def _pattern_words(self, tokens: list[Token], begin: int) -> tuple[_PatternWords, int]:
+        """The PATTERN clause that begins at a token, and the index of the token behind it."""
+        words = _Words(tokens, begin + 1, f"write {_PATTERN}")
+        seq = words.word("SEQ")
+        words.word("(")
+        events = [words.event()]
+        while words.follows(","):
+            words.word(",")
+            events.append(words.event())
+        words.word(")")
+        words.word("ON")
+        on, per = words.name("ON names the column of the event types"), list[Token]()
+        if words.follows("PARTITION BY"):
+            words.word("PARTITION BY")
+            per += words.names("PARTITION BY names columns")
+        return _PatternWords(seq, events, on, per), words.cursor
 
     def _options(self, tokens: list[Token], begin: int) -> Token:
         """The number of ``WITH (error = …)``, which ends the query."""
@@ -792,6 +861,56 @@ class _Reader:
         per = tuple(sorted({self._counted_by(token, group_by) for token in words.per})) if words.rows else None
         return Window(range, slide, ago, per)
 
+    def _pattern(
+        self, words: _PatternWords | None, window: Window | None, group_by: Mapping[str, Type]
+    ) -> Pattern | None:
+        if words is None:
+            return None
+        assert self.stream is not None
+        if window is not None and window.is_rows:
+            message = "an event sequence lies in a window of time, not in a number of rows"
+            raise _Refused("HDL-220", message, f"write {_TIME_WINDOW}", words.seq.start)
+        if len(words.events) > self.limits.pattern:
+            message = f"SEQ has {len(words.events)} events; the limit is {self.limits.pattern}"
+            raise _Refused("HDL-220", message, "split it into shorter sequences", words.seq.start)
+        on = self._known(words.on)
+        if self.schema[on].name not in ("string", "long"):
+            message = f"{on} is {self.schema[on]}: event types are strings or integers"
+            raise _Refused("HDL-221", message, "name the column that tells what an event is", words.on.start)
+        events = tuple(self._event_type(token, on) for token in words.events)
+        per = set(group_by)
+        for token in words.per:
+            column = self._known(token)
+            if column == self.stream.time or self.schema[column] == DOUBLE:
+                what = "the time column" if column == self.stream.time else "the double column"
+                message = f"sequences by {what} {column}"
+                raise _Refused("HDL-206", message, "name an integer, decimal or string column", token.start)
+            per.add(column)
+        if len(per) > self.limits.group_columns:
+            message = f"PARTITION BY and GROUP BY name {len(per)} columns; the limit is {self.limits.group_columns}"
+            raise _Refused("HDL-309", message, "", words.seq.start)
+        return Pattern(events, on, tuple(sorted(per)))
+
+    def _event_type(self, token: Token, on: str) -> str:
+        written = self.text[token.start : token.end + 1]
+        if self.schema[on].name == "string":
+            if token.token_type == TokenType.NUMBER:
+                hint = f"quote it: '{written}'"
+                raise _Refused("HDL-221", f"{on} is a string: {_shown(written)} is a number", hint, token.start)
+            return token.text
+        if token.token_type != TokenType.NUMBER or not written.isdecimal() or len(written) > 18:
+            message = f"{on} is {self.schema[on]}: {_shown(token.text)} is no value of it"
+            raise _Refused("HDL-221", message, "write whole numbers: SEQ(1, 2, 3)", token.start)
+        return str(int(written))
+
+    def _known(self, token: Token) -> str:
+        column = _resolve(token.text, self.schema)
+        if column is None:
+            assert self.stream is not None
+            message = f"stream {self.stream.name} has no column {_shown(token.text)}"
+            raise _Refused("HDL-202", message, _did_you_mean(token.text, self.schema, "columns"), token.start)
+        return column
+
     def _duration(self, word: str, token: Token) -> int:
         try:
             value = parse_duration(token.text)
@@ -814,11 +933,7 @@ class _Reader:
         return int(written)
 
     def _counted_by(self, token: Token, group_by: Mapping[str, Type]) -> str:
-        column = _resolve(token.text, self.schema)
-        if column is None:
-            assert self.stream is not None
-            message = f"stream {self.stream.name} has no column {_shown(token.text)}"
-            raise _Refused("HDL-202", message, _did_you_mean(token.text, self.schema, "columns"), token.start)
+        column = self._known(token)
         # a GROUP BY that was refused is incomplete
         if column not in group_by and not self.problems:
             message = f"rows are counted for each {column}, which the query does not group by"
@@ -983,6 +1098,8 @@ class _Reader:
             example = f"{written}({', '.join(form.roles)})"
             self._refuse("HDL-104", f"{written} takes {form.counts}, not {len(arguments)}", f"write {example}", node)
         given = dict(zip(form.roles, arguments, strict=False))
+        if self.pattern is not None:
+            return self._of_sequences(node, alias, written, given["x"])
         argument, found = self._value(given["x"])
         if written == "count" and isinstance(argument, Literal) and argument.value is not None:
             argument, found = None, None
@@ -1001,6 +1118,48 @@ class _Reader:
         if aggregate.sketch:
             error = self._permitted(given, form, written)
         return Output(name, form.function, argument, found, type_, by, by_type, parameter, error)
+
+    def _of_sequences(self, node: exp.Expr, alias: str, written: str, given: exp.Expr) -> Output:
+        """An aggregate over the sequences: ``count(*)``, ``count(E)`` or a function of E's attributes."""
+        assert self.pattern is not None
+        if written not in SEQUENCES:
+            hint = f"{', '.join(SEQUENCES)} apply to event sequences"
+            self._refuse("HDL-222", f"{written} does not apply to event sequences", hint, node)
+        given = _bare(given)
+        self.event, argument, found = None, None, None
+        is_event = type(given) is exp.Column and not given.args.get("table") and written == "count"
+        if is_event and isinstance(given.this, exp.Identifier) and given.name not in self.schema:
+            self.event = self._event(given.name, given)
+        elif is_event and given.name in self.pattern.events:
+            self.event = given.name
+        else:
+            self.of_event = True
+            try:
+                argument, found = self._value(given)
+            finally:
+                self.of_event = False
+            if isinstance(argument, Literal) and written == "count" and argument.value is not None:
+                argument, found = None, None
+            elif argument is not None and self.event is None:
+                example = f"{written}({_quoted(self.pattern.events[0])}.x)"
+                message = f"{written} over sequences needs an attribute of an event"
+                self._refuse("HDL-222", message, f"write {example}", given)
+        try:
+            type_ = SEQUENCES[written](found)
+        except TypeError as reason:
+            raise _Refused("HDL-203", str(reason), "", self._at(node)) from None
+        read = [*([self.event] if self.event else []), *dict.fromkeys(columns_of(argument))]
+        name = alias or re.sub(r"\W", "_", "_".join([written, *read]))[:64]
+        return Output(name, written, argument, found, type_, event=self.event)
+
+    def _event(self, name: str, node: exp.Expr) -> str:
+        """An event type by its name in an aggregate; one that the pattern does not have is in no sequence."""
+        assert self.pattern is not None
+        if name not in self.pattern.events:
+            hint = _did_you_mean(name, self.pattern.events, "event types")
+            message = f"{_shown(name)} is no event type of {self.pattern}: no sequence has one"
+            self.warnings.append(_Refused("HDL-223", message, hint, self._at(node)))
+        return name
 
     def _value(self, node: exp.Expr) -> tuple[Expression | None, Type | None]:
         """An argument of an aggregate with its type; neither for a star."""
@@ -1144,7 +1303,17 @@ class _Reader:
         if not isinstance(node.this, exp.Identifier):
             self._unknown(node.this)
         table = node.args.get("table")
-        if table is not None and _resolve(table.name, [self.stream.name]) is None:
+        if self.of_event:
+            assert self.pattern is not None
+            if table is None:
+                example = f"{_quoted(self.pattern.events[0])}.{node.this.name}"
+                message = f"{_shown(node.this.name)}: of which event of the sequence?"
+                self._refuse("HDL-222", message, f"write {example}", node)
+            if self.event not in (None, table.name):
+                message = f"an aggregate reads one event of a sequence, not {self.event} and {table.name}"
+                self._refuse("HDL-222", message, "aggregate them one by one", node)
+            self.event = self.event or self._event(table.name, table)
+        elif table is not None and _resolve(table.name, [self.stream.name]) is None:
             self._refuse(
                 "HDL-202",
                 f"{_shown(table.name)} is not the stream of this query",
@@ -1299,13 +1468,17 @@ def parse(text: str, streams: Mapping[str, Stream], file: str = "", limits: Limi
     and its number in the file do), ``-- owner: y`` says whose it is. A statement is::
 
         SELECT <group column or aggregate> [AS name], … FROM stream
+        [PATTERN SEQ(type, …) ON column [PARTITION BY column, …]]
         WINDOW RANGE '…' SLIDE '…' [ENDING '…' AGO] ON time
              | ROWS n SLIDE m [PARTITION BY column, …] ON time
         [WHERE condition] [GROUP BY column, …]
         [HAVING <aggregate or output> <comparison> <constant> AND …] [WITH (error = number)]
 
-    with the WINDOW clause anywhere behind FROM and WITH at the end.
+    with the WINDOW and PATTERN clauses anywhere behind FROM and WITH at the end.
 
+    - ``PATTERN``: what is aggregated are the sequences of events of these types, in strictly ascending time, all in
+      one window and equal in the columns of PARTITION BY and GROUP BY; ``count(*)`` counts them, ``count(E)``,
+      ``sum(E.x)``, ``avg``, ``min`` and ``max`` go over their events of type E. WHERE leaves events out before.
     - ``ENDING``: every window is shifted back by so much, see :class:`optimizer.query.Window`.
     - ``ROWS``: the stream's rows, all of them, are numbered from 0 in the order of time, rows of equal time in that of
       the values of all the stream's columns; window k is over the rows [k*m, k*m + n), and WHERE leaves rows out

@@ -65,9 +65,10 @@ class ExecutionTree:
         strangers = [query.name for query in self.queries if query.stream != self.stream]
         if strangers:
             raise ValueError(f"tree {self.id} of stream {self.stream} holds queries of other streams: {strangers}")
-        if len({query.window.per for query in self.queries}) > 1:
+        if len({query.domain for query in self.queries}) > 1:
             raise ValueError(
-                f"tree {self.id} holds windows of time and of rows, or of rows that are counted differently"
+                f"tree {self.id} holds windows of time and of rows, or of rows that are counted differently, "
+                "or event sequences beside others"
             )
 
     @property
@@ -297,7 +298,7 @@ def build_plan(
     bounded: list[str] = []
     for stream, queries in _domains(workload):
         rate = _rate(rates, stream.name)
-        profile = (profiles or {}).get(stream.name) if queries[0].window.per is None else None
+        profile = (profiles or {}).get(stream.name) if queries[0].is_plain else None
         coefficients = chosen.coefficients if chosen.name == "measured" else Coefficients()
         shares = bases(profile, queries, coefficients) if profile and chosen.base(stream.name) else None
 
@@ -319,7 +320,7 @@ def build_plan(
         held = [names for tree in (previous.trees if previous else ()) for names in tree.together]
         for number, at in enumerate(order, start=before + 1):
             mine = tuple(queries[i] for i in members[at])
-            sharing = choose(profile, mine, coefficients, held) if mine[0].window.per is None else ()
+            sharing = choose(profile, mine, coefficients, held) if mine[0].is_plain else ()
             tree = ExecutionTree(f"{stream.name}-{number}", stream.name, mine, tick_of(mine[0].window, rate), sharing)
             # what the search has counted is not counted again
             tree.__dict__["edge_bounds"] = found.bounds[at]
@@ -356,19 +357,20 @@ def sharing_as(plan: SharingPlan, earlier: SharingPlan) -> SharingPlan:
     held = [names for tree in earlier.trees for names in tree.together]
     trees = []
     for tree in plan.trees:
-        kept = replace(tree, together=choose(None, tree.queries, Coefficients(), held) if tree.per is None else ())
+        plain = tree.queries[0].is_plain
+        kept = replace(tree, together=choose(None, tree.queries, Coefficients(), held) if plain else ())
         kept.__dict__["edge_bounds"] = tree.edge_bounds
         trees.append(kept)
     return replace(plan, trees=tuple(trees))
 
 
 def _domains(workload: Workload) -> list[tuple[Stream, list[ACQ]]]:
-    """Queries that may share fragments: of one stream, in time or in rows that are counted alike."""
+    """Queries that may share fragments: of one stream and one :attr:`ACQ.domain`."""
     found: list[tuple[Stream, list[ACQ]]] = []
     for stream in workload.streams:
-        kinds: dict[tuple[str, ...] | None, list[ACQ]] = {}
+        kinds: dict[object, list[ACQ]] = {}
         for query in workload.queries_of(stream.name):
-            kinds.setdefault(query.window.per, []).append(query)
+            kinds.setdefault(query.domain, []).append(query)
         found += [(stream, queries) for queries in kinds.values()]
     return found
 

@@ -147,12 +147,34 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Pattern:
+    """An event sequence SEQ(E1, ..., El): every choice of one event a type, in strictly ascending time (Sharon Def. 1).
+
+    ``events``: the types E1 .. El as texts (:func:`optimizer.expression.text_of`), a type perhaps several times;
+    ``on``: the column that holds an event's type; ``per``: names, sorted, of the columns in which all events of a
+    sequence agree (PARTITION BY and GROUP BY together).
+    """
+
+    events: tuple[str, ...]
+    on: str
+    per: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.events:
+            raise ValueError("a pattern has at least one event type")
+
+    def __str__(self) -> str:
+        return f"SEQ({', '.join(self.events)})"
+
+
+@dataclass(frozen=True)
 class Output:
     """One output column: ``function`` of ``argument`` (None: ``count(*)``) under ``name``, typed ``type``.
 
     ``by``: what orders the values, for ``min_by``, ``max_by``, ``first`` and ``last`` (those two: the time column).
     ``parameter``: the fraction of a percentile, the k of ``top_k``. ``error``: the error that the query permits, so
-    that a sketch may answer; None asks for the exact answer.
+    that a sketch may answer; None asks for the exact answer. ``event``: of a query of event sequences, the type whose
+    events are aggregated, over all sequences (``count(E)``, ``sum(E.x)``); None counts the sequences.
     """
 
     name: str
@@ -164,6 +186,7 @@ class Output:
     by_type: Type | None = _later(None)
     parameter: Decimal | None = _later(None)
     error: Decimal | None = _later(None)
+    event: str | None = _later(None)
 
     def columns(self) -> Iterator[str]:
         """Names of the source columns that it reads (with repeats)."""
@@ -189,7 +212,8 @@ class ACQ:
 
     ``group_by`` holds column names with their types; ``select`` the names under which the group columns
     are returned, in the same order (a group column that is not selected is returned all the same). Only answers that
-    satisfy every condition of ``having`` exist.
+    satisfy every condition of ``having`` exist. With a ``pattern``, what is aggregated is not the events but the
+    sequences of them that match it, each wholly inside the window.
     """
 
     name: str
@@ -202,6 +226,18 @@ class ACQ:
     owner: str = ""
     text: str = field(default="", compare=False)
     having: tuple[Condition, ...] = _later(())
+    pattern: Pattern | None = _later(None)
+
+    @property
+    def is_plain(self) -> bool:
+        """Over the events of spans of time: neither over windows of rows nor over event sequences."""
+        return self.pattern is None and not self.window.is_rows
+
+    @property
+    def domain(self) -> tuple[object, ...]:
+        """Queries share fragments only with those of their own domain: of time, of rows counted alike, or of event
+        sequences by the same columns."""
+        return (self.window.per, *((self.pattern.on, self.pattern.per) if self.pattern else ()))
 
     @property
     def computed(self) -> tuple[Output, ...]:
@@ -211,6 +247,8 @@ class ACQ:
     def columns(self) -> list[str]:
         """Source columns that the query reads, without the time column, sorted."""
         found = {name for name, _ in self.group_by} | set(columns_of(self.filter)) | set(self.window.per or ())
+        if self.pattern is not None:
+            found |= {self.pattern.on, *self.pattern.per}
         for output in self.computed:
             found |= set(output.columns())
         return sorted(found)
@@ -276,7 +314,8 @@ class Workload:
 
 # ------------------------------------------------------------------------------------- stored as JSON
 _CLASSES = {
-    cls.__name__: cls for cls in (Type, Column, Literal, Call, Window, Output, Condition, ACQ, Source, Stream, Workload)
+    cls.__name__: cls
+    for cls in (Type, Column, Literal, Call, Window, Pattern, Output, Condition, ACQ, Source, Stream, Workload)
 }
 
 

@@ -36,6 +36,19 @@ POSITION = "heddle position"
 
 DAILY: tuple[Progression, ...] = ((DAY, 0),)
 
+@dataclass(frozen=True)
+class Sequenced:
+    """What a synopsis of event sequences keeps: the events themselves, by key, time and type, equal ones compacted.
+
+    ``on``: the column of the types; ``types``: those of the patterns, sorted; an event's code is its type's place.
+    ``attributes``: what is aggregated of events, with the type, in an order of their own.
+    """
+
+    on: str
+    types: tuple[str, ...]
+    attributes: tuple[tuple[Expression, Type], ...]
+
+
 Family = tuple[Expression | None, tuple[tuple[str, Type], ...]]
 """A filter (None: every tuple) and the group columns with their types."""
 
@@ -51,6 +64,9 @@ class Synopsis:
     ``per``: None if the edges are instants (microseconds). Else, as in :class:`optimizer.query.Window`, they are row
     numbers: the fragment of rows is the group column :data:`POSITION`, the fragments of time are days (a day is what
     rows are numbered and stored by), the first predicate is None and the states have the first and the last time.
+
+    ``sequenced``: of event sequences. Their rows are not cut at the edges but by days: ``group_by`` are the columns in
+    which the events of a sequence agree, one row has all events of a key and day.
     """
 
     stream: str
@@ -61,12 +77,18 @@ class Synopsis:
     states: tuple[State, ...]
     bucket_by: tuple[str, ...]
     per: tuple[str, ...] | None = None
+    sequenced: Sequenced | None = None
 
     @cached_property
     def fingerprint(self) -> str:
         states = [_told(state) for state in self.states]
         content = [to_json(self.predicates), to_json(self.group_by), states, self.bucket_by, self.per]
-        return digest([FORMAT, self.stream, self.time, list(map(list, self.edges)), *content])
+        edges = self.edges
+        if self.sequenced is not None:
+            kept = self.sequenced
+            content += [kept.on, kept.types, [[to_json(one), to_json(type_)] for one, type_ in kept.attributes]]
+            edges = DAILY
+        return digest([FORMAT, self.stream, self.time, list(map(list, edges)), *content])
 
     @property
     def fragments(self) -> Fragments:
@@ -144,6 +166,8 @@ def synopses_of(
     edges = Fragments.of(query.window for query in queries).edges
     if queries[0].window.is_rows:
         return _of_rows(stream, edges, queries)
+    if queries[0].pattern is not None:
+        return _of_sequences(stream, edges, queries)
     place = {name: number for number, names in enumerate(together) for name in names}
     kept: dict[object, list[ACQ]] = {}
     for family, members in families_of(queries).items():
@@ -173,6 +197,31 @@ def _of_rows(stream: Stream, edges: tuple[Progression, ...], queries: Sequence[A
         states = tuple(dict.fromkeys((*states_of(members), *times)))
         group_by = (*members[0].group_by, (POSITION, LONG))
         found[Synopsis(stream.name, stream.time, edges, predicates, group_by, states, per, per)] = tuple(members)
+    return found
+
+
+def _of_sequences(
+    stream: Stream, edges: tuple[Progression, ...], queries: Sequence[ACQ]
+) -> dict[Synopsis, tuple[ACQ, ...]]:
+    """One synopsis a filter and group-by; without a group-by its keys are spread over all buckets."""
+    schema = dict(stream.schema)
+    found: dict[Synopsis, tuple[ACQ, ...]] = {}
+    for (filter, group_by), members in families_of(queries).items():
+        pattern = members[0].pattern
+        assert pattern is not None
+        types = {event for query in members if query.pattern for event in query.pattern.events}
+        attributes = {
+            (output.argument, output.argument_type)
+            for query in members
+            for output in query.computed
+            if output.argument is not None and output.argument_type is not None and output.event in types
+        }
+        ordered = tuple(sorted(attributes, key=lambda found: _key(found[0])))
+        per = tuple((name, schema[name]) for name in pattern.per)
+        bucket_by = tuple(name for name in pattern.per if name in dict(group_by)) or pattern.per
+        sequenced = Sequenced(pattern.on, tuple(sorted(types)), ordered)
+        synopsis = Synopsis(stream.name, stream.time, edges, (filter,), per, (ROWS,), bucket_by, None, sequenced)
+        found[synopsis] = members
     return found
 
 

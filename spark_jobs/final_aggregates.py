@@ -73,7 +73,7 @@ COUNTED = ("partial_rows_read", "rows_passed", "fragments_combined")
 """The features that final tasks tell."""
 
 
-def _uncounted(feature: str, amount: int) -> None:
+def uncounted(feature: str, amount: int) -> None:
     pass
 
 
@@ -120,15 +120,15 @@ def _covered(slots, offsets, fragments, first_group, last_group, window_low, win
     return count
 
 
-class _Runs(NamedTuple):
+class Runs(NamedTuple):
     """Some answers (a,): the group of each, and the run [low, high) of cells under it."""
 
     group: Longs
     low: Longs
     high: Longs
 
-    def where(self, chosen: Any) -> _Runs:
-        return _Runs(self.group[chosen], self.low[chosen], self.high[chosen])
+    def where(self, chosen: Any) -> Runs:
+        return Runs(self.group[chosen], self.low[chosen], self.high[chosen])
 
 
 class _Computed(NamedTuple):
@@ -139,7 +139,7 @@ class _Computed(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class Asked:
     """A query with what depends on neither groups nor buckets.
 
     ``instants`` (w,): those it has to answer; ``days``: label and range of instants of each day; ``block``: answers to
@@ -156,7 +156,7 @@ class _Asked:
     conditions: tuple[int, ...]
 
     @classmethod
-    def of(cls, query: ACQ, synopsis: Synopsis, begin: int, end: int) -> _Asked:
+    def of(cls, query: ACQ, synopsis: Synopsis, begin: int, end: int) -> Asked:
         found = instants(query.window, begin, end)
         days, number = distinct_of((found - 1) // DAY) if len(found) else (found, found)
         cuts = np.searchsorted(number, np.arange(len(days) + 1))
@@ -173,14 +173,14 @@ class _Asked:
 
 
 # ------------------------------------------------------------------------------------ states under answers
-class _View:
+class View:
     """The cells of one family, one a (group, fragment), and what its queries share.
 
     ``offsets`` (g + 1,): the groups' cells; ``grid`` (f,): the distinct fragments, ``slots`` (n,) each cell's number
     among them; ``states``: with their columns, in the synopsis's order; ``wanted``: how many queries need each.
     """
 
-    def __init__(self, cells: Cells, asked: Sequence[_Asked]) -> None:
+    def __init__(self, cells: Cells, asked: Sequence[Asked]) -> None:
         self.cells = cells
         self.states = [(state, cells.states[state]) for state in cells.synopsis.states]
         self.keys = cells.key_texts
@@ -192,7 +192,7 @@ class _View:
         self.texts: dict[int, NDArray[Any]] = {}
         self._windows: dict[str, tuple[Longs, Longs]] = {}
 
-    def windows(self, asked: _Asked) -> tuple[Longs, Longs]:
+    def windows(self, asked: Asked) -> tuple[Longs, Longs]:
         """The fragments [low, high) of the grid under each of a query's windows (w,)."""
         name = asked.query.name
         if name not in self._windows:
@@ -210,7 +210,7 @@ class _View:
             self.texts[id(texts)] = np.array([*texts.to_pylist(), None], dtype=object)
         return self.texts[id(texts)]
 
-    def chunks(self) -> Iterator[_Chunk]:
+    def chunks(self) -> Iterator[Chunk]:
         """Groups cut so that the structures over each piece stay in bounds."""
         bounds = [(self.offsets, CHUNK)]
         for column in self.cells.states.values():
@@ -220,25 +220,25 @@ class _View:
         while first < self.cells.groups:
             ends = [np.searchsorted(before, before[first] + most, side="right") - 1 for before, most in bounds]
             last = max(first + 1, int(min(ends)))
-            yield _Chunk(self, first, last)
+            yield Chunk(self, first, last)
             first = last
 
 
-class _Chunk:
+class Chunk:
     """Some groups of a view, with the structures over their cells, each made when it is first asked for.
 
     Runs count cells from the chunk's first.
     """
 
-    def __init__(self, view: _View, first: int, last: int) -> None:
+    def __init__(self, view: View, first: int, last: int) -> None:
         self.view = view
         self.first, self.groups = first, last - first
         self.rows = slice(int(view.offsets[first]), int(view.offsets[last]))
         self.offsets = view.offsets[first : last + 1] - self.rows.start
         self.slots = view.slots[self.rows]
-        self._known: dict[int, Callable[[_Runs], Any]] = {}
+        self._known: dict[int, Callable[[Runs], Any]] = {}
 
-    def state(self, place: int, runs: _Runs) -> Any:
+    def state(self, place: int, runs: Runs) -> Any:
         """A state under each answer, as :meth:`optimizer.aggregates.Aggregate.lower` takes it."""
         if place not in self._known:
             state, column = self.view.states[place]
@@ -246,7 +246,7 @@ class _Chunk:
             self._known[place] = _STRUCTURES[type(column)](self.view, state, column, self.rows, many)
         return self._known[place](runs)
 
-    def answers(self, asked: _Asked, first: int, last: int) -> Iterator[_Answers]:
+    def answers(self, asked: Asked, first: int, last: int) -> Iterator[Answers]:
         """The answers of a query for its instants [first, last), by group and instant, some at a time."""
         window_low, window_high = (bounds[first:last] for bounds in self.view.windows(asked))
         there = np.flatnonzero(window_low < window_high)
@@ -270,23 +270,23 @@ class _Chunk:
                 )
                 numbers, windows, low, high = (column[:count] for column in space)
                 if count:
-                    found = _Answers(asked, self, _Runs(numbers, low, high), times[part][windows])
+                    found = Answers(asked, self, Runs(numbers, low, high), times[part][windows])
                     found = found.qualifying()
                     if len(found.instants):
                         yield found
 
 
-_Combine = Callable[[_Runs], Any]
+_Combine = Callable[[Runs], Any]
 
 
-def _sums(view: _View, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
+def _sums(view: View, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
     table = PrefixSums(column.values[rows])
     if column.values.shape[1] > 1:
         return lambda runs: table.combine(runs.low, runs.high)
     return lambda runs: table.combine(runs.low, runs.high)[:, 0]
 
 
-def _double_sums(view: _View, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
+def _double_sums(view: View, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
     values = column.values[rows]
     if not many:
         return lambda runs: combine_runs(values, ADD_DOUBLE, *runs)
@@ -294,7 +294,7 @@ def _double_sums(view: _View, state: State, column: Fixed, rows: slice, many: bo
     return lambda runs: table.combine(runs.low, runs.high)
 
 
-def _parities(view: _View, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
+def _parities(view: View, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
     table = PrefixSums(column.values[rows], BIT_XOR)
     return lambda runs: table.combine(runs.low, runs.high)[:, 0]
 
@@ -302,23 +302,23 @@ def _parities(view: _View, state: State, column: Fixed, rows: slice, many: bool)
 _IDEMPOTENT = {"min": MIN, "max": MAX, "bit_and": BIT_AND, "bit_or": BIT_OR}
 
 
-def _extremes(view: _View, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
+def _extremes(view: View, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
     table = SparseTable(column.values[rows], _IDEMPOTENT[state.operation])
     return lambda runs: table.combine(runs.low, runs.high)[:, 0]
 
 
-def _extreme_texts(view: _View, state: State, column: Texts, rows: slice, many: bool) -> _Combine:
+def _extreme_texts(view: View, state: State, column: Texts, rows: slice, many: bool) -> _Combine:
     table = SparseTable(column.ranks[rows, None], _IDEMPOTENT[state.operation])
     known = view.objects(column.texts)
 
-    def answer(runs: _Runs) -> NDArray[Any]:
+    def answer(runs: Runs) -> NDArray[Any]:
         ranks = table.combine(runs.low, runs.high)[:, 0]
         return known[np.where((ranks >= 0) & (ranks < len(known)), ranks, len(known) - 1)]
 
     return answer
 
 
-_FIXED: dict[str, Callable[[_View, State, Fixed, slice, bool], _Combine]] = {
+_FIXED: dict[str, Callable[[View, State, Fixed, slice, bool], _Combine]] = {
     "add": _sums,
     "add_double": _double_sums,
     "bit_xor": _parities,
@@ -326,11 +326,11 @@ _FIXED: dict[str, Callable[[_View, State, Fixed, slice, bool], _Combine]] = {
 }
 
 
-def _fixed(view: _View, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
+def _fixed(view: View, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
     return _FIXED[state.operation](view, state, column, rows, many)
 
 
-def _pairs(view: _View, state: State, column: Pairs, rows: slice, many: bool) -> _Combine:
+def _pairs(view: View, state: State, column: Pairs, rows: slice, many: bool) -> _Combine:
     """Values beside the least or greatest order, and whether they are not null; cells without any order are passed."""
     there = np.flatnonzero(column.present[rows] >= 0)
     before = np.searchsorted(there, np.arange(rows.stop - rows.start + 1)).astype(np.int64)
@@ -345,13 +345,13 @@ def _pairs(view: _View, state: State, column: Pairs, rows: slice, many: bool) ->
     known = view.objects(column.value_texts) if column.value_texts is not None else None
     floating = state.type.name == "double"
 
-    def answer(runs: _Runs) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def answer(runs: Runs) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         low, high = before[runs.low], before[runs.high]
         some = low < high
         chosen: Any = slice(None) if some.all() else np.flatnonzero(some)
         values, valid = np.zeros(len(low), dtype=np.int64), np.zeros(len(low), dtype=bool)
         if some.any():
-            part = _Runs(runs.group, low, high).where(chosen)
+            part = Runs(runs.group, low, high).where(chosen)
             best = combine_pairs(order, payload, state.operation == "greatest_by", *part)
             values[chosen], valid[chosen] = value[best], present[best]
         if known is not None:
@@ -398,7 +398,7 @@ class _Multisets:
     """The multisets under some answers (:class:`optimizer.aggregates.Multisets`): runs of elements."""
 
     elements: _Elements
-    runs: _Runs
+    runs: Runs
 
     def total(self) -> Longs:
         return self.elements.totals[self.runs.high] - self.elements.totals[self.runs.low]
@@ -431,7 +431,7 @@ class _Multisets:
         return hll_counts(self.elements.values, self.elements.weights, *self.runs, precision)
 
 
-def _multisets(view: _View, state: State, column: Multiset, rows: slice, many: bool) -> _Combine:
+def _multisets(view: View, state: State, column: Multiset, rows: slice, many: bool) -> _Combine:
     offsets = column.offsets[rows.start : rows.stop + 1]
     part = slice(int(offsets[0]), int(offsets[-1]))
     offsets = offsets - offsets[0]
@@ -443,10 +443,10 @@ def _multisets(view: _View, state: State, column: Multiset, rows: slice, many: b
     elif state.tail == "doubles":
         shown = doubles_of_ordinals
     elements = _Elements(state, offsets, column.values[part], column.weights[part], shown)
-    return lambda runs: _Multisets(elements, _Runs(runs.group, offsets[runs.low], offsets[runs.high]))
+    return lambda runs: _Multisets(elements, Runs(runs.group, offsets[runs.low], offsets[runs.high]))
 
 
-_STRUCTURES: dict[type, Callable[[_View, State, Any, slice, bool], _Combine]] = {
+_STRUCTURES: dict[type, Callable[[View, State, Any, slice, bool], _Combine]] = {
     Fixed: _fixed,
     Texts: _extreme_texts,
     Pairs: _pairs,
@@ -456,15 +456,15 @@ _STRUCTURES: dict[type, Callable[[_View, State, Any, slice, bool], _Combine]] = 
 
 # --------------------------------------------------------------------------------------------- answers
 @dataclass(eq=False)
-class _Answers:
+class Answers:
     """Some answers (a,) to a query from one chunk.
 
     ``failed`` (a,), if any: those of which nobody knows whether they qualify; ``errors``: what is wrong, by row.
     """
 
-    asked: _Asked
-    chunk: _Chunk
-    runs: _Runs
+    asked: Asked
+    chunk: Chunk
+    runs: Runs
     instants: Longs
     failed: NDArray[np.bool_] | None = None
     errors: dict[int, list[str]] = field(default_factory=dict)
@@ -482,71 +482,81 @@ class _Answers:
             self._lowered[number] = AGGREGATES[output.function].lower(told, output)
         return self._lowered[number]
 
-    def qualifying(self) -> _Answers:
+    def qualifying(self) -> Answers:
         """Those that satisfy HAVING, or of which that cannot be known; nothing else was computed of the others."""
         if not self.asked.conditions:
             return self
-        chosen = np.ones(len(self.instants), dtype=bool)
-        failed = np.zeros(len(self.instants), dtype=bool)
-        messages: list[tuple[NDArray[np.bool_], str]] = []
-        for condition, number in zip(self.asked.query.having, self.asked.conditions, strict=True):
-            lowered = self.lowered(number)
-            holds = _holds(condition, lowered)
-            if lowered.overflow is not None and lowered.overflow.any():
-                holds |= lowered.overflow
-                failed |= lowered.overflow
-                told = f"{OVERFLOW} HAVING: {condition.output.name} does not fit {condition.output.type}"
-                messages.append((lowered.overflow, told))
-            chosen &= holds
-        rows = np.flatnonzero(chosen)
-        found = _Answers(self.asked, self.chunk, self.runs.where(rows), self.instants[rows])
-        if failed[rows].any():
-            found.failed = failed[rows]
-            for where, told in messages:
-                found.tell(where[rows], told)
+        compared = [self.lowered(number) for number in self.asked.conditions]
+        rows, failed, errors = qualifying(self.asked.query, compared, len(self.instants))
+        found = Answers(self.asked, self.chunk, self.runs.where(rows), self.instants[rows], failed, errors)
         for number, lowered in self._lowered.items():
-            found._lowered[number] = Lowered(
-                lowered.values[rows],
-                lowered.valid[rows],
-                None if lowered.overflow is None else lowered.overflow[rows],
-            )
+            found._lowered[number] = lowered.where(rows)
         return found
-
-    def tell(self, where: NDArray[np.bool_], error: str) -> None:
-        for row in np.flatnonzero(where).tolist():
-            self.errors.setdefault(row, []).append(error)
-
-    def carried(self) -> dict[str, Carried]:
-        """The outputs by carrier."""
-        columns: dict[str, list[Lowered]] = {carrier: [] for carrier in CARRIERS}
-        for output, number in zip(self.asked.query.outputs, self.asked.outputs, strict=True):
-            lowered = self.lowered(number)
-            columns[carrier_of(output.type)].append(lowered)
-            if lowered.overflow is not None and lowered.overflow.any():
-                where = lowered.overflow if self.failed is None else lowered.overflow & ~self.failed
-                self.tell(where, f"{OVERFLOW} {output.name} does not fit {output.type}")
-        return {carrier: self._carried(carrier, columns[carrier]) for carrier in CARRIERS}
-
-    def _carried(self, carrier: str, columns: list[Lowered]) -> Carried:
-        rows, width = len(self.instants), len(columns)
-        values = np.empty((rows, width), dtype=_DTYPES[carrier])
-        valid = np.empty((rows, width), dtype=bool)
-        for at, lowered in enumerate(columns):
-            values[:, at], valid[:, at] = lowered.values, lowered.valid
-        if self.failed is not None:
-            valid[self.failed] = False
-        return Carried(values.reshape(-1), None if valid.all() else valid.reshape(-1), width)
 
     def answered(self, stream: str) -> Answered:
         """All outputs, on their way into a file."""
         query, group = self.asked.query, self.runs.group + self.chunk.first
-        carried = self.carried()
+        lowered = [self.lowered(number) for number in self.asked.outputs]
+        carried = carried_by(query, lowered, self.failed, self.errors)
         return Answered(
             stream, query.name, query.window, self.chunk.view.keys, group, self.instants, carried, self.errors
         )
 
 
 _DTYPES: dict[str, Any] = {"longs": np.int64, "doubles": np.float64, "texts": object}
+
+Errors = dict[int, list[str]]
+"""What is wrong with some answers, by row."""
+
+
+def qualifying(query: ACQ, compared: Sequence[Lowered], answers: int) -> tuple[Longs, NDArray[np.bool_] | None, Errors]:
+    """The answers, by row, that satisfy HAVING or of which nobody knows; where, among those, nobody does, and why.
+
+    ``compared``: what each condition compares, over all the ``answers``.
+    """
+    chosen, failed = np.ones(answers, dtype=bool), np.zeros(answers, dtype=bool)
+    messages: list[tuple[NDArray[np.bool_], str]] = []
+    for condition, lowered in zip(query.having, compared, strict=True):
+        holds = _holds(condition, lowered)
+        if lowered.overflow is not None and lowered.overflow.any():
+            holds |= lowered.overflow
+            failed |= lowered.overflow
+            told = f"{OVERFLOW} HAVING: {condition.output.name} does not fit {condition.output.type}"
+            messages.append((lowered.overflow, told))
+        chosen &= holds
+    rows, errors = np.flatnonzero(chosen), Errors()
+    for where, told in messages:
+        _tell(errors, where[rows], told)
+    return rows, failed[rows] if failed[rows].any() else None, errors
+
+
+def carried_by(
+    query: ACQ, lowered: Sequence[Lowered], failed: NDArray[np.bool_] | None, errors: Errors
+) -> dict[str, Carried]:
+    """The outputs of a query over some answers by carrier, null where ``failed``; overflows are told to ``errors``."""
+    columns: dict[str, list[Lowered]] = {carrier: [] for carrier in CARRIERS}
+    for output, found in zip(query.outputs, lowered, strict=True):
+        columns[carrier_of(output.type)].append(found)
+        if found.overflow is not None and found.overflow.any():
+            where = found.overflow if failed is None else found.overflow & ~failed
+            _tell(errors, where, f"{OVERFLOW} {output.name} does not fit {output.type}")
+    rows = len(lowered[0].valid)
+    return {carrier: _carried(carrier, columns[carrier], rows, failed) for carrier in CARRIERS}
+
+
+def _tell(errors: Errors, where: NDArray[np.bool_], error: str) -> None:
+    for row in np.flatnonzero(where).tolist():
+        errors.setdefault(row, []).append(error)
+
+
+def _carried(carrier: str, columns: list[Lowered], rows: int, failed: NDArray[np.bool_] | None) -> Carried:
+    values = np.empty((rows, len(columns)), dtype=_DTYPES[carrier])
+    valid = np.empty((rows, len(columns)), dtype=bool)
+    for at, lowered in enumerate(columns):
+        values[:, at], valid[:, at] = lowered.values, lowered.valid
+    if failed is not None:
+        valid[failed] = False
+    return Carried(values.reshape(-1), None if valid.all() else valid.reshape(-1), len(columns))
 
 
 def _holds(condition: Condition, lowered: Lowered) -> NDArray[np.bool_]:
@@ -559,7 +569,7 @@ def _holds(condition: Condition, lowered: Lowered) -> NDArray[np.bool_]:
     return pc.fill_null(found, False).to_numpy(zero_copy_only=False)
 
 
-def _views(cells: Cells, synopsis: Synopsis, asked: Sequence[_Asked]) -> Iterator[tuple[_View, list[_Asked]]]:
+def views(cells: Cells, synopsis: Synopsis, asked: Sequence[Asked]) -> Iterator[tuple[View, list[Asked]]]:
     """The cells of each family of queries, with the queries."""
     by_name = {one.query.name: one for one in asked}
     combined: Cells | None = None
@@ -571,11 +581,11 @@ def _views(cells: Cells, synopsis: Synopsis, asked: Sequence[_Asked]) -> Iterato
             mine = cells.projected(synopsis.bit(filter), group_by)
         if len(mine):
             members = [by_name[query.name] for query in queries]
-            yield _View(mine, members), members
+            yield View(mine, members), members
 
 
 def finals_of(
-    partials: pa.Table, synopsis: Synopsis, queries: Sequence[ACQ], begin: int, end: int, count: Count = _uncounted
+    partials: pa.Table, synopsis: Synopsis, queries: Sequence[ACQ], begin: int, end: int, count: Count = uncounted
 ) -> Iterator[pa.RecordBatch]:
     """Answers of some queries of one synopsis for the instants in (begin, end].
 
@@ -583,7 +593,7 @@ def finals_of(
     ``count`` is told ``rows_passed`` and ``fragments_combined``. Yields batches of :data:`ANSWERS`; the rows of each
     query come by group (in the order of the keys) and instant.
     """
-    asked = [_Asked.of(query, synopsis, begin, end) for query in queries]
+    asked = [Asked.of(query, synopsis, begin, end) for query in queries]
     for one, _, span, chunk in _work(partials, synopsis, asked, count, by_day=False):
         for found in chunk.answers(one, *span):
             count("fragments_combined", int((found.runs.high - found.runs.low).sum()))
@@ -591,13 +601,13 @@ def finals_of(
 
 
 def _work(
-    partials: pa.Table, synopsis: Synopsis, asked: Sequence[_Asked], count: Count, by_day: bool
-) -> Iterator[tuple[_Asked, str, tuple[int, int], _Chunk]]:
+    partials: pa.Table, synopsis: Synopsis, asked: Sequence[Asked], count: Count, by_day: bool
+) -> Iterator[tuple[Asked, str, tuple[int, int], Chunk]]:
     """What there is to do: a query, a day and the range of its instants in it (all, unless ``by_day``), a chunk."""
     asked = [one for one in asked if len(one.instants)]
     if len(partials) == 0 or not asked:
         return
-    for view, mine in _views(Cells.decode(synopsis, partials), synopsis, asked):
+    for view, mine in views(Cells.decode(synopsis, partials), synopsis, asked):
         for chunk in view.chunks():
             for one in mine:
                 count("rows_passed", chunk.rows.stop - chunk.rows.start)
@@ -639,7 +649,7 @@ def finals_task(
     partials: list[str],
     root: str,
     stamp: dict[str, pa.Scalar],
-    count: Count = _uncounted,
+    count: Count = uncounted,
 ) -> Task:
     """The task that answers every query for the buckets of groups whose numbers it is given.
 
@@ -676,7 +686,7 @@ def _between(rows: pa.Table, begin: int, end: int) -> pa.Table:
 
 def _answer(part: Part, partials: pa.Table, begin: int, files: ResultsFiles, count: Count) -> None:
     until = part.end if part.until is None else part.until
-    asked = [_Asked.of(query, part.synopsis, begin, until) for query in part.queries]
+    asked = [Asked.of(query, part.synopsis, begin, until) for query in part.queries]
     combined = 0
     for one, day, span, chunk in _work(partials, part.synopsis, asked, count, by_day=True):
         for found in chunk.answers(one, *span):

@@ -51,13 +51,13 @@ from spark_jobs.expressions import arrow_type
 from spark_jobs.files import bucket_of
 from spark_jobs.final_aggregates import (
     MANY,
-    _Answers,
-    _Asked,
-    _Chunk,
+    Answers,
+    Asked,
+    Chunk,
+    Runs,
+    View,
     _holds,
-    _Runs,
     _seek,
-    _View,
 )
 from spark_jobs.partial_aggregates import as_texts
 from spark_jobs.planning import current_version, load_plan
@@ -393,8 +393,8 @@ class Lookups:
         self.query = query
         self.cells = cells
         self.stored = list(stored)
-        self._asked = _Asked.of(query, cells.synopsis, 0, 0)
-        self._view = _View(cells, [self._asked])
+        self._asked = Asked.of(query, cells.synopsis, 0, 0)
+        self._view = View(cells, [self._asked])
         table = len(cells) <= TABLE_CELLS
         self._view.wanted = Counter(dict.fromkeys(range(len(self._view.states)), MANY if table else 1))
         self._in_order = any(
@@ -402,7 +402,7 @@ class Lookups:
             or (not table and any(cells.synopsis.states[place].operation == "add_double" for _, place in found.states))
             for found in self._asked.computed
         )
-        self._chunk = _Chunk(self._view, 0, cells.groups)
+        self._chunk = Chunk(self._view, 0, cells.groups)
         self._indexes: dict[Any, HavingIndex | None] = {}
         self._totals: dict[Any, _Total | None] = {}
 
@@ -489,13 +489,13 @@ class Lookups:
             having = self.query.having if having else ()
         query = replace(self.query, window=Window(end - start, end - start), having=tuple(having))
         try:
-            asked = _Asked.of(query, self.cells.synopsis, 0, 0)
+            asked = Asked.of(query, self.cells.synopsis, 0, 0)
         except ValueError as error:
             message = "the stored partials do not hold what HAVING compares"
             raise HeddleError("HDL-608", message, "compare outputs of the query") from error
         return self._answered(asked, np.array([end]), group)
 
-    def _answered(self, asked: _Asked, moments: Longs, group: Group | None) -> pa.Table:
+    def _answered(self, asked: Asked, moments: Longs, group: Group | None) -> pa.Table:
         """The answers of some instants, ascending."""
         query, window = asked.query, asked.query.window
         starts, ends = moments - window.reach, moments - window.ago
@@ -518,7 +518,7 @@ class Lookups:
         order = ["window_end", *_group_names(query)]
         return pa.concat_tables(tables).sort_by([(name, "ascending") for name in order])
 
-    def _of_groups(self, asked: _Asked, groups: Longs, moments: Longs) -> Iterator[_Answers]:
+    def _of_groups(self, asked: Asked, groups: Longs, moments: Longs) -> Iterator[Answers]:
         window, grid = asked.query.window, self._view.grid
         numbers = np.repeat(groups, len(moments))
         low = np.tile(np.searchsorted(grid, moments - window.reach), len(groups))
@@ -527,8 +527,8 @@ class Lookups:
         there = low < high
         if not there.any():
             return
-        runs = _Runs(numbers, low, high).where(there)
-        found = _Answers(asked, self._chunk, runs, np.tile(moments, len(groups))[there]).qualifying()
+        runs = Runs(numbers, low, high).where(there)
+        found = Answers(asked, self._chunk, runs, np.tile(moments, len(groups))[there]).qualifying()
         if len(found.instants):
             yield found
 
@@ -643,7 +643,7 @@ class Lookups:
         low, high = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
         for begin in range(0, len(times), size):
             part = slice(begin, min(begin + size, len(times)))
-            runs = _Runs(numbers[part], low[: part.stop - begin], high[: part.stop - begin])
+            runs = Runs(numbers[part], low[: part.stop - begin], high[: part.stop - begin])
             self._slots(times[part], runs.low, runs.high)
             self._to_runs(*runs)
             self._fill(runs, [(values[part], valid[part]) for values, valid in found])
@@ -664,22 +664,22 @@ class Lookups:
             )
         return numbers
 
-    def _fill(self, runs: _Runs, out: list[tuple[NDArray[Any], NDArray[np.bool_]]]) -> None:
+    def _fill(self, runs: Runs, out: list[tuple[NDArray[Any], NDArray[np.bool_]]]) -> None:
         """The outputs under some runs of cells."""
         chosen: Longs | None = None
-        answers: _Answers | None = None
+        answers: Answers | None = None
         kept: NDArray[Any] | None = None
 
-        def answered() -> _Answers:
+        def answered() -> Answers:
             nonlocal chosen, answers
             if answers is None:
                 there = runs.low < runs.high
                 if there.all():
-                    answers = _Answers(self._asked, self._chunk, runs, runs.low)
+                    answers = Answers(self._asked, self._chunk, runs, runs.low)
                 else:
                     chosen = np.flatnonzero(there)
                     part = runs.where(chosen)
-                    answers = _Answers(self._asked, self._chunk, part, part.low)
+                    answers = Answers(self._asked, self._chunk, part, part.low)
             return answers
 
         def spread(values: NDArray[Any], to: NDArray[Any]) -> None:
@@ -716,7 +716,7 @@ class Lookups:
     def _multiset(self, state: State) -> Any:
         """The elements of a state of multisets, over all cells."""
         none = np.empty(0, dtype=np.int64)
-        return self._chunk.state(self.cells.synopsis.states.index(state), _Runs(none, none, none)).elements
+        return self._chunk.state(self.cells.synopsis.states.index(state), Runs(none, none, none)).elements
 
     # ------------------------------------------------------------------------------------- one at a time
     def one(self, instant: int, *group: Any) -> tuple[Any, ...] | None:

@@ -43,7 +43,7 @@ from spark_jobs.cells import (
     ranked,
 )
 from spark_jobs.files import DataFile, Failed, Task, read_buckets, write_files
-from spark_jobs.final_aggregates import Count, Part, _Answers, _Asked, _Chunk, _Runs, _uncounted, _views
+from spark_jobs.final_aggregates import Answers, Asked, Chunk, Count, Part, Runs, uncounted, views
 from spark_jobs.partial_aggregates import (
     GROUP_LIMIT,
     Lifting,
@@ -584,7 +584,7 @@ def _times(synopsis: Synopsis) -> tuple[State, State]:
 
 
 def finals_of_rows(
-    partials: pa.Table, synopsis: Synopsis, queries: Sequence[ACQ], begin: int, end: int, count: Count = _uncounted
+    partials: pa.Table, synopsis: Synopsis, queries: Sequence[ACQ], begin: int, end: int, count: Count = uncounted
 ) -> Iterator[pa.RecordBatch]:
     """Answers of some queries of one synopsis that counts rows, for the instants in (begin, end].
 
@@ -597,8 +597,8 @@ def finals_of_rows(
     cells = _by_row(Cells.decode(synopsis, partials))
     numbering = _Numbering(cells, begin, end)
     # which instants there are the rows say
-    asked = [_Asked.of(query, cells.synopsis, 0, 0) for query in queries]
-    for view, family in _views(cells, cells.synopsis, asked):
+    asked = [Asked.of(query, cells.synopsis, 0, 0) for query in queries]
+    for view, family in views(cells, cells.synopsis, asked):
         keys = numbering.keys_of(view.cells)
         for chunk in view.chunks():
             for one in family:
@@ -609,7 +609,7 @@ def finals_of_rows(
                     yield _batch(answers, windows, synopsis.stream)
 
 
-def _answers(asked: _Asked, chunk: _Chunk, keys: Longs, windows: _Windows) -> Iterator[_Answers]:
+def _answers(asked: Asked, chunk: Chunk, keys: Longs, windows: _Windows) -> Iterator[Answers]:
     """The answers to a query, some at a time; for their instants stand the numbers of their windows."""
     starts = chunk.view.cells.starts[chunk.rows]
     told = starts, chunk.offsets, keys, windows.offsets, windows.position, asked.query.window.range
@@ -619,12 +619,12 @@ def _answers(asked: _Asked, chunk: _Chunk, keys: Longs, windows: _Windows) -> It
         count, group, window = _covered(*told, group, window, *space)
         numbers, at, low, high = (column[:count] for column in space)
         if count:
-            found = _Answers(asked, chunk, _Runs(numbers, low, high), at).qualifying()
+            found = Answers(asked, chunk, Runs(numbers, low, high), at).qualifying()
             if len(found.instants):
                 yield found
 
 
-def _batch(answers: _Answers, windows: _Windows, stream: str) -> pa.RecordBatch:
+def _batch(answers: Answers, windows: _Windows, stream: str) -> pa.RecordBatch:
     at = answers.instants
     rows = answers.answered(stream)._replace(instants=windows.instant[at]).rows()
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
@@ -638,7 +638,7 @@ def row_finals_task(
     partials: Sequence[str],
     root: str,
     stamp: Mapping[str, pa.Scalar],
-    count: Count = _uncounted,
+    count: Count = uncounted,
 ) -> Task:
     """The task that answers the windows of rows for the buckets of groups whose numbers it is given.
 

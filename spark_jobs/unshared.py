@@ -19,6 +19,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Window as SparkWindow
@@ -50,6 +51,8 @@ from optimizer.query import (
     decimal,
 )
 from optimizer.window import history_start
+from spark_jobs import unshared_sequences as sequences
+from spark_jobs.expressions import arrow_type
 from spark_jobs.session import cpu_seconds
 
 EPSILON = 2.0**-52
@@ -380,6 +383,13 @@ def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
         frame = frame.select("*", F.window(time, *sizes).alias("heddle window"))
         if slide > range_:
             frame = frame.where(time < told["window_end"])
+    if query.pattern is not None:
+        found = _sequences(frame, query, time, told, query.computed, schema)
+        for condition in query.having:
+            found = found.where(
+                _COMPARISONS[condition.comparison](_named(condition.output.name), _literal(condition.value))
+            )
+        return found.select(*told, *_groups(query), *(output.name for output in query.outputs))
     grouped = _Grouped(schema)
     answers = {output.name: _plain(grouped, output) for output in query.outputs}
     kept = [
@@ -430,6 +440,63 @@ def _row_windows(frame: DataFrame, window: Window, time: SparkColumn) -> DataFra
     return counted.where(F.col("`heddle rows`") == range_)
 
 
+def _sequences(
+    frame: DataFrame,
+    query: ACQ,
+    time: SparkColumn,
+    window: Mapping[str, SparkColumn],
+    outputs: Sequence[Output],
+    schema: Schema,
+) -> DataFrame:
+    """The answers of a query of event sequences over events that were put into windows: the window's columns, the group
+    columns, and of each output, as ``<name> <what>``, the evidence."""
+    pattern, groups = query.pattern, _groups(query)
+    assert pattern is not None
+    keys = {name: column.alias(name) for name, column in {**window, **groups}.items()}
+    per = [_named(name).alias(f"heddle per {number}") for number, name in enumerate(pattern.per)]
+    arguments = [
+        (F.lit(None).cast("int") if output.argument is None else to_column(output.argument, schema)).alias(
+            f"heddle argument {number}"
+        )
+        for number, output in enumerate(outputs)
+    ]
+    told = {
+        f"{output.name} {what}".rstrip(): type_
+        for output in outputs
+        for what, type_ in sequences.evidence_of(output).items()
+    }
+    read = frame.select(
+        *keys.values(),
+        F.unix_micros(time).alias("heddle time"),
+        _named(pattern.on).cast("string").alias("heddle type"),
+        *per,
+        *arguments,
+    )
+    types = [read.schema[name].dataType.simpleString() for name in keys] + [_ddl(type_) for type_ in told.values()]
+    names = [name.replace("`", "``") for name in (*keys, *told)]
+    returned = ", ".join(f"`{name}` {type_}" for name, type_ in zip(names, types, strict=True))
+    arrow = {name: arrow_type(type_) for name, type_ in told.items()}
+
+    def answered(key: tuple[pa.Scalar, ...], events: pa.Table) -> pa.Table:
+        rows = events.drop_columns(list(keys)).to_pylist()
+        by_key: dict[Hashable, list[sequences.Event]] = {}
+        for row in rows:
+            _, type_, *values = row.values()
+            by_key.setdefault(tuple(values[: len(per)]), []).append(
+                (row["heddle time"], type_, tuple(values[len(per) :]))
+            )
+        found = sequences.answer(query, outputs, by_key.values())
+        columns = {name: pa.array([value.as_py()], value.type) for name, value in zip(keys, key, strict=True)}
+        values = [value for one in found or () for value in one.values()]
+        columns |= {name: pa.array([value], arrow[name]) for name, value in zip(arrow, values, strict=False)}
+        whole = pa.table(columns) if found else events.select(list(keys)).slice(0, 0)
+        for name, type_ in arrow.items() if not found else ():
+            whole = whole.append_column(name, pa.array([], type_))
+        return whole
+
+    return read.groupBy(*keys).applyInArrow(answered, returned)
+
+
 def _groups(query: ACQ) -> dict[str, SparkColumn]:
     names = query.select or tuple(name for name, _ in query.group_by)
     return {name: _named(column) for name, (column, _) in zip(names, query.group_by, strict=True)}
@@ -458,6 +525,9 @@ def recompute(frame: DataFrame, query: ACQ, time_column: str, windows: Sequence[
     exploded = frame.select("*", F.explode(holding).alias("heddle window"))
     groups = _groups(query)
     window = F.col("`heddle window`")
+    if query.pattern is not None:
+        told = {"window_start": window["start"], "window_end": window["end"]}
+        return _sequences(exploded, query, time, told, (*query.outputs, *_conditions(query)), schema)
     grouped = _Grouped(schema)
     answers = [
         column.alias(f"{output.name} {what}" if what else output.name)
@@ -505,6 +575,8 @@ def agrees(output: Output, value: Any, row: Mapping[str, Any]) -> bool:
     """
     named = {"": row[output.name]}
     named |= {name[len(output.name) + 1 :]: told for name, told in row.items() if name.startswith(f"{output.name} ")}
+    if isinstance(named.get("count"), Decimal):  # of event sequences
+        named["count"] = int(named["count"])
     return _audit_of(output).agrees(output, value, named)
 
 

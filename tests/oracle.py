@@ -12,6 +12,10 @@ answer satisfies HAVING. Instants are integer microseconds UTC.
 Windows of rows: the rows ``[k*slide, k*slide + range)``, k >= 0, of all that have a time (or of all of one key),
 numbered from 0 by time, then by all columns, in their order in the table; null is the least, NaN the greatest, -0.0
 less than 0.0. One is whole if it has ``range`` rows; its instant is the microsecond after the last of them.
+
+Event sequences: a join of the filtered events with themselves, one a place of the pattern, in strictly ascending time;
+every sequence is then one row a place, and what is aggregated over the events of a type goes over the rows of its
+places. A window has an answer if a sequence lies in it.
 """
 
 from __future__ import annotations
@@ -221,10 +225,14 @@ def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
 
     finish = []
     for output in query.computed:
+        place = "TRUE"
+        if query.pattern is not None:
+            place = '"its place" = 0' if output.event is None else f'"its type" = {_text(output.event)}'
         if output.argument is None:
-            finish.append((output, [aggregate("count(*)")], "long"))
+            finish.append((output, [aggregate(f"count(*) FILTER ({place})")], "long"))
             continue
         argument, kind = translate(output.argument)
+        argument = argument if place == "TRUE" else f"(CASE WHEN {place} THEN {argument} END)"
         wanted = [aggregate(f"count({argument})")]
         if output.function in PAIRED:
             assert output.by is not None
@@ -242,7 +250,10 @@ def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
     groups = [_quoted(name) for name, _ in query.group_by]
     where = translate(query.filter)[0] if query.filter is not None else "TRUE"
     time = _quoted(time_column)
-    expanded = _expanded_rows(query.window, events, time) if query.window.is_rows else _expanded(query.window, time)
+    if query.pattern is not None:
+        expanded, where = _expanded_sequences(query, events, time, where), "TRUE"
+    else:
+        expanded = _expanded_rows(query.window, events, time) if query.window.is_rows else _expanded(query.window, time)
     # a window, its start and its instant, then the outputs
     keys = ['"the window"', *groups, '"its start"', '"its instant"']
     statement = f"""
@@ -264,6 +275,44 @@ def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
             kept.span = row[len(keys) - 2 : len(keys)] if query.window.is_rows else None
             found[row[: len(keys) - 2]] = kept
     return found
+
+
+def _expanded_sequences(query: ACQ, events: pa.Table, time: str, where: str) -> str:
+    """SQL of the events of each sequence, one row a place, once for every window that holds the whole sequence."""
+    pattern = query.pattern
+    assert pattern is not None
+    width, slide, ago = query.window.range, query.window.slide, query.window.ago
+    per = [_quoted(name) for name in pattern.per]
+    places = range(len(pattern.events))
+    joined = [
+        f"{_quoted(pattern.on)}::VARCHAR = {_text(event)}".replace(
+            _quoted(pattern.on), f"e{place}.{_quoted(pattern.on)}"
+        )
+        for place, event in enumerate(pattern.events)
+    ]
+    for place in places[1:]:
+        joined.append(f"e{place - 1}.{time} < e{place}.{time}")
+        joined += [f"e{place - 1}.{name} IS NOT DISTINCT FROM e{place}.{name}" for name in per]
+    last = places[-1]
+    windows = f"""unnest(generate_series(
+        floor_div(e{last}.{time} + {ago} - {width}, {slide}) + 1, floor_div(e0.{time} + {ago}, {slide})))"""
+    names = [_quoted(name) for name in events.column_names]
+    chosen = ", ".join(f"e{place} AS e{place}" for place in places)
+    rows = " UNION ALL ".join(
+        f'SELECT {", ".join(f"e{place}.{name} AS {name}" for name in names)}, {place} AS "its place", '
+        f'{_text(event)} AS "its type", {slide}::BIGINT * k - {ago} AS "the window" FROM matched'
+        for place, event in enumerate(pattern.events)
+    )
+    return f"""
+        SELECT *, "the window" AS "its start", "the window" + {width + ago} AS "its instant" FROM (
+            WITH kept AS (SELECT * FROM events WHERE {time} IS NOT NULL AND ({where})),
+            matched AS (
+                SELECT {chosen}, {windows} AS k
+                FROM {", ".join(f"kept AS e{place}" for place in places)} WHERE {" AND ".join(joined)}
+            )
+            {rows}
+        )
+    """
 
 
 def _expanded(window: Window, time: str) -> str:

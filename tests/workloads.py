@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from optimizer.aggregates import AGGREGATES
+from optimizer.aggregates import AGGREGATES, SEQUENCES
 from optimizer.expression import exact_literal, family_of, type_of
 from optimizer.query import (
     ACQ,
@@ -33,6 +33,7 @@ from optimizer.query import (
     Expression,
     Literal,
     Output,
+    Pattern,
     Source,
     Stream,
     Type,
@@ -341,6 +342,61 @@ def row_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 40) -> 
         again = draw(st.lists(st.integers(0, len(table) - 1), max_size=most_events // 2))
         table = pa.concat_tables([table, table.take(pa.array(again, pa.int64()))])
     return Case(Workload(found, (stream,)), table, begin, end)
+
+
+SEQUENCED = ("volume", "huge", "code", "price", "wild", "fee", "due", "seen")
+"""Columns that aggregates of event sequences take."""
+
+
+@st.composite
+def sequence_outputs(draw: st.DrawFn, name: str, pattern: Pattern) -> Output:
+    function = draw(st.sampled_from(("count", *SEQUENCES)))
+    stranger = "none such"
+    event = draw(st.sampled_from((*pattern.events, *pattern.events, stranger)))
+    if function == "count" and draw(st.booleans()):
+        event_or_none = draw(st.sampled_from((None, None, event)))
+        return Output(name, function, None, None, SEQUENCES["count"](None), event=event_or_none)
+    numbers = tuple(column for column in SEQUENCED if TYPES[column].is_numeric)
+    column = draw(st.sampled_from(SEQUENCED if function in ("min", "max", "count") else numbers))
+    return Output(name, function, Column(column), TYPES[column], SEQUENCES[function](TYPES[column]), event=event)
+
+
+@st.composite
+def sequence_queries(draw: st.DrawFn, name: str, tick: int, types: tuple[str, ...]) -> ACQ:
+    groups = draw(st.sampled_from(((), (), ("late",), ("code",), ("late", "code"))))
+    per = tuple(sorted({*groups, *draw(st.sampled_from(((), (), ("late",), ("due",))))}))
+    length = draw(st.sampled_from((1, 2, 2, 3, 4)))
+    pattern = Pattern(tuple(draw(st.lists(st.sampled_from(types), min_size=length, max_size=length))), "carrier", per)
+    made = tuple(draw(sequence_outputs(f"out_{index}", pattern)) for index in range(draw(st.integers(1, 3))))
+    having: tuple[Condition, ...] = ()
+    if draw(st.integers(0, 3)) == 0:
+        counted = Output("compared", "count", None, None, SEQUENCES["count"](None))
+        having = (Condition(counted, draw(st.sampled_from((">", "<=", "="))), exact_literal(draw(st.integers(0, 3)))),)
+    chosen = tuple((group, TYPES[group]) for group in groups)
+    window = draw(windows(tick))
+    # most filters leave too little for a sequence
+    filter = draw(filters()) if draw(st.integers(0, 3)) == 0 else None
+    return ACQ(name, "events", window, made, filter, chosen, groups, having=having, pattern=pattern)
+
+
+@st.composite
+def sequence_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 30) -> Case:
+    """A test of event sequences: few types, few keys, many equal times, perhaps beside queries over the events."""
+    case = draw(cases(most_queries, most_events))
+    tick = draw(st.sampled_from(_TICKS))
+    types = tuple(draw(st.lists(st.sampled_from(POOLS["carrier"]), min_size=1, max_size=2, unique=True)))
+    number = draw(st.integers(1, most_queries))
+    found = tuple(draw(sequence_queries(f"s{index}", tick, types)) for index in range(number))
+    beside = case.workload.queries if draw(st.integers(0, 3)) == 0 else ()
+    reach = max(query.window.reach for query in found)
+    end = case.begin + draw(st.integers(1, 30)) * tick
+    table = draw(events(case.begin - draw(st.sampled_from((0, reach))), end, tick, most_events))
+    if len(table):
+        drawn = draw(
+            st.lists(st.sampled_from((*types, *types, *types, None)), min_size=len(table), max_size=len(table))
+        )
+        table = table.set_column(table.column_names.index("carrier"), "carrier", pa.array(drawn, pa.string()))
+    return Case(Workload((*found, *beside), case.workload.streams), table, case.begin, end)
 
 
 def spans_of(case: Case, pieces: int) -> list[tuple[int, int]]:
