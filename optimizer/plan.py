@@ -27,7 +27,9 @@ from optimizer.edges import edge_bounds, edge_set, weaveability
 from optimizer.errors import HeddleError
 from optimizer.query import ACQ, SECOND, Stream, Window, Workload
 from optimizer.search import ALGORITHMS, SECONDS, find, keep
+from optimizer.sequence_plans import sequence_plans
 from optimizer.shards import Profile, bases, choose
+from optimizer.sharon import SequenceDiff, SequencePlan
 from optimizer.synopsis import Family, Synopsis, synopses_of
 from optimizer.window import Fragments, composite_slide, progressions
 
@@ -50,7 +52,8 @@ class ExecutionTree:
 
     ``tick``: microseconds of one unit of its windows: 1, or for windows of rows what a row takes on average.
     ``together``: names of queries that share a synopsis, where that is cheaper than one a filter and group-by
-    (:mod:`optimizer.shards`).
+    (:mod:`optimizer.shards`). ``sequences``: of event sequences, which patterns are shared
+    (:mod:`optimizer.sequence_plans`).
     """
 
     id: str
@@ -58,6 +61,7 @@ class ExecutionTree:
     queries: tuple[ACQ, ...]
     tick: int = 1
     together: tuple[tuple[str, ...], ...] = ()
+    sequences: tuple[SequencePlan, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.queries:
@@ -209,6 +213,10 @@ class SharingPlan:
                 tree.stream,
                 [[query.name, query.fingerprint] for query in tree.queries],
                 *([tree.together] * bool(tree.together)),
+                *(
+                    [[query.name, spans] for query, spans in zip(one.queries, one.sharing, strict=True)]
+                    for one in tree.sequences
+                ),
             ]
             for tree in self.trees
         ]
@@ -318,10 +326,16 @@ def build_plan(
         order = sorted(range(len(members)), key=lambda n: members[n])
         before = sum(tree.stream == stream.name for tree in trees)
         held = [names for tree in (previous.trees if previous else ()) for names in tree.together]
+        known = [one for tree in (previous.trees if previous else ()) for one in tree.sequences]
         for number, at in enumerate(order, start=before + 1):
             mine = tuple(queries[i] for i in members[at])
             sharing = choose(profile, mine, coefficients, held) if mine[0].is_plain else ()
-            tree = ExecutionTree(f"{stream.name}-{number}", stream.name, mine, tick_of(mine[0].window, rate), sharing)
+            sequences: tuple[SequencePlan, ...] = ()
+            if mine[0].pattern is not None:
+                sample, kept = (profiles or {}).get(stream.name), tolerance if previous else 0.0
+                sequences = sequence_plans(mine, rate, sample, known, kept)
+            tick = tick_of(mine[0].window, rate)
+            tree = ExecutionTree(f"{stream.name}-{number}", stream.name, mine, tick, sharing, sequences)
             # what the search has counted is not counted again
             tree.__dict__["edge_bounds"] = found.bounds[at]
             trees.append(tree)
@@ -423,6 +437,7 @@ def to_json(plan: SharingPlan) -> dict[str, Any]:
             | ({"together": [list(names) for names in tree.together]} if tree.together else {})
             | tree_facts(tree.composite_slide, tree.edge_bounds, tree.overlap_factor, cost)
             | (_row_facts(tree) if tree.per is not None else {})
+            | ({"sequences": [one.to_json() for one in tree.sequences]} if tree.sequences else {})
             for tree, cost in zip(plan.trees, plan.tree_costs, strict=True)
         ],
     }
@@ -502,6 +517,9 @@ def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
             "query": query.name,
             "query_position": position[query.name],
             "tick": tree.tick,
+            "sequence_plan": next(
+                (_text(one.to_json()) for one in tree.sequences if one.queries[0].name == query.name), None
+            ),
             "together": next((number for number, names in enumerate(tree.together) if query.name in names), None),
             "query_fingerprint": query.fingerprint,
             "query_definition": _text(values.to_json(query)),
@@ -528,6 +546,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
     held: dict[int, list[ACQ]] = {}
     about: dict[int, Mapping[str, Any]] = {}
     sharing: dict[int, list[list[str]]] = {}
+    sequences: dict[int, list[SequencePlan]] = {}
     queries: list[ACQ] = []
     for row in ordered:
         query: ACQ = values.from_json(json.loads(row["query_definition"]))
@@ -537,6 +556,9 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
         if (place := row.get("together")) is not None:
             together += [[] for _ in range(place + 1 - len(together))]
             together[place].append(query.name)
+        if row.get("sequence_plan"):
+            found = SequencePlan.from_json(json.loads(row["sequence_plan"]))
+            sequences.setdefault(row["tree_position"], []).append(found)
         about[row["tree_position"]] = row
         stream = values.from_json(json.loads(row["stream_definition"]))
         streams[row["stream_position"]] = (stream, Fraction(row["rate_exact"]))
@@ -547,7 +569,12 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
     for number in numbers:
         row = about[number]
         tree = ExecutionTree(
-            row["tree_id"], row["stream"], tuple(held[number]), row.get("tick", 1), tuple(map(tuple, sharing[number]))
+            row["tree_id"],
+            row["stream"],
+            tuple(held[number]),
+            row.get("tick", 1),
+            tuple(map(tuple, sharing[number])),
+            tuple(sorted(sequences.get(number, ()), key=lambda one: one.queries[0].name)),
         )
         tree.__dict__["edge_bounds"] = (
             Fraction(row.get("edge_rate_lower", row["edge_rate"])),
@@ -606,6 +633,8 @@ class PlanDiff:
         (query, reason, windows) of each query that a synopsis of the second kind answers: the next run reads
         history again for it, back to the start of its earliest window. ``windows``: how many of its windows
         overlap, ceil(range / slide); so many answers of a group cannot be had from stored partials.
+    sequences
+        What changes in how event sequences are shared, of the sequence plans that have a query in both.
     """
 
     added: tuple[str, ...]
@@ -617,12 +646,14 @@ class PlanDiff:
     reused: int = 0
     built: int = 0
     rebuilt: tuple[tuple[str, str, int], ...] = ()
+    sequences: tuple[SequenceDiff, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Same queries in the same trees (costs may differ: rates do)."""
         regrouped = any(not old or not new for old, new, _, _ in self.trees)
-        return not (self.added or self.removed or self.changed or self.moved or regrouped)
+        cut = any(not one.is_empty for one in self.sequences)
+        return not (self.added or self.removed or self.changed or self.moved or regrouped or cut)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -636,6 +667,7 @@ class PlanDiff:
                 for old, new, before, after in self.trees
             ],
             "cost": {"old": self.cost[0], "new": self.cost[1]},
+            **({"sequences": [asdict(one) for one in self.sequences]} if self.sequences else {}),
             "synopses": {"reused": self.reused, "new": self.built},
             "rebuilt": [
                 {"query": query, "reason": reason, "windows": windows} for query, reason, windows in self.rebuilt
@@ -659,6 +691,7 @@ class PlanDiff:
                 renamed = old if old == new else f"{old} (now {new})"
                 found.append(f"  tree {renamed}: cost {_change(before, after)}")
         found.append(f"  plan: cost {_change(*self.cost)}")
+        found += [f"  sequences: {line}" for one in self.sequences if not one.is_empty for line in one.lines()]
         if self.rebuilt:
             windows = sum(windows for _, _, windows in self.rebuilt)
             found.append(
@@ -718,7 +751,18 @@ def diff(old: SharingPlan | None, new: SharingPlan) -> PlanDiff:
         tuple(trees),
         (float(old.cost) if old else 0.0, float(new.cost)),
         *_reuse(old, new, set(changed)),
+        _sequence_diffs(old, new),
     )
+
+
+def _sequence_diffs(old: SharingPlan | None, new: SharingPlan) -> tuple[SequenceDiff, ...]:
+    before = {query.name: one for tree in (old.trees if old else ()) for one in tree.sequences for query in one.queries}
+    found = []
+    for tree in new.trees:
+        for one in tree.sequences:
+            was = next((before[query.name] for query in one.queries if query.name in before), None)
+            found += [was.diff(one)] if was is not None else []
+    return tuple(found)
 
 
 def _reuse(
@@ -752,6 +796,8 @@ def _why(now: Synopsis, was: Synopsis | None, changed: bool) -> str:
         return "new query"
     if changed:
         return "definition changed"
+    if now.sequenced is not None:
+        return "what is kept of events changed (types, attributes, filter or keys)"
     if was.edges != now.edges:
         return "its tree's edges changed"
     return "its stream's time column changed" if was.time != now.time else "its synopsis' states changed"
@@ -801,7 +847,7 @@ class Explanation:
     ``saving``: what the plan would rise by if it left. ``alternatives``: the other trees of the stream,
     nearest first. ``model_operations``: E * r/s, the combined fragments per second that the model charges;
     ``true_operations``: as counted over the windows of a composite slide (None where that is longer than
-    can be enumerated).
+    can be enumerated). ``sequence``: of an event sequence, in words, what its pattern shares.
     """
 
     query: str
@@ -818,6 +864,7 @@ class Explanation:
     alternatives: tuple[Alternative, ...]
     model_operations: float
     true_operations: float | None
+    sequence: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {"format_version": 1} | asdict(self)
@@ -851,7 +898,7 @@ class Explanation:
             found.append(f"and {hidden} trees further away")
         true = "not enumerable" if self.true_operations is None else f"{self.true_operations:.6g}"
         found.append(f"fragments combined per second: model {self.model_operations:.6g}, true {true}")
-        return found
+        return [*found, *self.sequence]
 
 
 def explain(plan: SharingPlan, query_name: str) -> Explanation:
@@ -893,6 +940,12 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
         _alternatives(plan, tree, query, here, cost),
         float(tree.edge_rate * query.window.overlap_factor),
         _float(true_operations(tree, query)),
+        tuple(
+            line
+            for one in tree.sequences
+            if any(member.name == query_name for member in one.queries)
+            for line in one.explain(query_name)
+        ),
     )
 
 
@@ -905,7 +958,7 @@ def _alternatives(
 ) -> tuple[Alternative, ...]:
     found = []
     for other in plan.trees:
-        if other.stream != tree.stream or other.id == tree.id or other.per != tree.per:
+        if other.stream != tree.stream or other.id == tree.id or other.queries[0].domain != query.domain:
             continue
         joined = ExecutionTree(other.id, other.stream, (*other.queries, query), other.tick)
         there = cost(joined.queries) - cost(other.queries)

@@ -21,6 +21,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from optimizer import sequence_kernels as kernels
+from optimizer.intervals import ordinals
+
 Longs = NDArray[np.int64]
 
 
@@ -70,7 +73,19 @@ class Events:
     ) -> Events:
         """Compact raw events (n,), in any order. ``attributes``: name -> values (n,) int64 or float64, and which of
         them are not null (None: all)."""
-        raise NotImplementedError
+        n = len(key)
+        kept = {name: _attribute(values, known) for name, (values, known) in (attributes or {}).items()}
+        columns = (np.asarray(key, np.int64), np.asarray(time, np.int64), np.asarray(type, np.int32))
+        return _merged(*columns, np.ones(n, dtype=np.int64), kept)
+
+    def __post_init__(self) -> None:
+        columns = [self.time, self.type, self.count]
+        for attribute in self.attributes.values():
+            columns += [attribute.known, *attribute.sum, attribute.least, attribute.greatest]
+        if any(len(column) != len(self.key) for column in columns):
+            raise ValueError("columns of events differ in length")
+        if not kernels.is_ascending(self.key, self.time, self.type):
+            raise ValueError("compacted events ascend by key, time and type, each combination once")
 
     def __len__(self) -> int:
         return len(self.key)
@@ -78,8 +93,100 @@ class Events:
 
 def compacted(parts: Iterable[Events]) -> Events:
     """Several parts, in any order, as one: commutative and associative, so Spark tasks may combine parts as they come
-    (integers to the bit; sums of doubles within 2**-100 of the sum of their magnitudes)."""
-    raise NotImplementedError
+    (integers to the bit; sums of doubles within 2**-100 of the sum of their magnitudes). Raises ValueError if their
+    attributes differ."""
+    given = [part for part in parts if len(part)] or list(parts)[:1]
+    if not given:
+        return Events(*(np.zeros(0, dtype=kind) for kind in (np.int64, np.int64, np.int32, np.int64)))
+    if any(part.attributes.keys() != given[0].attributes.keys() for part in given):
+        raise ValueError("events to be combined have different attributes")
+    attributes = {name: _joined([part.attributes[name] for part in given]) for name in given[0].attributes}
+    columns = (np.concatenate([getattr(part, name) for part in given]) for name in ("key", "time", "type", "count"))
+    return _merged(*columns, attributes)
+
+
+def _attribute(values: NDArray[Any], known: NDArray[np.bool_] | None) -> Attribute:
+    """Raw values (n,) and which are not null, each for itself."""
+    there = np.ones(len(values), dtype=np.bool_) if known is None else np.asarray(known, dtype=np.bool_)
+    if np.issubdtype(values.dtype, np.integer):
+        whole = np.where(there, values, 0).astype(np.int64)
+        return Attribute(there.astype(np.int64), (whole.view(np.uint64), whole >> 63), whole, whole)
+    double = np.where(there, values, 0.0).astype(np.float64)
+    special = np.isnan(double) + 2 * (double == np.inf) + 4 * (double == -np.inf)
+    order = ordinals(double)
+    finite = np.where(special > 0, 0.0, double), np.zeros(len(double))
+    return Attribute(there.astype(np.int64), finite, order, order, special.astype(np.uint8))
+
+
+def _joined(parts: list[Attribute]) -> Attribute:
+    if any(part.exact != parts[0].exact for part in parts):
+        raise ValueError("an attribute is integers in one part and doubles in another")
+    special = None if parts[0].exact else np.concatenate([part.special for part in parts if part.special is not None])
+    return Attribute(
+        np.concatenate([part.known for part in parts]),
+        (np.concatenate([part.sum[0] for part in parts]), np.concatenate([part.sum[1] for part in parts])),
+        np.concatenate([part.least for part in parts]),
+        np.concatenate([part.greatest for part in parts]),
+        special,
+    )
+
+
+CELLS_PER_EVENT = 4
+"""Up to so many combinations of key, time and type for each event they are counted in one table instead of sorted."""
+
+
+def _merged(key: Longs, time: Longs, type: NDArray[np.int32], count: Longs, attributes: dict[str, Attribute]) -> Events:
+    """Events in any order, with repeats, as compacted ones."""
+    if len(key) == 0 or kernels.is_ascending(key, time, type):
+        return Events(key, time, type, count, attributes)
+    least = [int(column.min()) for column in (key, time, type)]
+    sizes = [int(column.max()) - low + 1 for column, low in zip((key, time, type), least, strict=True)]
+    cells = sizes[0] * sizes[1] * sizes[2]
+    if cells < 1 << 62:
+        code = kernels.codes(key, time, type, *least, sizes[1], sizes[2])
+        if not attributes and cells <= CELLS_PER_EVENT * len(key):
+            total = kernels.histogram(code, count, cells)
+            code = np.flatnonzero(total)
+            upper, kind = np.divmod(code, sizes[2])
+            keys, times = np.divmod(upper, sizes[1])
+            return Events(keys + least[0], times + least[1], (kind + least[2]).astype(np.int32), total[code])
+        order = np.argsort(code, kind="stable")
+        code = code[order]
+        first = np.flatnonzero(np.concatenate([[True], code[1:] != code[:-1]]))
+    else:
+        order = np.lexsort((type, time, key))
+        changes = np.zeros(len(order), dtype=np.bool_)
+        changes[0] = True
+        for column in (key, time, type):
+            ordered = column[order]
+            changes[1:] |= ordered[1:] != ordered[:-1]
+        first = np.flatnonzero(changes)
+    found = order[first]
+    total = np.add.reduceat(count[order], first)
+    kept = {name: _reduced(attribute, order, first) for name, attribute in attributes.items()}
+    return Events(key[found], time[found], type[found], total, kept)
+
+
+def _reduced(attribute: Attribute, order: Longs, first: Longs) -> Attribute:
+    """One value for each run of ``order``, which begin at ``first``."""
+    known = attribute.known[order]
+    there = known > 0
+    least = np.where(there, attribute.least[order], np.iinfo(np.int64).max)
+    greatest = np.where(there, attribute.greatest[order], np.iinfo(np.int64).min)
+    one, other = attribute.sum[0][order], attribute.sum[1][order]
+    special = None
+    if attribute.special is None:
+        total = kernels.wide_sums(one, other, first)
+    else:
+        total = kernels.double_sums(one, other, first)
+        special = np.bitwise_or.reduceat(attribute.special[order], first)
+    return Attribute(
+        np.add.reduceat(known, first),
+        total,
+        np.minimum.reduceat(least, first),
+        np.maximum.reduceat(greatest, first),
+        special,
+    )
 
 
 @dataclass(frozen=True)
@@ -119,11 +226,15 @@ class Integers:
 
     def decimals(self, scale: int = 0) -> pa.Array:
         """As ``decimal128(38, scale)`` of the unscaled integers; null where ``over``."""
-        raise NotImplementedError
+        words = np.empty((len(self.low), 2), dtype=np.uint64)
+        words[:, 0], words[:, 1] = self.low, self.high.view(np.uint64)
+        valid = pa.py_buffer(np.packbits(~self.over, bitorder="little"))
+        return pa.Array.from_buffers(pa.decimal128(38, scale), len(words), [valid, pa.py_buffer(words)])
 
     def integers(self) -> list[int | None]:
         """As Python's integers; None where ``over``."""
-        raise NotImplementedError
+        parts = zip(self.low.tolist(), self.high.tolist(), self.over.tolist(), strict=True)
+        return [None if over else (high << 64) + low for low, high, over in parts]
 
 
 @dataclass(frozen=True)
@@ -158,9 +269,148 @@ def answers(
     ``windows``). ``ends``: only windows that end in ``(begin, end]``; a window's events must all be given.
     Raises ValueError for an empty pattern, a range or slide that is not positive, an unknown attribute or executor.
     """
-    raise NotImplementedError
+    _check(events, asked, executor)
+    found: list[Answers | None] = [None] * len(asked)
+    keys = events.key[(runs := kernels.runs_of(events.key))[:-1]]
+    for group in _groups(asked):
+        queries = [asked[i] for i in group]
+        for i, (run, start, count) in zip(group, _counted(events, runs, queries, ends), strict=True):
+            found[i] = Answers(keys[run], start, count)
+    return [answer for answer in found if answer is not None]
 
 
+def _check(events: Events, asked: Sequence[Asked], executor: str | None) -> None:
+    if executor is not None and executor not in EXECUTORS:
+        raise ValueError(f"no executor is named {executor!r}")
+    for query in asked:
+        if not query.pattern or query.range <= 0 or query.slide <= 0:
+            raise ValueError(f"a pattern has a type at least, and range and slide are positive: {query}")
+        for measure in query.measures:
+            if measure.function not in FUNCTIONS:
+                raise ValueError(f"no function of event sequences is named {measure.function!r}")
+            if measure.attribute not in events.attributes:
+                raise ValueError(f"the events have no attribute {measure.attribute!r}")
+
+
+def _groups(asked: Sequence[Asked]) -> list[list[int]]:
+    """Which queries are processed together: their windows begin at the same instants."""
+    found: dict[int, list[int]] = {}
+    for i, query in enumerate(asked):
+        found.setdefault(query.slide, []).append(i)
+    return list(found.values())
+
+
+def _trie(patterns: Sequence[Sequence[int]], spans: Sequence[int], kinds: int) -> kernels.Trie:
+    """The trie of some patterns of local types, each with the number of its range."""
+    children: list[dict[int, int]] = [{}]
+    last = []
+    for pattern in patterns:
+        node = 0
+        for kind in pattern:
+            if kind not in children[node]:
+                children[node][kind] = len(children)
+                children.append({})
+            node = children[node][kind]
+        last.append(node)
+    kind, parent, depth = [kinds], [0], [0]
+    number = {0: 0}
+    waiting = [(0, child) for child in reversed(children[0].items())]
+    while waiting:
+        above, (its_kind, node) = waiting.pop()
+        number[node] = len(kind)
+        kind.append(its_kind)
+        parent.append(number[above])
+        depth.append(depth[number[above]] + 1)
+        waiting += [(node, child) for child in reversed(children[node].items())]
+    deepest = max(depth)
+    leaf = np.ones(len(kind), dtype=np.bool_)
+    leaf[parent] = False
+    place = np.array(kind) * (deepest + 1) + deepest - np.array(depth)
+    of_kind = np.argsort(place, kind="stable")[:-1]
+    ends = np.array([number[node] for node in last])
+    span = np.array(spans)
+    by_end, by_span = np.argsort(ends, kind="stable"), np.argsort(span, kind="stable")
+    return kernels.Trie(
+        np.array(kind),
+        np.array(parent),
+        np.array(depth),
+        leaf,
+        deepest,
+        of_kind,
+        np.searchsorted(np.sort(place[1:]), np.arange(kinds * (deepest + 1) + 1)),
+        by_end,
+        np.searchsorted(ends[by_end], np.arange(len(kind) + 1)),
+        span,
+        by_span,
+        ends[by_span],
+        np.searchsorted(span[by_span], np.arange(span.max() + 2)),
+        max(pattern.count(kind) for pattern in patterns for kind in set(pattern)),
+    )
+
+
+def _counted(
+    events: Events, runs: Longs, asked: Sequence[Asked], ends: tuple[int, int] | None
+) -> list[tuple[Longs, Longs, Integers]]:
+    """Of each query of one slide: run of events, start of the window, count."""
+    slide = asked[0].slide
+    spans = sorted({query.range for query in asked})
+    types = sorted({code for query in asked for code in query.pattern})
+    local = {code: number for number, code in enumerate(types)}
+    begin, end = ends or (-FAR, FAR)
+    windows = kernels.Windows(
+        slide,
+        0,
+        np.array(spans),
+        np.array([(begin - span) // slide + 1 for span in spans]),
+        np.array([(end - span) // slide for span in spans]),
+        _lanes(-(-spans[-1] // slide)),
+    )
+    patterns = [tuple(local[code] for code in query.pattern) for query in asked]
+    trie = _trie(patterns, [spans.index(query.range) for query in asked], len(types))
+    table = np.full(max(types) + 2, -1)
+    table[types] = np.arange(len(types))
+    stream = kernels.Stream(events.time, events.type, events.count, 1, table)
+    parts = []
+    chosen = np.arange(len(runs) - 1)
+    size = len(trie.kind) * windows.lanes
+    block = kernels.block_room(2048, len(types), len(spans), windows.lanes)
+    room = (trie.deepest + 1) * len(block.time) * windows.lanes
+    for name in ("residues", "counts"):
+        aligned = kernels.aligned
+        state: Any
+        if name == "residues":
+            state = kernels.Residues(aligned(size, np.uint64))
+        else:
+            state = kernels.Counts(aligned(size, np.uint64), aligned(size, np.float64))
+        dense = kernels.Dense(
+            aligned(room, np.uint64), aligned(room, np.float64), np.zeros(len(trie.kind), dtype=np.uint64)
+        )
+        found, filled, failed = kernels.slide_windows(
+            trie, state, None, dense, name == "residues", windows, stream, block, runs, chosen, kernels.found_room(1024)
+        )
+        parts.append(kernels.Found(*(column[:filled] for column in found)))
+        chosen = chosen[failed]
+        if len(chosen) == 0:
+            break
+    if len(chosen):
+        raise NotImplementedError
+    whole = kernels.Found(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    order = np.lexsort((whole.window, whole.run, whole.query))
+    first = np.searchsorted(whole.query[order], np.arange(len(asked) + 1))
+    out = []
+    for q in range(len(asked)):
+        which = order[first[q] : first[q + 1]]
+        count = Integers(whole.low[which], whole.high[which], whole.flag[which] != 0)
+        out.append((whole.run[which].astype(np.int64), whole.window[which] * slide, count))
+    return out
+
+
+def _lanes(windows: int) -> int:
+    return -(-windows // kernels.LANES) * kernels.LANES
+
+
+FUNCTIONS = ("sum", "known", "min", "max")
+FAR = 1 << 62
 EXECUTORS = ("windows", "fragments", "landmarks", "middle")
 
 

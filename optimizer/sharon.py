@@ -676,20 +676,20 @@ def _segment_program(problem: SequenceProblem, most: float) -> tuple[_Program, l
     users: dict[int, list[int]] = {}
     for types, occurrences in problem.occurrences().items():
         if (cost := problem.counting(types)) <= most:
-            counted = program.column(cost)
-            users[counted] = []
+            shared = program.column(cost)
+            users[shared] = []
             for query, begin in occurrences:
-                shareable[query].append(((begin, begin + len(types)), counted))
+                shareable[query].append(((begin, begin + len(types)), shared))
     for query, pieces in enumerate(shareable):
         types = problem.queries[query].types
         starts = {begin for (begin, _), _ in pieces} | {len(types)}
         stops = {end for (_, end), _ in pieces} | {0}
         arcs: list[tuple[Span, int | None]] = [*pieces]
         arcs += [((begin, end), None) for begin in sorted(stops) for end in sorted(starts) if begin < end]
-        leaving, entering = defaultdict(list), defaultdict(list)
-        own_leaving, shared_entering = defaultdict(list), defaultdict(list)
+        # columns by the position at which their segment begins, and at which it ends
+        leaving, entering, own_leaving, shared_entering = (_by_position() for _ in range(4))
         # the last segment if it is at least the third, and what it follows
-        late, follows = defaultdict(list), defaultdict(list)
+        late, follows = _by_position(), _by_position()
         for span, counted in arcs:
             begin, end = span
             last = begin > 0 and end == len(types)
@@ -723,6 +723,10 @@ def _segment_program(problem: SequenceProblem, most: float) -> tuple[_Program, l
     for counted, columns in users.items():
         program.row(columns, [counted, counted], low=0)
     return program, segments
+
+
+def _by_position() -> defaultdict[int, list[int]]:
+    return defaultdict(list)
 
 
 def best_score(problem: SequenceProblem) -> tuple[tuple[Candidate, ...], float]:
@@ -916,11 +920,11 @@ class SequencePlan:
         found.append(f"cost per window besides what is shared {own:.6g}, without any sharing {alone:.6g}")
         if self.proven:
             found.append("the plan is proven optimal: no other segments of the queries are cheaper")
-        others = sorted(self._alternatives(query))
-        for difference, pattern in others:
+        alternatives = sorted(self._alternatives(query))
+        for difference, pattern in alternatives:
             verdict = "dearer" if difference >= 0 else "cheaper (the search ended before it tried this)"
             found.append(f"sharing {sequence(pattern)} too, the plan would be {abs(difference):.6g} {verdict}")
-        if not others:
+        if not alternatives:
             found.append("no other pattern that the plan shares can be shared by it")
         return found
 

@@ -36,6 +36,7 @@ POSITION = "heddle position"
 
 DAILY: tuple[Progression, ...] = ((DAY, 0),)
 
+
 @dataclass(frozen=True)
 class Sequenced:
     """What a synopsis of event sequences keeps: the events themselves, by key, time and type, equal ones compacted.

@@ -261,10 +261,10 @@ class Reader:
                 if query is None or (wanted is not None and query.fingerprint != wanted.fingerprint):
                     continue
                 wanted = wanted or query
-                if query.window.is_rows:
-                    raise HeddleError(
-                        "HDL-607", f"{name} has windows of rows: these are not answered on demand", "`heddle read`"
-                    )
+                if not query.is_plain:
+                    what = "event sequences" if query.pattern is not None else "windows of rows"
+                    message = f"{name} is over {what}: these are not answered on demand"
+                    raise HeddleError("HDL-607", message, "`heddle read`")
                 made = synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together)
                 synopsis = next(synopsis for synopsis, members in made.items() if query in members)
                 pieces = _coverage(self.warehouse, [synopsis.fingerprint]).get(synopsis.fingerprint)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numba
 import numpy as np
@@ -404,7 +404,7 @@ class _Batch:
         """The values of an expression, which does not know dictionaries."""
         for name in dict.fromkeys(columns_of(expression)):
             if name not in self._plain:
-                self._plain[name] = _flat(self._batch.column(name))
+                self._plain[name] = flat(self._batch.column(name))
         # a batch without columns would have no rows either
         columns = self._plain or {"": pa.nulls(self.rows)}
         return evaluate(expression, pa.RecordBatch.from_pydict(columns), self.schema)
@@ -487,7 +487,7 @@ class _Batch:
         return self._values[argument]
 
 
-def _flat(column: pa.Array) -> pa.Array:
+def flat(column: pa.Array) -> pa.Array:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
@@ -870,6 +870,11 @@ class Lifting:
         """Bytes of the cells so far, about."""
         return sum(block.size for family in self.families for block in family.blocks)
 
+    def tables(self) -> Iterator[pa.Table]:
+        """What was lifted since the last call, as rows of :data:`PARTIALS`."""
+        for cells in self.cells():
+            yield cells.encode()
+
     def cells(self) -> Iterator[Cells]:
         """The cells of each synopsis since the last call, as they are to be stored; those that failed have none."""
         self._lift_waiting()
@@ -1006,22 +1011,36 @@ def lift_task(
     keys = {name for span in spans for name, _ in span.synopsis.group_by}
 
     def task(numbers: Iterable[int]) -> Iterator[DataFile | Failed]:
-        lifting = Lifting(stream, spans, group_limit)
+        from spark_jobs.sequence_aggregates import SequenceLifting
+
+        plain = [span for span in spans if span.synopsis.sequenced is None]
+        sequenced = [span for span in spans if span.synopsis.sequenced is not None]
+        kinds = ((Lifting, plain), (SequenceLifting, sequenced))
+        liftings = [kind(stream, mine, group_limit) for kind, mine in kinds if mine]
         for number in numbers:
             for events in read_split(stream, splits[number], columns, keys):
-                lifting.add(events)
-                if lifting.is_full:
-                    yield from _written(lifting, root)
-        yield from _written(lifting, root)
-        rows.add(lifting.inside)
-        untimed.add(lifting.untimed)
-        yield from lifting.failed.values()
+                for lifting in liftings:
+                    lifting.add(events)
+                    if lifting.is_full:
+                        yield from _written(lifting, root)
+        for lifting in liftings:
+            yield from _written(lifting, root)
+            yield from lifting.failed.values()
+        # each saw all events: those that only one covers are counted where more are
+        rows.add(max(lifting.inside for lifting in liftings))
+        untimed.add(liftings[0].untimed)
 
     return task
 
 
-def _written(lifting: Lifting, root: str) -> Iterator[DataFile]:
-    tables = [cells.encode() for cells in lifting.cells()]
+class _Lifts(Protocol):
+    """Lifts events and says what they make."""
+
+    def tables(self) -> Iterator[pa.Table]: ...
+
+
+def _written(lifting: _Lifts, root: str) -> Iterator[DataFile]:
+    tables = list(lifting.tables())
     if tables:
         yield from write_files(root, pa.concat_tables(tables))
 
@@ -1029,6 +1048,9 @@ def _written(lifting: Lifting, root: str) -> Iterator[DataFile]:
 def columns_of_synopsis(synopsis: Synopsis) -> set[str]:
     """Source columns that filling a synopsis reads, without the time column."""
     found = {name for name, _ in synopsis.group_by} | set(synopsis.per or ())
+    if synopsis.sequenced is not None:
+        found.add(synopsis.sequenced.on)
+        found.update(name for argument, _ in synopsis.sequenced.attributes for name in columns_of(argument))
     for predicate in synopsis.predicates:
         found |= set(columns_of(predicate))
     for state in synopsis.states:

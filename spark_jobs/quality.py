@@ -132,7 +132,10 @@ def _asked(plan: SharingPlan, ends: Iterable[str]) -> tuple[list[ACQ], dict[str,
             stream = plan.workload.stream(tree.stream)
             for synopsis, members in synopses_of(stream, tree.queries, tree.together).items():
                 queries += members
-                bucket_by |= {query.name: synopsis.bucket_by for query in members}
+                for query in members:
+                    # of event sequences, keys that are no groups decide the bucket of partial rows alone
+                    grouped = dict(query.group_by)
+                    bucket_by[query.name] = tuple(name for name in synopsis.bucket_by if name in grouped)
     return queries, bucket_by
 
 
@@ -261,8 +264,10 @@ class _Inspection:
         for query in queries:
             names = [name for name, _ in query.group_by]
             chosen = bucket_by.get(query.name, tuple(names))
-            # windows of rows have files of their own
+            # windows of rows have files of their own, so have event sequences, and those without groups
             kind = BUCKETS if query.window.is_rows else 0
+            if query.pattern is not None:
+                kind = 2 * BUCKETS if query.group_by else 3 * BUCKETS
             self.layouts[query.name] = _Layout(len(names), tuple(names.index(name) for name in chosen), kind)
         self.found: dict[str, Counter[str]] = {}
         self.examples: dict[str, list[str]] = {}

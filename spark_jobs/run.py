@@ -16,7 +16,7 @@ import random
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -44,6 +44,7 @@ from spark_jobs.partial_aggregates import PARTIALS, Span, columns_of_synopsis, l
 from spark_jobs.planning import load_plan
 from spark_jobs.quality import audit, sample
 from spark_jobs.rows import Counts, first_day, row_finals_task, rows_task
+from spark_jobs.sequence_aggregates import Rolled, sequence_task, write_joined
 from spark_jobs.session import cpu_seconds, start_session
 from spark_jobs.sources import Split, check_columns, format_instant, parse_instant, snapshot_token, splits_of
 from spark_jobs.statistics import FEATURES, Measured, events_between, groups_per_fragment
@@ -233,8 +234,8 @@ def run(
     record.features["events_recomputed"] = round(
         sum(events_between(sources[query.stream], *window) for query, windows in sampled for window in windows)
     )
-    timed = [part for part in parts if part.synopsis.per is None]
-    filled_spans = [span for span in spans if span.synopsis.per is None]
+    timed = [part for part in parts if part.synopsis.per is None and part.synopsis.sequenced is None]
+    filled_spans = [span for span in spans if span.synopsis.per is None and span.synopsis.sequenced is None]
     predict(costs, warehouse, plan, record, Work(begin, timed, filled_spans, sources))
     _log_statistics(warehouse, record)
     _log(warehouse, record, "published", content, table_version)
@@ -498,12 +499,17 @@ def _written(spark: SparkSession, pieces: int, most: int, task: Task) -> tuple[l
 
     Returns the files, and what failed alone by fingerprint.
     """
-    if pieces == 0:
-        return [], {}
-    # not through SQL: planning, compiling and fetching a query costs more than this whole job
-    outcomes = spark.sparkContext.parallelize(range(pieces), min(pieces, most)).mapPartitions(task).collect()
+    outcomes = _outcomes(spark, pieces, most, task)
     files = [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
     return files, {outcome.fingerprint: outcome for outcome in outcomes if isinstance(outcome, Failed)}
+
+
+def _outcomes(spark: SparkSession, pieces: int, most: int, task: Callable[[Iterable[int]], Iterator[Any]]) -> list[Any]:
+    if pieces == 0:
+        return []
+    # not through SQL: planning, compiling and fetching a query costs more than this whole job
+    found: list[Any] = spark.sparkContext.parallelize(range(pieces), min(pieces, most)).mapPartitions(task).collect()
+    return found
 
 
 def _completed(stream: Stream, splits: list[Split], spans: Sequence[Span]) -> pa.Table:
@@ -577,7 +583,9 @@ def _write_finals(
     """Compute every answer into files of the results table that no commit names yet."""
     if not parts:
         return []
-    first, last = min(part.begin for part in parts), max(part.end for part in parts)
+    # event sequences are stored by days
+    first = min(part.begin if part.synopsis.sequenced is None else part.begin // DAY * DAY for part in parts)
+    last = max(part.end for part in parts)
     root = warehouse.root / "partials"
     needed = [
         file
@@ -595,13 +603,17 @@ def _write_finals(
     rows = sum(file["num_records"] or 0 for file in needed)
     width = max(spark.sparkContext.defaultParallelism, rows // ROWS_A_TASK)
     staged: list[DataFile] = []
-    for answer, mine in (
-        (finals_task, [part for part in parts if part.synopsis.per is None]),
-        (row_finals_task, [part for part in parts if part.synopsis.per is not None]),
-    ):
+    kinds: dict[Any, list[Part]] = {finals_task: [], row_finals_task: [], sequence_task: []}
+    for part in parts:
+        rows_or_time = finals_task if part.synopsis.per is None else row_finals_task
+        kinds[rows_or_time if part.synopsis.sequenced is None else sequence_task].append(part)
+    results = warehouse.path("results")
+    for answer, mine in kinds.items():
         if mine:
-            task = answer(mine, begin, paths, warehouse.path("results"), stamp, count)
-            staged += _written(spark, BUCKETS, width, task)[0]
+            outcomes = _outcomes(spark, BUCKETS, width, answer(mine, begin, paths, results, stamp, count))
+            staged += [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
+            scattered = [outcome for outcome in outcomes if isinstance(outcome, Rolled)]
+            staged += write_joined(mine, scattered, results, stamp) if scattered else ()
     record.features |= {name: total.value for name, total in counted.items()}
     return staged
 

@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from optimizer.query import ACQ, SECOND, Stream, columns_of
 from optimizer.shards import EVENTS, Profile
 from spark_jobs.expressions import evaluate
+from spark_jobs.partial_aggregates import as_texts
 from spark_jobs.sources import Split, read_split, splits_of, times_of
 from spark_jobs.tables import INSTANT, Warehouse
 
@@ -110,9 +111,13 @@ def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
     Raises what reading raises.
     """
     splits = splits_of(stream)
-    columns = sorted({name for query in queries for name, _ in query.group_by})
+    patterns = [query.pattern for query in queries if query.pattern is not None]
+    kinds = sorted({pattern.on for pattern in patterns})
+    columns = sorted(
+        {name for query in queries for name, _ in query.group_by} | {name for one in patterns for name in one.per}
+    )
     filters = {query.filter for query in queries if query.filter is not None}
-    read = sorted({*columns, *(name for filter in filters for name in columns_of(filter))})
+    read = sorted({*columns, *kinds, *(name for filter in filters for name in columns_of(filter))})
     batches = read_split(stream, splits[len(splits) // 2], read) if splits else iter(())
     batch = next(batches, None)
     if batch is None:
@@ -128,7 +133,11 @@ def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
         filter: pc.fill_null(evaluate(filter, batch, schema), False).to_numpy(zero_copy_only=False)
         for filter in filters
     }
-    return Profile(times[order], codes, holds, float(rate))
+    shares: dict[str, dict[str, float]] = {}
+    for name in kinds:
+        counted = pc.value_counts(as_texts(batch.column(name))).to_pylist()
+        shares[name] = {one["values"]: one["counts"] / len(batch) for one in counted if one["values"] is not None}
+    return Profile(times[order], codes, holds, float(rate), shares)
 
 
 def groups_per_fragment(warehouse: Warehouse, stream: str) -> float | None:

@@ -29,6 +29,7 @@ from optimizer.query import (
     Condition,
     Literal,
     Output,
+    Pattern,
     Source,
     Stream,
     Type,
@@ -774,11 +775,111 @@ def test_everything_outside_the_language_is_refused(text: str) -> None:
     [
         "SELECT sum(qty) FROM trades WINDOW RANGE '1 hour' SLIDE AT MOST '1 minute' ON ts",
         "SELECT sum(qty) FROM trades WINDOW ROWS 10 SLIDE AT MOST 3 ON ts",
-        f"SELECT count(*) FROM trades PATTERN SEQ(a, b) ON symbol PARTITION BY qty {WINDOW}",
     ],
 )
 def test_what_comes_later_says_so(text: str) -> None:
     assert codes(text) == ["HDL-106"]
+
+
+# ------------------------------------------------------------------------------------------ event sequences
+def test_a_pattern_is_read_before_or_behind_the_window() -> None:
+    clauses = ["PATTERN SEQ(Oak, 'Main St', Oak) ON symbol PARTITION BY qty, volume", WINDOW]
+    for first, second in (clauses, clauses[::-1]):
+        query = read(f"SELECT day, count(*) AS n FROM trades {first} {second} WHERE qty > 0 GROUP BY day")
+        assert query.pattern == Pattern(("Oak", "Main St", "Oak"), "symbol", ("day", "qty", "volume"))
+        assert query.group_by == (("day", DATE),) and query.filter is not None
+        assert query.columns() == ["day", "qty", "symbol", "volume"]
+        assert from_json(to_json(query)) == query
+    assert read(f"SELECT count(*) FROM trades {WINDOW}").pattern is None
+
+
+def test_event_types_of_an_integer_column() -> None:
+    query = read(f"SELECT count(*) AS n, count(`1`) AS m FROM trades PATTERN SEQ(1, 02) ON qty {WINDOW}")
+    assert query.pattern == Pattern(("1", "2"), "qty", ())
+    assert [output.event for output in query.outputs] == [None, "1"]
+
+
+def test_aggregates_of_sequences_and_their_types() -> None:
+    query = read(
+        "SELECT count(*), count(A), count(A.price), sum(A.qty), sum(B.fee) AS f, sum(A.price), avg(B.qty), avg(B.fee), "
+        "min(A.day), max(B.ts), max(A.fee), sum(A.qty + 1) AS e FROM trades "
+        f"PATTERN SEQ(A, B) ON symbol {WINDOW}"
+    )
+    told = [(output.name, output.event, str(output.type)) for output in query.outputs]
+    assert told == [
+        ("count", None, "decimal(38,0)"),
+        ("count_A", "A", "decimal(38,0)"),
+        ("count_A_price", "A", "decimal(38,0)"),
+        ("sum_A_qty", "A", "decimal(38,0)"),
+        ("f", "B", "decimal(38,2)"),
+        ("sum_A_price", "A", "double"),
+        ("avg_B_qty", "B", "double"),
+        ("avg_B_fee", "B", "decimal(14,6)"),
+        ("min_A_day", "A", "date"),
+        ("max_B_ts", "B", "timestamp"),
+        ("max_A_fee", "A", "decimal(10,2)"),
+        ("e", "A", "decimal(38,0)"),
+    ]
+
+
+def test_thresholds_on_sequences() -> None:
+    text = (
+        f"SELECT count(*) AS n FROM trades PATTERN SEQ(A, B) ON symbol {WINDOW} HAVING n > 10 AND max(A.price) >= 1.5"
+    )
+    query = read(text)
+    assert [(one.output.function, one.output.event, one.comparison) for one in query.having] == [
+        ("count", None, ">"),
+        ("max", "A", ">="),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("marked", "code", "hint"),
+    [
+        ("SELECT count(*) FROM trades PATTERN SEQ(^) ON symbol {w}", "HDL-107", "SEQ(A, B, C)"),
+        ("SELECT count(*) FROM trades PATTERN SEQ(A ^B) ON symbol {w}", "HDL-107", "SEQ(A, B, C)"),
+        ("SELECT count(*) FROM trades PATTERN SEQ(A, B) ^{w}", "HDL-107", "ON <type column>"),
+        ("SELECT count(*) FROM trades PATTERN SEQ(A) ON symbol ^PATTERN SEQ(B) ON symbol {w}", "HDL-107", ""),
+        ("SELECT count(*) FROM trades PATTERN SEQ(A) ON symbol ^price {w}", "HDL-101", "WHERE"),
+        ("SELECT count(*) FROM trades PATTERN SEQ(A) ON ^symbl {w}", "HDL-202", "did you mean symbol?"),
+        ("SELECT count(*) FROM trades PATTERN SEQ(A) ON symbol PARTITION BY ^qyt {w}", "HDL-202", "did you mean qty?"),
+        ("SELECT count(*) FROM trades PATTERN SEQ(A) ON symbol PARTITION BY ^ts {w}", "HDL-206", "integer"),
+        ("SELECT count(*) FROM trades PATTERN SEQ(A) ON symbol PARTITION BY ^price {w}", "HDL-206", "integer"),
+        ("SELECT count(*) FROM trades PATTERN SEQ(A) ON ^price {w}", "HDL-221", "what an event is"),
+        ("SELECT count(*) FROM trades PATTERN SEQ(^7) ON symbol {w}", "HDL-221", "quote it"),
+        ("SELECT count(*) FROM trades PATTERN SEQ(^A) ON qty {w}", "HDL-221", "SEQ(1, 2, 3)"),
+        ("SELECT count(*) FROM trades PATTERN ^SEQ(A) ON symbol WINDOW ROWS 5 SLIDE 5 ON ts", "HDL-220", "RANGE"),
+        (f"SELECT count(*) FROM trades PATTERN ^SEQ({'A, ' * 64}B) ON symbol {{w}}", "HDL-220", "split"),
+        (
+            "SELECT count(*) FROM trades PATTERN ^SEQ(A) ON symbol PARTITION BY qty, volume, fee, day, ok {w}",
+            "HDL-309",
+            "",
+        ),
+        ("SELECT sum(^price) FROM trades PATTERN SEQ(A) ON symbol {w}", "HDL-222", "write A.price"),
+        ("SELECT count(^price) FROM trades PATTERN SEQ(A) ON symbol {w}", "HDL-222", "write A.price"),
+        ("SELECT sum(A.price * ^B.price) FROM trades PATTERN SEQ(A, B) ON symbol {w}", "HDL-222", "one by one"),
+        ("SELECT sum(^1) FROM trades PATTERN SEQ(A) ON symbol {w}", "HDL-222", "write sum(A.x)"),
+        ("SELECT ^median(A.price) FROM trades PATTERN SEQ(A) ON symbol {w}", "HDL-222", "count, sum"),
+        ("SELECT ^max(A.symbol) FROM trades PATTERN SEQ(A) ON symbol {w}", "HDL-203", ""),
+        ("SELECT sum(^A.pric) FROM trades PATTERN SEQ(A) ON symbol {w}", "HDL-202", "did you mean price?"),
+        ("SELECT count(*) FROM trades PATTERN SEQ(A) ON symbol {w} WHERE ^A.price > 1", "HDL-202", "trades.price"),
+    ],
+)
+def test_mistakes_in_sequences(marked: str, code: str, hint: str) -> None:
+    marked = marked.replace("{w}", WINDOW)
+    at = marked.index("^")
+    result = parse(marked.replace("^", "", 1), STREAMS, "w.sql")
+    (found,) = result.diagnostics
+    assert (found.code, found.column) == (code, at + 1)
+    assert hint in found.hint and result.queries == ()
+
+
+def test_an_event_type_that_no_sequence_has_is_warned_of() -> None:
+    text = f"SELECT count(Oka) AS n, sum(Elm.price) AS s FROM trades PATTERN SEQ(Oak, Main) ON symbol {WINDOW}"
+    result = parse(text, STREAMS, "w.sql")
+    assert [output.event for output in result.queries[0].outputs] == ["Oka", "Elm"]
+    assert [(found.code, found.severity) for found in result.diagnostics] == [("HDL-223", "warning")] * 2
+    assert result.diagnostics[0].hint == "did you mean Oak?"
 
 
 def test_several_mistakes_are_reported_at_once() -> None:

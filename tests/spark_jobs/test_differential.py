@@ -6,7 +6,7 @@ First the kernels without Spark, on hundreds of cases; then runs through Spark a
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -33,9 +33,10 @@ from spark_jobs.planning import publish_plan
 from spark_jobs.read import read
 from spark_jobs.results import ANSWERS, group_values, places, typed
 from spark_jobs.run import run
+from spark_jobs.sequence_aggregates import SequenceLifting, finals_of_sequences
 from spark_jobs.tables import Warehouse
 from tests.oracle import answers, column_names, compare
-from tests.workloads import Case, cases, spans_of
+from tests.workloads import Case, cases, sequence_cases, spans_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,12 +100,19 @@ def kernel_answers(
     if not parts:
         return ANSWERS.empty_table()
     spans = [Span(part.synopsis, part.begin, part.end) for part in parts]
-    partials = [partials_of(piece.to_batches(), case.stream, spans) for piece in pieces]
+    plain = [span for span in spans if span.synopsis.sequenced is None]
+    partials = [partials_of(piece.to_batches(), case.stream, plain) for piece in pieces if plain]
+    for piece in pieces:
+        lifting = SequenceLifting(case.stream, [span for span in spans if span.synopsis.sequenced is not None])
+        for batch in piece.to_batches():
+            lifting.add(batch)
+        partials += lifting.tables()
     rows = pa.concat_tables(partials) if partials else PARTIALS.empty_table()
     found: list[pa.RecordBatch] = []
     for part in parts:
         mine = rows.filter(pc.equal(rows["fingerprint"], part.synopsis.fingerprint))
-        found += finals_of(mine, part.synopsis, part.queries, begin, end)
+        finals = finals_of if part.synopsis.sequenced is None else finals_of_sequences
+        found += finals(mine, part.synopsis, part.queries, begin, end)
     return pa.Table.from_batches(found, ANSWERS)
 
 
@@ -137,8 +145,15 @@ def test_kernels_answer_as_the_oracle(case: Case, algorithm: str, cuts: list[int
     assert differences(case, kernel_answers(case, algorithm, cuts, case.begin, case.end, homes)) == []
 
 
+@FAST
+@given(sequence_cases(), st.sampled_from(ALGORITHMS), st.lists(st.integers(0, 100), max_size=3))
+def test_sequences_answer_as_the_oracle(case: Case, algorithm: str, cuts: list[int]) -> None:
+    """Of every pattern, window, key and aggregate, in whatever pieces events come."""
+    assert differences(case, kernel_answers(case, algorithm, cuts, case.begin, case.end)) == []
+
+
 @settings(FAST, max_examples=100)
-@given(cases(), st.integers(1, 5), st.sampled_from(ALGORITHMS))
+@given(st.one_of(cases(), sequence_cases()), st.integers(1, 5), st.sampled_from(ALGORITHMS))
 def test_answers_do_not_depend_on_how_the_span_is_cut(case: Case, pieces: int, algorithm: str) -> None:
     parts = [kernel_answers(case, algorithm, [], *span) for span in spans_of(case, pieces)]
     assert differences(case, pa.concat_tables(parts)) == []
@@ -216,12 +231,18 @@ def _ipc(table: pa.Table) -> bytes:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("format", ["parquet", "csv", "delta"])
+@pytest.mark.parametrize(
+    ("format", "generated_cases"),
+    [("parquet", cases), ("csv", cases), ("delta", cases), ("parquet", sequence_cases)],
+)
 def test_published_answers_are_the_oracles(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, format: str
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+    format: str,
+    generated_cases: Callable[..., st.SearchStrategy[Case]],
 ) -> None:
     @SLOW
-    @given(cases(most_queries=10, most_events=60), st.sampled_from(ALGORITHMS))
+    @given(generated_cases(most_queries=10, most_events=60), st.sampled_from(ALGORITHMS))
     def check(generated: Case, algorithm: str) -> None:
         assume(expects_answers(generated))
         folder = tmp_path_factory.mktemp("differential")
@@ -234,15 +255,18 @@ def test_published_answers_are_the_oracles(
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("generated_cases", [cases, sequence_cases])
 def test_rerun_splitting_and_order_change_no_byte(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+    generated_cases: Callable[..., st.SearchStrategy[Case]],
 ) -> None:
     """One interval at once, twice; the same span as consecutive live runs; backfilled in any order: the
     answers are equal byte for byte. Under another plan doubles may round differently, but stay within the
     oracle's bounds."""
 
     @settings(SLOW, max_examples=2)
-    @given(cases(most_queries=6, most_events=60), st.randoms(use_true_random=False))
+    @given(generated_cases(most_queries=6, most_events=60), st.randoms(use_true_random=False))
     def check(generated: Case, chance: random.Random) -> None:
         assume(expects_answers(generated))
         folder = tmp_path_factory.mktemp("repeat")

@@ -1,0 +1,187 @@
+"""Streams and patterns of the kind on which Sharon was evaluated, generated: taxis, Linear Road, e-commerce.
+
+The taxi data is 330 GB and its routes through streets are not in it, Linear Road's simulator is a program of its own,
+and which patterns were asked for is not published. Generated here is what decides the costs: events per window, key
+and type, how many keys there are, and that the types of one key follow one another as routes or at random.
+
+References
+----------
+Poppe et al., "Sharon: Shared Online Event Sequence Aggregation", technical report, 2018: section 8.1 (data sets,
+queries, defaults). Arasu et al., "Linear Road: a stream data management benchmark", VLDB 2004.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Longs = NDArray[np.int64]
+
+HOURS = 3
+"""How long the paper's generated streams are."""
+
+SHARED = ("middle", "prefix", "suffix", "mixed")
+"""Where the patterns of :func:`workload` have a piece in common."""
+
+_FURTHER = 3
+"""How many segments a car passes between two reports, at most."""
+
+
+class Stream(NamedTuple):
+    """Events in the order of time.
+
+    ``key`` (n,) int64, ``time`` (n,) int64 ticks, ``type`` (n,) int32; ``keys`` and ``types``: keys are 0..keys-1,
+    types 0..types-1; ``follows``: (types, successors) which types of a key come after a type, the likeliest first
+    (empty where they come in any order).
+    """
+
+    key: Longs
+    time: Longs
+    type: NDArray[np.int32]
+    keys: int
+    types: int
+    follows: Longs
+
+    def rate(self, window: int) -> float:
+        """Events per type, window of so many ticks and key, on average."""
+        return len(self.time) * window / max(int(self.time[-1] - self.time[0]), 1) / self.keys / self.types
+
+
+def purchases(
+    events: int, items: int = 50, users: int = 20, rate: float = 3_000, ticks: int = 1, seed: int = 0
+) -> Stream:
+    """EC: item and customer of every purchase are drawn uniformly, ``rate`` purchases a second.
+
+    ``ticks``: of time, per second; the paper's times are in seconds.
+    """
+    rng = np.random.default_rng(seed)
+    time = (np.arange(events) * (ticks / rate)).astype(np.int64)
+    key, type = rng.integers(0, users, events), rng.integers(0, items, events).astype(np.int32)
+    return Stream(key, time, type, users, items, np.empty((items, 0), np.int64))
+
+
+def position_reports(
+    begin: float = 0,
+    end: float = HOURS * 3600,
+    first_rate: float = 40,
+    last_rate: float = 4_000,
+    segments: int = 50,
+    stay: float = 0.8,
+    ticks: int = 1,
+    seed: int = 0,
+) -> Stream:
+    """LR: cars on a ring of segments of road, each of which reports its segment (the event type) every second.
+
+    Cars join so that reports per second rise evenly from ``first_rate`` to ``last_rate`` in three hours; only seconds
+    [begin, end) of these are generated. From one report to the next a car stays in its segment with probability
+    ``stay``, otherwise it is one to three further, i of them with a probability proportional to 1/i. (Linear Road's
+    cars report every 30 seconds. The paper's windows would hold one or two reports of a car, no sequences of ten.)
+    """
+    rng = np.random.default_rng(seed)
+    seconds = np.arange(int(begin), int(end))
+    cars = (first_rate + (last_rate - first_rate) * seconds / (HOURS * 3600)).astype(np.int64)
+    second = np.repeat(np.arange(len(seconds)), cars)
+    key = np.arange(len(second)) - np.repeat(np.cumsum(cars) - cars, cars)
+    shape = len(seconds), int(cars.max(initial=0))
+    drawn = rng.random(shape, np.float32)
+    moves = np.searchsorted(np.cumsum([stay, *((1 - stay) * _shares(_FURTHER))])[:-1], drawn, side="right")
+    place = rng.integers(0, segments, shape[1], np.int32) + np.cumsum(moves, axis=0, dtype=np.int32)
+    type = (place[second, key] % segments).astype(np.int32)
+    # within a second each car has its own moment
+    moment = (rng.random(shape[1]) * ticks).astype(np.int64)
+    time = seconds[second] * ticks + moment[key]
+    order = np.argsort(time, kind="stable")
+    follows = (np.arange(segments)[:, None] + np.arange(1, 1 + _FURTHER)) % segments
+    return Stream(key[order], time[order], type[order], shape[1], segments, follows)
+
+
+def routes(
+    events: int,
+    vehicles: int = 2_000,
+    streets: int = 50,
+    successors: int = 3,
+    pause: float = 5,
+    trip: int = 15,
+    ticks: int = 1,
+    seed: int = 0,
+) -> Stream:
+    """TX: trips of vehicles over streets (the event types), a Markov chain.
+
+    From a street a vehicle turns into one of ``successors``, drawn once for the city, the i-th of them with a
+    probability proportional to 1/i; it reports every street, after a time uniform in 0.4 to 1.6 times ``pause``
+    seconds. A trip has ``trip`` streets on average, then the vehicle begins another one anywhere.
+    """
+    rng = np.random.default_rng(seed)
+    # the first successor leads through all streets, so that none is out of reach
+    tour = rng.permutation(streets)
+    follows = np.argsort(rng.random((streets, streets)), axis=1)[:, :successors]
+    follows[tour, 0] = np.roll(tour, -1)
+    steps = -(-events // vehicles)
+    turn = rng.choice(successors, (steps, vehicles), p=_shares(successors))
+    anew = rng.random((steps, vehicles)) < 1 / trip
+    street = np.empty((steps, vehicles), np.int64)
+    street[0] = rng.integers(0, streets, vehicles)
+    for step in range(1, steps):
+        street[step] = np.where(anew[step], rng.integers(0, streets, vehicles), follows[street[step - 1], turn[step]])
+    gaps = rng.uniform(0.4 * pause, 1.6 * pause, (steps, vehicles))
+    gaps[0] = rng.uniform(0, pause, vehicles)
+    time = (np.cumsum(gaps, axis=0) * ticks).astype(np.int64).ravel()
+    key = np.tile(np.arange(vehicles), steps)
+    order = np.argsort(time, kind="stable")[:events]
+    return Stream(key[order], time[order], street.ravel()[order].astype(np.int32), vehicles, streets, follows)
+
+
+def _shares(count: int) -> NDArray[np.float64]:
+    shares = 1 / np.arange(1, count + 1)
+    return shares / shares.sum()
+
+
+def workload(
+    queries: int, length: int, shared: str, stream: Stream, common: int = 1, seed: int = 0
+) -> list[tuple[int, ...]]:
+    """Patterns of different event types with a piece in common, half as long as they are.
+
+    Parameters
+    ----------
+    shared
+        Where it stands in the pattern, one of :data:`SHARED`; ``mixed``: in turn.
+    stream
+        Event types are drawn from its. Where types follow one another, patterns do as well: a route is walked on
+        behind the piece, and backwards before it (where that gets stuck, any other type comes next).
+    common
+        Number of different pieces, query by query in turn.
+
+    Raises ValueError for an unknown ``shared``, or if the stream has fewer types than a pattern.
+    """
+    if shared not in SHARED:
+        raise ValueError(f"unknown kind {shared!r}: one of {', '.join(SHARED)}")
+    if length > stream.types:
+        raise ValueError(f"{length} different event types of {stream.types}")
+    rng = np.random.default_rng(seed)
+    after = [list(each) for each in stream.follows.tolist()]
+    before: list[list[int]] = [[] for _ in after]
+    for type, successors in enumerate(after):
+        for successor in successors:
+            before[successor].append(type)
+    pieces = [_walked([], max(1, length // 2), after, stream.types, rng) for _ in range(common)]
+    found = []
+    for number in range(queries):
+        piece = pieces[number % common]
+        kind = SHARED[number % 3] if shared == "mixed" else shared
+        rest = length - len(piece)
+        front = {"middle": rest // 2, "prefix": 0, "suffix": rest}[kind]
+        tail = _walked(piece, len(piece) + rest - front, after, stream.types, rng)
+        found.append(tuple(reversed(_walked(tail[::-1], length, before, stream.types, rng))))
+    return found
+
+
+def _walked(begun: list[int], length: int, after: list[list[int]], types: int, rng: np.random.Generator) -> list[int]:
+    """A walk made longer, without coming to a type again."""
+    walk = list(begun)
+    while len(walk) < length:
+        last = after[walk[-1]] if walk else []
+        open_to = [type for type in last if type not in walk] or [type for type in range(types) if type not in walk]
+        walk.append(open_to[rng.integers(len(open_to))])
+    return walk

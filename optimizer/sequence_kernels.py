@@ -1,0 +1,1045 @@
+"""Compiled kernels of :mod:`optimizer.sequences`.
+
+A *row* holds one number for each of some *lanes*, a multiple of eight; the node of a trie that stands for E1..Ej has a
+row, and an event of type Ej adds the row of E1..E(j-1) to it, as it was before the event's timestamp. What a lane is
+differs: an open window (``windows``), or the position at which a match begins (``landmarks``, ``fragments``).
+
+Two ways to do this for a *block* of one key's events:
+
+- *node by node* (dense): each node in turn takes all its events of the block in one loop over vectors that stay in
+  registers, and leaves a row after each of them; its children find the row that holds at their events' times by
+  counting bits. Per node and event one load, one addition and one store of a row, nothing depends on the data;
+- *event by event* (sparse): where a block has few events for the number of nodes. Nodes of equal timestamps go from the
+  longest prefix to the shortest, so that none sees an event of its own time.
+
+Exact integers: counts are added modulo 2**64 and, beside, as doubles. A count's terms are not negative, so the double
+is right but for a factor (1 + 2**-53) for each rounding on the way, and as long as that is less than 2**62 in all,
+double and residue name one integer (:func:`_whole`): up to some 2**95. Where there is no danger of wrapping (bounds are
+kept for each block) the doubles are left out; where they do not suffice the key is counted again in 128 bits.
+
+Floor divisions of ticks below number the windows of times, as :mod:`optimizer.window` does for queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, models, overload, register_model
+from numpy.typing import NDArray
+
+LANES = 8
+"""Numbers of 64 bits in one vector: 512 bits, or as many narrower ones as the processor needs."""
+
+Longs = NDArray[np.int64]
+
+
+# --------------------------------------------------------------------------------------------- vectors
+class _Vector(types.Type):  # type: ignore[misc]
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = dtype
+        super().__init__(name=f"Vector({dtype})")
+
+
+@register_model(_Vector)
+class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, vector: Any) -> None:
+        element = ir.DoubleType() if vector.dtype == types.float64 else ir.IntType(64)
+        super().__init__(manager, vector, ir.VectorType(element, LANES))
+
+
+def _address(context, builder, array_type, array, index):
+    return builder.gep(context.make_array(array_type)(context, builder, array).data, [index])
+
+
+@intrinsic
+def _load(typing_context, array, index):
+    vector = _Vector(array.dtype)
+
+    def code(context, builder, signature, arguments):
+        address = _address(context, builder, signature.args[0], *arguments)
+        pointer = context.get_value_type(vector).as_pointer()
+        return builder.load(builder.bitcast(address, pointer), align=8)
+
+    return vector(array, types.intp), code
+
+
+@intrinsic
+def _store(typing_context, array, index, vector):
+    def code(context, builder, signature, arguments):
+        address = _address(context, builder, signature.args[0], *arguments[:2])
+        pointer = context.get_value_type(signature.args[2]).as_pointer()
+        builder.store(arguments[2], builder.bitcast(address, pointer), align=8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, vector), code
+
+
+def _arithmetic(name):
+    @intrinsic
+    def operation(typing_context, a, b):
+        def code(context, builder, signature, arguments):
+            method = f"f{name}" if a.dtype == types.float64 else name
+            return getattr(builder, method)(*arguments)
+
+        return a(a, b), code
+
+    return operation
+
+
+_add, _multiply, _either = _arithmetic("add"), _arithmetic("mul"), _arithmetic("or_")
+
+
+@intrinsic
+def _all_lanes(typing_context, array, number):
+    """A vector of the array's type with this number in every lane."""
+    vector = _Vector(array.dtype)
+
+    def code(context, builder, signature, arguments):
+        number = context.cast(builder, arguments[1], signature.args[1], vector.dtype)
+        kind = context.get_value_type(vector)
+        one = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+        return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), LANES), None))
+
+    return vector(array, number), code
+
+
+@intrinsic
+def _any_bits(typing_context, vector):
+    """All bits that some lane has set."""
+
+    def code(context, builder, signature, arguments):
+        lanes = [builder.extract_element(arguments[0], ir.Constant(ir.IntType(32), lane)) for lane in range(LANES)]
+        while len(lanes) > 1:
+            lanes = [builder.or_(a, b) for a, b in zip(lanes[::2], lanes[1::2], strict=True)]
+        return lanes[0]
+
+    return vector.dtype(vector), code
+
+
+@intrinsic
+def _bits_set(typing_context, word):
+    return word(word), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
+
+
+@intrinsic
+def _peek(typing_context, array, index):
+    """An element by an index that is known to lie inside (and not to count from the end)."""
+
+    def code(context, builder, signature, arguments):
+        return builder.load(_address(context, builder, signature.args[0], *arguments))
+
+    return array.dtype(array, types.intp), code
+
+
+def aligned(size: int, dtype: Any) -> NDArray[Any]:
+    """Zeros at a multiple of 64 bytes: vectors that straddle two cache lines take twice the time."""
+    room = np.zeros(size + LANES, dtype=dtype)
+    first = -room.ctypes.data % 64 // room.itemsize
+    return room[first : first + size]
+
+
+# ------------------------------------------------------------------------------------------ structures
+class Trie(NamedTuple):
+    """The prefixes of some patterns, as nodes in preorder; node 0 is the empty prefix.
+
+    ``kind``, ``parent``, ``depth`` (n + 1,): local number of the node's type (types 0..t-1; the root's is t), its
+    parent and its length; ``leaf`` (n + 1,). ``of_kind``: nodes by type, the longest first; those of type t and length
+    d are ``of_kind[of_kind_first[t * (deepest + 1) + deepest - d]:...[... + 1]]``. Queries by the node where they end,
+    ``query[query_first[u]:query_first[u + 1]]``, each with the number of its range in ``span``; and by their range,
+    ``span_query`` and ``span_node[span_first[r]:span_first[r + 1]]``. ``repeats``: how often a type occurs in one
+    pattern at most.
+    """
+
+    kind: Longs
+    parent: Longs
+    depth: Longs
+    leaf: NDArray[np.bool_]
+    deepest: int
+    of_kind: Longs
+    of_kind_first: Longs
+    query: Longs
+    query_first: Longs
+    span: Longs
+    span_query: Longs
+    span_node: Longs
+    span_first: Longs
+    repeats: int
+
+
+class Stream(NamedTuple):
+    """Events (n,) of many keys, each key's by time. ``step`` -1: those of a key are taken backwards, times negated.
+    ``local``: numbers of types by code, -1 of those that no pattern has (as the last one)."""
+
+    time: Longs
+    type: NDArray[np.int32]
+    count: Longs
+    step: int
+    local: Longs
+
+
+class Block(NamedTuple):
+    """Room for one block of events, and what is found out about it."""
+
+    time: Longs
+    kind: Longs
+    count: Longs
+    source: Longs
+    first: Longs
+    """(t + 2,): where the events of each type begin in ``group`` and ``times``."""
+    total: Longs
+    """(t + 1,): events of each type, compacted ones counted as often as they are."""
+    group: NDArray[np.uint16]
+    """By type: which of the block's distinct timestamps the event has."""
+    times: NDArray[np.uint64]
+    """By type: ``count``."""
+    words: NDArray[np.uint64]
+    """(t + 1, w): of each type (the last: changes of the root's row) a bit for each timestamp that has it."""
+    before: NDArray[np.uint16]
+    """(t + 1, w): bits set before each word."""
+    closing: Longs
+    """(spans, lanes, 2): windows that end inside the block, each with the first timestamp not before its end."""
+    closings: Longs
+    """(spans,): how many."""
+    width: int
+    """w."""
+
+
+def block_room(size: int, kinds: int, spans: int, lanes: int) -> Block:
+    width = size // 64 + 1
+    longs = [np.zeros(size + 1, dtype=np.int64) for _ in range(4)]
+    return Block(
+        *longs,
+        np.zeros(kinds + 2, dtype=np.int64),
+        np.zeros(kinds + 1, dtype=np.int64),
+        np.zeros(size + 1, dtype=np.uint16),
+        np.zeros(size + 1, dtype=np.uint64),
+        np.zeros((kinds + 1) * width, dtype=np.uint64),
+        np.zeros((kinds + 1) * width, dtype=np.uint16),
+        np.zeros((spans, lanes, 2), dtype=np.int64),
+        np.zeros(spans, dtype=np.int64),
+        width,
+    )
+
+
+class Dense(NamedTuple):
+    """Room for the rows of one block, (deepest + 1, size + 1, lanes) each, and the bits of each node's last row."""
+
+    low_rows: NDArray[np.uint64]
+    size_rows: NDArray[np.float64]
+    tops: NDArray[np.uint64]
+
+
+class Found(NamedTuple):
+    """Answers (a,): query, number of the key's run, number of the window, and what the state's ``_read`` gives."""
+
+    query: NDArray[np.int32]
+    run: NDArray[np.int32]
+    window: Longs
+    low: NDArray[np.uint64]
+    high: Longs
+    double: NDArray[np.float64]
+    flag: NDArray[np.uint8]
+
+
+def found_room(size: int) -> Found:
+    kinds = (np.int32, np.int32, np.int64, np.uint64, np.int64, np.float64, np.uint8)
+    return Found(*(np.empty(size, dtype=kind) for kind in kinds))
+
+
+@numba.njit(cache=True)
+def _larger(column, used, size):
+    more = np.empty(size, column.dtype)
+    more[:used] = column[:used]
+    return more
+
+
+@numba.njit(cache=True)
+def _with_room(found, used, needed):
+    if used + needed <= len(found.query):
+        return found
+    size = 2 * (used + needed)
+    return Found(
+        _larger(found.query, used, size),
+        _larger(found.run, used, size),
+        _larger(found.window, used, size),
+        _larger(found.low, used, size),
+        _larger(found.high, used, size),
+        _larger(found.double, used, size),
+        _larger(found.flag, used, size),
+    )
+
+
+FINE, OVER, UNSURE = 0, 1, 2
+"""Flags of an answer: exact; too large for 38 digits; the state cannot tell (count again with a wider one)."""
+
+_SURE = 2.0**62
+_WORD = 2.0**64
+
+
+@numba.njit(cache=True)
+def _whole(low, size, error):
+    """High word of the integer that is ``low`` modulo 2**64 and differs from ``size`` by ``error`` at most, and whether
+    that tells it."""
+    if not error < _SURE:
+        return 0, UNSURE
+    if abs(size) < _SURE:
+        # as a signed number the residue is the integer itself
+        return np.int64(low) >> 63, FINE
+    return np.int64(np.floor((size - np.float64(low)) / _WORD + 0.5)), FINE
+
+
+# ------------------------------------------------------------------------------------- a block of events
+@numba.njit(cache=True)
+def _fill(stream, origin, at, end, limit, block):
+    """Copy the relevant events from number ``at`` of a key's run, which has ``end``, up to time ``limit`` or as many as
+    there is room for, but never part of those of one timestamp. Returns how many, the next event's number, and whether
+    each counts once."""
+    size, used, plain = len(block.time) - 1, 0, True
+    step, last = stream.step, np.uint32(len(stream.local) - 1)
+    while at < end and used < size:
+        index = origin + step * at
+        time = step * stream.time[index]
+        if time >= limit:
+            break
+        kind = stream.local[min(np.uint32(stream.type[index]), last)]
+        count = stream.count[index]
+        block.time[used] = time
+        block.kind[used] = kind
+        block.count[used] = count
+        block.source[used] = at
+        relevant = kind >= 0
+        used += relevant
+        plain &= (count == 1) | (not relevant)
+        at += 1
+    if at < end and used == size:
+        following = step * stream.time[origin + step * at]
+        if block.time[used - 1] == following:
+            while block.time[used - 1] == following:
+                used -= 1
+            at = block.source[used]
+    return used, at, plain
+
+
+@numba.njit(cache=True)
+def _count_kinds(block, used, plain):
+    """Number the block's events by type: ``first`` and ``total``."""
+    first, total = block.first, block.total
+    kinds = len(total) - 1
+    first[:] = 0
+    for e in range(used):
+        first[block.kind[e] + 1] += 1
+    if plain:
+        total[:kinds] = first[1 : kinds + 1]
+    else:
+        total[:] = 0
+        for e in range(used):
+            total[block.kind[e]] += block.count[e]
+    for kind in range(kinds):
+        first[kind + 1] += first[kind]
+
+
+@numba.njit(cache=True)
+def _sort_kinds(block, used):
+    """List the block's events by type, each with the number of its timestamp, and mark the timestamps of each type.
+    Returns how many there are; ``source`` becomes the number of each event's."""
+    first, width, words = block.first, block.width, block.words
+    kinds = len(block.total) - 1
+    one, sixty_three = np.uint64(1), np.uint64(63)
+    in_use = used // 64 + 1
+    for kind in range(kinds + 1):
+        words[kind * width : kind * width + in_use] = 0
+    group, now = -1, 0
+    for e in range(used):
+        time, kind = block.time[e], block.kind[e]
+        group += e == 0 or time != now
+        now = time
+        place = first[kind]
+        block.source[e] = group
+        block.group[place] = group
+        block.times[place] = block.count[e]
+        first[kind] = place + 1
+        words[kind * width + (group >> 6)] |= one << (np.uint64(group) & sixty_three)
+    # each `first` has moved to the next one's
+    for kind in range(kinds, 0, -1):
+        first[kind] = first[kind - 1]
+    first[0] = 0
+    return group + 1
+
+
+@numba.njit(cache=True)
+def _sum_bits(block, groups):
+    in_use = groups // 64 + 1
+    for kind in range(len(block.total)):
+        base, sofar = kind * block.width, 0
+        for word in range(base, base + in_use):
+            block.before[word] = sofar
+            sofar += _bits_set(block.words[word])
+
+
+@numba.njit(cache=True)
+def _rank(block, kind, group):
+    """How many of the block's timestamps before this one have an event of the type."""
+    word = kind * block.width + (group >> 6)
+    below = (np.uint64(1) << np.uint64(group & 63)) - np.uint64(1)
+    return np.int64(block.before[word]) + np.int64(_bits_set(block.words[word] & below))
+
+
+@numba.njit(cache=True)
+def _chain(
+    low, size, low_rows, size_rows, state, own, parent, lanes, width, group, times, at, count, words, before, base
+):
+    """Add to a node's row the parent's rows that hold at its events, and leave its own row before each, and the last.
+
+    ``state``, ``own``, ``parent``: where the node's row is, and where the block's rows of it and of its parent begin;
+    a row takes ``lanes``, of which ``width`` are in use. The events are ``group[at:at + count]``, compacted ``times``
+    (or None: once each); ``words[base:]`` and ``before[base:]`` mark those of the parent. Returns all bits of the last
+    row. The loop is written for two vectors, which fill the time that it takes to find a row, and for one.
+    """
+    one, sixty_three, six = np.uint64(1), np.uint64(63), np.uint64(6)
+    bits = np.uint64(0)
+    lane = 0
+    while lane + 2 * LANES <= width:
+        low_a, low_b = _load(low, state + lane), _load(low, state + lane + LANES)
+        mine = own + lane
+        _store(low_rows, mine, low_a)
+        _store(low_rows, mine + LANES, low_b)
+        if size is not None:
+            size_a, size_b = _load(size, state + lane), _load(size, state + lane + LANES)
+            _store(size_rows, mine, size_a)
+            _store(size_rows, mine + LANES, size_b)
+        for e in range(at, at + count):
+            when = np.uint64(_peek(group, e))
+            word = base + np.int64(when >> six)
+            below = _peek(words, word) & ((one << (when & sixty_three)) - one)
+            theirs = parent + lane + (np.int64(_peek(before, word)) + np.int64(_bits_set(below))) * lanes
+            mine += lanes
+            more_a, more_b = _load(low_rows, theirs), _load(low_rows, theirs + LANES)
+            if times is not None:
+                often = _all_lanes(low_rows, _peek(times, e))
+                more_a, more_b = _multiply(more_a, often), _multiply(more_b, often)
+            low_a, low_b = _add(low_a, more_a), _add(low_b, more_b)
+            _store(low_rows, mine, low_a)
+            _store(low_rows, mine + LANES, low_b)
+            if size is not None:
+                larger_a, larger_b = _load(size_rows, theirs), _load(size_rows, theirs + LANES)
+                if times is not None:
+                    weight = _all_lanes(size_rows, _peek(times, e))
+                    larger_a, larger_b = _multiply(larger_a, weight), _multiply(larger_b, weight)
+                size_a, size_b = _add(size_a, larger_a), _add(size_b, larger_b)
+                _store(size_rows, mine, size_a)
+                _store(size_rows, mine + LANES, size_b)
+        _store(low, state + lane, low_a)
+        _store(low, state + lane + LANES, low_b)
+        bits |= _any_bits(_either(low_a, low_b))
+        if size is not None:
+            _store(size, state + lane, size_a)
+            _store(size, state + lane + LANES, size_b)
+        lane += 2 * LANES
+    if lane < width:
+        low_a = _load(low, state + lane)
+        mine = own + lane
+        _store(low_rows, mine, low_a)
+        if size is not None:
+            size_a = _load(size, state + lane)
+            _store(size_rows, mine, size_a)
+        for e in range(at, at + count):
+            when = np.uint64(_peek(group, e))
+            word = base + np.int64(when >> six)
+            below = _peek(words, word) & ((one << (when & sixty_three)) - one)
+            theirs = parent + lane + (np.int64(_peek(before, word)) + np.int64(_bits_set(below))) * lanes
+            mine += lanes
+            more_a = _load(low_rows, theirs)
+            if times is not None:
+                more_a = _multiply(more_a, _all_lanes(low_rows, _peek(times, e)))
+            low_a = _add(low_a, more_a)
+            _store(low_rows, mine, low_a)
+            if size is not None:
+                larger_a = _load(size_rows, theirs)
+                if times is not None:
+                    larger_a = _multiply(larger_a, _all_lanes(size_rows, _peek(times, e)))
+                size_a = _add(size_a, larger_a)
+                _store(size_rows, mine, size_a)
+        _store(low, state + lane, low_a)
+        bits |= _any_bits(low_a)
+        if size is not None:
+            _store(size, state + lane, size_a)
+    return bits
+
+
+@numba.njit(cache=True)
+def _by_node(trie, low, size, low_rows, size_rows, tops, block, plain, lanes, opened, seen, run, found, filled):
+    """Process a block node by node, its root's rows being in place; report windows that end inside it.
+
+    Returns the number of answers ``filled``, and UNSURE where a count may have passed 2**62 without doubles beside it,
+    or the doubles do not tell a count.
+    """
+    stride = len(block.time) * lanes
+    first, total = block.first, block.total
+    closing = 0
+    for span in range(len(block.closings)):
+        closing += block.closings[span]
+    for node in range(1, len(trie.kind)):
+        kind, parent, depth = trie.kind[node], trie.parent[node], trie.depth[node]
+        count = first[kind + 1] - first[kind]
+        if count == 0 and closing == 0 and trie.leaf[node]:
+            continue
+        above = trie.kind[parent] * block.width
+        own = depth * stride
+        if plain:
+            bits = _chain(
+                low, size, low_rows, size_rows, node * lanes, own, own - stride, lanes, lanes,
+                block.group, None, first[kind], count, block.words, block.before, above,
+            )  # fmt: skip
+        else:
+            bits = _chain(
+                low, size, low_rows, size_rows, node * lanes, own, own - stride, lanes, lanes,
+                block.group, block.times, first[kind], count, block.words, block.before, above,
+            )  # fmt: skip
+        if size is None:
+            if bits >= _SURE or np.float64(tops[parent]) * np.float64(total[kind]) >= _SURE:
+                return filled, UNSURE
+            tops[node] = bits
+        if closing == 0:
+            continue
+        for place in range(trie.query_first[node], trie.query_first[node + 1]):
+            query = trie.query[place]
+            span = trie.span[query]
+            for c in range(block.closings[span]):
+                window = block.closing[span, c, 0]
+                lane = window % lanes
+                index = own + _rank(block, kind, block.closing[span, c, 1]) * lanes + lane
+                if low_rows[index] == 0 and (size is None or size_rows[index] == 0):
+                    continue
+                high, flag = np.int64(0), FINE
+                if size is not None:
+                    steps = trie.repeats * (seen - opened[lane]) + 2 * trie.deepest
+                    high, flag = _whole(low_rows[index], size_rows[index], size_rows[index] * steps * 2.0**-52)
+                    if flag == UNSURE:
+                        return filled, UNSURE
+                found.query[filled] = query
+                found.run[filled] = run
+                found.window[filled] = window
+                found.low[filled] = low_rows[index]
+                found.high[filled] = high
+                found.flag[filled] = flag
+                filled += 1
+    return filled, FINE
+
+
+# ---------------------------------------------------------------------------------------------- states
+# What rows hold, for each measure: tuples of arrays (nodes * lanes,). Compiled code knows a state's class, so the pass
+# below is written once; these four say what differs.
+_OPERATIONS: dict[tuple[str, type], Callable[..., Any]] = {}
+
+
+def _of_state(state: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        _OPERATIONS[function.__name__.split("__")[0], state] = function
+        return function
+
+    return register
+
+
+def _operation(name: str, state: Any) -> Callable[..., Any] | None:
+    return _OPERATIONS.get((name, getattr(state, "instance_class", type(None))))
+
+
+def _clear(state: Any, index: int) -> None:
+    """No match."""
+    raise TypeError("only compiled code clears a state")
+
+
+def _open(state: Any, index: int) -> None:
+    """The one match of the empty prefix."""
+    raise TypeError("only compiled code opens a state")
+
+
+def _follow(state: Any, values: Any, to: int, parent: int, lanes: int, event: int, often: int) -> None:
+    """Matches in the row at ``parent`` go on, in the row at ``to``, with an event (its index) that came ``often``."""
+    raise TypeError("only compiled code follows a state")
+
+
+def _read(state: Any, index: int, steps: int) -> Any:
+    """Whether there is a match, then low, high, double and flag as in :class:`Found`; ``steps``: roundings at most."""
+    raise TypeError("only compiled code reads a state")
+
+
+def _copy_row(state: Any, dense: Any, to: int, lanes: int) -> None:
+    """Copy the root's row to the block's rows."""
+    raise TypeError("only compiled code copies a row")
+
+
+def _node_by_node(
+    state: Any, trie: Any, dense: Any, block: Any, plain: bool, lanes: int, opened: Any, seen: int, run: int, found: Any,
+    filled: int,
+) -> Any:  # fmt: skip
+    """:func:`_by_node` on what the state holds."""
+    raise TypeError("only compiled code processes a block")
+
+
+@overload(_clear)
+def _clear_of(state, index):
+    return _operation("_clear", state)
+
+
+@overload(_open)
+def _open_of(state, index):
+    return _operation("_open", state)
+
+
+@overload(_follow)
+def _follow_of(state, values, to, parent, lanes, event, often):
+    return _operation("_follow", state)
+
+
+@overload(_read)
+def _read_of(state, index, steps):
+    return _operation("_read", state)
+
+
+@overload(_copy_row)
+def _copy_row_of(state, dense, to, lanes):
+    return _operation("_copy_row", state)
+
+
+@overload(_node_by_node)
+def _node_by_node_of(state, trie, dense, block, plain, lanes, opened, seen, run, found, filled):
+    return _operation("_node_by_node", state)
+
+
+class Residues(NamedTuple):
+    """Counts that are known not to reach 2**63; processed node by node alone."""
+
+    low: NDArray[np.uint64]
+
+
+class Counts(NamedTuple):
+    """Counts modulo 2**64, and as doubles."""
+
+    low: NDArray[np.uint64]
+    size: NDArray[np.float64]
+
+
+@_of_state(Residues)
+def _clear__residues(state, index):
+    state.low[index] = 0
+
+
+@_of_state(Residues)
+def _open__residues(state, index):
+    state.low[index] = 1
+
+
+@_of_state(Residues)
+def _follow__residues(state, values, to, parent, lanes, event, often):
+    raise ValueError("bounds are kept for blocks that are processed node by node")
+
+
+@_of_state(Residues)
+def _read__residues(state, index, steps):
+    return state.low[index] != 0, state.low[index], np.int64(0), 0.0, FINE
+
+
+@_of_state(Residues)
+def _copy_row__residues(state, dense, to, lanes):
+    for lane in range(0, lanes, LANES):
+        _store(dense.low_rows, to + lane, _load(state.low, lane))
+
+
+@_of_state(Residues)
+def _node_by_node__residues(state, trie, dense, block, plain, lanes, opened, seen, run, found, filled):
+    dense.tops[0] = 1
+    return _by_node(
+        trie, state.low, None, dense.low_rows, None, dense.tops, block, plain, lanes, opened, seen, run, found, filled
+    )  # fmt: skip
+
+
+@_of_state(Counts)
+def _clear__counts(state, index):
+    state.low[index] = 0
+    state.size[index] = 0.0
+
+
+@_of_state(Counts)
+def _open__counts(state, index):
+    state.low[index] = 1
+    state.size[index] = 1.0
+
+
+@_of_state(Counts)
+def _follow__counts(state, values, to, parent, lanes, event, often):
+    for lane in range(0, lanes, LANES):
+        low, size = _load(state.low, parent + lane), _load(state.size, parent + lane)
+        if often != 1:
+            low = _multiply(low, _all_lanes(state.low, often))
+            size = _multiply(size, _all_lanes(state.size, often))
+        _store(state.low, to + lane, _add(_load(state.low, to + lane), low))
+        _store(state.size, to + lane, _add(_load(state.size, to + lane), size))
+
+
+@_of_state(Counts)
+def _read__counts(state, index, steps):
+    low, size = state.low[index], state.size[index]
+    if size == 0.0:
+        return False, low, np.int64(0), 0.0, FINE
+    high, flag = _whole(low, size, size * steps * 2.0**-52)
+    return True, low, high, 0.0, flag
+
+
+@_of_state(Counts)
+def _copy_row__counts(state, dense, to, lanes):
+    for lane in range(0, lanes, LANES):
+        _store(dense.low_rows, to + lane, _load(state.low, lane))
+        _store(dense.size_rows, to + lane, _load(state.size, lane))
+
+
+@_of_state(Counts)
+def _node_by_node__counts(state, trie, dense, block, plain, lanes, opened, seen, run, found, filled):
+    return _by_node(
+        trie, state.low, state.size, dense.low_rows, dense.size_rows, dense.tops, block, plain, lanes, opened, seen, run,
+        found, filled,
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------- windows, as they move on
+@numba.njit(cache=True)
+def _first_from(block, used, time):
+    """The first event of the block that is not before a time."""
+    low, high = 0, used
+    while low < high:
+        middle = (low + high) // 2
+        if block.time[middle] < time:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@numba.njit(cache=True)
+def _report(state, index, steps, query, run, window, found, filled):
+    some, low, high, double, flag = _read(state, index, steps)
+    if some:
+        found.query[filled] = query
+        found.run[filled] = run
+        found.window[filled] = window
+        found.low[filled] = low
+        found.high[filled] = high
+        found.double[filled] = double
+        found.flag[filled] = flag
+        filled += 1
+    return filled, flag == UNSURE
+
+
+@numba.njit(cache=True)
+def _close(trie, state, span, window, lanes, opened, seen, run, found, filled):
+    """Report what all queries of a range have found in a window."""
+    lane, unsure = window % lanes, False
+    steps = trie.repeats * (seen - opened[lane]) + 2 * trie.deepest
+    for place in range(trie.span_first[span], trie.span_first[span + 1]):
+        index = trie.span_node[place] * lanes + lane
+        filled, doubtful = _report(state, index, steps, trie.span_query[place], run, window, found, filled)
+        unsure |= doubtful
+    return filled, unsure
+
+
+class Windows(NamedTuple):
+    """Windows ``[k*slide + shift, k*slide + shift + spans[r])`` (of the pass's times) for least[r] <= k <= greatest[r].
+
+    ``spans`` (ranges, ascending), ``least``, ``greatest``: (r,). ``lanes``: room for the windows open at one time."""
+
+    slide: int
+    shift: int
+    spans: Longs
+    least: Longs
+    greatest: Longs
+    lanes: int
+
+
+@numba.njit(cache=True)
+def _by_event(trie, state, values, windows, stream, origin, block, used, newest, due, opened, seen, run, found, filled):
+    """Process a block event by event."""
+    lanes, slide, deepest, unsure = windows.lanes, windows.slide, trie.deepest, False
+    least, greatest = windows.least.min(), windows.greatest.max()
+    opening = (newest + 1) * slide + windows.shift
+    begin = 0
+    while begin < used:
+        time, end = block.time[begin], begin + 1
+        while end < used and block.time[end] == time:
+            end += 1
+        for span in range(len(windows.spans)):
+            while due[span] <= newest and due[span] * slide + windows.shift + windows.spans[span] <= time:
+                if windows.least[span] <= due[span] <= windows.greatest[span]:
+                    filled, doubtful = _close(
+                        trie, state, span, due[span], lanes, opened, seen, run, found, filled
+                    )  # fmt: skip
+                    unsure |= doubtful
+                due[span] += 1
+        while opening <= time:
+            newest += 1
+            opening += slide
+            if least <= newest <= greatest:
+                _open(state, newest % lanes)
+        # the longest prefixes first: what they follow has not seen this timestamp yet
+        for depth in range(deepest if end > begin + 1 else 1, 0, -1):
+            for e in range(begin, end):
+                place, places = block.kind[e] * (deepest + 1) + deepest - depth, 1
+                if end == begin + 1:
+                    place, places = block.kind[e] * (deepest + 1), deepest + 1
+                for n in range(trie.of_kind_first[place], trie.of_kind_first[place + places]):
+                    node = trie.of_kind[n]
+                    _follow(
+                        state, values, node * lanes, trie.parent[node] * lanes, lanes,
+                        origin + stream.step * block.source[e], block.count[e],
+                    )  # fmt: skip
+        begin = end
+    return filled, unsure
+
+
+@numba.njit(cache=True)
+def _root_rows(state, windows, dense, block, used, newest):
+    """The root's rows: in which windows an event lies; a new row where windows open inside the block."""
+    lanes, slide = windows.lanes, windows.slide
+    least, greatest = windows.least.min(), windows.greatest.max()
+    root = (len(block.total) - 1) * block.width
+    row = 0
+    while True:
+        opening = (newest + 1) * slide + windows.shift
+        place = 0
+        if opening > block.time[0]:
+            place = _first_from(block, used, opening)
+            if place == used:
+                break
+        group = block.source[place]
+        if group > 0:
+            word, bit = root + ((group - 1) >> 6), np.uint64(1) << np.uint64((group - 1) & 63)
+            if not block.words[word] & bit:
+                # the row before this one is complete
+                _copy_row(state, dense, row * lanes, lanes)
+                block.words[word] |= bit
+                row += 1
+        newest += 1
+        if least <= newest <= greatest:
+            _open(state, newest % lanes)
+    _copy_row(state, dense, row * lanes, lanes)
+    return newest
+
+
+@numba.njit(cache=True)
+def _closings(windows, block, used, newest, due):
+    for span in range(len(windows.spans)):
+        closings = 0
+        while due[span] <= newest:
+            end = due[span] * windows.slide + windows.shift + windows.spans[span]
+            if end > block.time[used - 1]:
+                break
+            if windows.least[span] <= due[span] <= windows.greatest[span]:
+                block.closing[span, closings, 0] = due[span]
+                block.closing[span, closings, 1] = block.source[_first_from(block, used, end)]
+                closings += 1
+            due[span] += 1
+        block.closings[span] = closings
+
+
+DENSE = (60.0, 4.0, 20.0)
+"""What processing a block node by node costs more than event by event, per node, and saves, per vector that a node
+takes from an event, and per event."""
+
+
+@numba.njit(cache=True)
+def _is_dense(trie, block, used, lanes):
+    deepest, work = trie.deepest, 0
+    for kind in range(len(block.total) - 1):
+        nodes = trie.of_kind_first[(kind + 1) * (deepest + 1)] - trie.of_kind_first[kind * (deepest + 1)]
+        work += nodes * (block.first[kind + 1] - block.first[kind])
+    return DENSE[0] * len(trie.kind) < DENSE[1] * work * (lanes // LANES) + DENSE[2] * used
+
+
+@numba.njit(cache=True)
+def _slide(trie, state, values, dense, always, windows, stream, block, origin, end, run, found, filled):
+    """Take the windows of one key over its events, ``end`` of them from index ``origin`` on.
+
+    Returns ``found`` and how much of it is filled, and whether the state could not tell something. ``dense``: room for
+    node by node, or None if the state knows only event by event; ``always``: it knows only node by node.
+    """
+    lanes, slide, shift, spans = windows.lanes, windows.slide, windows.shift, windows.spans
+    longest, nodes = spans[-1], len(trie.kind)
+    for index in range(nodes * lanes):
+        _clear(state, index)
+    # windows oldest..newest have lanes in use, all others are clear; due: the next to end, by range
+    oldest = (stream.step * stream.time[origin] - shift - longest) // slide + 1
+    newest = oldest - 1
+    due, opened = np.full(len(spans), oldest), np.zeros(lanes, np.int64)
+    at, seen, unsure = 0, 0, False
+    while not unsure:
+        found = _with_room(found, filled, 2 * lanes * len(trie.span_query))
+        time = stream.step * stream.time[origin + stream.step * min(at, end - 1)]
+        begin = newest + 1 if at == end else (time - shift - longest) // slide + 1
+        for span in range(len(spans)):
+            last = newest if at == end else min(newest, (time - shift - spans[span]) // slide)
+            while due[span] <= last:
+                if windows.least[span] <= due[span] <= windows.greatest[span]:
+                    filled, doubtful = _close(
+                        trie, state, span, due[span], lanes, opened, seen, run, found, filled
+                    )  # fmt: skip
+                    unsure |= doubtful
+                due[span] += 1
+            due[span] = max(due[span], begin)
+        if at == end:
+            break
+        for window in range(oldest, min(begin - 1, newest) + 1):
+            for node in range(nodes):
+                _clear(state, node * lanes + window % lanes)
+        oldest, newest = begin, max(newest, begin - 1)
+        used, at, plain = _fill(stream, origin, at, end, (oldest + lanes) * slide + shift, block)
+        if used == 0:
+            continue
+        for window in range(newest + 1, (block.time[used - 1] - shift) // slide + 1):
+            opened[window % lanes] = seen
+        seen += used
+        _count_kinds(block, used, plain)
+        if dense is not None:  # known when compiled, unlike what follows
+            node_by_node = always or _is_dense(trie, block, used, lanes)
+            if node_by_node:
+                groups = _sort_kinds(block, used)
+                newest = _root_rows(state, windows, dense, block, used, newest)
+                _sum_bits(block, groups)
+                _closings(windows, block, used, newest, due)
+                filled, doubtful = _node_by_node(
+                    state, trie, dense, block, plain, lanes, opened, seen, run, found, filled
+                )  # fmt: skip
+                unsure |= doubtful != FINE
+                continue
+        filled, doubtful = _by_event(
+            trie, state, values, windows, stream, origin, block, used, newest, due, opened, seen, run, found, filled
+        )  # fmt: skip
+        unsure |= doubtful
+        newest = max(newest, (block.time[used - 1] - shift) // slide)
+    return found, filled, unsure
+
+
+@numba.njit(cache=True)
+def slide_windows(trie, state, values, dense, always, windows, stream, block, runs, chosen, found):
+    """All windows of some keys. ``runs`` (k + 1,): where each key's events begin; ``chosen``: numbers of the keys.
+
+    Returns the answers, how many there are, and which of the chosen keys the state could not count. A key's answers are
+    together, by query by window.
+    """
+    failed = np.zeros(len(chosen), np.bool_)
+    filled, failures = 0, 0
+    for place in range(len(chosen)):
+        run = chosen[place]
+        # where most keys need doubles it is no use to try without
+        if always and failures > 3 and 4 * failures > 3 * place and place % 16:
+            failed[place] = True
+            failures += 1
+            continue
+        before, size = filled, runs[run + 1] - runs[run]
+        origin = runs[run] if stream.step > 0 else runs[run + 1] - 1
+        found, filled, unsure = _slide(
+            trie, state, values, dense, always, windows, stream, block, origin, size, run, found, filled
+        )  # fmt: skip
+        if unsure:
+            failed[place] = True
+            failures += 1
+            filled = before
+    return found, filled, failed
+
+
+# ----------------------------------------------------------------------------------------- compaction
+@numba.njit(cache=True)
+def is_ascending(key, time, kind):
+    for i in range(1, len(key)):
+        if key[i] == key[i - 1]:
+            if time[i] < time[i - 1] or (time[i] == time[i - 1] and kind[i] <= kind[i - 1]):
+                return False
+        elif key[i] < key[i - 1]:
+            return False
+    return True
+
+
+@numba.njit(cache=True)
+def codes(key, time, kind, first_key, first_time, first_kind, times, kinds):
+    """One number (n,) for each combination, in its order."""
+    out = np.empty(len(key), np.int64)
+    for i in range(len(key)):
+        out[i] = ((key[i] - first_key) * times + time[i] - first_time) * kinds + kind[i] - first_kind
+    return out
+
+
+@numba.njit(cache=True)
+def histogram(code, count, cells):
+    total = np.zeros(cells, np.int64)
+    for i in range(len(code)):
+        total[code[i]] += count[i]
+    return total
+
+
+@numba.njit(cache=True)
+def wide_sums(low, high, first):
+    """Sums of 128-bit integers (n,) over the runs that begin at ``first`` (r,)."""
+    low_sum, high_sum = np.zeros(len(first), np.uint64), np.zeros(len(first), np.int64)
+    for run in range(len(first)):
+        end = first[run + 1] if run + 1 < len(first) else len(low)
+        for i in range(first[run], end):
+            before = low_sum[run]
+            low_sum[run] += low[i]
+            high_sum[run] += high[i] + (low_sum[run] < before)
+    return low_sum, high_sum
+
+
+@numba.njit(cache=True)
+def double_sums(total, residue, first):
+    """Sums of double-doubles (n,) over the runs that begin at ``first`` (r,)."""
+    high, low = np.zeros(len(first)), np.zeros(len(first))
+    for run in range(len(first)):
+        end = first[run + 1] if run + 1 < len(first) else len(total)
+        a, b = 0.0, 0.0
+        for i in range(first[run], end):
+            a, b = _plus(a, b, total[i], residue[i])
+        high[run], low[run] = a, b
+    return high, low
+
+
+@numba.njit(cache=True)
+def _plus(a, b, c, d):
+    """Sum of two double-doubles (Knuth's two-sum, error below 2**-103 of the magnitudes)."""
+    total = a + c
+    virtual = total - a
+    error = (a - (total - virtual)) + (c - virtual)
+    tail = b + d
+    tail_virtual = tail - b
+    tail_error = (b - (tail - tail_virtual)) + (d - tail_virtual)
+    error += tail
+    high = total + error
+    error = (error - (high - total)) + tail_error
+    result = high + error
+    if not np.isfinite(result):
+        return total, 0.0
+    return result, error - (result - high)
+
+
+@numba.njit(cache=True)
+def runs_of(key):
+    """Where the events of each key begin (k + 1,), of ascending keys (n,): by doubling steps, as keys have many."""
+    starts = [0]
+    at = 0
+    while at < len(key):
+        step, low = 1, at
+        while low + step < len(key) and key[low + step] == key[at]:
+            low += step
+            step *= 2
+        high = min(low + step, len(key))
+        while high - low > 1:
+            middle = (low + high) // 2
+            if key[middle] == key[at]:
+                low = middle
+            else:
+                high = middle
+        at = high
+        starts.append(at)
+    return np.array(starts)
