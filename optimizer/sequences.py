@@ -373,7 +373,7 @@ def _counted(
     parts = []
     chosen = np.arange(len(runs) - 1)
     size = len(trie.kind) * windows.lanes
-    block = kernels.block_room(2048, len(types), len(spans), windows.lanes)
+    block = kernels.block_room(BLOCK, len(types), len(spans), windows.lanes)
     room = (trie.deepest + 1) * len(block.time) * windows.lanes
     for name in ("residues", "counts"):
         aligned = kernels.aligned
@@ -411,6 +411,7 @@ def _lanes(windows: int) -> int:
 
 FUNCTIONS = ("sum", "known", "min", "max")
 FAR = 1 << 62
+BLOCK = 2048
 EXECUTORS = ("windows", "fragments", "landmarks", "middle")
 
 

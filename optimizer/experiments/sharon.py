@@ -175,9 +175,7 @@ def _figure_13(scale: str, report: Report) -> Found:
     report(len(rows), len(rows), "done")
     last = rows[-1]
     finished = {name: [row for row in rows if row[f"{name}_latency_ms"] is not None] for name in TWO_STEPS}
-    reached = {
-        name: max((row["window_events"] for row in found), default="none") for name, found in finished.items()
-    }
+    reached = {name: max((row["window_events"] for row in found), default="none") for name, found in finished.items()}
     both = [row for row in finished["flink"] if row in finished["spass"]]
     speed_up = both[-1]["flink_latency_ms"] / both[-1]["spass_latency_ms"] if both else None
     orders = None
@@ -237,3 +235,328 @@ def _row(case: Case, work: Mapping[str, Executor], rounds: int, columns: Sequenc
 
 def _all_alike(rows: Sequence[Row]) -> dict[str, tuple[Value, Value]]:
     return {"same answers": ("yes", "yes" if all(row["same_answers"] for row in rows) else "no")}
+
+
+# -------------------------------------------------------------------------- Figure 14: online executors
+
+
+class Sweep(NamedTuple):
+    """One of the paper's three: what varies (column ``x``), over which values at each scale, and the case of each."""
+
+    stream: str
+    x: str
+    label: str
+    values: Mapping[str, tuple[int, ...]]
+    case: Callable[[str, int], Case]
+
+
+def _of_events(scale: str, window: int) -> Case:
+    tiny = scale == "tiny"
+    stream = routes(2 * window, vehicles=20 if tiny else 2_000)
+    return case_of(stream, workload(2 if tiny else 20, 4 if tiny else 10, "mixed", stream, 2), window)
+
+
+def _of_queries(scale: str, queries: int) -> Case:
+    if scale == "tiny":
+        stream = position_reports(0, 20)
+        return case_of(stream, workload(queries, 4, "mixed", stream, 2), 400)
+    # the last two windows of the three hours
+    stream = position_reports(HOURS * 3600 - 100)
+    return case_of(stream, workload(queries, 10, "mixed", stream, 2), 200_000)
+
+
+def _of_length(scale: str, length: int) -> Case:
+    stream = purchases(800 if scale == "tiny" else 400_000, ticks=1_000)
+    return case_of(stream, workload(2 if scale == "tiny" else 20, length, "mixed", stream, 2), len(stream.key) / 2)
+
+
+SWEEPS = {
+    "events": Sweep(
+        "TX",
+        "window_events",
+        "events per window",
+        {"tiny": (100, 200), "quick": (200_000, 600_000, 1_200_000), "full": tuple(range(200_000, 1_400_000, 200_000))},
+        _of_events,
+    ),
+    "queries": Sweep(
+        "LR",
+        "queries",
+        "queries",
+        {"tiny": (2, 4), "quick": (20, 60, 120), "full": tuple(range(20, 140, 20))},
+        _of_queries,
+    ),
+    "length": Sweep(
+        "EC",
+        "length",
+        "event types per pattern",
+        {"tiny": (3, 5), "quick": (10, 20, 30), "full": tuple(range(10, 35, 5))},
+        _of_length,
+    ),
+}
+
+_SWEPT: dict[tuple[str, str], list[Row]] = {}
+"""Rows by sweep and scale: panels of one sweep are measured once in a process."""
+
+
+def _swept(name: str, scale: str, report: Report) -> list[Row]:
+    if (name, scale) not in _SWEPT:
+        sweep = SWEEPS[name]
+        values = sweep.values[scale]
+        rows: list[Row] = []
+        for done, value in enumerate(values):
+            report(done, len(values), f"{value:,} {sweep.label}")
+            case = sweep.case(scale, value)
+            rows.append({sweep.x: value} | _row(case, executors(case), ROUNDS[scale]))
+        _SWEPT[name, scale] = rows
+    report(1, 1, "done")
+    return _SWEPT[name, scale]
+
+
+METRICS = {
+    "latency_ms": ("latency", "CPU milliseconds per window"),
+    "rate": ("throughput", "events per second"),
+    "held": ("memory", "counts held at the same time"),
+}
+
+
+class Panel(NamedTuple):
+    """A panel of Figure 14: a metric over a sweep; how many times less Sharon took than A-Seq, at both ends."""
+
+    sweep: str
+    metric: str
+    first: Value
+    last: Value
+    claim: str
+
+
+PANELS = {
+    "a": Panel("events", "latency_ms", 5, 7, "Sharon is 5 to 7 times as fast as A-Seq from 200k to 1,200k events"),
+    "b": Panel("queries", "latency_ms", 5, 18, "Sharon is 5 to 18 times as fast as A-Seq from 20 to 120 queries"),
+    "c": Panel(
+        "length", "latency_ms", 4, 6, "Sharon's speed-up over A-Seq grows from 4 to 6 with the patterns' length"
+    ),
+    "d": Panel(
+        "queries", "held", None, "up to 100", "Sharon needs up to two orders of magnitude less memory than A-Seq"
+    ),
+    "e": Panel("events", "rate", 5, 7, "Sharon's throughput is 5 to 7 times A-Seq's from 200k to 1,200k events"),
+    "f": Panel("queries", "rate", 5, 18, "Sharon's throughput is 5 to 18 times A-Seq's from 20 to 120 queries"),
+    "g": Panel("length", "rate", 4, 6, "Sharon's gain in throughput grows from 4 to 6 with the patterns' length"),
+    "h": Panel("length", "held", None, 20, "Sharon needs 20 times less memory than A-Seq if patterns have 30 types"),
+}
+
+
+def _figure_14(letter: str, scale: str, report: Report) -> Found:
+    panel = PANELS[letter]
+    sweep = SWEEPS[panel.sweep]
+    rows = _swept(panel.sweep, scale, report)
+
+    def gain(row: Row, one: str, other: str) -> float:
+        """How many times better the one is."""
+        a, b = row[f"{one}_{panel.metric}"], row[f"{other}_{panel.metric}"]
+        return float(a / b if panel.metric == "rate" else b / a)
+
+    what = METRICS[panel.metric][0]
+    measured: dict[str, tuple[Value, Value]] = {}
+    gains = [("sharon", "a_seq"), ("sharon_pooled", "a_seq_pooled")]
+    if panel.metric != "held":
+        gains += [("ours", "a_seq"), ("ours", "a_seq_pooled"), ("ours", "sharon"), ("ours", "sharon_pooled")]
+    for one, other in gains:
+        for row, said in ((rows[0], panel.first), (rows[-1], panel.last)):
+            quantity = f"{what}, {EXECUTORS[one]} over {EXECUTORS[other]}, {row[sweep.x]:,} {sweep.label}"
+            measured[quantity] = (said if (one, other) == gains[0] else None, gain(row, one, other))
+    least, most = rows[0], rows[-1]
+    ours = (
+        "counts held by Heddle's executors are not comparable"
+        if panel.metric == "held"
+        else f"Heddle {gain(least, 'ours', 'a_seq'):.3g} to {gain(most, 'ours', 'a_seq'):.3g} times, and "
+        f"{gain(least, 'ours', 'a_seq_pooled'):.3g} to {gain(most, 'ours', 'a_seq_pooled'):.3g} times A-Seq's whose "
+        "STARTs of a pane are pooled"
+    )
+    summary = (
+        f"{sweep.stream}, {least[sweep.x]:,} to {most[sweep.x]:,} {sweep.label}: Sharon's {what} is "
+        f"{gain(least, 'sharon', 'a_seq'):.3g} to {gain(most, 'sharon', 'a_seq'):.3g} times as good as A-Seq's; {ours}."
+    )
+    return Found(rows, summary, measured | _all_alike(rows))
+
+
+# ------------------------------------------------------------------- Figures 15 and 16: the optimizers
+
+OPTIMIZERS = {
+    "greedy": "greedy (GWMIN)",
+    "sharon": "Sharon's plan finder",
+    "exhaustive": "exhaustive",
+    "ours": "integer program (Heddle)",
+}
+
+
+def _figure_15(scale: str, report: Report) -> Found:
+    counts = {"tiny": (2, 4), "quick": (5, 10, 20, 70, 180), "full": (5, 10, 15, *range(20, 200, 10))}[scale]
+    rows: list[Row] = []
+    for done, queries in enumerate(counts):
+        report(done, len(counts), f"{queries} queries")
+        rows.append(compare(SequenceProblem(*generate_sequences(queries))))
+    report(len(counts), len(counts), "done")
+    by_count = {row["queries"]: row for row in rows}
+    last = rows[-1]
+    ended = max((row["queries"] for row in rows if row["exhaustive_seconds"] is not None), default="none")
+    proven = max((row["queries"] for row in rows if row.get("sharon_proven")), default="none")
+    optimal = max((row["queries"] for row in rows if row["ours_proven"]), default="none")
+    twenty, seventy = by_count.get(20), by_count.get(70)
+    measured: dict[str, tuple[Value, Value]] = {
+        "most queries, exhaustive": (20, ended),
+        "most queries, Sharon's plan finder, proven": (None, proven),
+        "most queries, integer program, proven": (None, optimal),
+        "exhaustive over greedy, seconds at 20 queries": (1e4, _times(twenty, "exhaustive", "greedy")),
+        "exhaustive over Sharon, seconds at 20 queries": (1e3, _times(twenty, "exhaustive", "sharon")),
+        "Sharon over greedy, seconds at 70 queries": (1e3, _times(seventy, "sharon", "greedy")),
+        f"Heddle over greedy, seconds at {last['queries']} queries": (None, _times(last, "ours", "greedy")),
+        f"Heddle, seconds at {last['queries']} queries": (None, last["ours_seconds"]),
+        f"cost of greedy over Heddle's at {last['queries']} queries": (None, last["greedy_cost"] / last["ours_cost"]),
+    }
+    summary = (
+        f"The exhaustive search ends at {ended} queries, Sharon's plan finder proves its plan at {proven} at most, the "
+        f"integer program at {optimal}. With {last['queries']} queries GWMIN takes {last['greedy_seconds']:.2g} s and "
+        f"the integer program {last['ours_seconds']:.2g} s; the greedy plan costs "
+        f"{last['greedy_cost'] / last['ours_cost']:.3g} times as much."
+    )
+    return Found(rows, summary, measured)
+
+
+def _times(row: Row | None, one: str, other: str) -> float | None:
+    if row is None or row.get(f"{one}_seconds") is None or row.get(f"{other}_seconds") is None:
+        return None
+    return float(row[f"{one}_seconds"] / row[f"{other}_seconds"])
+
+
+PLANS = {"greedy": "greedy (GWMIN)", "score": "highest score (Sharon)", "cost": "least cost (Heddle)"}
+
+
+def _figure_16(scale: str, report: Report) -> Found:
+    counts = {"tiny": (4, 8), "quick": (20, 60, 120, 180), "full": tuple(range(20, 200, 20))}[scale]
+    tiny = scale == "tiny"
+    window = 200 if tiny else 200_000
+    stream = routes(2 * window, vehicles=20 if tiny else 2_000)
+    rows: list[Row] = []
+    for done, queries in enumerate(counts):
+        report(done, len(counts), f"{queries} queries")
+        case = case_of(stream, _overlapping(queries, 4 if tiny else 10, stream), window)
+        problem = problem_of(case, False)
+        best = best_score(problem)[0]
+        plans = {
+            "greedy": greedy_sharing(problem),
+            "score": sharing_of(problem, best),
+            "cost": cheapest(problem).sharing,
+        }
+        windows = case.patterns, case.range, case.slide
+        work: dict[str, Executor] = {
+            name: partial(_sharon, windows=windows, sharing=sharing, pooled=False) for name, sharing in plans.items()
+        }
+        costs = {f"{name}_cost": problem.cost(tuple(map(tuple, plan))) for name, plan in plans.items()}
+        rows.append({"queries": queries} | _row(case, work, ROUNDS[scale]) | costs)
+    report(len(counts), len(counts), "done")
+    last = rows[-1]
+    at = f"{last['queries']} queries"
+    measured: dict[str, tuple[Value, Value]] = {
+        f"{what}, greedy plan over {PLANS[name]}, {at}": (
+            said if name == "score" else None,
+            last[f"greedy_{column}"] / last[f"{name}_{column}"],
+        )
+        for name in ("score", "cost")
+        for what, column, said in (
+            ("latency", "latency_ms", 2),
+            ("memory", "held", 3),
+            ("cost by Eqs. 1-7", "cost", None),
+        )
+    }
+    summary = (
+        f"At {at} Sharon's executor takes {last['greedy_latency_ms']:.3g} ms a window with the greedy plan, "
+        f"{last['score_latency_ms']:.3g} with the plan of highest score and {last['cost_latency_ms']:.3g} with the "
+        f"cheapest; it holds {last['greedy_held']:,}, {last['score_held']:,} and {last['cost_held']:,} counts."
+    )
+    return Found(rows, summary, measured | _all_alike(rows))
+
+
+def _overlapping(queries: int, length: int, stream: Stream) -> list[tuple[int, ...]]:
+    """Routes with several pieces in common, which overlap: each of eight pieces at every place."""
+    kinds = ("middle", "prefix", "suffix")
+    each = [workload(-(-queries // 3), length, kind, stream, 8, seed) for seed, kind in enumerate(kinds)]
+    return [pattern for patterns in zip(*each, strict=True) for pattern in patterns][:queries]
+
+
+# -------------------------------------------------------------------------------------- experiments
+
+EXPERIMENTS = (
+    Experiment(
+        "sharon-13",
+        "sharon",
+        "13",
+        "Constructing sequences against counting them (LR)",
+        "two-step executors grow exponentially: Flink fails above 6k events a window, SPASS above 7k; online ones are "
+        "five orders of magnitude faster",
+        1.0,
+        Chart(
+            "window_events",
+            "events per window",
+            {f"{name}_latency_ms": label for name, label in (TWO_STEPS | EXECUTORS).items() if "pooled" not in name},
+            "CPU milliseconds per window",
+            log="y",
+        ),
+        _figure_13,
+    ),
+    *(
+        Experiment(
+            f"sharon-14{letter}",
+            "sharon",
+            f"14{letter}",
+            f"Online executors: {METRICS[panel.metric][0]} by {SWEEPS[panel.sweep].label} "
+            f"({SWEEPS[panel.sweep].stream})",
+            panel.claim,
+            2.0,
+            Chart(
+                SWEEPS[panel.sweep].x,
+                SWEEPS[panel.sweep].label,
+                {
+                    f"{name}_{panel.metric}": label
+                    for name, label in EXECUTORS.items()
+                    if not (name == "ours" and panel.metric == "held")
+                },
+                METRICS[panel.metric][1],
+                log="y",
+            ),
+            partial(_figure_14, letter),
+        )
+        for letter, panel in PANELS.items()
+    ),
+    Experiment(
+        "sharon-15",
+        "sharon",
+        "15",
+        "Optimizers by queries",
+        "exhaustive search fails above 20 queries, where it is four orders of magnitude slower than greedy and three "
+        "than Sharon; at 70 Sharon is three orders slower than greedy",
+        2.0,
+        Chart(
+            "queries",
+            "queries",
+            {f"{name}_seconds": label for name, label in OPTIMIZERS.items()},
+            "CPU seconds",
+            log="y",
+        ),
+        _figure_15,
+    ),
+    Experiment(
+        "sharon-16",
+        "sharon",
+        "16",
+        "Sharon's executor with a greedy and an optimal plan (TX)",
+        "with an optimal plan for 180 queries the executor is twice as fast and needs a third of the memory",
+        2.0,
+        Chart(
+            "queries",
+            "queries",
+            {f"{name}_latency_ms": label for name, label in PLANS.items()},
+            "CPU milliseconds per window",
+        ),
+        _figure_16,
+    ),
+)
