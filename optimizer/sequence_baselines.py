@@ -50,13 +50,13 @@ EXACT_BELOW = 2.0**62
 class Counts(NamedTuple):
     """Answers of one query, ascending by (key, start); windows without a match have none.
 
-    ``key``, ``start`` (of the window, ticks), ``count`` (matches, modulo 2**64), ``magnitude`` (the same as a double,
+    ``key``, ``start`` (of the window, ticks), ``matches`` (modulo 2**64), ``magnitude`` (the same as a double,
     from which it follows whether the count is exact): (a,).
     """
 
     key: Longs
     start: Longs
-    count: NDArray[np.uint64]
+    matches: NDArray[np.uint64]
     magnitude: NDArray[np.float64]
 
     @property
@@ -117,11 +117,26 @@ def sharon(
     ValueError for spans that are not ascending, disjoint and within their pattern.
     """
     _check(range, slide)
-    layout = _layout(patterns, sharing, pooled, -(-range // slide), int(events.type.max(initial=0)) + 1)
+    segments = [_segments(pattern, spans) for pattern, spans in zip(patterns, sharing, strict=True)]
+    panes = -(-range // slide)
+    starts = float(panes)
+    if not pooled and len(events):
+        held = events.count.sum() / len(np.unique(events.key)) / len(np.unique(events.type))
+        starts = held * range / max(int(events.time.max() - events.time.min()), range)
+    answers: dict[int, Counts] = {}
+    additions = peak = 0
+    for queries in _blocks(segments, _CACHED / starts):
+        layout = _layout([segments[query] for query in queries], pooled, panes, events)
+        run = _counted(events, layout, range, slide, pooled)
+        answers |= zip(queries, run.answers, strict=True)
+        additions, peak = additions + run.additions, peak + run.peak
+    return Run([answers[query] for query in sorted(answers)], additions, peak)
+
+
+def _counted(events: Events, layout: _Layout, range: int, slide: int, pooled: bool) -> Run:
     room = np.where(layout.pooled, 2 * layout.panes, 16)
     state = _state(layout, room)
-    queries = len(patterns)
-    found = _rows(64, queries)
+    found = _rows(64, len(layout.path) - 1)
     tally = np.zeros(3, np.int64)
     at = 0
     while at < len(events):
@@ -153,9 +168,10 @@ def two_step(
     """
     _check(range, slide)
     spans: Sequence[Spans] = [()] * len(patterns) if sharing is None else sharing
+    segments = [_segments(pattern, shared) for pattern, shared in zip(patterns, spans, strict=True)]
+    layout = _layout(segments, False, 1, events)
     each = np.repeat(np.arange(len(events)), events.count)
     key, time, kind = events.key[each], events.time[each], events.type[each]
-    layout = _layout(patterns, spans, False, 1, int(kind.max(initial=0)) + 1)
     uses = np.bincount(layout.parts, minlength=len(layout.pooled))
     found, rows, constructed, peak = _construct(key, time, kind, range, slide, layout, uses, limit)
     if constructed > limit:
@@ -194,8 +210,12 @@ class _Layout(NamedTuple):
     panes: int
 
 
-def _segments(pattern: Sequence[int], spans: Spans) -> list[tuple[int, int, bool]]:
-    """(begin, end, shared), in order."""
+Segment = tuple[tuple[int, ...], bool]
+"""Type codes of a segment, and whether it is shared."""
+
+
+def _segments(pattern: Sequence[int], spans: Spans) -> list[Segment]:
+    """Of one query, in order."""
     if not pattern:
         raise ValueError("a pattern has at least one event type")
     found, at = [], 0
@@ -203,29 +223,55 @@ def _segments(pattern: Sequence[int], spans: Spans) -> list[tuple[int, int, bool
         if not at <= begin < end <= len(pattern):
             raise ValueError(f"shared spans {list(spans)} are not ascending and disjoint within {len(pattern)} types")
         if at < begin:
-            found.append((at, begin, False))
-        found.append((begin, end, True))
+            found.append((tuple(pattern[at:begin]), False))
+        found.append((tuple(pattern[begin:end]), True))
         at = end
-    return found + ([(at, len(pattern), False)] if at < len(pattern) else [])
+    return found + ([(tuple(pattern[at:]), False)] if at < len(pattern) else [])
 
 
-def _layout(
-    patterns: Sequence[Sequence[int]], sharing: Sequence[Spans], pooled: bool, panes: int, types: int
-) -> _Layout:
-    texts: list[Sequence[int]] = []
+def _blocks(segments: Sequence[Sequence[Segment]], most: float) -> list[list[int]]:
+    """The queries in blocks of about ``most`` positions, which are counted one after the other so that their counts
+    stay in the caches; those that share something are in one block."""
+    leader = list(range(len(segments)))
+
+    def led(query: int) -> int:
+        while leader[query] != query:
+            query = leader[query]
+        return query
+
+    known: dict[tuple[int, ...], int] = {}
+    for query, pieces in enumerate(segments):
+        for text, shared in pieces:
+            if shared:
+                leader[led(query)] = led(known.setdefault(text, query))
+    together: dict[int, list[int]] = {}
+    for query in range(len(segments)):
+        together.setdefault(led(query), []).append(query)
+    blocks: list[list[int]] = []
+    size = 0
+    for group in together.values():
+        positions = sum(len(text) for query in group for text, _ in segments[query])
+        if not blocks or size + positions > most:
+            blocks.append([])
+            size = 0
+        blocks[-1] += group
+        size += positions
+    return blocks
+
+
+def _layout(segments: Sequence[Sequence[Segment]], pooled: bool, panes: int, events: Events) -> _Layout:
+    texts: list[tuple[int, ...]] = []
     known: dict[tuple[int, ...], int] = {}
     paths: list[list[int]] = []
-    for pattern, spans in zip(patterns, sharing, strict=True):
-        parts = []
-        for begin, end, shared in _segments(pattern, spans):
-            text = tuple(pattern[begin:end])
+    for pieces in segments:
+        paths.append([])
+        for text, shared in pieces:
             number = known.setdefault(text, len(texts)) if shared else len(texts)
             if number == len(texts):
                 texts.append(text)
-            parts.append(number)
-        paths.append(parts)
-    types = max(types, 1 + max((code for text in texts for code in text), default=0))
+            paths[-1].append(number)
     codes = [code for text in texts for code in text]
+    types = 1 + max(codes + [int(events.type.max(initial=0))])
     places = [(part, place > 0, place == 1) for parts in paths for place, part in enumerate(parts)]
     joins: list[list[int]] = [[] for _ in texts]
     leads = np.zeros(len(texts), np.bool_)
@@ -269,9 +315,9 @@ class _State(NamedTuple):
 
     first, last: (counters,) its live columns [first, last); room: (counters,) columns that it has space for; fresh:
     (counters,) does a START of this instant matter; pane: floor(START / slide) of each column, those of counter c from
-    ``panes[c]`` on; exact, approximate: counts modulo 2**64 and as doubles, those of node x of counter c from
-    ``base[c] + x*room[c]`` on; exact_noted, approximate_noted: at place p of a query the counts before column y, by how
-    many panes the query's START is older, from ``notes[p] + y*panes`` on.
+    ``panes[c]`` on; exact, approximate: counts modulo 2**64 and as doubles, those of node x from ``rows[x]`` on;
+    exact_noted, approximate_noted: at place p of a query the counts before column y, by how many panes the query's
+    START is older, from ``notes[p] + y*panes`` on.
     """
 
     first: Longs
@@ -282,7 +328,7 @@ class _State(NamedTuple):
     panes: Longs
     exact: NDArray[np.uint64]
     approximate: NDArray[np.float64]
-    base: Longs
+    rows: Longs
     exact_noted: NDArray[np.uint64]
     approximate_noted: NDArray[np.float64]
     notes: Longs
@@ -290,7 +336,7 @@ class _State(NamedTuple):
 
 def _state(layout: _Layout, room: Longs) -> _State:
     counters = len(room)
-    base = np.cumsum([0, *(np.diff(layout.nodes) * room)])
+    rows = np.cumsum([0, *room[layout.owner]])
     held = np.where(np.isin(np.arange(len(layout.parts)), layout.path), 0, room[layout.parts] * layout.panes)
     notes = np.cumsum([0, *held])
     return _State(
@@ -300,14 +346,17 @@ def _state(layout: _Layout, room: Longs) -> _State:
         np.zeros(counters, np.bool_),
         np.empty(int(room.sum()), np.int64),
         np.cumsum([0, *room])[:-1],
-        np.empty(base[-1], np.uint64),
-        np.empty(base[-1], np.float64),
-        base[:-1],
+        np.empty(rows[-1], np.uint64),
+        np.empty(rows[-1], np.float64),
+        rows[:-1],
         np.empty(notes[-1], np.uint64),
         np.empty(notes[-1], np.float64),
         notes[:-1],
     )
 
+
+_CACHED = 1 << 14
+"""Counts that a block of queries may hold: 256 KiB."""
 
 _ROWS, _ADDED, _PEAK = 0, 1, 2
 _ROWS_FULL, _DONE = -2, -1
@@ -330,25 +379,11 @@ def _counts(found: tuple[NDArray[Any], ...], rows: int, slide: int) -> list[Coun
     return answers
 
 
-@numba.njit(cache=True)
-def _advance(layout, state, node, times):
-    """Events of the type of a later position: what led to the position before now leads to this one, too."""
-    counter = layout.owner[node]
-    room, first, last = state.room[counter], state.first[counter], state.last[counter]
-    row = state.base[counter] + (node - layout.nodes[counter]) * room
-    to, by = state.exact[row + first : row + last], state.exact[row - room + first : row - room + last]
-    if times == 1:
-        for column in range(len(to)):
-            to[column] += by[column]
-    else:
-        factor = np.uint64(times)
-        for column in range(len(to)):
-            to[column] += factor * by[column]
-    to_double = state.approximate[row + first : row + last]
-    by_double = state.approximate[row - room + first : row - room + last]
-    for column in range(len(to_double)):
-        to_double[column] += times * by_double[column]
-    return last - first
+@numba.njit(inline="always")
+def _add(to, at, by, begin, many, factor):
+    """to[at : at + many] += factor * by[begin : begin + many]; unsigned, so that it is compiled to vectors."""
+    for each in range(np.uint64(many)):
+        to[np.uint64(at) + each] += factor * by[np.uint64(begin) + each]
 
 
 @numba.njit(cache=True)
@@ -361,7 +396,7 @@ def _has_room(layout, state, counter, more):
         return False
     live = last - first
     for node in range(layout.nodes[counter], layout.nodes[counter + 1]):
-        row = state.base[counter] + (node - layout.nodes[counter]) * room
+        row = state.rows[node]
         state.exact[row : row + live] = state.exact[row + first : row + last]
         state.approximate[row : row + live] = state.approximate[row + first : row + last]
     begin = state.panes[counter]
@@ -377,154 +412,97 @@ def _has_room(layout, state, counter, more):
 
 
 @numba.njit(cache=True)
-def _note(layout, state, place, column, pane, oldest):
-    """Beside the column of a START that has just come, note the counts of all segments before, by pane of the query's
-    START. Returns whether there are any, and the additions."""
+def _note_all(layout, state, code, columns, pane, oldest, tally):
+    """Beside the new columns of STARTs of later segments, note the counts of all segments before, by the pane of the
+    query's START; before any count of the instant changes. Returns the counter without room for them, or _DONE."""
     panes = layout.panes
-    begin = state.notes[place] + column * panes
-    exact = state.exact_noted[begin : begin + panes]
-    approximate = state.approximate_noted[begin : begin + panes]
-    exact[:] = 0
-    approximate[:] = 0
-    before = layout.parts[place - 1]
-    first, last, held = state.first[before], state.last[before], state.panes[before]
-    row = state.base[before] + (layout.nodes[before + 1] - layout.nodes[before] - 1) * state.room[before]
-    if layout.second[place]:
-        found = 0.0
-        for other in range(first, last):
-            age = pane - state.pane[held + other]
-            exact[age] += state.exact[row + other]
-            approximate[age] += state.approximate[row + other]
-            found += state.approximate[row + other]
-        return found > 0, last - first
-    added = 0
-    for other in range(first, last):
-        if state.approximate[row + other] > 0:
-            later = pane - state.pane[held + other]
-            ages = min(panes - later, state.pane[held + other] - oldest + 1)
-            source = state.notes[place - 1] + other * panes
-            factor, scale = state.exact[row + other], state.approximate[row + other]
-            for age in range(ages):
-                exact[later + age] += factor * state.exact_noted[source + age]
-            for age in range(ages):
-                approximate[later + age] += scale * state.approximate_noted[source + age]
-            added += ages
-    return added > 0, added
-
-
-@numba.njit(cache=True)
-def _note_all(layout, state, code, count, pane, oldest, pooled, tally):
-    """What STARTs of later segments have to note, before any count of their instant changes. Returns the counter that
-    has no room for them, or _DONE."""
-    offsets, counters = layout.joined
-    columns = 1 if pooled else count
-    for at in range(offsets[code], offsets[code + 1]):
-        counter = counters[at]
+    exact, approximate, pane_of = state.exact, state.approximate, state.pane
+    exact_noted, approximate_noted = state.exact_noted, state.approximate_noted
+    for at in range(layout.joined[0][code], layout.joined[0][code + 1]):
+        counter = layout.joined[1][at]
         if not _has_room(layout, state, counter, columns):
             return counter
         matters = layout.leads[counter]
         for join in range(layout.joins[0][counter], layout.joins[0][counter + 1]):
+            place = layout.joins[1][join]
+            before = layout.parts[place - 1]
+            first, last, held = state.first[before], state.last[before], state.panes[before]
+            row = state.rows[layout.nodes[before + 1] - 1]
             for column in range(state.last[counter], state.last[counter] + columns):
-                some, added = _note(layout, state, layout.joins[1][join], column, pane, oldest)
-                matters |= some
-                tally[_ADDED] += added
+                begin = state.notes[place] + column * panes
+                exact_noted[begin : begin + panes] = 0
+                approximate_noted[begin : begin + panes] = 0.0
+                if layout.second[place]:
+                    for other in range(first, last):
+                        age = begin + pane - pane_of[held + other]
+                        exact_noted[age] += exact[row + other]
+                        approximate_noted[age] += approximate[row + other]
+                        matters |= approximate[row + other] > 0
+                    tally[_ADDED] += last - first
+                else:
+                    for other in range(first, last):
+                        scale = approximate[row + other]
+                        if scale > 0:
+                            later = pane - pane_of[held + other]
+                            ages = min(panes - later, pane_of[held + other] - oldest + 1)
+                            source = state.notes[place - 1] + other * panes
+                            _add(exact_noted, begin + later, exact_noted, source, ages, exact[row + other])
+                            _add(approximate_noted, begin + later, approximate_noted, source, ages, scale)
+                            tally[_ADDED] += ages
+                            matters = True
         state.fresh[counter] = matters
     return _DONE
 
 
 @numba.njit(cache=True)
-def _start(layout, state, counter, count, pane, pooled):
-    """STARTs of a counter. Returns whether there was room for them."""
-    begin, room = state.base[counter], state.room[counter]
-    last, held = state.last[counter], state.panes[counter]
-    if layout.pooled[counter] and state.first[counter] < last and state.pane[held + last - 1] == pane:
-        state.exact[begin + last - 1] += np.uint64(count)
-        state.approximate[begin + last - 1] += count
-        return True
-    if layout.joins[0][counter] < layout.joins[0][counter + 1] and not state.fresh[counter]:
-        return True
-    columns = 1 if pooled else count
-    if not _has_room(layout, state, counter, columns):
-        return False
-    last = state.last[counter]
-    for column in range(last, last + columns):
-        for row in range(begin, begin + (layout.nodes[counter + 1] - layout.nodes[counter]) * room, room):
-            state.exact[row + column] = 0
-            state.approximate[row + column] = 0.0
-        state.exact[begin + column] = np.uint64(count if pooled else 1)
-        state.approximate[begin + column] = count if pooled else 1
-        state.pane[held + column] = pane
-    state.last[counter] += columns
-    return True
-
-
-@numba.njit(cache=True)
-def _enter(layout, state, node, count, pane, pooled, tally):
-    """Equal events of one instant at one node. Returns whether there was room for them."""
-    counter = layout.owner[node]
-    if node == layout.nodes[counter]:
-        return _start(layout, state, counter, count, pane, pooled)
-    if pooled:
-        tally[_ADDED] += _advance(layout, state, node, count)
-    else:
-        for _ in range(count):
-            tally[_ADDED] += _advance(layout, state, node, 1)
-    return True
-
-
-@numba.njit(cache=True)
-def _close(layout, state, window, exact, approximate, tally):
+def _close(layout, state, window, exact_found, approximate_found, tally):
     """The counts of all queries in the oldest window, whose events have all come: what every live START of a query has
     led to. Returns whether there are any."""
+    exact, approximate, pane_of, panes = state.exact, state.approximate, state.pane, layout.panes
+    exact_noted, approximate_noted = state.exact_noted, state.approximate_noted
     some = False
     for query in range(len(layout.path) - 1):
         place = layout.path[query + 1] - 1
         counter = layout.parts[place]
         first, last, held = state.first[counter], state.last[counter], state.panes[counter]
-        row = state.base[counter] + (layout.nodes[counter + 1] - layout.nodes[counter] - 1) * state.room[counter]
+        row = state.rows[layout.nodes[counter + 1] - 1]
         total, size = np.uint64(0), 0.0
         if place == layout.path[query]:
-            for column in range(first, last):
-                total += state.exact[row + column]
-            for column in range(first, last):
-                size += state.approximate[row + column]
+            for column in range(row + first, row + last):
+                total += exact[column]
+                size += approximate[column]
             tally[_ADDED] += last - first
         else:
             for column in range(first, last):
-                if state.approximate[row + column] > 0:
-                    begin = state.notes[place] + column * layout.panes
-                    ages = min(layout.panes, state.pane[held + column] - window + 1)
+                if approximate[row + column] > 0:
+                    begin = state.notes[place] + column * panes
+                    ages = min(panes, pane_of[held + column] - window + 1)
                     noted, noted_size = np.uint64(0), 0.0
                     for age in range(begin, begin + ages):
-                        noted += state.exact_noted[age]
-                        noted_size += state.approximate_noted[age]
-                    total += noted * state.exact[row + column]
-                    size += noted_size * state.approximate[row + column]
+                        noted += exact_noted[age]
+                        noted_size += approximate_noted[age]
+                    total += noted * exact[row + column]
+                    size += noted_size * approximate[row + column]
                     tally[_ADDED] += max(ages, 0)
-        exact[query], approximate[query] = total, size
+        exact_found[query], approximate_found[query] = total, size
         some |= size > 0
     return some
 
 
 @numba.njit(cache=True)
-def _held(layout, state):
-    """Counts that are held."""
+def _expire(layout, state, window):
+    """Let the STARTs go that no window after this one has. Returns how many counts were held."""
     held = 0
     for counter in range(len(state.first)):
+        begin, first, last = state.panes[counter], state.first[counter], state.last[counter]
         joins = layout.joins[0][counter + 1] - layout.joins[0][counter]
-        each = layout.nodes[counter + 1] - layout.nodes[counter] + joins * layout.panes
-        held += (state.last[counter] - state.first[counter]) * each
+        held += (last - first) * (layout.nodes[counter + 1] - layout.nodes[counter] + joins * layout.panes)
+        while first < last and state.pane[begin + first] <= window:
+            first += 1
+        if first == last:
+            first, state.last[counter] = 0, 0
+        state.first[counter] = first
     return held
-
-
-@numba.njit(cache=True)
-def _expire(state, window):
-    for counter in range(len(state.first)):
-        begin, last = state.panes[counter], state.last[counter]
-        while state.first[counter] < last and state.pane[begin + state.first[counter]] <= window:
-            state.first[counter] += 1
-        if state.first[counter] == last:
-            state.first[counter] = state.last[counter] = 0
 
 
 @numba.njit(cache=True)
@@ -536,24 +514,27 @@ def _settle(layout, state, key, oldest, newest, found, tally):
         row = tally[_ROWS]
         if row == len(keys):
             return -1
-        peak = max(peak, _held(layout, state))
         keys[row], windows[row] = key, window
         tally[_ROWS] += _close(layout, state, window, exact[row], approximate[row], tally)
-        _expire(state, window)
+        peak = max(peak, _expire(layout, state, window))
     return peak
 
 
 @numba.njit(cache=True)
 def _feed(key, time, type, count, at, range_, slide, pooled, layout, state, found, tally):
     """All keys from an event on. Returns the event to go on with and what is full: a counter, or the rows."""
-    present = np.zeros(len(layout.of_type[0]) - 1, np.int64)
-    offsets, nodes = layout.of_type
+    first, last, rows, exact, approximate = state.first, state.last, state.rows, state.exact, state.approximate
+    pane_of, panes = state.pane, state.panes
+    nodes, codes, owner = layout.nodes, layout.codes, layout.owner
+    offsets, of_type = layout.of_type
+    present = np.zeros(len(offsets) - 1, np.int64)
+    due = np.empty(len(codes), np.int64)
     while at < len(key):
-        begin, rows, added, peak = at, tally[_ROWS], tally[_ADDED], 0
-        state.first[:] = 0
-        state.last[:] = 0
+        begin, rows_before, added_before, added, peak = at, tally[_ROWS], tally[_ADDED], 0, 0
+        first[:] = 0
+        last[:] = 0
         pane, oldest = time[at] // slide, (time[at] - range_) // slide + 1
-        newest = oldest - 1  # pane of the last START
+        newest, full = oldest - 1, _DONE  # pane of the last START
         while at < len(key) and key[at] == key[begin]:
             now, upto = time[at], at + 1
             while upto < len(key) and time[upto] == now and key[upto] == key[begin]:
@@ -562,44 +543,69 @@ def _feed(key, time, type, count, at, range_, slide, pooled, layout, state, foun
                 closed = (now - range_) // slide
                 held = _settle(layout, state, key[begin], oldest, min(closed, newest), found, tally)
                 if held < 0:
-                    tally[_ROWS], tally[_ADDED] = rows, added
-                    return begin, _ROWS_FULL
-                peak = max(peak, held)
-                oldest = closed + 1
+                    full = _ROWS_FULL
+                    break
+                peak, oldest = max(peak, held), closed + 1
             if now >= (pane + 1) * slide:
                 pane = now // slide
             if now >= pane * slide + range_:
                 at = upto  # between two windows
                 continue
-            full = _DONE
+            # events of one instant do not follow one another: nothing is noted after a change, later positions first
+            for event in range(at, upto):
+                present[type[event]] = count[event]
+                if layout.joined[0][type[event]] < layout.joined[0][type[event] + 1]:
+                    columns = 1 if pooled else count[event]
+                    full = max(full, _note_all(layout, state, type[event], columns, pane, oldest, tally))
+            many = 0
             if upto == at + 1:
-                code = type[at]
-                full = _note_all(layout, state, code, count[at], pane, oldest, pooled, tally)
-                for each in range(offsets[code], offsets[code + 1]):
-                    if full == _DONE and not _enter(layout, state, nodes[each], count[at], pane, pooled, tally):
-                        full = layout.owner[nodes[each]]
+                for each in range(offsets[type[at]], offsets[type[at] + 1]):
+                    due[many] = of_type[each]
+                    many += 1
             else:
-                # events of one instant do not follow one another: later positions first
-                for event in range(at, upto):
-                    present[type[event]] += count[event]
-                    if full == _DONE:
-                        full = _note_all(layout, state, type[event], count[event], pane, oldest, pooled, tally)
-                for node in range(len(layout.codes) - 1, -1, -1):
-                    together = present[layout.codes[node]]
-                    if together and full == _DONE and not _enter(layout, state, node, together, pane, pooled, tally):
-                        full = layout.owner[node]
-                for event in range(at, upto):
-                    present[type[event]] = 0
+                for node in range(len(codes) - 1, -1, -1):
+                    due[many] = node
+                    many += present[codes[node]] > 0
+            for each in range(many):
+                node = due[each]
+                counter, times = owner[node], present[codes[node]]
+                live = last[counter] - first[counter]
+                repeats, weight = (1, times) if pooled else (times, 1)
+                if node > nodes[counter]:
+                    to, by = rows[node] + first[counter], rows[node - 1] + first[counter]
+                    for _ in range(repeats):
+                        _add(exact, to, exact, by, live, np.uint64(weight))
+                        _add(approximate, to, approximate, by, live, np.float64(weight))
+                    added += repeats * live
+                elif layout.pooled[counter] and live and pane_of[panes[counter] + last[counter] - 1] == pane:
+                    exact[rows[node] + last[counter] - 1] += np.uint64(weight)
+                    approximate[rows[node] + last[counter] - 1] += weight
+                elif layout.joins[0][counter] == layout.joins[0][counter + 1] or state.fresh[counter]:
+                    if last[counter] + repeats > state.room[counter] and not _has_room(layout, state, counter, repeats):
+                        full = counter
+                        break
+                    newest = pane
+                    for column in range(last[counter], last[counter] + repeats):
+                        for other in range(node, nodes[counter + 1]):
+                            exact[rows[other] + column] = 0
+                            approximate[rows[other] + column] = 0.0
+                        exact[rows[node] + column] = np.uint64(weight)
+                        approximate[rows[node] + column] = weight
+                        pane_of[panes[counter] + column] = pane
+                    last[counter] += repeats
             if full != _DONE:
-                tally[_ROWS], tally[_ADDED] = rows, added
-                return begin, full
-            newest = pane
+                break
+            for event in range(at, upto):
+                present[type[event]] = 0
             at = upto
-        held = _settle(layout, state, key[begin], oldest, newest, found, tally)
-        if held < 0:
-            tally[_ROWS], tally[_ADDED] = rows, added
-            return begin, _ROWS_FULL
-        peak = max(peak, held)
+        if full == _DONE:
+            held = _settle(layout, state, key[begin], oldest, newest, found, tally)
+            full = _DONE if held >= 0 else _ROWS_FULL
+            peak = max(peak, held)
+        if full != _DONE:
+            tally[_ROWS], tally[_ADDED] = rows_before, added_before
+            return begin, full
+        tally[_ADDED] += added
         tally[_PEAK] += peak
     return at, _DONE
 

@@ -138,7 +138,7 @@ def _peek(typing_context, array, index):
 
 def aligned(size: int, dtype: Any) -> NDArray[Any]:
     """Zeros at a multiple of 64 bytes: vectors that straddle two cache lines take twice the time."""
-    room = np.zeros(size + LANES, dtype=dtype)
+    room = np.zeros(size + 64 // np.dtype(dtype).itemsize, dtype=dtype)
     first = -room.ctypes.data % 64 // room.itemsize
     return room[first : first + size]
 
@@ -227,11 +227,15 @@ def block_room(size: int, kinds: int, spans: int, lanes: int) -> Block:
 
 
 class Dense(NamedTuple):
-    """Room for the rows of one block, (deepest + 1, size + 1, lanes) each, and the bits of each node's last row."""
+    """Room for the rows of one block, (deepest + 1, size + 1, lanes) each, and the bits of each node's last row.
+
+    ``costs``: what processing a block node by node costs more than event by event, per node, and what it saves, per
+    vector that a node takes from an event, and per event."""
 
     low_rows: NDArray[np.uint64]
     size_rows: NDArray[np.float64]
     tops: NDArray[np.uint64]
+    costs: tuple[float, float, float]
 
 
 class Found(NamedTuple):
@@ -279,6 +283,7 @@ FINE, OVER, UNSURE = 0, 1, 2
 
 _SURE = 2.0**62
 _WORD = 2.0**64
+_MOST_HIGH, _MOST_LOW = (np.uint64(word) for word in divmod(10**38 - 1, 2**64))
 
 
 @numba.njit(cache=True)
@@ -291,6 +296,65 @@ def _whole(low, size, error):
         # as a signed number the residue is the integer itself
         return np.int64(low) >> 63, FINE
     return np.int64(np.floor((size - np.float64(low)) / _WORD + 0.5)), FINE
+
+
+@intrinsic
+def _high_product(typing_context, a, b):
+    """The high 64 bits of the product of two uint64."""
+
+    def code(context, builder, signature, arguments):
+        a, b = (builder.zext(argument, ir.IntType(128)) for argument in arguments)
+        return builder.trunc(builder.lshr(builder.mul(a, b), ir.Constant(ir.IntType(128), 64)), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), code
+
+
+@intrinsic
+def _fused(typing_context, a, b, c):
+    """a * b + c, rounded once."""
+    return types.float64(a, b, c), lambda context, builder, signature, arguments: builder.fma(*arguments)
+
+
+@numba.njit(cache=True)
+def _sum(low, high, more_low, more_high):
+    """Modulo 2**128."""
+    total = low + more_low
+    return total, high + more_high + np.uint64(total < low)
+
+
+@numba.njit(cache=True)
+def _product(low, high, other_low, other_high):
+    """Modulo 2**128."""
+    return low * other_low, _high_product(low, other_low) + low * other_high + high * other_low
+
+
+@numba.njit(cache=True)
+def _plus(a, b, c, d):
+    """Sum of two double-doubles (Knuth's two-sum, error below 2**-103 of the magnitudes)."""
+    total = a + c
+    virtual = total - a
+    error = (a - (total - virtual)) + (c - virtual)
+    tail = b + d
+    tail_virtual = tail - b
+    tail_error = (b - (tail - tail_virtual)) + (d - tail_virtual)
+    error += tail
+    high = total + error
+    error = (error - (high - total)) + tail_error
+    result = high + error
+    if not np.isfinite(result):
+        return total, 0.0
+    return result, error - (result - high)
+
+
+@numba.njit(cache=True)
+def _times(a, b, c, d):
+    """Product of two double-doubles (error below 2**-101 of it)."""
+    product = a * c
+    error = _fused(a, c, -product) + (a * d + b * c)
+    result = product + error
+    if not np.isfinite(result):
+        return product, 0.0
+    return result, error - (result - product)
 
 
 # ------------------------------------------------------------------------------------- a block of events
@@ -479,6 +543,7 @@ def _by_node(trie, low, size, low_rows, size_rows, tops, block, plain, lanes, op
     or the doubles do not tell a count.
     """
     stride = len(block.time) * lanes
+    tops[0] = 1
     first, total = block.first, block.total
     closing = 0
     for span in range(len(block.closings)):
@@ -537,9 +602,9 @@ def _by_node(trie, low, size, low_rows, size_rows, tops, block, plain, lanes, op
 _OPERATIONS: dict[tuple[str, type], Callable[..., Any]] = {}
 
 
-def _of_state(state: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _of(state: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        _OPERATIONS[function.__name__.split("__")[0], state] = function
+        _OPERATIONS[function.__name__.split("_of_")[0], state] = function
         return function
 
     return register
@@ -559,7 +624,7 @@ def _open(state: Any, index: int) -> None:
     raise TypeError("only compiled code opens a state")
 
 
-def _follow(state: Any, values: Any, to: int, parent: int, lanes: int, event: int, often: int) -> None:
+def _follow(state: Any, values: Any, kind: int, to: int, parent: int, lanes: int, event: int, often: int) -> None:
     """Matches in the row at ``parent`` go on, in the row at ``to``, with an event (its index) that came ``often``."""
     raise TypeError("only compiled code follows a state")
 
@@ -569,141 +634,300 @@ def _read(state: Any, index: int, steps: int) -> Any:
     raise TypeError("only compiled code reads a state")
 
 
-def _copy_row(state: Any, dense: Any, to: int, lanes: int) -> None:
-    """Copy the root's row to the block's rows."""
-    raise TypeError("only compiled code copies a row")
-
-
-def _node_by_node(
-    state: Any, trie: Any, dense: Any, block: Any, plain: bool, lanes: int, opened: Any, seen: int, run: int, found: Any,
-    filled: int,
-) -> Any:  # fmt: skip
-    """:func:`_by_node` on what the state holds."""
-    raise TypeError("only compiled code processes a block")
-
-
 @overload(_clear)
-def _clear_of(state, index):
+def _clear_any(state, index):
     return _operation("_clear", state)
 
 
 @overload(_open)
-def _open_of(state, index):
+def _open_any(state, index):
     return _operation("_open", state)
 
 
 @overload(_follow)
-def _follow_of(state, values, to, parent, lanes, event, often):
+def _follow_any(state, values, kind, to, parent, lanes, event, often):
     return _operation("_follow", state)
 
 
 @overload(_read)
-def _read_of(state, index, steps):
+def _read_any(state, index, steps):
     return _operation("_read", state)
 
 
-@overload(_copy_row)
-def _copy_row_of(state, dense, to, lanes):
-    return _operation("_copy_row", state)
-
-
-@overload(_node_by_node)
-def _node_by_node_of(state, trie, dense, block, plain, lanes, opened, seen, run, found, filled):
-    return _operation("_node_by_node", state)
-
-
-class Residues(NamedTuple):
-    """Counts that are known not to reach 2**63; processed node by node alone."""
-
-    low: NDArray[np.uint64]
-
-
 class Counts(NamedTuple):
-    """Counts modulo 2**64, and as doubles."""
+    """COUNT(*): modulo 2**64; with ``size``, the same as doubles; with ``high`` as well, modulo 2**128."""
 
     low: NDArray[np.uint64]
+    high: NDArray[np.uint64] | None
+    size: NDArray[np.float64] | None
+
+
+@numba.njit(cache=True)
+def _set_count(low, high, size, index, number):
+    low[index] = number
+    if high is not None:
+        high[index] = 0
+    if size is not None:
+        size[index] = number
+
+
+@numba.njit(cache=True)
+def _follow_counts(low, high, size, to, parent, lanes, often):
+    if size is None:
+        raise ValueError("bounds are kept for blocks that are processed node by node")
+    elif high is None:
+        for lane in range(0, lanes, LANES):
+            more, larger = _load(low, parent + lane), _load(size, parent + lane)
+            if often != 1:
+                more = _multiply(more, _all_lanes(low, often))
+                larger = _multiply(larger, _all_lanes(size, often))
+            _store(low, to + lane, _add(_load(low, to + lane), more))
+            _store(size, to + lane, _add(_load(size, to + lane), larger))
+    else:
+        for lane in range(lanes):
+            if size[parent + lane] != 0.0:
+                more = _product(low[parent + lane], high[parent + lane], np.uint64(often), np.uint64(0))
+                low[to + lane], high[to + lane] = _sum(low[to + lane], high[to + lane], more[0], more[1])
+                size[to + lane] += often * size[parent + lane]
+
+
+@numba.njit(cache=True)
+def _read_wide(low, high, size, error):
+    """High word and flag of what is low and high modulo 2**128 and differs from ``size`` by ``error`` at most."""
+    if not (error < 2.0**126 and abs(size) < 1.6e38):
+        # so it is beyond 38 digits, or (a sum of both signs) cannot be told
+        return np.int64(0), OVER
+    top = np.int64(high)
+    negative = top < 0
+    if negative:
+        low, high = ~low, ~high
+        low, high = _sum(low, high, np.uint64(1), np.uint64(0))
+    over = high > _MOST_HIGH or (high == _MOST_HIGH and low > _MOST_LOW)
+    return top, OVER if over else FINE
+
+
+@_of(Counts)
+def _clear_of_counts(state, index):
+    _set_count(state.low, state.high, state.size, index, 0)
+
+
+@_of(Counts)
+def _open_of_counts(state, index):
+    _set_count(state.low, state.high, state.size, index, 1)
+
+
+@_of(Counts)
+def _follow_of_counts(state, values, kind, to, parent, lanes, event, often):
+    _follow_counts(state.low, state.high, state.size, to, parent, lanes, often)
+
+
+@numba.njit(cache=True)
+def _read_count(low, high, size, index, steps):
+    if size is None:
+        return low[index] != 0, low[index], np.int64(0), 0.0, FINE
+    if high is None:
+        top, flag = _whole(low[index], size[index], size[index] * steps * 2.0**-52)
+    else:
+        top, flag = _read_wide(low[index], high[index], size[index], size[index] * steps * 2.0**-52)
+    return size[index] != 0.0, low[index], top, 0.0, flag
+
+
+@_of(Counts)
+def _read_of_counts(state, index, steps):
+    return _read_count(state.low, state.high, state.size, index, steps)
+
+
+class IntegerSums(NamedTuple):
+    """SUM of integers: counts, and sums modulo 2**64 (with ``high`` and ``sum_high`` 2**128), as doubles (``sum``), and
+    of magnitudes (``bound``), which the rounding of ``sum`` is a fraction of."""
+
+    low: NDArray[np.uint64]
+    high: NDArray[np.uint64] | None
     size: NDArray[np.float64]
+    sum_low: NDArray[np.uint64]
+    sum_high: NDArray[np.uint64] | None
+    sum: NDArray[np.float64]
+    bound: NDArray[np.float64]
 
 
-@_of_state(Residues)
-def _clear__residues(state, index):
-    state.low[index] = 0
+class IntegerValues(NamedTuple):
+    """Of each event (n,) the sum of its values, ``low`` and ``high``, and a bound of that of their magnitudes. ``kind``:
+    the local type of the events that are measured."""
+
+    kind: int
+    low: NDArray[np.uint64]
+    high: Longs
+    bound: NDArray[np.float64]
 
 
-@_of_state(Residues)
-def _open__residues(state, index):
-    state.low[index] = 1
+@_of(IntegerSums)
+def _clear_of_integer_sums(state, index):
+    _set_count(state.low, state.high, state.size, index, 0)
+    _set_count(state.sum_low, state.sum_high, state.sum, index, 0)
+    state.bound[index] = 0.0
 
 
-@_of_state(Residues)
-def _follow__residues(state, values, to, parent, lanes, event, often):
-    raise ValueError("bounds are kept for blocks that are processed node by node")
+@_of(IntegerSums)
+def _open_of_integer_sums(state, index):
+    _set_count(state.low, state.high, state.size, index, 1)
 
 
-@_of_state(Residues)
-def _read__residues(state, index, steps):
-    return state.low[index] != 0, state.low[index], np.int64(0), 0.0, FINE
+@numba.njit(cache=True)
+def _follow_sums(
+    low, high, size, sum_low, sum_high, sum_, bound, to, parent, lanes, often, value_low, value_high, value_bound
+):
+    value = np.float64(np.int64(value_high)) * _WORD + np.float64(value_low)
+    for lane in range(lanes):
+        a, b = to + lane, parent + lane
+        if size[b] == 0.0:
+            continue
+        if high is None:
+            sum_low[a] += np.uint64(often) * sum_low[b] + value_low * low[b]
+        else:
+            more = _product(sum_low[b], sum_high[b], np.uint64(often), np.uint64(0))
+            sum_low[a], sum_high[a] = _sum(sum_low[a], sum_high[a], more[0], more[1])
+            more = _product(low[b], high[b], value_low, value_high)
+            sum_low[a], sum_high[a] = _sum(sum_low[a], sum_high[a], more[0], more[1])
+        sum_[a] += often * sum_[b] + value * size[b]
+        bound[a] += often * bound[b] + value_bound * size[b]
 
 
-@_of_state(Residues)
-def _copy_row__residues(state, dense, to, lanes):
-    for lane in range(0, lanes, LANES):
-        _store(dense.low_rows, to + lane, _load(state.low, lane))
-
-
-@_of_state(Residues)
-def _node_by_node__residues(state, trie, dense, block, plain, lanes, opened, seen, run, found, filled):
-    dense.tops[0] = 1
-    return _by_node(
-        trie, state.low, None, dense.low_rows, None, dense.tops, block, plain, lanes, opened, seen, run, found, filled
+@_of(IntegerSums)
+def _follow_of_integer_sums(state, values, kind, to, parent, lanes, event, often):
+    low, high, bound = np.uint64(0), np.uint64(0), 0.0
+    if kind == values.kind:
+        low, high, bound = values.low[event], np.uint64(values.high[event]), values.bound[event]
+    _follow_sums(
+        state.low, state.high, state.size, state.sum_low, state.sum_high, state.sum, state.bound, to, parent, lanes,
+        often, low, high, bound,
     )  # fmt: skip
+    _follow_counts(state.low, state.high, state.size, to, parent, lanes, often)
 
 
-@_of_state(Counts)
-def _clear__counts(state, index):
-    state.low[index] = 0
-    state.size[index] = 0.0
+@numba.njit(cache=True)
+def _read_sum(low, high, size, bound, index, steps):
+    error = bound[index] * steps * 2.0**-51
+    if high is None:
+        top, flag = _whole(low[index], size[index], error)
+    else:
+        top, flag = _read_wide(low[index], high[index], size[index], error)
+    return top, flag
 
 
-@_of_state(Counts)
-def _open__counts(state, index):
-    state.low[index] = 1
-    state.size[index] = 1.0
+@_of(IntegerSums)
+def _read_of_integer_sums(state, index, steps):
+    top, flag = _read_sum(state.sum_low, state.sum_high, state.sum, state.bound, index, steps)
+    return state.size[index] != 0.0, state.sum_low[index], top, 0.0, flag
 
 
-@_of_state(Counts)
-def _follow__counts(state, values, to, parent, lanes, event, often):
-    for lane in range(0, lanes, LANES):
-        low, size = _load(state.low, parent + lane), _load(state.size, parent + lane)
-        if often != 1:
-            low = _multiply(low, _all_lanes(state.low, often))
-            size = _multiply(size, _all_lanes(state.size, often))
-        _store(state.low, to + lane, _add(_load(state.low, to + lane), low))
-        _store(state.size, to + lane, _add(_load(state.size, to + lane), size))
+class DoubleSums(NamedTuple):
+    """SUM of doubles, the finite ones: counts and sums as double-doubles. And the OR over all matches of the marks of
+    values that are not finite, as in ``Attribute.special``."""
+
+    count: NDArray[np.float64]
+    count_rest: NDArray[np.float64]
+    sum: NDArray[np.float64]
+    sum_rest: NDArray[np.float64]
+    special: NDArray[np.uint8]
 
 
-@_of_state(Counts)
-def _read__counts(state, index, steps):
-    low, size = state.low[index], state.size[index]
-    if size == 0.0:
-        return False, low, np.int64(0), 0.0, FINE
-    high, flag = _whole(low, size, size * steps * 2.0**-52)
-    return True, low, high, 0.0, flag
+class DoubleValues(NamedTuple):
+    """Of each event (n,) the sum of its finite values as a double-double, and the marks of the others."""
+
+    kind: int
+    sum: NDArray[np.float64]
+    sum_rest: NDArray[np.float64]
+    special: NDArray[np.uint8]
 
 
-@_of_state(Counts)
-def _copy_row__counts(state, dense, to, lanes):
-    for lane in range(0, lanes, LANES):
-        _store(dense.low_rows, to + lane, _load(state.low, lane))
-        _store(dense.size_rows, to + lane, _load(state.size, lane))
+@_of(DoubleSums)
+def _clear_of_double_sums(state, index):
+    state.count[index] = state.count_rest[index] = 0.0
+    state.sum[index] = state.sum_rest[index] = 0.0
+    state.special[index] = 0
 
 
-@_of_state(Counts)
-def _node_by_node__counts(state, trie, dense, block, plain, lanes, opened, seen, run, found, filled):
-    return _by_node(
-        trie, state.low, state.size, dense.low_rows, dense.size_rows, dense.tops, block, plain, lanes, opened, seen, run,
-        found, filled,
-    )  # fmt: skip
+@_of(DoubleSums)
+def _open_of_double_sums(state, index):
+    state.count[index] = 1.0
+
+
+@_of(DoubleSums)
+def _follow_of_double_sums(state, values, kind, to, parent, lanes, event, often):
+    value, rest, special = 0.0, 0.0, np.uint8(0)
+    if kind == values.kind:
+        value, rest, special = values.sum[event], values.sum_rest[event], values.special[event]
+    for lane in range(lanes):
+        a, b = to + lane, parent + lane
+        if state.count[b] == 0.0:
+            continue
+        more = _times(state.sum[b], state.sum_rest[b], np.float64(often), 0.0)
+        total = _plus(state.sum[a], state.sum_rest[a], more[0], more[1])
+        if value != 0.0:
+            more = _times(state.count[b], state.count_rest[b], value, rest)
+            total = _plus(total[0], total[1], more[0], more[1])
+        state.sum[a], state.sum_rest[a] = total
+        more = _times(state.count[b], state.count_rest[b], np.float64(often), 0.0)
+        state.count[a], state.count_rest[a] = _plus(state.count[a], state.count_rest[a], more[0], more[1])
+        state.special[a] |= state.special[b] | special
+
+
+@_of(DoubleSums)
+def _read_of_double_sums(state, index, steps):
+    special, total = state.special[index], state.sum[index] + state.sum_rest[index]
+    if special & 1 or special == 6:
+        total = np.nan
+    elif special:
+        total = np.inf if special == 2 else -np.inf
+    return state.count[index] != 0.0, np.uint64(0), np.int64(0), total, FINE
+
+
+class Extremes(NamedTuple):
+    """MIN or MAX: 0 where there is no match, 1 where none has a value, else 2 and the best ``value``."""
+
+    some: NDArray[np.uint8]
+    value: Longs
+
+
+class ExtremeValues(NamedTuple):
+    """Of each event (n,) how many values it has and the best of them. ``sign``: 1 for MAX, -1 for MIN."""
+
+    kind: int
+    known: Longs
+    value: Longs
+    sign: int
+
+
+@_of(Extremes)
+def _clear_of_extremes(state, index):
+    state.some[index] = 0
+
+
+@_of(Extremes)
+def _open_of_extremes(state, index):
+    state.some[index] = 1
+
+
+@_of(Extremes)
+def _follow_of_extremes(state, values, kind, to, parent, lanes, event, often):
+    greatest = values.sign > 0
+    mine = kind == values.kind and values.known[event] > 0
+    for lane in range(lanes):
+        a, b = to + lane, parent + lane
+        some, best = state.some[b], state.value[b]
+        if some == 0:
+            continue
+        if mine:
+            own = values.value[event]
+            if some == 1 or (own > best) == greatest:
+                some, best = np.uint8(2), own
+        if state.some[a] < some or (some == 2 and (best > state.value[a]) == greatest):
+            state.some[a], state.value[a] = some, best
+
+
+@_of(Extremes)
+def _read_of_extremes(state, index, steps):
+    return state.some[index] != 0, np.uint64(state.some[index] == 2), state.value[index], 0.0, FINE
 
 
 # ------------------------------------------------------------------------------- windows, as they move on
@@ -748,16 +972,27 @@ def _close(trie, state, span, window, lanes, opened, seen, run, found, filled):
 
 
 class Windows(NamedTuple):
-    """Windows ``[k*slide + shift, k*slide + shift + spans[r])`` (of the pass's times) for least[r] <= k <= greatest[r].
+    """Windows ``[k*slide + shift, k*slide + shift + spans[r])`` of the pass's times, for each kind of window r every k
+    in least[r]..greatest[r] that is ``phase[r]`` modulo ``every[r]``.
 
-    ``spans`` (ranges, ascending), ``least``, ``greatest``: (r,). ``lanes``: room for the windows open at one time."""
+    ``spans`` (r,) ascending; ``lanes``: room for the windows that are open at one time."""
 
     slide: int
     shift: int
     spans: Longs
     least: Longs
     greatest: Longs
+    every: Longs
+    phase: Longs
     lanes: int
+
+
+@numba.njit(cache=True)
+def _is_asked(windows, span, window):
+    return (
+        windows.least[span] <= window <= windows.greatest[span]
+        and window % windows.every[span] == windows.phase[span]
+    )  # fmt: skip
 
 
 @numba.njit(cache=True)
@@ -771,19 +1006,19 @@ def _by_event(trie, state, values, windows, stream, origin, block, used, newest,
         time, end = block.time[begin], begin + 1
         while end < used and block.time[end] == time:
             end += 1
-        for span in range(len(windows.spans)):
-            while due[span] <= newest and due[span] * slide + windows.shift + windows.spans[span] <= time:
-                if windows.least[span] <= due[span] <= windows.greatest[span]:
-                    filled, doubtful = _close(
-                        trie, state, span, due[span], lanes, opened, seen, run, found, filled
-                    )  # fmt: skip
-                    unsure |= doubtful
-                due[span] += 1
         while opening <= time:
             newest += 1
             opening += slide
             if least <= newest <= greatest:
                 _open(state, newest % lanes)
+        for span in range(len(windows.spans)):
+            while due[span] <= newest and due[span] * slide + windows.shift + windows.spans[span] <= time:
+                if _is_asked(windows, span, due[span]):
+                    filled, doubtful = _close(
+                        trie, state, span, due[span], lanes, opened, seen, run, found, filled
+                    )  # fmt: skip
+                    unsure |= doubtful
+                due[span] += 1
         # the longest prefixes first: what they follow has not seen this timestamp yet
         for depth in range(deepest if end > begin + 1 else 1, 0, -1):
             for e in range(begin, end):
@@ -793,11 +1028,18 @@ def _by_event(trie, state, values, windows, stream, origin, block, used, newest,
                 for n in range(trie.of_kind_first[place], trie.of_kind_first[place + places]):
                     node = trie.of_kind[n]
                     _follow(
-                        state, values, node * lanes, trie.parent[node] * lanes, lanes,
+                        state, values, block.kind[e], node * lanes, trie.parent[node] * lanes, lanes,
                         origin + stream.step * block.source[e], block.count[e],
                     )  # fmt: skip
         begin = end
     return filled, unsure
+
+
+@numba.njit(cache=True)
+def _copy_row(low, size, dense, to, lanes):
+    dense.low_rows[to : to + lanes] = low[:lanes]
+    if size is not None:
+        dense.size_rows[to : to + lanes] = size[:lanes]
 
 
 @numba.njit(cache=True)
@@ -819,13 +1061,13 @@ def _root_rows(state, windows, dense, block, used, newest):
             word, bit = root + ((group - 1) >> 6), np.uint64(1) << np.uint64((group - 1) & 63)
             if not block.words[word] & bit:
                 # the row before this one is complete
-                _copy_row(state, dense, row * lanes, lanes)
+                _copy_row(state.low, state.size, dense, row * lanes, lanes)
                 block.words[word] |= bit
                 row += 1
         newest += 1
         if least <= newest <= greatest:
             _open(state, newest % lanes)
-    _copy_row(state, dense, row * lanes, lanes)
+    _copy_row(state.low, state.size, dense, row * lanes, lanes)
     return newest
 
 
@@ -837,7 +1079,7 @@ def _closings(windows, block, used, newest, due):
             end = due[span] * windows.slide + windows.shift + windows.spans[span]
             if end > block.time[used - 1]:
                 break
-            if windows.least[span] <= due[span] <= windows.greatest[span]:
+            if _is_asked(windows, span, due[span]):
                 block.closing[span, closings, 0] = due[span]
                 block.closing[span, closings, 1] = block.source[_first_from(block, used, end)]
                 closings += 1
@@ -845,18 +1087,13 @@ def _closings(windows, block, used, newest, due):
         block.closings[span] = closings
 
 
-DENSE = (60.0, 4.0, 20.0)
-"""What processing a block node by node costs more than event by event, per node, and saves, per vector that a node
-takes from an event, and per event."""
-
-
 @numba.njit(cache=True)
-def _is_dense(trie, block, used, lanes):
+def _is_dense(trie, costs, block, used, lanes):
     deepest, work = trie.deepest, 0
     for kind in range(len(block.total) - 1):
         nodes = trie.of_kind_first[(kind + 1) * (deepest + 1)] - trie.of_kind_first[kind * (deepest + 1)]
         work += nodes * (block.first[kind + 1] - block.first[kind])
-    return DENSE[0] * len(trie.kind) < DENSE[1] * work * (lanes // LANES) + DENSE[2] * used
+    return costs[0] * len(trie.kind) < costs[1] * work * (lanes // LANES) + costs[2] * used
 
 
 @numba.njit(cache=True)
@@ -882,7 +1119,7 @@ def _slide(trie, state, values, dense, always, windows, stream, block, origin, e
         for span in range(len(spans)):
             last = newest if at == end else min(newest, (time - shift - spans[span]) // slide)
             while due[span] <= last:
-                if windows.least[span] <= due[span] <= windows.greatest[span]:
+                if _is_asked(windows, span, due[span]):
                     filled, doubtful = _close(
                         trie, state, span, due[span], lanes, opened, seen, run, found, filled
                     )  # fmt: skip
@@ -903,14 +1140,15 @@ def _slide(trie, state, values, dense, always, windows, stream, block, origin, e
         seen += used
         _count_kinds(block, used, plain)
         if dense is not None:  # known when compiled, unlike what follows
-            node_by_node = always or _is_dense(trie, block, used, lanes)
+            node_by_node = always or _is_dense(trie, dense.costs, block, used, lanes)
             if node_by_node:
                 groups = _sort_kinds(block, used)
                 newest = _root_rows(state, windows, dense, block, used, newest)
                 _sum_bits(block, groups)
                 _closings(windows, block, used, newest, due)
-                filled, doubtful = _node_by_node(
-                    state, trie, dense, block, plain, lanes, opened, seen, run, found, filled
+                filled, doubtful = _by_node(
+                    trie, state.low, state.size, dense.low_rows, dense.size_rows, dense.tops, block, plain, lanes,
+                    opened, seen, run, found, filled,
                 )  # fmt: skip
                 unsure |= doubtful != FINE
                 continue
@@ -1006,24 +1244,6 @@ def double_sums(total, residue, first):
 
 
 @numba.njit(cache=True)
-def _plus(a, b, c, d):
-    """Sum of two double-doubles (Knuth's two-sum, error below 2**-103 of the magnitudes)."""
-    total = a + c
-    virtual = total - a
-    error = (a - (total - virtual)) + (c - virtual)
-    tail = b + d
-    tail_virtual = tail - b
-    tail_error = (b - (tail - tail_virtual)) + (d - tail_virtual)
-    error += tail
-    high = total + error
-    error = (error - (high - total)) + tail_error
-    result = high + error
-    if not np.isfinite(result):
-        return total, 0.0
-    return result, error - (result - high)
-
-
-@numba.njit(cache=True)
 def runs_of(key):
     """Where the events of each key begin (k + 1,), of ascending keys (n,): by doubling steps, as keys have many."""
     starts = [0]
@@ -1043,3 +1263,19 @@ def runs_of(key):
         at = high
         starts.append(at)
     return np.array(starts)
+
+
+@numba.njit(cache=True)
+def by_query(query, queries, backward):
+    """The answers (a,) ordered by query, and where each query's begin (queries + 1,); ``backward``: last ones first."""
+    first = np.zeros(queries + 1, np.int64)
+    for i in range(len(query)):
+        first[query[i] + 1] += 1
+    for q in range(queries):
+        first[q + 1] += first[q]
+    place, order = first.copy(), np.empty(len(query), np.int64)
+    for i in range(len(query)):
+        answer = len(query) - 1 - i if backward else i
+        order[place[query[answer]]] = answer
+        place[query[answer]] += 1
+    return order, first

@@ -13,7 +13,7 @@ windows with at least one match have an answer. A type may occur several times i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from optimizer import sequence_kernels as kernels
-from optimizer.intervals import ordinals
+from optimizer.intervals import doubles, ordinals
 
 Longs = NDArray[np.int64]
 
@@ -270,13 +270,21 @@ def answers(
     Raises ValueError for an empty pattern, a range or slide that is not positive, an unknown attribute or executor.
     """
     _check(events, asked, executor)
-    found: list[Answers | None] = [None] * len(asked)
-    keys = events.key[(runs := kernels.runs_of(events.key))[:-1]]
+    runs = kernels.runs_of(events.key)
+    found: dict[int, Answers] = {}
     for group in _groups(asked):
-        queries = [asked[i] for i in group]
-        for i, (run, start, count) in zip(group, _counted(events, runs, queries, ends), strict=True):
-            found[i] = Answers(keys[run], start, count)
-    return [answer for answer in found if answer is not None]
+        queries = [asked[i] for i in group.members]
+        rows = _Pass(events, runs, queries, ends, group).counts()
+        measured: dict[tuple[int, Measure], Integers | Numbers] = {}
+        for measure in dict.fromkeys(measure for query in queries for measure in query.measures):
+            which = [i for i, query in enumerate(queries) if measure in query.measures]
+            columns = _Pass(events, runs, [queries[i] for i in which], ends, group).measured(measure)
+            measured |= {(i, measure): column for i, column in zip(which, columns, strict=True)}
+        for i, query in enumerate(queries):
+            columns = tuple(measured[i, measure] for measure in query.measures)
+            run, start, count = rows[i]
+            found[group.members[i]] = Answers(events.key[runs[run]], start, count, columns)
+    return [found[i] for i in range(len(asked))]
 
 
 def _check(events: Events, asked: Sequence[Asked], executor: str | None) -> None:
@@ -292,12 +300,69 @@ def _check(events: Events, asked: Sequence[Asked], executor: str | None) -> None
                 raise ValueError(f"the events have no attribute {measure.attribute!r}")
 
 
-def _groups(asked: Sequence[Asked]) -> list[list[int]]:
-    """Which queries are processed together: their windows begin at the same instants."""
-    found: dict[int, list[int]] = {}
-    for i, query in enumerate(asked):
-        found.setdefault(query.slide, []).append(i)
-    return list(found.values())
+@dataclass(frozen=True)
+class _Group:
+    """Queries (their numbers) that are processed together. Their windows begin, or ``backward`` in time end, at
+    multiples of one slide from one instant on, those of some queries at some of the multiples."""
+
+    members: tuple[int, ...]
+    backward: bool
+    slide: int
+    range: int
+    shift: int
+    prefixes: frozenset[tuple[int, ...]]
+
+    @property
+    def cost(self) -> float:
+        """Vectors that an event of a type that stands once in the patterns takes, more or less."""
+        return PASS + len(self.prefixes) * (1 + _lanes(-(-self.range // self.slide)) // kernels.LANES)
+
+    def merged(self, other: _Group) -> _Group | None:
+        slide = min(self.slide, other.slide)
+        if max(self.slide, other.slide) % slide or (self.shift - other.shift) % slide:
+            return None
+        return _Group(
+            self.members + other.members,
+            self.backward,
+            slide,
+            max(self.range, other.range),
+            self.shift % slide,
+            self.prefixes | other.prefixes,
+        )
+
+
+def _groups(asked: Sequence[Asked]) -> list[_Group]:
+    """Partition the queries so that passes over the events take little: two groups become one as long as that saves
+    anything, in either direction of time."""
+    best: list[_Group] = []
+    for backward in (False, True):
+        start: dict[tuple[int, int], list[int]] = {}
+        for i, query in enumerate(asked):
+            start.setdefault((query.slide, query.range), []).append(i)
+        groups = []
+        for (slide, range_), members in sorted(start.items()):
+            patterns = [asked[i].pattern[:: -1 if backward else 1] for i in members]
+            prefixes = frozenset(pattern[: n + 1] for pattern in patterns for n in range(len(pattern)))
+            shift = (1 - range_) % slide if backward else 0
+            groups.append(_Group(tuple(members), backward, slide, range_, shift, prefixes))
+        while True:
+            merges = (
+                (a.cost + b.cost - both.cost, i, j, both)
+                for i, a in enumerate(groups)
+                for j, b in enumerate(groups[:i])
+                if (both := a.merged(b)) is not None
+            )
+            saving, i, j, both = max(merges, key=lambda merge: merge[0], default=(0.0, 0, 0, None))
+            if saving <= 0 or both is None:
+                break
+            groups = [group for k, group in enumerate(groups) if k not in (i, j)] + [both]
+        if not best or sum(group.cost for group in groups) < sum(group.cost for group in best):
+            best = groups
+    return best
+
+
+PASS = 10.0
+"""What one more pass over the events costs, as additions of vectors to a node's row for each event."""
 
 
 def _trie(patterns: Sequence[Sequence[int]], spans: Sequence[int], kinds: int) -> kernels.Trie:
@@ -348,70 +413,150 @@ def _trie(patterns: Sequence[Sequence[int]], spans: Sequence[int], kinds: int) -
     )
 
 
-def _counted(
-    events: Events, runs: Longs, asked: Sequence[Asked], ends: tuple[int, int] | None
-) -> list[tuple[Longs, Longs, Integers]]:
-    """Of each query of one slide: run of events, start of the window, count."""
-    slide = asked[0].slide
-    spans = sorted({query.range for query in asked})
-    types = sorted({code for query in asked for code in query.pattern})
-    local = {code: number for number, code in enumerate(types)}
-    begin, end = ends or (-FAR, FAR)
-    windows = kernels.Windows(
-        slide,
-        0,
-        np.array(spans),
-        np.array([(begin - span) // slide + 1 for span in spans]),
-        np.array([(end - span) // slide for span in spans]),
-        _lanes(-(-spans[-1] // slide)),
-    )
-    patterns = [tuple(local[code] for code in query.pattern) for query in asked]
-    trie = _trie(patterns, [spans.index(query.range) for query in asked], len(types))
-    table = np.full(max(types) + 2, -1)
-    table[types] = np.arange(len(types))
-    stream = kernels.Stream(events.time, events.type, events.count, 1, table)
-    parts = []
-    chosen = np.arange(len(runs) - 1)
-    size = len(trie.kind) * windows.lanes
-    block = kernels.block_room(BLOCK, len(types), len(spans), windows.lanes)
-    room = (trie.deepest + 1) * len(block.time) * windows.lanes
-    for name in ("residues", "counts"):
-        aligned = kernels.aligned
-        state: Any
-        if name == "residues":
-            state = kernels.Residues(aligned(size, np.uint64))
-        else:
-            state = kernels.Counts(aligned(size, np.uint64), aligned(size, np.float64))
-        dense = kernels.Dense(
-            aligned(room, np.uint64), aligned(room, np.float64), np.zeros(len(trie.kind), dtype=np.uint64)
-        )
-        found, filled, failed = kernels.slide_windows(
-            trie, state, None, dense, name == "residues", windows, stream, block, runs, chosen, kernels.found_room(1024)
-        )
-        parts.append(kernels.Found(*(column[:filled] for column in found)))
-        chosen = chosen[failed]
-        if len(chosen) == 0:
-            break
-    if len(chosen):
-        raise NotImplementedError
-    whole = kernels.Found(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-    order = np.lexsort((whole.window, whole.run, whole.query))
-    first = np.searchsorted(whole.query[order], np.arange(len(asked) + 1))
-    out = []
-    for q in range(len(asked)):
-        which = order[first[q] : first[q + 1]]
-        count = Integers(whole.low[which], whole.high[which], whole.flag[which] != 0)
-        out.append((whole.run[which].astype(np.int64), whole.window[which] * slide, count))
-    return out
-
-
 def _lanes(windows: int) -> int:
     return -(-windows // kernels.LANES) * kernels.LANES
 
 
+class _Pass:
+    """One pass over the events for several queries of a group.
+
+    Backwards, times are negated and patterns reversed: the window [b, e) becomes [1 - e, 1 - b).
+    """
+
+    def __init__(
+        self, events: Events, runs: Longs, asked: Sequence[Asked], ends: tuple[int, int] | None, group: _Group
+    ) -> None:
+        self._events, self._runs, self._asked, self._backward = events, runs, asked, group.backward
+        slide, shift = group.slide, group.shift
+        spans = sorted({(query.range, query.slide) for query in asked})
+        types = sorted({code for query in asked for code in query.pattern})
+        self._local = {code: number for number, code in enumerate(types)}
+        patterns = [[self._local[code] for code in query.pattern[:: -1 if group.backward else 1]] for query in asked]
+        self._trie = _trie(patterns, [spans.index((query.range, query.slide)) for query in asked], len(types))
+        begin, end = ends or (-FAR, FAR)
+        limits = []
+        for range_, every in spans:
+            # starts of the first and the last window
+            starts = ((begin - range_) // every + 1) * every, (end - range_) // every * every
+            if group.backward:
+                starts = 1 - range_ - starts[1], 1 - range_ - starts[0]
+            limits.append([(start - shift) // slide for start in starts])
+        least, greatest = np.array(limits).T
+        every = np.array([query_slide // slide for _, query_slide in spans])
+        self._windows = kernels.Windows(
+            slide, shift, np.array([range_ for range_, _ in spans]), least, greatest, every, least % every,
+            _lanes(-(-spans[-1][0] // slide)),
+        )  # fmt: skip
+        table = np.full(max(types) + 2, -1)
+        table[types] = np.arange(len(types))
+        self._stream = kernels.Stream(events.time, events.type, events.count, -1 if group.backward else 1, table)
+        self._block = kernels.block_room(BLOCK, len(types), len(spans), self._windows.lanes)
+
+    def counts(self) -> list[tuple[Longs, Longs, Integers]]:
+        """For each query, of each answer its run of events, the start of its window, and the count."""
+        rows, doubles, wide = self._room(np.uint64), self._room(np.float64), np.uint64
+        ladder = [
+            lambda: (kernels.Counts(rows, None, None), True),
+            lambda: (kernels.Counts(rows, None, doubles), True),
+            lambda: (kernels.Counts(rows, self._room(wide), doubles), False),
+        ]
+        found, order = self._found(ladder, None)
+        slide, shift = self._windows.slide, self._windows.shift
+        out = []
+        for query, which in zip(self._asked, order, strict=True):
+            start = found.window[which] * slide + shift
+            if self._backward:
+                start = 1 - start - query.range
+            out.append((found.run[which].astype(np.int64), start, _integers(found, which)))
+        return out
+
+    def measured(self, measure: Measure) -> list[Integers | Numbers]:
+        """A measure's values, in the order of :meth:`counts`."""
+        attribute, kind = self._events.attributes[measure.attribute], self._local.get(measure.type, -1)
+        words, room = np.uint64, self._room
+        values: Any
+        if measure.function == "known" or (measure.function == "sum" and attribute.exact):
+            if measure.function == "known":
+                low, high, bound = attribute.known.view(words), attribute.known >> 63, attribute.known.astype(float)
+            else:
+                magnitude = np.maximum(np.abs(attribute.least.astype(float)), np.abs(attribute.greatest.astype(float)))
+                low, high, bound = *attribute.sum, np.where(attribute.known > 0, magnitude * attribute.known, 0.0)
+            values = kernels.IntegerValues(kind, low, high, bound)
+
+            def state(wide: bool) -> kernels.IntegerSums:
+                return kernels.IntegerSums(
+                    *(room(words), room(words) if wide else None, room(float)),
+                    *(room(words), room(words) if wide else None, room(float), room(float)),
+                )
+
+            found, order = self._found([lambda: (state(False), False), lambda: (state(True), False)], values)
+            return [_integers(found, which) for which in order]
+        if measure.function == "sum":
+            values = kernels.DoubleValues(kind, *attribute.sum, attribute.special)
+            sums = kernels.DoubleSums(*(room(float) for _ in range(4)), room(np.uint8))
+            found, order = self._found([lambda: (sums, False)], values)
+            return [Numbers(found.double[which], np.ones(len(which), dtype=np.bool_)) for which in order]
+        best, sign = (attribute.greatest, 1) if measure.function == "max" else (attribute.least, -1)
+        values = kernels.ExtremeValues(kind, attribute.known, best, sign)
+        extremes = kernels.Extremes(room(np.uint8), room(np.int64))
+        found, order = self._found([lambda: (extremes, False)], values)
+        out: list[Integers | Numbers] = []
+        for which in order:
+            number = found.high[which]
+            out.append(Numbers(number if attribute.exact else doubles(number), found.low[which] > 0))
+        return out
+
+    def _room(self, dtype: Any) -> NDArray[Any]:
+        return kernels.aligned(len(self._trie.kind) * self._windows.lanes, dtype)
+
+    def _dense(self) -> kernels.Dense:
+        room = (self._trie.deepest + 1) * len(self._block.time) * self._windows.lanes
+        tops = np.zeros(len(self._trie.kind), dtype=np.uint64)
+        return kernels.Dense(kernels.aligned(room, np.uint64), kernels.aligned(room, np.float64), tops, DENSE)
+
+    def _found(
+        self, ladder: Sequence[Callable[[], tuple[Any, bool]]], values: Any
+    ) -> tuple[kernels.Found, list[Longs]]:
+        """What the states find, and which answers are each query's, by key and window. Keys that a state of the ladder
+        cannot count are taken by the next."""
+        chosen = np.arange(len(self._runs) - 1)[:: -1 if self._backward else 1]
+        parts, dense = [], None
+        for step, make in enumerate(ladder):
+            state, can_be_dense = make()
+            dense = (dense or self._dense()) if can_be_dense else None
+            found, filled, failed = kernels.slide_windows(
+                *(self._trie, state, values, dense, step == 0 and can_be_dense, self._windows, self._stream),
+                *(self._block, self._runs, chosen, kernels.found_room(1 << 12)),
+            )
+            parts.append(kernels.Found(*(column[:filled] for column in found)))
+            chosen = chosen[failed]
+            if len(chosen) == 0:
+                break
+        whole = parts[0]
+        if len(parts) > 1:
+            whole = kernels.Found(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        order, first = kernels.by_query(whole.query, len(self._asked), self._backward)
+        order = [order[first[q] : first[q + 1]] for q in range(len(self._asked))]
+        if len(parts) > 1:
+            order = [which[np.argsort(whole.run[which], kind="stable")] for which in order]
+        return whole, order
+
+
+def _integers(found: kernels.Found, which: Longs) -> Integers:
+    return Integers(found.low[which], found.high[which], found.flag[which] != kernels.FINE)
+
+
 FUNCTIONS = ("sum", "known", "min", "max")
+
 FAR = 1 << 62
+"""Later than any instant."""
+
+DENSE = (60.0, 4.0, 20.0)
+"""When a block is processed node by node: see :class:`optimizer.sequence_kernels.Dense`."""
+
 BLOCK = 2048
+"""Events that are processed together at most: their rows of a few nodes fit a processor's second cache."""
+
 EXECUTORS = ("windows", "fragments", "landmarks", "middle")
 
 

@@ -46,8 +46,12 @@ from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optimizer.errors import HeddleError
+
+Floats = NDArray[np.float64]
+State = tuple[Floats, NDArray[np.int64], Floats]
 
 Types = tuple[str, ...]
 """Event types of a pattern, or of a piece of one, in order."""
@@ -58,14 +62,26 @@ Span = tuple[int, int]
 Sharing = tuple[tuple[Span, ...], ...]
 """For every query of a problem, in its order: the spans that are shared segments, ascending and disjoint."""
 
-WORK = 50_000_000
-"""What :func:`cheapest` may do by default: nonzeros of its program times nodes of the search."""
+WORK = 4_000_000
+"""What :func:`cheapest` may do by default."""
+
+ITERATIONS = 200
+"""Iterations of the simplex method, times the nonzeros of the program, for one unit of work."""
+
+ROUNDED = (0.0, 0.25, 0.5)
+"""A relaxation is rounded to the patterns that it counts by more than this."""
+
+PASSES = 6
+"""Most passes over all patterns that improve a plan that cannot be proven."""
 
 PLANS = 200_000
 """Plans that :func:`find_plan` may consider by default, and candidates to which :func:`expand` may expand a graph."""
 
 EXHAUSTIVE_LIMIT = 22
 """Most candidates of an exhaustive search, which tabulates 2^n plans."""
+
+INT32 = (1 << 31) - 1
+"""The solver's largest limit."""
 
 PROVEN = 1e-6
 """How far, relatively, a proven plan may be above the bound: the solver's own tolerances."""
@@ -564,8 +580,8 @@ class _Program:
         self._row: list[int] = []
         self._column: list[int] = []
         self._value: list[float] = []
-        self._low: list[float] = []
-        self._high: list[float] = []
+        self._limits: list[float] = []
+        self._equal: list[bool] = []
 
     @property
     def nonzeros(self) -> int:
@@ -575,53 +591,87 @@ class _Program:
         self.costs.append(cost)
         return len(self.costs) - 1
 
-    def row(
-        self, plus: Sequence[int], minus: Sequence[int] = (), low: float = -math.inf, high: float = math.inf
-    ) -> None:
-        """Columns, a repeated one with its multiplicity: low <= sum of plus - sum of minus <= high."""
-        self._row += [len(self._low)] * (len(plus) + len(minus))
+    def row(self, plus: Sequence[int], minus: Sequence[int] = (), limit: float = 0.0, equal: bool = False) -> None:
+        """Sum of columns ``plus`` - sum of columns ``minus`` <= limit, or equal to it. Repeated columns add up."""
+        self._row += [len(self._limits)] * (len(plus) + len(minus))
         self._column += [*plus, *minus]
         self._value += [1.0] * len(plus) + [-1.0] * len(minus)
-        self._low.append(low)
-        self._high.append(high)
+        self._limits.append(limit)
+        self._equal.append(equal)
 
-    def solve(self, unit: float, nodes: int | None) -> tuple[list[bool] | None, float]:
-        """Which columns are one in the best solution found (None: none was), and a lower bound of all.
+    def _matrix(self) -> Any:
+        # a plan of few queries must not pay for the import
+        from scipy.sparse import csr_array
+
+        return csr_array((self._value, (self._row, self._column)), shape=(len(self._limits), len(self.costs)))
+
+    def relaxed(self, unit: float, iterations: int | None) -> Relaxation | None:
+        """The solution without integrality; None if the iterations of the simplex method do not suffice.
 
         ``unit``: what costs are divided by, so that the solver's absolute tolerances are small beside them.
         """
-        # a plan of few queries must not pay for the import
-        from scipy.optimize import Bounds, LinearConstraint, milp
-        from scipy.sparse import csr_array
+        from scipy.optimize import linprog
 
-        shape = len(self._low), len(self.costs)
-        matrix = csr_array((self._value, (self._row, self._column)), shape=shape)
-        found = milp(
+        matrix, limits, equal = self._matrix(), np.array(self._limits), np.array(self._equal)
+        found = linprog(
             np.array(self.costs) / unit,
-            integrality=np.ones(len(self.costs)),
-            bounds=Bounds(0, 1),
-            constraints=LinearConstraint(matrix, self._low, self._high),
-            options={"mip_rel_gap": 0.0} | ({} if nodes is None else {"node_limit": nodes}),
+            *(matrix[~equal], limits[~equal], matrix[equal], limits[equal]),
+            bounds=(0, 1),
+            method="highs-ds",
+            options={} if iterations is None else {"maxiter": min(iterations, INT32)},
         )
-        bound = -math.inf if found.mip_dual_bound is None else found.mip_dual_bound * unit
-        return (None if found.x is None else (found.x > 0.5).tolist()), bound
+        if found.status != 0:
+            return None
+        return Relaxation(found.x, found.fun * unit, found.lower.marginals * unit)
+
+    def solve(self, unit: float, columns: NDArray[np.bool_], nodes: int | None) -> tuple[Floats | None, float]:
+        """The best solution of some columns that the nodes suffice to find (None: none was), and a lower bound."""
+        from scipy.optimize import Bounds, LinearConstraint, milp
+
+        limits = np.array(self._limits)
+        found = milp(
+            np.array(self.costs)[columns] / unit,
+            integrality=np.ones(columns.sum()),
+            bounds=Bounds(0, 1),
+            constraints=LinearConstraint(self._matrix()[:, columns], np.where(self._equal, limits, -np.inf), limits),
+            options={"mip_rel_gap": 0.0} | ({} if nodes is None else {"node_limit": min(nodes, INT32)}),
+        )
+        if found.x is None:
+            return None, math.inf if found.status == 2 else -math.inf
+        values = np.zeros(len(columns))
+        values[columns] = found.x
+        return values, found.mip_dual_bound * unit
+
+    def entries(self, columns: NDArray[np.bool_]) -> int:
+        """Nonzeros of some columns."""
+        return int(columns[self._column].sum())
+
+
+class Relaxation(NamedTuple):
+    """``values`` of the columns, their ``cost``, which is a lower bound, and what it rises by at least if a column
+    is one (``reduced_costs``)."""
+
+    values: Floats
+    cost: float
+    reduced_costs: Floats
 
 
 @dataclass(frozen=True)
 class Cheapest:
-    """A plan and how far it is known to be the cheapest.
+    """A plan and how far it is known to be the cheapest. Costs are operations per window.
 
-    ``cost`` and ``bound`` (no plan costs less) are operations per window; ``nonzeros`` is the size of the program.
+    ``bound``: no plan costs less. ``greedy``: cost of GWMIN's plan. ``nonzeros``: size of the integer program.
     """
 
     sharing: Sharing
     cost: float
     bound: float
+    greedy: float
     nonzeros: int
 
     @property
     def proven(self) -> bool:
-        return self.cost <= self.bound + PROVEN * abs(self.bound)
+        return self.cost <= self.bound * (1 + PROVEN)
 
 
 def cheapest(problem: SequenceProblem, work: int | None = WORK) -> Cheapest:
@@ -633,100 +683,294 @@ def cheapest(problem: SequenceProblem, work: int | None = WORK) -> Cheapest:
     Columns: for every pattern, is it counted; for every query and span, is this one of its segments, shared or its
     own; the last segment twice, since it is dearer if it is also the second (:meth:`SequenceProblem.combining`).
     Rows: a query's segments are a path through its pattern; no two segments of its own touch; shared ones are
-    of a pattern that is counted, and that two at least share. Costs are exact, path by path.
+    of a pattern that is counted, and that two at least share.
+
+    Often the relaxation is integral, which is a proof. Otherwise a good plan is made of GWMIN's or a rounded relaxation
+    by opening and closing one shared pattern at a time, and with its cost most columns are ruled out. If few are left
+    the integer program is solved; if not the plan is the good one, not proven, but the relaxation's cost tells how far
+    it is from the cheapest at most.
 
     Parameters
     ----------
     work
-        Nonzeros of the program times nodes of the search, None for no limit. Work is counted, not timed: the plan
-        does not depend on the machine. Beyond it what is returned is the best plan known, GWMIN's or the search's,
-        ``proven`` False; the search can be repeated with more work later.
+        Nonzeros of the columns that are left times columns that the relaxation leaves fractional, above which the
+        program is not solved; None for no limit. A million takes about a second. Work is counted, not
+        timed: the plan does not depend on the machine. One that is not proven can be replaced later, with more work
+        (section 6).
     """
-    alone: Sharing = ((),) * len(problem.queries)
     graph = sharon_graph(problem)
     greedy = sharing_of(problem, (graph.candidates[vertex] for vertex in gwmin(graph).plan))
-    known = min((problem.cost(sharing), sharing) for sharing in (alone, greedy))
-    program, segments = _segment_program(problem, known[0])
-    nonzeros = program.nonzeros
-    if not segments or known[0] <= 0:
-        return Cheapest(known[1], known[0], known[0], nonzeros)
-    nodes = None if work is None else work // nonzeros
-    if nodes == 0:
-        return Cheapest(known[1], known[0], 0.0, nonzeros)
-    chosen, bound = program.solve(known[0] * 1e-6, nodes)
-    if chosen is not None:
-        spans: list[set[Span]] = [set() for _ in problem.queries]
+    greedy_cost = problem.cost(greedy)
+    known = min((problem.cost(((),) * len(greedy)), ((),) * len(greedy)), (greedy_cost, greedy))
+    program, counted, segments = _segment_program(problem, known[0])
+
+    def found(bound: float, *sharings: Sharing) -> Cheapest:
+        cost, sharing = min([known, *((problem.cost(sharing), sharing) for sharing in sharings)])
+        return Cheapest(sharing, cost, min(bound, cost), greedy_cost, program.nonzeros)
+
+    def chosen(values: Floats) -> Sharing:
+        spans: list[list[Span]] = [[] for _ in problem.queries]
         for column, query, span in segments:
-            if chosen[column]:
-                spans[query].add(span)
-        sharing = tuple(tuple(sorted(found)) for found in spans)
-        known = min(known, (problem.cost(sharing), sharing))
-    return Cheapest(known[1], known[0], max(bound, 0.0), nonzeros)
+            if values[column] > 0.5:
+                spans[query].append(span)
+        return tuple(tuple(sorted(ones)) for ones in spans)
+
+    if not segments or known[0] <= 0:
+        return found(known[0])
+    unit = known[0] * 1e-6
+    starts = [set(problem.shared(greedy))]
+    relaxation = program.relaxed(unit, None if work is None else ITERATIONS * work // program.nonzeros)
+    if relaxation is None:
+        return found(0.0, _Router(problem).descend(starts))
+    values, bound = relaxation.values, relaxation.cost
+    fractional = int(np.count_nonzero(np.abs(values - np.round(values)) > 1e-9))
+    if not fractional and (integral := found(bound, chosen(values))).proven:
+        return integral
+    starts += [{types for types, column in counted.items() if values[column] > least} for least in ROUNDED]
+    good = found(bound, _Router(problem).descend(starts))
+    if good.proven:
+        return good
+    # in a cheaper plan no column is one that would lift the bound above what is known
+    useful = relaxation.reduced_costs <= (good.cost - bound) + 1e-9 * good.cost
+    entries = program.entries(useful)
+    if work is not None and entries * fractional > work:
+        return good
+    solution, proof = program.solve(unit, useful, None if work is None else work // entries)
+    return found(max(bound, proof), good.sharing, *([] if solution is None else [chosen(solution)]))
 
 
-def _segment_program(problem: SequenceProblem, most: float) -> tuple[_Program, list[tuple[int, int, Span]]]:
-    """The program, and its (column, query, span) of shared segments.
+def _segment_program(
+    problem: SequenceProblem, most: float
+) -> tuple[_Program, dict[Types, int], list[tuple[int, int, Span]]]:
+    """The program, its column of every pattern, and its (column, query, span) of shared segments.
 
     ``most``: cost of a known plan. Nothing dearer can be a part of the cheapest.
     """
     program = _Program()
     most *= 1 + 1e-9
-    shareable: list[list[tuple[Span, int]]] = [[] for _ in problem.queries]
-    segments: list[tuple[int, int, Span]] = []
+    counted: dict[Types, int] = {}
     users: dict[int, list[int]] = {}
+    shareable: list[list[tuple[Span, int | None]]] = [[] for _ in problem.queries]
+    segments: list[tuple[int, int, Span]] = []
     for types, occurrences in problem.occurrences().items():
         if (cost := problem.counting(types)) <= most:
-            shared = program.column(cost)
-            users[shared] = []
+            counted[types] = program.column(cost)
+            users[counted[types]] = []
             for query, begin in occurrences:
-                shareable[query].append(((begin, begin + len(types)), shared))
-    for query, pieces in enumerate(shareable):
+                shareable[query].append(((begin, begin + len(types)), counted[types]))
+    for query, arcs in enumerate(shareable):
         types = problem.queries[query].types
-        starts = {begin for (begin, _), _ in pieces} | {len(types)}
-        stops = {end for (_, end), _ in pieces} | {0}
-        arcs: list[tuple[Span, int | None]] = [*pieces]
+        starts = {begin for (begin, _), _ in arcs} | {len(types)}
+        stops = {end for (_, end), _ in arcs} | {0}
         arcs += [((begin, end), None) for begin in sorted(stops) for end in sorted(starts) if begin < end]
         # columns by the position at which their segment begins, and at which it ends
         leaving, entering, own_leaving, shared_entering = (_by_position() for _ in range(4))
-        # the last segment if it is at least the third, and what it follows
-        late, follows = _by_position(), _by_position()
-        for span, counted in arcs:
-            begin, end = span
+        # the last segment if it is at least the third, and what it can follow
+        late, later = _by_position(), _by_position()
+        for (begin, end), pattern in arcs:
             last = begin > 0 and end == len(types)
             columns = []
             for second in (True, False) if last else (False,):
-                cost = problem.combining(query, span, second)
-                cost += problem.counting(types[begin:end]) if counted is None else 0.0
+                cost = problem.combining(query, (begin, end), second)
+                if pattern is None:
+                    cost += problem.counting(types[begin:end])
                 if cost <= most:
                     columns.append(program.column(cost))
-                    if last and not second:
-                        late[begin].append(columns[-1])
+                    late[begin] += columns[-1:] * (last and not second)
             leaving[begin] += columns
             entering[end] += columns
-            if begin:
-                follows[end] += columns
-            if counted is None:
+            later[end] += columns * (begin > 0)
+            if pattern is None:
                 own_leaving[begin] += columns
             else:
                 shared_entering[end] += columns
-                users[counted] += columns
-                segments += [(column, query, span) for column in columns]
-                program.row(columns, [counted], high=0)
-        program.row(leaving[0], low=1, high=1)
+                users[pattern] += columns
+                segments += [(column, query, (begin, end)) for column in columns]
+                program.row(columns, [pattern])
+        program.row(leaving[0], limit=1, equal=True)
         for at in range(1, len(types)):
             if leaving[at] or entering[at]:
-                program.row(leaving[at], entering[at], low=0, high=0)
-            if own_leaving[at]:
-                program.row(own_leaving[at], shared_entering[at], high=0)
-            if late[at]:
-                program.row(late[at], follows[at], high=0)
-    for counted, columns in users.items():
-        program.row(columns, [counted, counted], low=0)
-    return program, segments
+                program.row(leaving[at], entering[at], equal=True)
+                program.row(own_leaving[at], shared_entering[at])
+                program.row(late[at], later[at])
+    for pattern, columns in users.items():
+        program.row([pattern, pattern], columns)
+    return program, counted, segments
 
 
 def _by_position() -> defaultdict[int, list[int]]:
     return defaultdict(list)
+
+
+class _Router:
+    """Cheapest ways to cut queries into segments where some patterns are counted anyway."""
+
+    def __init__(self, problem: SequenceProblem) -> None:
+        self.problem = problem
+        places = problem.occurrences()
+        self.patterns = list(places)
+        longest = max((len(query.types) for query in problem.queries), default=0)
+        self.lengths = np.array([len(query.types) for query in problem.queries], dtype=np.int64)
+        self.rates = np.zeros((len(problem.queries), longest))
+        for row, one in zip(self.rates, problem.queries, strict=True):
+            row[: len(one.types)] = [problem.rates[kind] for kind in one.types]
+        # the pattern of every span of every query, -1 where it is none
+        self.spans = np.full((len(problem.queries), longest, longest + 1), -1, dtype=np.int64)
+        for number, (types, occurrences) in enumerate(places.items()):
+            for query, begin in occurrences:
+                self.spans[query, begin, begin + len(types)] = number
+        self.holders = [np.unique([query for query, _ in occurrences]) for occurrences in places.values()]
+        self.counting = np.array([problem.counting(types) for types in self.patterns])
+
+    def route(self, query: int, held: Set[Types], through: Span | None = None) -> tuple[Span, ...]:
+        """The shared spans of one query if ``held`` patterns cost nothing; ``through`` is one of them in any case."""
+        prices = np.array([0.0 if types in held else np.inf for types in self.patterns])
+        row = slice(query, query + 1)
+        spans = self.spans[row].copy()
+        if through:
+            # a segment that is worth more than all others can cost
+            spans[0, through[0], through[1]] = len(prices)
+            prices = np.append(prices, -4.0 * self.problem.unshared(query) - 1.0)
+        chosen, own = np.empty((1, spans.shape[1]), dtype=np.int64), np.empty(1)
+        _compiled()(np.zeros(1, np.int64), self.lengths[row], self.rates[row], spans, prices, chosen, own)
+        sizes = [*map(len, self.patterns), through[1] - through[0] if through else 0]
+        return _spans(chosen, sizes)[0]
+
+    def descend(self, starts: Iterable[Set[Types]]) -> Sharing:
+        """A good plan: of several sets of shared patterns the cheapest, then one pattern opened or closed at a time.
+
+        All queries go their cheapest ways through the open patterns; those that fewer than two places use are closed.
+        Opening or closing one lets only the queries go elsewhere that have it or use it. Ends where no such move
+        saves, or after :data:`PASSES` over all patterns.
+        """
+        route = _compiled()
+        patterns, everyone = len(self.patterns), np.arange(len(self.lengths))
+        prices = np.empty(patterns)
+        chosen = np.empty((len(self.lengths), self.spans.shape[1]), dtype=np.int64)
+        own = np.empty(len(self.lengths))
+
+        def settled(rows: NDArray[np.int64]) -> float:
+            """Cost once queries are routed anew, and patterns closed that are not shared any more."""
+            while True:
+                route(rows, self.lengths, self.rates, self.spans, prices, chosen, own)
+                places = counts()
+                prices[places < 2] = np.inf
+                if not (places == 1).any():
+                    return float(own.sum() + self.counting[places > 0].sum())
+                # what is not chosen, -1, is the last entry
+                rows = np.flatnonzero(np.append(places == 1, False)[chosen].any(axis=1))
+
+        def counts() -> NDArray[np.int64]:
+            return np.bincount(chosen.ravel() + 1, minlength=patterns + 1)[1:]
+
+        def closed(pattern: int) -> float:
+            prices[pattern] = np.inf
+            return settled(np.flatnonzero((chosen == pattern).any(axis=1)))
+
+        def saved() -> State:
+            return prices.copy(), chosen.copy(), own.copy()
+
+        best, state = math.inf, (prices, chosen, own)
+        for held in starts:
+            prices[:] = [0.0 if types in held else np.inf for types in self.patterns]
+            if (cost := settled(everyone)) < best:
+                best, state = cost, saved()
+        for _ in range(PASSES):
+            before = best
+            for pattern in np.argsort(-self.counting, kind="stable"):
+                prices[:], chosen[:], own[:] = state
+                if prices[pattern] == 0:
+                    cost, trial = closed(pattern), saved()
+                else:
+                    places = counts()
+                    prices[pattern] = 0.0
+                    cost, trial = settled(self.holders[pattern]), saved()
+                    # what it takes sharers from may not be worth counting any more
+                    for other in np.flatnonzero((counts() < places) & (prices == 0)):
+                        prices[:], chosen[:], own[:] = trial
+                        if (less := closed(other)) < cost:
+                            cost, trial = less, saved()
+                if cost < best * (1 - 1e-12):
+                    best, state = cost, trial
+            if best == before:
+                break
+        return _spans(state[1], [*map(len, self.patterns)])
+
+
+def _spans(chosen: NDArray[np.int64], sizes: Sequence[int]) -> Sharing:
+    """Shared spans from the number of the pattern that begins at each position (-1: none), given their lengths."""
+    return tuple(tuple((int(at), int(at) + sizes[row[at]]) for at in np.flatnonzero(row >= 0)) for row in chosen)
+
+
+@cache
+def _compiled() -> Any:
+    # a plan that the relaxation proves must not pay for the import
+    from numba import njit
+
+    return njit(cache=True)(_route)
+
+
+def _route(
+    rows: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    rates: Floats,
+    spans: NDArray[np.int64],
+    prices: Floats,
+    chosen: NDArray[np.int64],
+    own: Floats,
+) -> None:
+    """Shortest paths through the patterns of some queries, to be compiled.
+
+    ``spans`` (n, l, l + 1): the pattern of each [begin, end), or -1; ``prices``: of the patterns, infinite where they
+    are closed. Sets their rows of ``chosen`` (n, l), the pattern that begins as a shared segment at each position or
+    -1, and of ``own`` (n,), what they cost (:meth:`SequenceProblem.own_cost`, and the prices).
+    """
+    size = rates.shape[1] + 1
+    # by position: is the segment that comes next the second, does it follow one of the query's own
+    costs = np.empty((size, 2, 2))
+    came = np.empty((size, 2, 2, 4), np.int64)
+    total = np.zeros(size)
+    for query in rows:
+        length, rate = lengths[query], rates[query]
+        for at in range(length):
+            total[at + 1] = total[at] + rate[at]
+        costs[:] = np.inf
+        costs[0, 0, 0] = 0.0
+        for begin in range(length):
+            for second in range(2):
+                for after_own in range(2):
+                    before = costs[begin, second, after_own]
+                    if before == np.inf:
+                        continue
+                    for end in range(begin + 1, length + 1):
+                        combined = 0.0
+                        if begin and end < length:
+                            combined = rate[0] * rate[begin] * rate[end]
+                        elif begin and second:
+                            combined = rate[0] * rate[begin]
+                        after = int(begin == 0)
+                        pattern = spans[query, begin, end]
+                        if pattern >= 0:
+                            cost = before + combined + prices[pattern]
+                            if cost < costs[end, after, 0]:
+                                costs[end, after, 0] = cost
+                                came[end, after, 0] = begin, second, after_own, pattern
+                        if not after_own:
+                            cost = before + combined + rate[begin] * (total[end] - total[begin])
+                            if cost < costs[end, after, 1]:
+                                costs[end, after, 1] = cost
+                                came[end, after, 1] = begin, second, after_own, -1
+        at, second, after_own = length, 0, 0
+        for one in range(2):
+            for other in range(2):
+                if costs[length, one, other] < costs[at, second, after_own]:
+                    second, after_own = one, other
+        own[query] = costs[at, second, after_own]
+        chosen[query] = -1
+        while at:
+            begin, one, other, pattern = came[at, second, after_own]
+            chosen[query, begin] = pattern
+            at, second, after_own = begin, one, other
 
 
 def best_score(problem: SequenceProblem) -> tuple[tuple[Candidate, ...], float]:
@@ -744,21 +988,22 @@ def best_score(problem: SequenceProblem) -> tuple[tuple[Candidate, ...], float]:
         counted = program.column(problem.counting(candidate.pattern))
         for query, spans in candidate.spans().items():
             columns[query] = program.column(problem.own_cost(query, spans) - problem.unshared(query))
-            program.row([columns[query]], [counted], high=0)
+            program.row([columns[query]], [counted])
             for begin, end in spans:
                 for at in range(begin, end):
                     covering[query, at].append(columns[query])
-        program.row(list(columns.values()), [counted, counted], low=0)
+        program.row([counted, counted], list(columns.values()))
         members.append((candidate, columns))
     if not members:
         return (), 0.0
     for columns_at in covering.values():
-        program.row(columns_at, high=1)
-    chosen, _ = program.solve(max(math.fsum(map(problem.unshared, range(len(problem.queries)))) * 1e-6, 1e-300), None)
+        program.row(columns_at, limit=1)
+    unit = max(math.fsum(map(problem.unshared, range(len(problem.queries)))) * 1e-6, 1e-300)
+    chosen, _ = program.solve(unit, np.ones(len(program.costs), dtype=np.bool_), None)
     assert chosen is not None
     plan = []
     for candidate, columns in members:
-        if sharers := {query for query, column in columns.items() if chosen[column]}:
+        if sharers := {query for query, column in columns.items() if chosen[column] > 0.5}:
             plan.append(candidate.among(sharers))
     return tuple(plan), math.fsum(benefit(problem, candidate) for candidate in plan)
 
@@ -930,14 +1175,15 @@ class SequencePlan:
 
     def _alternatives(self, query: int) -> Iterator[tuple[float, Types]]:
         """What the plan costs more if a query takes part in another shared pattern, and which."""
-        types, held = self.queries[query].types, set(self.sharing[query])
-        for pattern in self.shared_places:
+        types, router = self.queries[query].types, _Router(self.problem)
+        held = {types[slice(*span)] for span in self.sharing[query]}
+        for pattern in self.shared_places.keys() - held:
             found = []
             for begin in range(len(types) - len(pattern) + 1):
                 span = begin, begin + len(pattern)
-                if types[slice(*span)] == pattern and span not in held:
+                if types[slice(*span)] == pattern:
                     changed = list(self.sharing)
-                    changed[query] = _route(self.problem, query, self.shared_places.keys(), span)
+                    changed[query] = router.route(query, self.shared_places.keys(), span)
                     found.append(self.problem.cost(_dissolved(self.problem, tuple(changed))) - self.cost)
             if found:
                 yield min(found), pattern
@@ -1021,13 +1267,7 @@ def plan_sequences(queries: Iterable[Pattern], rates: Mapping[str, float], work:
     """
     problem = SequenceProblem(queries, rates)
     found = cheapest(problem, work)
-    return _plan(problem, found.sharing, found.proven)
-
-
-def _plan(problem: SequenceProblem, sharing: Sharing, proven: bool) -> SequencePlan:
-    graph = sharon_graph(problem)
-    greedy = problem.cost(sharing_of(problem, (graph.candidates[vertex] for vertex in gwmin(graph).plan)))
-    return SequencePlan(problem.queries, tuple(problem.rates.items()), sharing, greedy, proven)
+    return SequencePlan(problem.queries, tuple(problem.rates.items()), found.sharing, found.greedy, found.proven)
 
 
 @dataclass(frozen=True)
@@ -1059,11 +1299,11 @@ def replan(
     """
     problem = SequenceProblem(queries, rates)
     known = dict(zip(plan.queries, plan.sharing, strict=True))
-    held = plan.shared_places.keys()
+    router = None if known.keys() >= set(problem.queries) else _Router(problem)
     sharing = _dissolved(
         problem,
         tuple(
-            known[query] if query in known else _route(problem, number, held)
+            known[query] if router is None or query in known else router.route(number, plan.shared_places.keys())
             for number, query in enumerate(problem.queries)
         ),
     )
@@ -1071,7 +1311,8 @@ def replan(
     cost = problem.cost(sharing)
     kept = cost <= (1 + tolerance) * found.cost
     proven = found.proven and (not kept or cost <= found.cost)
-    new = _plan(problem, sharing if kept else found.sharing, proven)
+    chosen = sharing if kept else found.sharing
+    new = SequencePlan(problem.queries, tuple(problem.rates.items()), chosen, found.greedy, proven)
     return Replanned(new, kept, found.cost, plan.diff(new))
 
 
@@ -1082,29 +1323,3 @@ def _dissolved(problem: SequenceProblem, sharing: Sharing) -> Sharing:
         tuple((begin, end) for begin, end in spans if len(places[problem.queries[query].types[begin:end]]) > 1)
         for query, spans in enumerate(sharing)
     )
-
-
-def _route(problem: SequenceProblem, query: int, held: Set[Types], through: Span | None = None) -> tuple[Span, ...]:
-    """The cheapest shared spans of one query where some patterns are counted anyway; ``through`` is one of them."""
-    types = problem.queries[query].types
-
-    @cache
-    def best(at: int, second: bool, after_own: bool) -> tuple[float, tuple[Span, ...]]:
-        if at == len(types):
-            return 0.0, ()
-        found = []
-        for end in range(at + 1, len(types) + 1):
-            span = at, end
-            if through and span != through and at < through[1] and through[0] < end:
-                continue
-            combined = problem.combining(query, span, second)
-            piece = types[at:end]
-            if piece in held:
-                cost, spans = best(end, at == 0, False)
-                found.append((combined + cost, (span, *spans)))
-            if not after_own and span != through:
-                cost, spans = best(end, at == 0, True)
-                found.append((problem.counting(piece) + combined + cost, spans))
-        return min(found, default=(math.inf, ()))
-
-    return best(0, False, False)[1]

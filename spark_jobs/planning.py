@@ -101,12 +101,12 @@ def rates_of(
 
 
 def profiles_of(workload: Workload, rates: Mapping[str, Fraction]) -> dict[str, Profile]:
-    """A sample of each stream of which different filters or group-bys may share partial aggregates; streams that
-    cannot be read have none (and are reported where their rate is measured)."""
+    """A sample of each stream of which different filters or group-bys may share partial aggregates, or that is asked
+    for event sequences; streams that cannot be read have none (and are reported where their rate is measured)."""
     found: dict[str, Profile] = {}
     for name in dict.fromkeys(query.stream for query in workload.queries):
         queries = workload.queries_of(name)
-        if len(families_of(queries)) > 1:
+        if len(families_of(queries)) > 1 or any(query.pattern is not None for query in queries):
             try:
                 found[name] = profile(workload.stream(name), queries, rates[name])
             except HeddleError:

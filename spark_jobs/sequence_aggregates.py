@@ -36,6 +36,7 @@ from optimizer.aggregates import (
 from optimizer.intervals import ADD_DOUBLE, combine_runs
 from optimizer.query import ACQ, DOUBLE, Output, Stream, Type
 from optimizer.sequences import Answers, Asked, Attribute, Events, Integers, Measure, answers, compacted
+from optimizer.sequences import _merged as merged
 from optimizer.synopsis import Sequenced, Synopsis
 from optimizer.window import DAY, day_label
 from spark_jobs.cells import LONG_MAX, LONG_MIN, PARTIALS, distinct_of, distinct_rows, encoded, key_texts
@@ -232,8 +233,8 @@ def _doubles(kept: Attribute) -> tuple[NDArray[Any], ...]:
 
 def _lists(columns: Sequence[NDArray[Any]], cuts: Longs, type: pa.DataType) -> pa.ListArray:
     """Lists of the columns' values, event by event, of the runs of events between cuts."""
-    values = np.stack(columns, axis=1).reshape(-1) if columns else np.empty(0)
-    return pa.ListArray.from_arrays(pa.array((cuts * len(columns)).astype(np.int32)), pa.array(values, type))
+    values = pa.array(np.stack(columns, axis=1).reshape(-1) if columns else [], type)
+    return pa.ListArray.from_arrays(pa.array((cuts * len(columns)).astype(np.int32)), values)
 
 
 class Decoded(NamedTuple):
@@ -281,8 +282,7 @@ def _events(sequenced: Sequenced, key: Longs, longs: pa.ListArray, doubles: pa.L
             real += 2
         at += 5 if whole else 4
     time, code, count = (np.ascontiguousarray(columns[by]) for by in range(3))
-    # rows of several tasks may have events of the same time: they are compacted with all others
-    return Events(np.repeat(key, sizes), time, code.astype(np.int32), count, attributes)
+    return merged(np.repeat(key, sizes), time, code.astype(np.int32), count, attributes)
 
 
 # --------------------------------------------------------------------------------- answers, key by key

@@ -59,7 +59,7 @@ class Case(NamedTuple):
     slide: int
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         """Events, before compaction."""
         return int(self.events.count.sum())
 
@@ -143,7 +143,7 @@ def same_answers(runs: Sequence[Run | list[Answers]]) -> bool:
         and all(
             np.array_equal(one.key, two.key)
             and np.array_equal(one.start, two.start)
-            and np.array_equal(one.count, two.count)
+            and np.array_equal(one.matches, two.matches)
             and np.allclose(one.magnitude, two.magnitude, rtol=1e-9, atol=0)
             for one, two in zip(first, other, strict=True)
         )
@@ -155,7 +155,7 @@ def _plain(found: Counts | Answers) -> Counts:
     if isinstance(found, Counts):
         return found
     low, high = found.count.low, found.count.high
-    return Counts(found.key, found.start, low, high * 2.0**64 + low)
+    return Counts(found.key, found.start, low, (high * 2.0**64 + low).astype(np.float64))
 
 
 # ------------------------------------------------------------------------------- Figure 13: two steps
@@ -227,7 +227,7 @@ def _row(case: Case, work: Mapping[str, Executor], rounds: int, columns: Sequenc
     row: Row = {"same_answers": same_answers(list(found.values()))}
     for name in columns or work:
         took, run = seconds.get(name), found.get(name)
-        row[f"{name}_rate"] = case.count / took if took else None
+        row[f"{name}_rate"] = case.total / took if took else None
         row[f"{name}_latency_ms"] = 1_000 * took * case.range / case.span if took else None
         row[f"{name}_held"] = run.peak if isinstance(run, Run) else None
     return row
@@ -333,11 +333,9 @@ PANELS = {
     "a": Panel("events", "latency_ms", 5, 7, "Sharon is 5 to 7 times as fast as A-Seq from 200k to 1,200k events"),
     "b": Panel("queries", "latency_ms", 5, 18, "Sharon is 5 to 18 times as fast as A-Seq from 20 to 120 queries"),
     "c": Panel(
-        "length", "latency_ms", 4, 6, "Sharon's speed-up over A-Seq grows from 4 to 6 with the patterns' length"
+        "length", "latency_ms", 4, 6, "Sharon is 4 to 6 times as fast as A-Seq, the more the longer the patterns"
     ),
-    "d": Panel(
-        "queries", "held", None, "up to 100", "Sharon needs up to two orders of magnitude less memory than A-Seq"
-    ),
+    "d": Panel("queries", "held", None, "up to 100", "Sharon needs up to a hundredth of A-Seq's memory"),
     "e": Panel("events", "rate", 5, 7, "Sharon's throughput is 5 to 7 times A-Seq's from 200k to 1,200k events"),
     "f": Panel("queries", "rate", 5, 18, "Sharon's throughput is 5 to 18 times A-Seq's from 20 to 120 queries"),
     "g": Panel("length", "rate", 4, 6, "Sharon's gain in throughput grows from 4 to 6 with the patterns' length"),

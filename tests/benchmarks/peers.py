@@ -42,7 +42,7 @@ import pyarrow.parquet as pq
 from optimizer.plan import SharingPlan, build_plan
 from optimizer.query import ACQ, SECOND, Call, Column, Expression, Output, Stream, Window, Workload
 from optimizer.window import DAY
-from spark_jobs.planning import publish_plan
+from spark_jobs.planning import profiles_of, publish_plan
 from spark_jobs.run import RunRecord, run
 from spark_jobs.tables import Warehouse
 from spark_jobs.unshared import native_frame, unshared
@@ -148,9 +148,9 @@ def _told(error: Exception) -> str:
 
 # ------------------------------------------------------------------------------ the shared run, and one scan
 def plan_of(workload: Workload, events: int) -> SharingPlan:
-    """The plan for a day of so many events of each stream."""
+    """The plan for a day of so many events of each stream, as a refresh makes it."""
     rates = {stream.name: Fraction(events * SECOND, DAY) for stream in workload.streams}
-    return build_plan(workload, rates, "best", "measured")
+    return build_plan(workload, rates, "best", "measured", profiles=profiles_of(workload, rates))
 
 
 def shared_run(spark: SparkSession, warehouse: Warehouse, version: int) -> RunRecord:

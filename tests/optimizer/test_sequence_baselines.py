@@ -50,8 +50,8 @@ def listed(raw: Raw, pattern: Sequence[int], range_: int, slide: int) -> dict[tu
 def told(answers: Counts) -> dict[tuple[int, int], int]:
     pairs = list(zip(answers.key.tolist(), answers.start.tolist(), strict=True))
     assert pairs == sorted(set(pairs))
-    assert answers.magnitude.tolist() == answers.count.tolist()  # small numbers
-    return dict(zip(pairs, answers.count.tolist(), strict=True))
+    assert answers.magnitude.tolist() == answers.matches.tolist()  # small numbers
+    return dict(zip(pairs, answers.matches.tolist(), strict=True))
 
 
 def check(run: Run, raw: Raw, patterns: Patterns, range_: int, slide: int) -> None:
@@ -205,11 +205,11 @@ def test_large_counts_are_flagged() -> None:
     run = a_seq(compact(raw), [tuple(range(20)), tuple(range(18)), (0, 1)], 40, 40)
     large, small, smallest = run.answers
     assert large.inexact.tolist() == [True] and large.magnitude.tolist() == [1e20]
-    assert large.count.tolist() == [10**20 % 2**64]
-    assert small.count.tolist() == [10**18] and small.magnitude[0] < EXACT_BELOW and not small.inexact[0]
-    assert smallest.count.tolist() == [100]
+    assert large.matches.tolist() == [10**20 % 2**64]
+    assert small.matches.tolist() == [10**18] and small.magnitude[0] < EXACT_BELOW and not small.inexact[0]
+    assert smallest.matches.tolist() == [100]
     halves = sharon(compact(raw), [tuple(range(20))], [[(5, 12)]], 40, 40)
-    assert halves.answers[0].count.tolist() == large.count.tolist()
+    assert halves.answers[0].matches.tolist() == large.matches.tolist()
 
 
 def test_two_steps_give_up_at_their_limit() -> None:

@@ -1,0 +1,154 @@
+"""Event sequences: every executor and measure against matches enumerated one by one, and counts against dynamic
+programming in Python's integers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optimizer import sequences
+from optimizer.sequences import Answers, Asked, Events, Integers, Measure, Numbers, answers, compacted
+
+MOST = 10**38 - 1
+
+
+class Event(NamedTuple):
+    key: int
+    time: int
+    type: int
+    whole: int | None = None
+    double: float | None = None
+
+
+def compact(events: list[Event]) -> Events:
+    columns = list(zip(*events, strict=True)) or [()] * 5
+    whole, double = ([0 if value is None else value for value in column] for column in columns[3:])
+    known = [np.array([value is not None for value in column], dtype=bool) for column in columns[3:]]
+    return Events.of(
+        np.array(columns[0], dtype=np.int64),
+        np.array(columns[1], dtype=np.int64),
+        np.array(columns[2], dtype=np.int32),
+        {"whole": (np.array(whole, dtype=np.int64), known[0]), "double": (np.array(double, dtype=float), known[1])},
+    )
+
+
+# ------------------------------------------------------------------------------------------- reference
+def windows(events: list[Event], query: Asked) -> Iterator[tuple[int, int, list[Event]]]:
+    """Key, start and events by time, of every window that has an event."""
+    for key in sorted({event.key for event in events}):
+        mine = sorted((event for event in events if event.key == key), key=lambda event: event.time)
+        first, last = (mine[0].time - query.range) // query.slide + 1, mine[-1].time // query.slide
+        for start in range(first * query.slide, last * query.slide + 1, query.slide):
+            if inside := [event for event in mine if start <= event.time < start + query.range]:
+                yield key, start, inside
+
+
+def matches(events: list[Event], pattern: tuple[int, ...], after: int | None = None) -> Iterator[tuple[Event, ...]]:
+    if not pattern:
+        yield ()
+        return
+    for event in events:
+        if event.type == pattern[0] and (after is None or event.time > after):
+            for rest in matches(events, pattern[1:], event.time):
+                yield (event, *rest)
+
+
+def order(value: float) -> tuple[bool, float]:
+    """Spark's order of doubles; zeros alike."""
+    return math.isnan(value), 0.0 if math.isnan(value) else value
+
+
+def aggregate(found: list[tuple[Event, ...]], measure: Measure) -> Any:
+    values = [getattr(event, measure.attribute) for match in found for event in match if event.type == measure.type]
+    values = [value for value in values if value is not None]
+    if measure.function == "known":
+        return len(values)
+    if measure.function == "sum":
+        return sum(values) if measure.attribute == "whole" else values
+    return (max if measure.function == "max" else min)(values, key=order) if values else None
+
+
+def enumerated(events: list[Event], query: Asked) -> dict[tuple[int, int], list[Any]]:
+    out = {}
+    for key, start, inside in windows(events, query):
+        if found := list(matches(inside, query.pattern)):
+            out[key, start] = [len(found), *(aggregate(found, measure) for measure in query.measures)]
+    return out
+
+
+def counted(events: list[Event], query: Asked) -> dict[tuple[int, int], int]:
+    """Counts by dynamic programming, one timestamp after the other."""
+    out = {}
+    for key, start, inside in windows(events, query):
+        counts = [1] + [0] * len(query.pattern)
+        for _, group in itertools.groupby(inside, key=lambda event: event.time):
+            types = [event.type for event in group]
+            for j in range(len(query.pattern), 0, -1):
+                counts[j] += types.count(query.pattern[j - 1]) * counts[j - 1]
+        if counts[-1]:
+            out[key, start] = counts[-1]
+    return out
+
+
+# ---------------------------------------------------------------------------------------------- lockstep
+def table(found: Answers) -> dict[tuple[int, int], list[Any]]:
+    columns: list[list[Any]] = [found.count.integers()]
+    for column in found.measures:
+        if isinstance(column, Integers):
+            columns.append(column.integers())
+        else:
+            pairs = zip(column.values.tolist(), column.known.tolist(), strict=True)
+            columns.append([value if known else None for value, known in pairs])
+    keys = list(zip(found.key.tolist(), found.start.tolist(), strict=True))
+    assert keys == sorted(set(keys))
+    return dict(zip(keys, map(list, zip(*columns, strict=True)), strict=True))
+
+
+def same(ours: Any, expected: Any) -> bool:
+    if isinstance(expected, list):
+        finite = [value for value in expected if math.isfinite(value)]
+        if len(finite) < len(expected):
+            return same(ours, sum(value for value in expected if not math.isfinite(value)))
+        # design.md, section 6
+        return abs(ours - math.fsum(finite)) <= 4 * 2.0**-52 * math.fsum(map(abs, finite))
+    if isinstance(expected, float) and math.isnan(expected):
+        return math.isnan(ours)
+    return bool(ours == expected)
+
+
+def check(events: list[Event], asked: list[Asked], executor: str | None = None) -> None:
+    for query, found in zip(asked, answers(compact(events), asked, executor), strict=True):
+        expected, ours = enumerated(events, query), table(found)
+        assert ours.keys() == expected.keys()
+        for place, values in expected.items():
+            assert all(map(same, ours[place], values)), (query, place, ours[place], values)
+
+
+WHOLES = st.none() | st.integers(-5, 5) | st.sampled_from([2**63 - 1, -(2**63), 2**62])
+DOUBLES = st.none() | st.integers(-9, 9).map(lambda n: n / 7) | st.sampled_from([math.inf, -math.inf, math.nan, 1e300])
+EVENT = st.builds(Event, st.integers(-1, 1), st.integers(-12, 12), st.integers(0, 2), WHOLES, DOUBLES)
+MEASURE = st.builds(
+    Measure, st.sampled_from(sequences.FUNCTIONS), st.sampled_from(["whole", "double"]), st.integers(0, 3)
+)
+QUERY = st.builds(
+    Asked,
+    st.lists(st.integers(0, 3), min_size=1, max_size=4).map(tuple),
+    st.integers(1, 20),
+    st.sampled_from([1, 2, 3, 4, 6, 7, 25]),
+    st.lists(MEASURE, max_size=3).map(tuple),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(EVENT, max_size=14), st.lists(QUERY, min_size=1, max_size=4))
+def test_measures_are_those_of_all_matches(events: list[Event], asked: list[Asked]) -> None:
+    check(events, asked)
