@@ -412,46 +412,44 @@ def _has_room(layout, state, counter, more):
 
 
 @numba.njit(cache=True)
-def _note_all(layout, state, code, columns, pane, oldest, tally):
-    """Beside the new columns of STARTs of later segments, note the counts of all segments before, by the pane of the
-    query's START; before any count of the instant changes. Returns the counter without room for them, or _DONE."""
+def _note(layout, state, counter, columns, pane, oldest, tally):
+    """Beside the new columns of STARTs of a later segment, note the counts of all segments before, by the pane of the
+    query's START; before any count of the instant changes. Returns whether there was room."""
+    if not _has_room(layout, state, counter, columns):
+        return False
     panes = layout.panes
     exact, approximate, pane_of = state.exact, state.approximate, state.pane
     exact_noted, approximate_noted = state.exact_noted, state.approximate_noted
-    for at in range(layout.joined[0][code], layout.joined[0][code + 1]):
-        counter = layout.joined[1][at]
-        if not _has_room(layout, state, counter, columns):
-            return counter
-        matters = layout.leads[counter]
-        for join in range(layout.joins[0][counter], layout.joins[0][counter + 1]):
-            place = layout.joins[1][join]
-            before = layout.parts[place - 1]
-            first, last, held = state.first[before], state.last[before], state.panes[before]
-            row = state.rows[layout.nodes[before + 1] - 1]
-            for column in range(state.last[counter], state.last[counter] + columns):
-                begin = state.notes[place] + column * panes
-                exact_noted[begin : begin + panes] = 0
-                approximate_noted[begin : begin + panes] = 0.0
-                if layout.second[place]:
-                    for other in range(first, last):
-                        age = begin + pane - pane_of[held + other]
-                        exact_noted[age] += exact[row + other]
-                        approximate_noted[age] += approximate[row + other]
-                        matters |= approximate[row + other] > 0
-                    tally[_ADDED] += last - first
-                else:
-                    for other in range(first, last):
-                        scale = approximate[row + other]
-                        if scale > 0:
-                            later = pane - pane_of[held + other]
-                            ages = min(panes - later, pane_of[held + other] - oldest + 1)
-                            source = state.notes[place - 1] + other * panes
-                            _add(exact_noted, begin + later, exact_noted, source, ages, exact[row + other])
-                            _add(approximate_noted, begin + later, approximate_noted, source, ages, scale)
-                            tally[_ADDED] += ages
-                            matters = True
-        state.fresh[counter] = matters
-    return _DONE
+    matters = layout.leads[counter]
+    for join in range(layout.joins[0][counter], layout.joins[0][counter + 1]):
+        place = layout.joins[1][join]
+        before = layout.parts[place - 1]
+        first, last, held = state.first[before], state.last[before], state.panes[before]
+        row = state.rows[layout.nodes[before + 1] - 1]
+        for column in range(state.last[counter], state.last[counter] + columns):
+            begin = state.notes[place] + column * panes
+            exact_noted[begin : begin + panes] = 0
+            approximate_noted[begin : begin + panes] = 0.0
+            if layout.second[place]:
+                for other in range(first, last):
+                    age = begin + pane - pane_of[held + other]
+                    exact_noted[age] += exact[row + other]
+                    approximate_noted[age] += approximate[row + other]
+                    matters |= approximate[row + other] > 0
+                tally[_ADDED] += last - first
+            else:
+                for other in range(first, last):
+                    scale = approximate[row + other]
+                    if scale > 0:
+                        later = pane - pane_of[held + other]
+                        ages = min(panes - later, pane_of[held + other] - oldest + 1)
+                        source = state.notes[place - 1] + other * panes
+                        _add(exact_noted, begin + later, exact_noted, source, ages, exact[row + other])
+                        _add(approximate_noted, begin + later, approximate_noted, source, ages, scale)
+                        tally[_ADDED] += ages
+                        matters = True
+    state.fresh[counter] = matters
+    return True
 
 
 @numba.njit(cache=True)
@@ -527,6 +525,8 @@ def _feed(key, time, type, count, at, range_, slide, pooled, layout, state, foun
     pane_of, panes = state.pane, state.panes
     nodes, codes, owner = layout.nodes, layout.codes, layout.owner
     offsets, of_type = layout.of_type
+    (joined_offsets, joined), (join_offsets, joins) = layout.joined, layout.joins
+    leads, parts, fresh = layout.leads, layout.parts, state.fresh
     present = np.zeros(len(offsets) - 1, np.int64)
     due = np.empty(len(codes), np.int64)
     while at < len(key):
@@ -553,10 +553,18 @@ def _feed(key, time, type, count, at, range_, slide, pooled, layout, state, foun
                 continue
             # events of one instant do not follow one another: nothing is noted after a change, later positions first
             for event in range(at, upto):
-                present[type[event]] = count[event]
-                if layout.joined[0][type[event]] < layout.joined[0][type[event] + 1]:
+                code = type[event]
+                present[code] = count[event]
+                for each in range(joined_offsets[code], joined_offsets[code + 1]):
+                    counter = joined[each]
+                    matters = leads[counter]
+                    for join in range(join_offsets[counter], join_offsets[counter + 1]):
+                        before = parts[joins[join] - 1]
+                        matters |= first[before] < last[before]
+                    fresh[counter] = False
                     columns = 1 if pooled else count[event]
-                    full = max(full, _note_all(layout, state, type[event], columns, pane, oldest, tally))
+                    if matters and not _note(layout, state, counter, columns, pane, oldest, tally):
+                        full = counter
             many = 0
             if upto == at + 1:
                 for each in range(offsets[type[at]], offsets[type[at] + 1]):
@@ -580,7 +588,7 @@ def _feed(key, time, type, count, at, range_, slide, pooled, layout, state, foun
                 elif layout.pooled[counter] and live and pane_of[panes[counter] + last[counter] - 1] == pane:
                     exact[rows[node] + last[counter] - 1] += np.uint64(weight)
                     approximate[rows[node] + last[counter] - 1] += weight
-                elif layout.joins[0][counter] == layout.joins[0][counter + 1] or state.fresh[counter]:
+                elif join_offsets[counter] == join_offsets[counter + 1] or fresh[counter]:
                     if last[counter] + repeats > state.room[counter] and not _has_room(layout, state, counter, repeats):
                         full = counter
                         break

@@ -152,7 +152,7 @@ class Trie(NamedTuple):
     d are ``of_kind[of_kind_first[t * (deepest + 1) + deepest - d]:...[... + 1]]``. Queries by the node where they end,
     ``query[query_first[u]:query_first[u + 1]]``, each with the number of its range in ``span``; and by their range,
     ``span_query`` and ``span_node[span_first[r]:span_first[r + 1]]``. ``repeats``: how often a type occurs in one
-    pattern at most.
+    pattern at most, so that a window of n events rounds ``repeats * n + roundings`` times at most.
     """
 
     kind: Longs
@@ -169,6 +169,7 @@ class Trie(NamedTuple):
     span_node: Longs
     span_first: Longs
     repeats: int
+    roundings: int
 
 
 class Stream(NamedTuple):
@@ -236,6 +237,71 @@ class Dense(NamedTuple):
     size_rows: NDArray[np.float64]
     tops: NDArray[np.uint64]
     costs: tuple[float, float, float]
+
+
+class Windows(NamedTuple):
+    """Windows ``[k*slide + shift, k*slide + shift + spans[r])`` of the pass's times, for each kind of window r every k
+    in least[r]..greatest[r] that is ``phase[r]`` modulo ``every[r]``.
+
+    ``spans`` (r,) ascending; ``lanes``: room for the windows that are open at one time: window k has lane
+    ``turned + turn * k`` modulo lanes."""
+
+    slide: int
+    shift: int
+    spans: Longs
+    least: Longs
+    greatest: Longs
+    every: Longs
+    phase: Longs
+    lanes: int
+    turn: int
+    turned: int
+
+
+@numba.njit(cache=True)
+def _lane(windows, window):
+    return (windows.turned + windows.turn * window) % windows.lanes
+
+
+@numba.njit(cache=True)
+def _is_asked(windows, span, window):
+    return (
+        windows.least[span] <= window <= windows.greatest[span]
+        and window % windows.every[span] == windows.phase[span]
+    )  # fmt: skip
+
+
+class Middle(NamedTuple):
+    """Where a forward and a backward pass meet: *pairs* of a type and a suffix, kept at each event of that type.
+
+    ``product`` (n + 1,): the pair that a node multiplies with (-1: none), in the forward pass; ``record_pair``, by node
+    from ``record_first``: the pairs that are kept of a node, in the backward pass. ``pair_kind``, ``pair_first`` (p,):
+    local type, and the pair's first row in ``low`` and ``size`` (rows * lanes,), by time. ``passed`` and ``total``
+    (types,): how many events of each type the pass has seen before the block, and how many there are.
+    """
+
+    product: Longs
+    record_first: Longs
+    record_pair: Longs
+    pair_kind: Longs
+    pair_first: Longs
+    passed: Longs
+    total: Longs
+    low: NDArray[np.uint64]
+    size: NDArray[np.float64]
+
+
+class Cells(NamedTuple):
+    """Matches of all substrings of a trie's patterns, a row for each node: lane i has those of the node's prefix from
+    its i-th type on. ``widths`` (n + 1,): lanes in use; ``lanes``: of a row."""
+
+    low: NDArray[np.uint64]
+    size: NDArray[np.float64] | None
+    low_rows: NDArray[np.uint64]
+    size_rows: NDArray[np.float64]
+    tops: NDArray[np.uint64]
+    widths: Longs
+    lanes: int
 
 
 class Found(NamedTuple):
@@ -536,12 +602,101 @@ def _chain(
 
 
 @numba.njit(cache=True)
-def _by_node(trie, low, size, low_rows, size_rows, tops, block, plain, lanes, opened, seen, run, found, filled):
+def _chain_kind(
+    low, size, low_rows, size_rows, state, own, parent, lanes, width, block, plain, kind, above
+):  # fmt: skip
+    """:func:`_chain` over a block's events of one type; ``above``: the parent's type."""
+    first, base = block.first[kind], above * block.width
+    count = block.first[kind + 1] - first
+    if plain:
+        return _chain(
+            low, size, low_rows, size_rows, state, own, parent, lanes, width, block.group, None, first, count,
+            block.words, block.before, base,
+        )  # fmt: skip
+    return _chain(
+        low, size, low_rows, size_rows, state, own, parent, lanes, width, block.group, block.times, first, count,
+        block.words, block.before, base,
+    )  # fmt: skip
+
+
+@numba.njit(cache=True)
+def _chain_products(
+    low, size, low_rows, size_rows, state, own, parent, lanes, block, kind, above, middle, pair
+):  # fmt: skip
+    """As :func:`_chain`, but each event's row is also multiplied, lane by lane, with the one recorded for it. Returns
+    all bits of the last row, and of what was multiplied with."""
+    first, bits, factors = block.first[kind], np.uint64(0), np.uint64(0)
+    records = (middle.pair_first[pair] + middle.passed[kind]) * lanes
+    for lane in range(0, lanes, LANES):
+        total, factor = _load(low, state + lane), _all_lanes(low, np.uint64(0))
+        _store(low_rows, own + lane, total)
+        if size is not None:
+            sizes = _load(size, state + lane)
+            _store(size_rows, own + lane, sizes)
+        for e in range(block.first[kind + 1] - first):
+            theirs = parent + lane + _rank(block, above, np.int64(block.group[first + e])) * lanes
+            other = _load(middle.low, records + e * lanes + lane)
+            factor = _either(factor, other)
+            often = _multiply(other, _all_lanes(low_rows, block.times[first + e]))
+            total = _add(total, _multiply(_load(low_rows, theirs), often))
+            _store(low_rows, own + (e + 1) * lanes + lane, total)
+            if size is not None:
+                weight = _multiply(
+                    _load(middle.size, records + e * lanes + lane), _all_lanes(size_rows, block.times[first + e])
+                )
+                sizes = _add(sizes, _multiply(_load(size_rows, theirs), weight))
+                _store(size_rows, own + (e + 1) * lanes + lane, sizes)
+        _store(low, state + lane, total)
+        bits |= _any_bits(total)
+        factors |= _any_bits(factor)
+        if size is not None:
+            _store(size, state + lane, sizes)
+    return bits, np.float64(factors)
+
+
+@numba.njit(cache=True)
+def _chain_or_meet(low, size, low_rows, size_rows, own, parent, lanes, block, plain, trie, node, middle):
+    kind, above = trie.kind[node], trie.kind[trie.parent[node]]
+    if middle is not None:  # known when compiled
+        pair = middle.product[node]
+        if pair >= 0:
+            return _chain_products(
+                low, size, low_rows, size_rows, node * lanes, own, parent, lanes, block, kind, above, middle, pair
+            )  # fmt: skip
+    bits = _chain_kind(
+        low, size, low_rows, size_rows, node * lanes, own, parent, lanes, lanes, block, plain, kind, above
+    )  # fmt: skip
+    return bits, 1.0
+
+
+@numba.njit(cache=True)
+def _record(low_rows, size, size_rows, own, node_kind, lanes, block, middle, node):
+    """Keep the node's rows that hold at the events which some query meets there."""
+    for place in range(middle.record_first[node], middle.record_first[node + 1]):
+        pair = middle.record_pair[place]
+        kind = middle.pair_kind[pair]
+        first = block.first[kind]
+        # the other pass comes from the other side
+        last = middle.pair_first[pair] + middle.total[kind] - 1 - middle.passed[kind]
+        for e in range(block.first[kind + 1] - first):
+            theirs = own + _rank(block, node_kind, np.int64(block.group[first + e])) * lanes
+            mine = (last - e) * lanes
+            for lane in range(0, lanes, LANES):
+                _store(middle.low, mine + lane, _load(low_rows, theirs + lane))
+                if size is not None:
+                    _store(middle.size, mine + lane, _load(size_rows, theirs + lane))
+
+
+@numba.njit(cache=True)
+def _by_node(
+    trie, low, size, low_rows, size_rows, tops, middle, windows, block, plain, opened, seen, run, found, filled
+):  # fmt: skip
     """Process a block node by node, its root's rows being in place; report windows that end inside it.
 
     Returns the number of answers ``filled``, and UNSURE where a count may have passed 2**62 without doubles beside it,
     or the doubles do not tell a count.
     """
+    lanes = windows.lanes
     stride = len(block.time) * lanes
     tops[0] = 1
     first, total = block.first, block.total
@@ -551,24 +706,18 @@ def _by_node(trie, low, size, low_rows, size_rows, tops, block, plain, lanes, op
     for node in range(1, len(trie.kind)):
         kind, parent, depth = trie.kind[node], trie.parent[node], trie.depth[node]
         count = first[kind + 1] - first[kind]
-        if count == 0 and closing == 0 and trie.leaf[node]:
+        if count == 0 and closing == 0 and trie.leaf[node] and middle is None:
             continue
-        above = trie.kind[parent] * block.width
         own = depth * stride
-        if plain:
-            bits = _chain(
-                low, size, low_rows, size_rows, node * lanes, own, own - stride, lanes, lanes,
-                block.group, None, first[kind], count, block.words, block.before, above,
-            )  # fmt: skip
-        else:
-            bits = _chain(
-                low, size, low_rows, size_rows, node * lanes, own, own - stride, lanes, lanes,
-                block.group, block.times, first[kind], count, block.words, block.before, above,
-            )  # fmt: skip
+        bits, factor = _chain_or_meet(
+            low, size, low_rows, size_rows, own, own - stride, lanes, block, plain, trie, node, middle
+        )  # fmt: skip
         if size is None:
-            if bits >= _SURE or np.float64(tops[parent]) * np.float64(total[kind]) >= _SURE:
+            if bits >= _SURE or np.float64(tops[parent]) * np.float64(total[kind]) * factor >= _SURE:
                 return filled, UNSURE
             tops[node] = bits
+        if middle is not None:
+            _record(low_rows, size, size_rows, own, kind, lanes, block, middle, node)
         if closing == 0:
             continue
         for place in range(trie.query_first[node], trie.query_first[node + 1]):
@@ -576,13 +725,13 @@ def _by_node(trie, low, size, low_rows, size_rows, tops, block, plain, lanes, op
             span = trie.span[query]
             for c in range(block.closings[span]):
                 window = block.closing[span, c, 0]
-                lane = window % lanes
+                lane = _lane(windows, window)
                 index = own + _rank(block, kind, block.closing[span, c, 1]) * lanes + lane
                 if low_rows[index] == 0 and (size is None or size_rows[index] == 0):
                     continue
                 high, flag = np.int64(0), FINE
                 if size is not None:
-                    steps = trie.repeats * (seen - opened[lane]) + 2 * trie.deepest
+                    steps = trie.repeats * (seen - opened[lane]) + trie.roundings
                     high, flag = _whole(low_rows[index], size_rows[index], size_rows[index] * steps * 2.0**-52)
                     if flag == UNSURE:
                         return filled, UNSURE
@@ -751,8 +900,9 @@ class IntegerSums(NamedTuple):
 
 
 class IntegerValues(NamedTuple):
-    """Of each event (n,) the sum of its values, ``low`` and ``high``, and a bound of that of their magnitudes. ``kind``:
-    the local type of the events that are measured."""
+    """Of each event (n,) the sum of its values, ``low`` and ``high``, and a bound of that of their magnitudes.
+
+    ``kind``: the local type of the events that are measured (in all values)."""
 
     kind: int
     low: NDArray[np.uint64]
@@ -960,39 +1110,15 @@ def _report(state, index, steps, query, run, window, found, filled):
 
 
 @numba.njit(cache=True)
-def _close(trie, state, span, window, lanes, opened, seen, run, found, filled):
+def _close(trie, state, windows, span, window, opened, seen, run, found, filled):
     """Report what all queries of a range have found in a window."""
-    lane, unsure = window % lanes, False
-    steps = trie.repeats * (seen - opened[lane]) + 2 * trie.deepest
+    lanes, lane, unsure = windows.lanes, _lane(windows, window), False
+    steps = trie.repeats * (seen - opened[lane]) + trie.roundings
     for place in range(trie.span_first[span], trie.span_first[span + 1]):
         index = trie.span_node[place] * lanes + lane
         filled, doubtful = _report(state, index, steps, trie.span_query[place], run, window, found, filled)
         unsure |= doubtful
     return filled, unsure
-
-
-class Windows(NamedTuple):
-    """Windows ``[k*slide + shift, k*slide + shift + spans[r])`` of the pass's times, for each kind of window r every k
-    in least[r]..greatest[r] that is ``phase[r]`` modulo ``every[r]``.
-
-    ``spans`` (r,) ascending; ``lanes``: room for the windows that are open at one time."""
-
-    slide: int
-    shift: int
-    spans: Longs
-    least: Longs
-    greatest: Longs
-    every: Longs
-    phase: Longs
-    lanes: int
-
-
-@numba.njit(cache=True)
-def _is_asked(windows, span, window):
-    return (
-        windows.least[span] <= window <= windows.greatest[span]
-        and window % windows.every[span] == windows.phase[span]
-    )  # fmt: skip
 
 
 @numba.njit(cache=True)
@@ -1010,12 +1136,12 @@ def _by_event(trie, state, values, windows, stream, origin, block, used, newest,
             newest += 1
             opening += slide
             if least <= newest <= greatest:
-                _open(state, newest % lanes)
+                _open(state, _lane(windows, newest))
         for span in range(len(windows.spans)):
             while due[span] <= newest and due[span] * slide + windows.shift + windows.spans[span] <= time:
                 if _is_asked(windows, span, due[span]):
                     filled, doubtful = _close(
-                        trie, state, span, due[span], lanes, opened, seen, run, found, filled
+                        trie, state, windows, span, due[span], opened, seen, run, found, filled
                     )  # fmt: skip
                     unsure |= doubtful
                 due[span] += 1
@@ -1066,7 +1192,7 @@ def _root_rows(state, windows, dense, block, used, newest):
                 row += 1
         newest += 1
         if least <= newest <= greatest:
-            _open(state, newest % lanes)
+            _open(state, _lane(windows, newest))
     _copy_row(state.low, state.size, dense, row * lanes, lanes)
     return newest
 
@@ -1096,12 +1222,172 @@ def _is_dense(trie, costs, block, used, lanes):
     return costs[0] * len(trie.kind) < costs[1] * work * (lanes // LANES) + costs[2] * used
 
 
+# ----------------------------------------------------------------------------- cells, position by position
 @numba.njit(cache=True)
-def _slide(trie, state, values, dense, always, windows, stream, block, origin, end, run, found, filled):
+def _reset_cells(trie, low, size, lanes):
+    """No event: only the empty substring has a match."""
+    low[:] = 0
+    if size is not None:
+        size[:] = 0.0
+    for node in range(len(trie.kind)):
+        if trie.depth[node] < lanes:
+            low[node * lanes + trie.depth[node]] = 1
+            if size is not None:
+                size[node * lanes + trie.depth[node]] = 1.0
+
+
+@numba.njit(cache=True)
+def _extend_cells(trie, low, size, cells, block, plain, shots, base, shots_low, shots_size):
+    """Process a block node by node into cells.
+
+    ``shots`` (s,): timestamps before which the rows of the nodes where queries end are copied, from index ``base`` on.
+    Returns whether a count may have passed 2**62 without doubles beside it.
+    """
+    lanes, widths, tops, low_rows, size_rows = cells.lanes, cells.widths, cells.tops, cells.low_rows, cells.size_rows
+    stride, queries = len(block.time) * lanes, len(trie.query)
+    for lane in range(widths[0]):
+        low_rows[lane] = low[lane]
+        if size is not None:
+            size_rows[lane] = size[lane]
+    tops[0] = 1
+    for node in range(1, len(trie.kind)):
+        kind, parent = trie.kind[node], trie.parent[node]
+        count, own = block.first[kind + 1] - block.first[kind], trie.depth[node] * stride
+        if count == 0 and len(shots) == 0 and trie.leaf[node]:
+            continue
+        width = widths[parent]
+        bits = _chain_kind(
+            low, size, low_rows, size_rows, node * lanes, own, own - stride, lanes, width, block, plain, kind,
+            trie.kind[parent],
+        )  # fmt: skip
+        for lane in range(width, widths[node], LANES):
+            # no match of the parent begins here: the row stays as it is
+            for row in range(count + 1):
+                _store(low_rows, own + row * lanes + lane, _load(low, node * lanes + lane))
+                if size is not None:
+                    _store(size_rows, own + row * lanes + lane, _load(size, node * lanes + lane))
+        if size is None:
+            if bits >= _SURE or np.float64(tops[parent]) * np.float64(block.total[kind]) >= _SURE:
+                return True
+            tops[node] = bits | np.uint64(1)
+        for place in range(trie.query_first[node], trie.query_first[node + 1]):
+            for shot in range(len(shots)):
+                theirs = own + _rank(block, kind, shots[shot]) * lanes
+                mine = base + (shot * queries + trie.query[place]) * lanes
+                for lane in range(0, widths[node], LANES):
+                    _store(shots_low, mine + lane, _load(low_rows, theirs + lane))
+                    if size is not None:
+                        _store(shots_size, mine + lane, _load(size_rows, theirs + lane))
+    return False
+
+
+@numba.njit(cache=True)
+def _sweep(trie, low, size, cells, stream, block, origin, at, end, limit, edges, shots_low, shots_size):
+    """The cells of one key's events from number ``at`` up to time ``limit``.
+
+    Rows that hold at ``edges`` (e, ascending) are copied to ``shots_low`` and ``shots_size`` (e, queries, lanes).
+    Returns the next event's number, how many were relevant, and whether a count may have passed 2**62 without doubles.
+    """
+    _reset_cells(trie, low, size, cells.lanes)
+    cells.tops[:] = 1
+    shot, seen = 0, 0
+    while at < end and stream.step * stream.time[origin + stream.step * at] < limit:
+        used, at, plain = _fill(stream, origin, at, end, limit, block)
+        if used == 0:
+            continue
+        seen += used
+        before = shot
+        while shot < len(edges) and edges[shot] <= block.time[0]:
+            shot += 1
+        _shoot(trie, low, size, cells, before, shot, shots_low, shots_size)
+        _count_kinds(block, used, plain)
+        groups = _sort_kinds(block, used)
+        _sum_bits(block, groups)
+        before = shot
+        while shot < len(edges) and edges[shot] <= block.time[used - 1]:
+            shot += 1
+        inside = np.empty(shot - before, np.int64)
+        for i in range(shot - before):
+            inside[i] = block.source[_first_from(block, used, edges[before + i])]
+        base = before * len(trie.query) * cells.lanes
+        if _extend_cells(trie, low, size, cells, block, plain, inside, base, shots_low, shots_size):
+            return at, seen, True
+    _shoot(trie, low, size, cells, shot, len(edges), shots_low, shots_size)
+    return at, seen, False
+
+
+@numba.njit(cache=True)
+def _shoot(trie, low, size, cells, first, last, shots_low, shots_size):
+    lanes = cells.lanes
+    for shot in range(first, last):
+        for place in range(len(trie.span_query)):
+            mine = (shot * len(trie.query) + trie.span_query[place]) * lanes
+            theirs = trie.span_node[place] * lanes
+            for lane in range(0, cells.widths[trie.span_node[place]], LANES):
+                _store(shots_low, mine + lane, _load(low, theirs + lane))
+                if size is not None:
+                    _store(shots_size, mine + lane, _load(size, theirs + lane))
+
+
+# --------------------------------------------------------------------------------------------- fragments
+@numba.njit(cache=True)
+def _append(trie, low, size, windows, cells):
+    """Let the windows' rows go on with a fragment's cells: for a prefix p the sum over its cuts p = uv of what the row
+    of u holds times the matches of v in the fragment. Longest prefixes first, as all read the rows before the fragment;
+    in preorder a prefix comes before what it is a prefix of."""
+    lanes = windows.lanes
+    for node in range(len(trie.kind) - 1, 0, -1):
+        depth = trie.depth[node]
+        if cells.size[node * cells.lanes + depth - 1] == 0.0:
+            # no event of the last type, so no match of any substring that ends here
+            continue
+        for lane in range(0, lanes, LANES):
+            total, sizes = _load(low, node * lanes + lane), _load(size, node * lanes + lane)
+            above = node
+            for start in range(depth - 1, -1, -1):
+                above = trie.parent[above]
+                cell = node * cells.lanes + start
+                if cells.size[cell] != 0.0:
+                    more = _multiply(_load(low, above * lanes + lane), _all_lanes(low, cells.low[cell]))
+                    larger = _multiply(_load(size, above * lanes + lane), _all_lanes(size, cells.size[cell]))
+                    total, sizes = _add(total, more), _add(sizes, larger)
+            _store(low, node * lanes + lane, total)
+            _store(size, node * lanes + lane, sizes)
+
+
+@numba.njit(cache=True)
+def _by_fragment(trie, state, windows, cells, stream, block, origin, at, end, newest, due, opened, seen):
+    """Process one key's events up to the next edge, as a fragment. Returns the newest window, the next event's number,
+    and how many events were relevant."""
+    time = stream.step * stream.time[origin + stream.step * at]
+    least, greatest = windows.least.min(), windows.greatest.max()
+    limit = (newest + 1) * windows.slide + windows.shift
+    while limit <= time:
+        newest += 1
+        limit += windows.slide
+        opened[_lane(windows, newest)] = seen
+        if least <= newest <= greatest:
+            _open(state, _lane(windows, newest))
+    for span in range(len(windows.spans)):
+        while due[span] <= newest and due[span] * windows.slide + windows.shift + windows.spans[span] <= time:
+            due[span] += 1  # it had no event
+        if due[span] <= newest:
+            limit = min(limit, due[span] * windows.slide + windows.shift + windows.spans[span])
+    nothing = np.empty(0, np.int64)
+    at, more, _ = _sweep(
+        trie, cells.low, cells.size, cells, stream, block, origin, at, end, limit, nothing, cells.low, cells.size
+    )  # fmt: skip
+    _append(trie, state.low, state.size, windows, cells)
+    return newest, at, more
+
+
+@numba.njit(cache=True)
+def _slide(trie, state, values, dense, always, middle, cells, windows, stream, block, origin, end, run, found, filled):
     """Take the windows of one key over its events, ``end`` of them from index ``origin`` on.
 
     Returns ``found`` and how much of it is filled, and whether the state could not tell something. ``dense``: room for
-    node by node, or None if the state knows only event by event; ``always``: it knows only node by node.
+    node by node, or None if the state knows only event by event; ``always``: it knows only node by node. ``middle``:
+    what it meets, or None; ``cells``: room to process it fragment by fragment, or None.
     """
     lanes, slide, shift, spans = windows.lanes, windows.slide, windows.shift, windows.spans
     longest, nodes = spans[-1], len(trie.kind)
@@ -1121,7 +1407,7 @@ def _slide(trie, state, values, dense, always, windows, stream, block, origin, e
             while due[span] <= last:
                 if _is_asked(windows, span, due[span]):
                     filled, doubtful = _close(
-                        trie, state, span, due[span], lanes, opened, seen, run, found, filled
+                        trie, state, windows, span, due[span], opened, seen, run, found, filled
                     )  # fmt: skip
                     unsure |= doubtful
                 due[span] += 1
@@ -1130,13 +1416,19 @@ def _slide(trie, state, values, dense, always, windows, stream, block, origin, e
             break
         for window in range(oldest, min(begin - 1, newest) + 1):
             for node in range(nodes):
-                _clear(state, node * lanes + window % lanes)
+                _clear(state, node * lanes + _lane(windows, window))
         oldest, newest = begin, max(newest, begin - 1)
+        if cells is not None:
+            newest, at, more = _by_fragment(
+                trie, state, windows, cells, stream, block, origin, at, end, newest, due, opened, seen
+            )  # fmt: skip
+            seen += more
+            continue
         used, at, plain = _fill(stream, origin, at, end, (oldest + lanes) * slide + shift, block)
         if used == 0:
             continue
         for window in range(newest + 1, (block.time[used - 1] - shift) // slide + 1):
-            opened[window % lanes] = seen
+            opened[_lane(windows, window)] = seen
         seen += used
         _count_kinds(block, used, plain)
         if dense is not None:  # known when compiled, unlike what follows
@@ -1147,10 +1439,13 @@ def _slide(trie, state, values, dense, always, windows, stream, block, origin, e
                 _sum_bits(block, groups)
                 _closings(windows, block, used, newest, due)
                 filled, doubtful = _by_node(
-                    trie, state.low, state.size, dense.low_rows, dense.size_rows, dense.tops, block, plain, lanes,
-                    opened, seen, run, found, filled,
+                    trie, state.low, state.size, dense.low_rows, dense.size_rows, dense.tops, middle, windows, block,
+                    plain, opened, seen, run, found, filled,
                 )  # fmt: skip
                 unsure |= doubtful != FINE
+                if middle is not None:
+                    for kind in range(len(middle.passed)):
+                        middle.passed[kind] += block.first[kind + 1] - block.first[kind]
                 continue
         filled, doubtful = _by_event(
             trie, state, values, windows, stream, origin, block, used, newest, due, opened, seen, run, found, filled
@@ -1161,7 +1456,7 @@ def _slide(trie, state, values, dense, always, windows, stream, block, origin, e
 
 
 @numba.njit(cache=True)
-def slide_windows(trie, state, values, dense, always, windows, stream, block, runs, chosen, found):
+def slide_windows(trie, state, values, dense, always, cells, windows, stream, block, runs, chosen, found):
     """All windows of some keys. ``runs`` (k + 1,): where each key's events begin; ``chosen``: numbers of the keys.
 
     Returns the answers, how many there are, and which of the chosen keys the state could not count. A key's answers are
@@ -1179,7 +1474,261 @@ def slide_windows(trie, state, values, dense, always, windows, stream, block, ru
         before, size = filled, runs[run + 1] - runs[run]
         origin = runs[run] if stream.step > 0 else runs[run + 1] - 1
         found, filled, unsure = _slide(
-            trie, state, values, dense, always, windows, stream, block, origin, size, run, found, filled
+            trie, state, values, dense, always, None, cells, windows, stream, block, origin, size, run, found, filled
+        )  # fmt: skip
+        if unsure:
+            failed[place] = True
+            failures += 1
+            filled = before
+    return found, filled, failed
+
+
+# --------------------------------------------------------------------------------------------- the middle
+@numba.njit(cache=True)
+def _index_from(time, first, last, instant):
+    while first < last:
+        half = (first + last) // 2
+        if time[half] < instant:
+            first = half + 1
+        else:
+            last = half
+    return first
+
+
+@numba.njit(cache=True)
+def _limited(windows, least, greatest):
+    return Windows(
+        windows.slide, windows.shift, windows.spans, np.maximum(windows.least, least),
+        np.minimum(windows.greatest, greatest), windows.every, windows.phase, windows.lanes, windows.turn,
+        windows.turned,
+    )  # fmt: skip
+
+
+@numba.njit(cache=True)
+def meet_windows(
+    ahead, back, ahead_state, back_state, ahead_dense, back_dense, ahead_middle, back_middle, windows, back_windows,
+    stream, block, rows, runs, chosen, found, back_found,
+):  # fmt: skip
+    """As :func:`slide_windows`, for windows of one range; queries end in the forward trie ``ahead``, in the backward
+    one ``back``, or in a product of both. ``rows``: how many rows are kept at a time, more or less. Returns answers and
+    number of the forward pass, those of the backward pass, and which keys failed.
+
+    Where a key has too many events it is taken in pieces, of windows that begin one after the other.
+    """
+    slide, span, lanes = windows.slide, windows.spans[0], windows.lanes
+    failed = np.zeros(len(chosen), np.bool_)
+    filled, back_filled = 0, 0
+    kinds, pairs = len(ahead_middle.total), len(ahead_middle.pair_kind)
+    reverse = Stream(stream.time, stream.type, stream.count, -1, stream.local)
+    for place in range(len(chosen)):
+        run = chosen[place]
+        before, back_before = filled, back_filled
+        first, end = runs[run], runs[run + 1]
+        window = (stream.time[first] - span) // slide + 1
+        while first < end:
+            # so many events that the rows suffice, but enough for the overlap of pieces not to matter
+            enough = _index_from(stream.time, first, end, stream.time[first] + 4 * span)
+            last = min(end, max(first + rows // max(1, pairs), enough))
+            following = (stream.time[last - 1] // slide if last == end else (stream.time[last] - span) // slide) + 1
+            begin = first
+            if following <= window:  # these are in none
+                first = _index_from(stream.time, first, end, window * slide)
+                continue
+            if last < end:
+                last = _index_from(stream.time, first, end, (following - 1) * slide + span)
+            for kind in range(kinds):
+                ahead_middle.total[kind] = 0
+            for index in range(begin, last):
+                kind = stream.local[min(np.uint32(stream.type[index]), np.uint32(len(stream.local) - 1))]
+                if kind >= 0:
+                    ahead_middle.total[kind] += 1
+            needed = 0
+            for pair in range(len(ahead_middle.pair_kind)):
+                ahead_middle.pair_first[pair] = needed
+                needed += ahead_middle.total[ahead_middle.pair_kind[pair]]
+            ahead_kept = _with_rows(ahead_middle, ahead_state.size, needed * lanes)
+            ahead_kept.passed[:] = 0
+            back_kept = Middle(
+                back_middle.product, back_middle.record_first, back_middle.record_pair, ahead_kept.pair_kind,
+                ahead_kept.pair_first, back_middle.passed, ahead_kept.total, ahead_kept.low, ahead_kept.size,
+            )  # fmt: skip
+            back_kept.passed[:] = 0
+            turned = -(span - 1 + back_windows.shift) // slide
+            back_found, back_filled, unsure = _slide(
+                back, back_state, None, back_dense, True, back_kept, None,
+                _limited(back_windows, turned - following + 1, turned - window),
+                reverse, block, last - 1, last - begin, run, back_found, back_filled,
+            )  # fmt: skip
+            if not unsure:
+                found, filled, unsure = _slide(
+                    ahead, ahead_state, None, ahead_dense, True, ahead_kept, None,
+                    _limited(windows, window, following - 1), stream, block, begin, last - begin, run, found, filled,
+                )  # fmt: skip
+            ahead_middle = ahead_kept
+            if unsure:
+                failed[place] = True
+                filled, back_filled = before, back_before
+                break
+            window = following
+            first = end if last == end else _index_from(stream.time, begin, end, window * slide)
+    return found, filled, back_found, back_filled, failed
+
+
+@numba.njit(cache=True)
+def _with_rows(middle, size, needed):
+    if len(middle.low) >= needed:
+        return middle
+    low, sizes = _aligned(needed + needed // 2, middle.low), middle.size
+    if size is not None:
+        sizes = _aligned(needed + needed // 2, middle.size)
+    return Middle(
+        middle.product, middle.record_first, middle.record_pair, middle.pair_kind, middle.pair_first, middle.passed,
+        middle.total, low, sizes,
+    )  # fmt: skip
+
+
+@numba.njit(cache=True)
+def _aligned(size, like):
+    room = np.empty(size + LANES, like.dtype)
+    first = (-room.ctypes.data % 64) // 8
+    return room[first : first + size]
+
+
+# --------------------------------------------------------------------------------------------- landmarks
+class Shots(NamedTuple):
+    """Rows at edges (edges, queries, lanes)."""
+
+    low: NDArray[np.uint64]
+    size: NDArray[np.float64] | None
+
+
+@numba.njit(cache=True)
+def _join_at(
+    ahead, ahead_low, ahead_size, back_low, back_size, lanes, lengths, windows, first, last, with_ahead, with_back,
+    steps, run, found, filled,
+):  # fmt: skip
+    """Report windows first..last - 1: the sum over all cuts p = uv of a pattern of the matches of u in the window
+    before the landmark times those of v behind it."""
+    queries = len(lengths)
+    for window in range(first, last):
+        for query in range(queries):
+            if not _is_asked(windows, ahead.span[query], window):
+                continue
+            row, length = ((window - first) * queries + query) * lanes, lengths[query]
+            low, size = np.uint64(0), 0.0
+            if with_ahead:
+                low += ahead_low[row]
+                size += np.float64(ahead_low[row]) if ahead_size is None else ahead_size[row]
+            if with_back:
+                low += back_low[row]
+                size += np.float64(back_low[row]) if back_size is None else back_size[row]
+            if with_ahead and with_back:
+                for cut in range(1, length):
+                    a, b = row + cut, row + length - cut
+                    low += ahead_low[a] * back_low[b]
+                    if ahead_size is None:
+                        size += np.float64(ahead_low[a]) * np.float64(back_low[b])
+                    else:
+                        size += ahead_size[a] * back_size[b]
+            if size == 0.0:
+                continue
+            high, flag = _whole(low, size, size * steps * 2.0**-52)
+            if flag == UNSURE or (ahead_size is None and size >= _SURE):
+                return filled, True
+            found.query[filled] = query
+            found.run[filled] = run
+            found.window[filled] = window
+            found.low[filled] = low
+            found.high[filled] = high
+            found.flag[filled] = flag
+            filled += 1
+    return filled, False
+
+
+@numba.njit(cache=True)
+def _between_landmarks(
+    ahead, back, ahead_cells, back_cells, ahead_shots, back_shots, lengths, windows, stream, block, origin, end, run,
+    found, filled,
+):  # fmt: skip
+    """One key's windows, all of one range, each of which holds one landmark, a multiple of the range: a pass from each
+    landmark on, to where windows end, and a pass from each landmark backwards, to where they begin."""
+    slide, span, lanes = windows.slide, windows.spans[0], ahead_cells.lanes
+    reverse = Stream(stream.time, stream.type, stream.count, -1, stream.local)
+    at, before, kept, known, unsure = 0, 0, np.int64(0), False, False
+    while at < end or known:
+        number = kept + 1
+        if at < end:
+            now = stream.time[origin + at] // span
+            number = min(number, now) if known else now
+        mark = number * span
+        # windows that begin in the span before the landmark, and those that begin in the span from it
+        previous, first, last = -((span - mark) // slide), -(-mark // slide), -(-(mark + span) // slide)
+        found = _with_room(found, filled, (first - previous + 1) * len(lengths))
+        begin, edges = at, np.arange(previous, first) * slide + span
+        there = at < end and stream.time[origin + at] < mark + span
+        seen = 0
+        if there:
+            at, seen, unsure = _sweep(
+                ahead, ahead_cells.low, ahead_cells.size, ahead_cells, stream, block, origin, at, end, mark + span,
+                edges, ahead_shots.low, ahead_shots.size,
+            )  # fmt: skip
+        if unsure:
+            break
+        if there or known:
+            steps = ahead.repeats * (seen + before) + ahead.roundings
+            filled, unsure = _join_at(
+                ahead, ahead_shots.low, ahead_shots.size, back_shots.low, back_shots.size, lanes, lengths, windows,
+                previous, first, there, known, steps, run, found, filled,
+            )  # fmt: skip
+        if unsure:
+            break
+        known, kept, before = there, number, seen
+        if there:
+            edges = 1 - np.arange(last - 1, first - 1, -1) * slide
+            _, _, unsure = _sweep(
+                back, back_cells.low, back_cells.size, back_cells, reverse, block, origin + at - 1, 0, at - begin,
+                1 - mark, edges, back_shots.low, back_shots.size,
+            )  # fmt: skip
+            if unsure:
+                break
+            # the last window came first
+            _reverse(back_shots, last - first, len(lengths) * lanes)
+    return found, filled, unsure
+
+
+@numba.njit(cache=True)
+def _reverse(shots, count, width):
+    for i in range(count // 2):
+        a, b = i * width, (count - 1 - i) * width
+        for k in range(width):
+            shots.low[a + k], shots.low[b + k] = shots.low[b + k], shots.low[a + k]
+        _swap(shots.size, a, b, width)
+
+
+@numba.njit(cache=True)
+def _swap(column, a, b, width):
+    if column is not None:
+        for k in range(width):
+            column[a + k], column[b + k] = column[b + k], column[a + k]
+
+
+@numba.njit(cache=True)
+def landmark_windows(
+    ahead, back, ahead_cells, back_cells, ahead_shots, back_shots, lengths, windows, stream, block, runs, chosen, found
+):  # fmt: skip
+    """As :func:`slide_windows`, for windows of one range; ``lengths`` (q,) of the patterns."""
+    failed = np.zeros(len(chosen), np.bool_)
+    filled, failures = 0, 0
+    for place in range(len(chosen)):
+        run = chosen[place]
+        if ahead_cells.size is None and failures > 3 and 4 * failures > 3 * place and place % 16:
+            failed[place] = True
+            failures += 1
+            continue
+        before = filled
+        found, filled, unsure = _between_landmarks(
+            ahead, back, ahead_cells, back_cells, ahead_shots, back_shots, lengths, windows, stream, block, runs[run],
+            runs[run + 1] - runs[run], run, found, filled,
         )  # fmt: skip
         if unsure:
             failed[place] = True
@@ -1266,8 +1815,8 @@ def runs_of(key):
 
 
 @numba.njit(cache=True)
-def by_query(query, queries, backward):
-    """The answers (a,) ordered by query, and where each query's begin (queries + 1,); ``backward``: last ones first."""
+def by_query(query, queries):
+    """The answers (a,) ordered by query, and where each query's begin (queries + 1,)."""
     first = np.zeros(queries + 1, np.int64)
     for i in range(len(query)):
         first[query[i] + 1] += 1
@@ -1275,7 +1824,6 @@ def by_query(query, queries, backward):
         first[q + 1] += first[q]
     place, order = first.copy(), np.empty(len(query), np.int64)
     for i in range(len(query)):
-        answer = len(query) - 1 - i if backward else i
-        order[place[query[answer]]] = answer
-        place[query[answer]] += 1
+        order[place[query[i]]] = i
+        place[query[i]] += 1
     return order, first

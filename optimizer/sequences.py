@@ -13,8 +13,9 @@ windows with at least one match have an answer. A type may occur several times i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -272,7 +273,7 @@ def answers(
     _check(events, asked, executor)
     runs = kernels.runs_of(events.key)
     found: dict[int, Answers] = {}
-    for group in _groups(asked):
+    for group in choose(events, asked, executor):
         queries = [asked[i] for i in group.members]
         rows = _Pass(events, runs, queries, ends, group).counts()
         measured: dict[tuple[int, Measure], Integers | Numbers] = {}
@@ -281,8 +282,8 @@ def answers(
             columns = _Pass(events, runs, [queries[i] for i in which], ends, group).measured(measure)
             measured |= {(i, measure): column for i, column in zip(which, columns, strict=True)}
         for i, query in enumerate(queries):
-            columns = tuple(measured[i, measure] for measure in query.measures)
             run, start, count = rows[i]
+            columns = tuple(measured[i, measure] for measure in query.measures)
             found[group.members[i]] = Answers(events.key[runs[run]], start, count, columns)
     return [found[i] for i in range(len(asked))]
 
@@ -300,121 +301,101 @@ def _check(events: Events, asked: Sequence[Asked], executor: str | None) -> None
                 raise ValueError(f"the events have no attribute {measure.attribute!r}")
 
 
+# -------------------------------------------------------------------------------------------- choosing
 @dataclass(frozen=True)
-class _Group:
-    """Queries (their numbers) that are processed together. Their windows begin, or ``backward`` in time end, at
-    multiples of one slide from one instant on, those of some queries at some of the multiples."""
+class Group:
+    """Queries, ``members`` by number, that are processed together by an ``executor``.
 
+    Their windows begin, or ``backward`` in time end, at the instants ``k * slide + shift`` (every one, or one in so
+    many), and are ``range`` long at most. ``cost``: nanoseconds per key and tick, as :func:`choose` sees it.
+    """
+
+    executor: str
     members: tuple[int, ...]
     backward: bool
     slide: int
     range: int
     shift: int
-    prefixes: frozenset[tuple[int, ...]]
-
-    @property
-    def cost(self) -> float:
-        """Vectors that an event of a type that stands once in the patterns takes, more or less."""
-        return PASS + len(self.prefixes) * (1 + _lanes(-(-self.range // self.slide)) // kernels.LANES)
-
-    def merged(self, other: _Group) -> _Group | None:
-        slide = min(self.slide, other.slide)
-        if max(self.slide, other.slide) % slide or (self.shift - other.shift) % slide:
-            return None
-        return _Group(
-            self.members + other.members,
-            self.backward,
-            slide,
-            max(self.range, other.range),
-            self.shift % slide,
-            self.prefixes | other.prefixes,
-        )
+    cost: float = 0.0
 
 
-def _groups(asked: Sequence[Asked]) -> list[_Group]:
-    """Partition the queries so that passes over the events take little: two groups become one as long as that saves
-    anything, in either direction of time."""
-    best: list[_Group] = []
-    for backward in (False, True):
-        start: dict[tuple[int, int], list[int]] = {}
-        for i, query in enumerate(asked):
-            start.setdefault((query.slide, query.range), []).append(i)
-        groups = []
-        for (slide, range_), members in sorted(start.items()):
-            patterns = [asked[i].pattern[:: -1 if backward else 1] for i in members]
-            prefixes = frozenset(pattern[: n + 1] for pattern in patterns for n in range(len(pattern)))
-            shift = (1 - range_) % slide if backward else 0
-            groups.append(_Group(tuple(members), backward, slide, range_, shift, prefixes))
-        while True:
-            merges = (
-                (a.cost + b.cost - both.cost, i, j, both)
-                for i, a in enumerate(groups)
-                for j, b in enumerate(groups[:i])
-                if (both := a.merged(b)) is not None
-            )
-            saving, i, j, both = max(merges, key=lambda merge: merge[0], default=(0.0, 0, 0, None))
-            if saving <= 0 or both is None:
-                break
-            groups = [group for k, group in enumerate(groups) if k not in (i, j)] + [both]
-        if not best or sum(group.cost for group in groups) < sum(group.cost for group in best):
-            best = groups
-    return best
-
-
-PASS = 10.0
-"""What one more pass over the events costs, as additions of vectors to a node's row for each event."""
-
-
-def _trie(patterns: Sequence[Sequence[int]], spans: Sequence[int], kinds: int) -> kernels.Trie:
-    """The trie of some patterns of local types, each with the number of its range."""
-    children: list[dict[int, int]] = [{}]
-    last = []
-    for pattern in patterns:
-        node = 0
-        for kind in pattern:
-            if kind not in children[node]:
-                children[node][kind] = len(children)
-                children.append({})
-            node = children[node][kind]
-        last.append(node)
-    kind, parent, depth = [kinds], [0], [0]
-    number = {0: 0}
-    waiting = [(0, child) for child in reversed(children[0].items())]
-    while waiting:
-        above, (its_kind, node) = waiting.pop()
-        number[node] = len(kind)
-        kind.append(its_kind)
-        parent.append(number[above])
-        depth.append(depth[number[above]] + 1)
-        waiting += [(node, child) for child in reversed(children[node].items())]
-    deepest = max(depth)
-    leaf = np.ones(len(kind), dtype=np.bool_)
-    leaf[parent] = False
-    place = np.array(kind) * (deepest + 1) + deepest - np.array(depth)
-    of_kind = np.argsort(place, kind="stable")[:-1]
-    ends = np.array([number[node] for node in last])
-    span = np.array(spans)
-    by_end, by_span = np.argsort(ends, kind="stable"), np.argsort(span, kind="stable")
-    return kernels.Trie(
-        np.array(kind),
-        np.array(parent),
-        np.array(depth),
-        leaf,
-        deepest,
-        of_kind,
-        np.searchsorted(np.sort(place[1:]), np.arange(kinds * (deepest + 1) + 1)),
-        by_end,
-        np.searchsorted(ends[by_end], np.arange(len(kind) + 1)),
-        span,
-        by_span,
-        ends[by_span],
-        np.searchsorted(span[by_span], np.arange(span.max() + 2)),
-        max(pattern.count(kind) for pattern in patterns for kind in set(pattern)),
-    )
+def choose(events: Events, asked: Sequence[Asked], executor: str | None = None) -> list[Group]:
+    """Partition the queries into groups and give each its executor, so that the additions of rows are few."""
+    members: dict[tuple[int, int], list[int]] = {}
+    for i, query in enumerate(asked):
+        members.setdefault((query.slide, query.range), []).append(i)
+    return [
+        Group(executor or "windows", tuple(which), False, slide, range_, 0)
+        for (slide, range_), which in sorted(members.items())
+    ]
 
 
 def _lanes(windows: int) -> int:
     return -(-windows // kernels.LANES) * kernels.LANES
+
+
+# --------------------------------------------------------------------------------------------- a pass
+@dataclass(frozen=True)
+class _Step:
+    """From a prefix to a longer one: a local type, and the pair (kernels.Middle) that is met there, if any."""
+
+    kind: int
+    pair: int = -1
+
+
+Path = Sequence[_Step]
+
+
+def _tree(
+    paths: Mapping[int, Path], spans: Sequence[int], kinds: int, roundings: int, kept: Mapping[int, Path] | None = None
+) -> tuple[kernels.Trie, Longs, Longs, Longs]:
+    """The trie of the ``paths`` of some queries, by their number; ``spans``: number of the range of every query;
+    ``kept``: paths whose rows are kept, by the number of the pair. And for kernels.Middle the pair of each node, and
+    first and number of the pairs that are kept of each."""
+    children: list[dict[_Step, int]] = [{}]
+    last = []
+    kept = kept or {}
+    for path in (*paths.values(), *kept.values()):
+        node = 0
+        for step in path:
+            if step not in children[node]:
+                children[node][step] = len(children)
+                children.append({})
+            node = children[node][step]
+        last.append(node)
+    steps, parent, depth, number = [_Step(kinds)], [0], [0], {0: 0}
+    waiting = [(0, child) for child in reversed(children[0].items())]
+    while waiting:
+        above, (step, node) = waiting.pop()
+        number[node] = len(steps)
+        steps.append(step)
+        parent.append(number[above])
+        depth.append(depth[number[above]] + 1)
+        waiting += [(node, child) for child in reversed(children[node].items())]
+    deepest = max(depth)
+    leaf = np.ones(len(steps), dtype=np.bool_)
+    leaf[parent[1:]] = False
+    kind = np.array([step.kind for step in steps])
+    place = kind[1:] * (deepest + 1) + deepest - np.array(depth[1:], dtype=np.int64)
+    of_kind, of_kind_first = _by(place, kinds * (deepest + 1))
+    ends, query = np.array([number[node] for node in last], dtype=np.int64), np.array([*paths], dtype=np.int64)
+    at_end, end_first = _by(ends[: len(query)], len(steps))
+    span = np.array(spans)
+    at_span, span_first = _by(span[query], max(spans) + 1)
+    at_kept, kept_first = _by(ends[len(query) :], len(steps))
+    repeats = max((path.count(step) for path in map(list, paths.values()) for step in path), default=1)
+    trie = kernels.Trie(
+        kind, np.array(parent), np.array(depth), leaf, deepest, of_kind + 1, of_kind_first, query[at_end], end_first,
+        span, query[at_span], ends[at_span], span_first, repeats, roundings,
+    )  # fmt: skip
+    pairs = np.array([*kept], dtype=np.int64)[at_kept]
+    return trie, np.array([step.pair for step in steps]), kept_first, pairs
+
+
+def _by(numbers: Longs, count: int) -> tuple[Longs, Longs]:
+    """Indices by number, and where those of each number 0..count - 1 begin (count + 1,)."""
+    order = np.argsort(numbers, kind="stable")
+    return order, np.searchsorted(numbers[order], np.arange(count + 1))
 
 
 class _Pass:
@@ -424,56 +405,62 @@ class _Pass:
     """
 
     def __init__(
-        self, events: Events, runs: Longs, asked: Sequence[Asked], ends: tuple[int, int] | None, group: _Group
+        self, events: Events, runs: Longs, asked: Sequence[Asked], ends: tuple[int, int] | None, group: Group
     ) -> None:
-        self._events, self._runs, self._asked, self._backward = events, runs, asked, group.backward
-        slide, shift = group.slide, group.shift
-        spans = sorted({(query.range, query.slide) for query in asked})
+        self._events, self._runs, self._asked, self._ends, self._group = events, runs, asked, ends, group
         types = sorted({code for query in asked for code in query.pattern})
         self._local = {code: number for number, code in enumerate(types)}
-        patterns = [[self._local[code] for code in query.pattern[:: -1 if group.backward else 1]] for query in asked]
-        self._trie = _trie(patterns, [spans.index((query.range, query.slide)) for query in asked], len(types))
-        begin, end = ends or (-FAR, FAR)
+        self._kinds = sorted({(query.range, query.slide) for query in asked})
+        self._spans = [self._kinds.index((query.range, query.slide)) for query in asked]
+        self._patterns = [[_Step(self._local[code]) for code in query.pattern] for query in asked]
+        # of one event: its multiplicity as a double, the product with it and the sum
+        self._roundings = 4 * max(len(query.pattern) for query in asked)
+        table = np.full(max(types) + 2, -1)
+        table[types] = np.arange(len(types))
+        self._streams = [kernels.Stream(events.time, events.type, events.count, step, table) for step in (1, -1)]
+        self._lanes = _lanes(-(-group.range // group.slide))
+        self._block = kernels.block_room(BLOCK, len(types), len(self._kinds), self._lanes)
+
+    def _windows(self, backward: bool) -> kernels.Windows:
+        slide, (begin, end) = self._group.slide, self._ends or (-FAR, FAR)
+        shift = (1 - self._group.range) % slide if backward else 0
         limits = []
-        for range_, every in spans:
+        for range_, every in self._kinds:
             # starts of the first and the last window
             starts = ((begin - range_) // every + 1) * every, (end - range_) // every * every
-            if group.backward:
+            if backward:
                 starts = 1 - range_ - starts[1], 1 - range_ - starts[0]
             limits.append([(start - shift) // slide for start in starts])
         least, greatest = np.array(limits).T
-        every = np.array([query_slide // slide for _, query_slide in spans])
-        self._windows = kernels.Windows(
-            slide, shift, np.array([range_ for range_, _ in spans]), least, greatest, every, least % every,
-            _lanes(-(-spans[-1][0] // slide)),
+        every = np.array([each // slide for _, each in self._kinds])
+        # windows of one start and of one end have one lane, if they are of one range
+        turn, turned = (-1, (1 - self._group.range - shift) // slide) if backward else (1, 0)
+        return kernels.Windows(
+            slide, shift, np.array([range_ for range_, _ in self._kinds]), least, greatest, every, least % every,
+            self._lanes, turn, turned,
         )  # fmt: skip
-        table = np.full(max(types) + 2, -1)
-        table[types] = np.arange(len(types))
-        self._stream = kernels.Stream(events.time, events.type, events.count, -1 if group.backward else 1, table)
-        self._block = kernels.block_room(BLOCK, len(types), len(spans), self._windows.lanes)
+
+    def _trie(self, backward: bool) -> kernels.Trie:
+        paths = {q: pattern[:: -1 if backward else 1] for q, pattern in enumerate(self._patterns)}
+        return _tree(paths, self._spans, len(self._local), self._roundings)[0]
 
     def counts(self) -> list[tuple[Longs, Longs, Integers]]:
         """For each query, of each answer its run of events, the start of its window, and the count."""
-        rows, doubles, wide = self._room(np.uint64), self._room(np.float64), np.uint64
-        ladder = [
-            lambda: (kernels.Counts(rows, None, None), True),
-            lambda: (kernels.Counts(rows, None, doubles), True),
-            lambda: (kernels.Counts(rows, self._room(wide), doubles), False),
-        ]
-        found, order = self._found(ladder, None)
-        slide, shift = self._windows.slide, self._windows.shift
-        out = []
-        for query, which in zip(self._asked, order, strict=True):
-            start = found.window[which] * slide + shift
-            if self._backward:
-                start = 1 - start - query.range
-            out.append((found.run[which].astype(np.int64), start, _integers(found, which)))
-        return out
+        first = {"windows": self._rows, "fragments": self._cells, "landmarks": self._landmarks, "middle": self._middle}
+        found = self._climb(chain(first[self._group.executor](), [self._wide]))
+        return [(run, start, _integers(part)) for run, start, part in found]
 
     def measured(self, measure: Measure) -> list[Integers | Numbers]:
         """A measure's values, in the order of :meth:`counts`."""
         attribute, kind = self._events.attributes[measure.attribute], self._local.get(measure.type, -1)
-        words, room = np.uint64, self._room
+        trie, words = self._trie(self._group.backward), np.uint64
+
+        def room(dtype: Any) -> NDArray[Any]:
+            return kernels.aligned(len(trie.kind) * self._lanes, dtype)
+
+        def take(state: Any) -> Taker:
+            return lambda chosen: self._slide(trie, state, values, None, False, chosen)
+
         values: Any
         if measure.function == "known" or (measure.function == "sum" and attribute.exact):
             if measure.function == "known":
@@ -482,68 +469,192 @@ class _Pass:
                 magnitude = np.maximum(np.abs(attribute.least.astype(float)), np.abs(attribute.greatest.astype(float)))
                 low, high, bound = *attribute.sum, np.where(attribute.known > 0, magnitude * attribute.known, 0.0)
             values = kernels.IntegerValues(kind, low, high, bound)
+            narrow = kernels.IntegerSums(
+                room(words), None, room(float), room(words), None, room(float), room(float)
+            )  # fmt: skip
+            found = self._climb([take(narrow), lambda chosen: take(wide())(chosen)])
 
-            def state(wide: bool) -> kernels.IntegerSums:
-                return kernels.IntegerSums(
-                    *(room(words), room(words) if wide else None, room(float)),
-                    *(room(words), room(words) if wide else None, room(float), room(float)),
-                )
+            def wide() -> kernels.IntegerSums:
+                return narrow._replace(high=room(words), sum_high=room(words))
 
-            found, order = self._found([lambda: (state(False), False), lambda: (state(True), False)], values)
-            return [_integers(found, which) for which in order]
+            return [_integers(part) for _, _, part in found]
         if measure.function == "sum":
             values = kernels.DoubleValues(kind, *attribute.sum, attribute.special)
             sums = kernels.DoubleSums(*(room(float) for _ in range(4)), room(np.uint8))
-            found, order = self._found([lambda: (sums, False)], values)
-            return [Numbers(found.double[which], np.ones(len(which), dtype=np.bool_)) for which in order]
+            found = self._climb([take(sums)])
+            return [Numbers(part.double, np.ones(len(part.double), dtype=np.bool_)) for _, _, part in found]
         best, sign = (attribute.greatest, 1) if measure.function == "max" else (attribute.least, -1)
         values = kernels.ExtremeValues(kind, attribute.known, best, sign)
-        extremes = kernels.Extremes(room(np.uint8), room(np.int64))
-        found, order = self._found([lambda: (extremes, False)], values)
-        out: list[Integers | Numbers] = []
-        for which in order:
-            number = found.high[which]
-            out.append(Numbers(number if attribute.exact else doubles(number), found.low[which] > 0))
-        return out
+        found = self._climb([take(kernels.Extremes(room(np.uint8), room(np.int64)))])
+        return [
+            Numbers(part.high if attribute.exact else doubles(part.high), part.low > 0) for _, _, part in found
+        ]  # fmt: skip
 
-    def _room(self, dtype: Any) -> NDArray[Any]:
-        return kernels.aligned(len(self._trie.kind) * self._windows.lanes, dtype)
+    # Each executor as a ladder of takers: the keys that one cannot count are left to the next.
+    def _rows(self) -> Iterator[Taker]:
+        trie = self._trie(self._group.backward)
+        dense, low = self._dense(trie), kernels.aligned(len(trie.kind) * self._lanes, np.uint64)
+        yield lambda chosen: self._slide(trie, kernels.Counts(low, None, None), None, dense, True, chosen)
+        size = kernels.aligned(len(low), np.float64)
+        yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, dense, False, chosen)
 
-    def _dense(self) -> kernels.Dense:
-        room = (self._trie.deepest + 1) * len(self._block.time) * self._windows.lanes
-        tops = np.zeros(len(self._trie.kind), dtype=np.uint64)
+    def _wide(self, chosen: Longs) -> Taken:
+        trie = self._trie(self._group.backward)
+        low, high, size = (
+            kernels.aligned(len(trie.kind) * self._lanes, dtype) for dtype in (np.uint64, np.uint64, np.float64)
+        )
+        return self._slide(trie, kernels.Counts(low, high, size), None, None, False, chosen)
+
+    def _cells(self) -> Iterator[Taker]:
+        trie = self._trie(self._group.backward)
+        low, size = (kernels.aligned(len(trie.kind) * self._lanes, dtype) for dtype in (np.uint64, np.float64))
+        cells = self._cell_room(trie, True)
+        yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, None, False, chosen, cells)
+
+    def _landmarks(self) -> Iterator[Taker]:
+        tries, windows = [self._trie(backward) for backward in (False, True)], self._windows(False)
+        lengths = np.array([len(pattern) for pattern in self._patterns])
+        edges = self._group.range // self._group.slide + 2
+        for doubles_too in (False, True):
+            rooms = [self._cell_room(trie, doubles_too) for trie in tries]
+            size = edges * len(lengths) * rooms[0].lanes
+            shots = [
+                kernels.Shots(
+                    kernels.aligned(size, np.uint64), kernels.aligned(size, np.float64) if doubles_too else None
+                )
+                for _ in tries
+            ]
+
+            def take(chosen: Longs, rooms: Any = rooms, shots: Any = shots) -> Taken:
+                found, filled, failed = kernels.landmark_windows(
+                    *(*tries, *rooms, *shots, lengths, windows, self._streams[0], self._block, self._runs, chosen),
+                    kernels.found_room(1 << 12),
+                )
+                return [(False, _part(found, filled))], failed
+
+            yield take
+
+    def _middle(self) -> Iterator[Taker]:
+        pairs: dict[tuple[_Step, ...], int] = {}
+        paths: tuple[dict[int, Path], dict[int, Path]] = {}, {}
+        kinds = []
+        for q, (pattern, cut) in enumerate(zip(self._patterns, _cuts(self._patterns), strict=True)):
+            if cut in (0, len(pattern)):
+                paths[cut == 0][q] = pattern[:: -1 if cut == 0 else 1]
+                continue
+            pair = pairs.setdefault(tuple(pattern[cut:]), len(pairs))
+            if pair == len(kinds):
+                kinds.append(pattern[cut].kind)
+            paths[0][q] = [*pattern[:cut], _Step(pattern[cut].kind, pair)]
+        kept = {pair: suffix[:0:-1] for suffix, pair in pairs.items()}
+        ahead, product, none_first, none = _tree(paths[0], self._spans, len(self._local), self._roundings)
+        back, _, kept_first, kept_pairs = _tree(paths[1], self._spans, len(self._local), self._roundings, kept)
+        count = len(self._local)
+        total, firsts = np.zeros(count, dtype=np.int64), np.zeros(len(pairs), dtype=np.int64)
+        rooms = kernels.aligned(0, np.uint64), kernels.aligned(0, np.float64)
+        middles = [
+            kernels.Middle(
+                *(pairs_of, first, which, np.array(kinds, dtype=np.int64), firsts),
+                *(np.zeros(count, dtype=np.int64), total, *rooms),
+            )
+            for pairs_of, first, which in (
+                (product, none_first, none),
+                (np.full(len(back.kind), -1), kept_first, kept_pairs),
+            )
+        ]
+        denses = [self._dense(trie) for trie in (ahead, back)]
+        lows = [kernels.aligned(len(trie.kind) * self._lanes, np.uint64) for trie in (ahead, back)]
+        windows = self._windows(False), self._windows(True)
+        for doubles_too in (False, True):
+            sizes = [kernels.aligned(len(low), np.float64) if doubles_too else None for low in lows]
+            states = [kernels.Counts(low, None, size) for low, size in zip(lows, sizes, strict=True)]
+
+            def take(chosen: Longs, states: Any = states) -> Taken:
+                found, filled, back_found, back_filled, failed = kernels.meet_windows(
+                    *(ahead, back, *states, *denses, *middles, *windows, self._streams[0], self._block, KEPT_ROWS),
+                    *(self._runs, chosen, kernels.found_room(1 << 12), kernels.found_room(1 << 12)),
+                )
+                return [(False, _part(found, filled)), (True, _part(back_found, back_filled))], failed
+
+            yield take
+
+    def _dense(self, trie: kernels.Trie) -> kernels.Dense:
+        room = (trie.deepest + 1) * len(self._block.time) * self._lanes
+        tops = np.zeros(len(trie.kind), dtype=np.uint64)
         return kernels.Dense(kernels.aligned(room, np.uint64), kernels.aligned(room, np.float64), tops, DENSE)
 
-    def _found(
-        self, ladder: Sequence[Callable[[], tuple[Any, bool]]], values: Any
-    ) -> tuple[kernels.Found, list[Longs]]:
-        """What the states find, and which answers are each query's, by key and window. Keys that a state of the ladder
-        cannot count are taken by the next."""
-        chosen = np.arange(len(self._runs) - 1)[:: -1 if self._backward else 1]
-        parts, dense = [], None
-        for step, make in enumerate(ladder):
-            state, can_be_dense = make()
-            dense = (dense or self._dense()) if can_be_dense else None
-            found, filled, failed = kernels.slide_windows(
-                *(self._trie, state, values, dense, step == 0 and can_be_dense, self._windows, self._stream),
-                *(self._block, self._runs, chosen, kernels.found_room(1 << 12)),
-            )
-            parts.append(kernels.Found(*(column[:filled] for column in found)))
+    def _cell_room(self, trie: kernels.Trie, doubles_too: bool) -> kernels.Cells:
+        lanes = _lanes(trie.deepest)
+        size, room = len(trie.kind) * lanes, (trie.deepest + 1) * len(self._block.time) * lanes
+        widths = (trie.depth + ~trie.leaf + kernels.LANES - 1) // kernels.LANES * kernels.LANES
+        return kernels.Cells(
+            kernels.aligned(size, np.uint64),
+            kernels.aligned(size, np.float64) if doubles_too else None,
+            kernels.aligned(room, np.uint64),
+            kernels.aligned(room, np.float64),
+            np.zeros(len(trie.kind), dtype=np.uint64),
+            widths,
+            lanes,
+        )
+
+    def _slide(
+        self, trie: kernels.Trie, state: Any, values: Any, dense: Any, always: bool, chosen: Longs, cells: Any = None
+    ) -> Taken:
+        backward = self._group.backward
+        found, filled, failed = kernels.slide_windows(
+            *(trie, state, values, dense, always, cells, self._windows(backward), self._streams[backward], self._block),
+            *(self._runs, chosen, kernels.found_room(1 << 12)),
+        )
+        return [(backward, _part(found, filled))], failed
+
+    def _climb(self, ladder: Iterable[Taker]) -> list[tuple[Longs, Longs, kernels.Found]]:
+        """What the takers find of each query: runs, starts of windows, and the rest; by key and window."""
+        chosen = np.arange(len(self._runs) - 1)
+        parts: list[tuple[bool, kernels.Found]] = []
+        for take in ladder:
+            more, failed = take(chosen)
+            parts += more
             chosen = chosen[failed]
             if len(chosen) == 0:
                 break
-        whole = parts[0]
-        if len(parts) > 1:
-            whole = kernels.Found(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-        order, first = kernels.by_query(whole.query, len(self._asked), self._backward)
-        order = [order[first[q] : first[q + 1]] for q in range(len(self._asked))]
-        if len(parts) > 1:
-            order = [which[np.argsort(whole.run[which], kind="stable")] for which in order]
-        return whole, order
+        runs, starts = [], []
+        for backward, part in parts:
+            windows = self._windows(backward)
+            start = part.window * windows.slide + windows.shift
+            if backward:
+                start = 1 - start - np.array([query.range for query in self._asked])[part.query]
+            runs.append(part.run.astype(np.int64))
+            starts.append(start)
+        whole = kernels.Found(*(np.concatenate(columns) for columns in zip(*(part for _, part in parts), strict=True)))
+        run, start = np.concatenate(runs), np.concatenate(starts)
+        out = []
+        order, first = kernels.by_query(whole.query, len(self._asked))
+        for q in range(len(self._asked)):
+            which = order[first[q] : first[q + 1]]
+            if not kernels.is_ascending(run[which], start[which], start[which]):
+                which = which[np.lexsort((start[which], run[which]))]
+            out.append((run[which], start[which], kernels.Found(*(column[which] for column in whole))))
+        return out
 
 
-def _integers(found: kernels.Found, which: Longs) -> Integers:
-    return Integers(found.low[which], found.high[which], found.flag[which] != kernels.FINE)
+Taken = tuple[list[tuple[bool, kernels.Found]], NDArray[np.bool_]]
+"""What was found, forward or backwards, and which of the keys could not be counted."""
+
+Taker = Callable[[Longs], Taken]
+
+
+def _part(found: kernels.Found, filled: int) -> kernels.Found:
+    return kernels.Found(*(column[:filled] for column in found))
+
+
+def _integers(found: kernels.Found) -> Integers:
+    return Integers(found.low, found.high, found.flag != kernels.FINE)
+
+
+def _cuts(patterns: Sequence[Path]) -> list[int]:
+    """Where each pattern is cut: position c of the event at which what comes before meets what comes behind (0: all
+    backwards, its length: all forwards)."""
+    return [len(pattern) // 2 if len(pattern) > 2 else len(pattern) for pattern in patterns]
 
 
 FUNCTIONS = ("sum", "known", "min", "max")
@@ -556,6 +667,9 @@ DENSE = (60.0, 4.0, 20.0)
 
 BLOCK = 2048
 """Events that are processed together at most: their rows of a few nodes fit a processor's second cache."""
+
+KEPT_ROWS = 1 << 18
+"""Rows that a backward pass keeps for the forward pass to meet, more or less."""
 
 EXECUTORS = ("windows", "fragments", "landmarks", "middle")
 

@@ -51,7 +51,6 @@ from numpy.typing import NDArray
 from optimizer.errors import HeddleError
 
 Floats = NDArray[np.float64]
-State = tuple[Floats, NDArray[np.int64], Floats]
 
 Types = tuple[str, ...]
 """Event types of a pattern, or of a piece of one, in order."""
@@ -62,13 +61,13 @@ Span = tuple[int, int]
 Sharing = tuple[tuple[Span, ...], ...]
 """For every query of a problem, in its order: the spans that are shared segments, ascending and disjoint."""
 
-WORK = 4_000_000
+WORK = 20_000_000
 """What :func:`cheapest` may do by default."""
 
-ITERATIONS = 200
+ITERATIONS = 40
 """Iterations of the simplex method, times the nonzeros of the program, for one unit of work."""
 
-ROUNDED = (0.0, 0.25, 0.5)
+ROUNDED = (0.3, 0.4, 0.5)
 """A relaxation is rounded to the patterns that it counts by more than this."""
 
 PASSES = 6
@@ -685,16 +684,16 @@ def cheapest(problem: SequenceProblem, work: int | None = WORK) -> Cheapest:
     Rows: a query's segments are a path through its pattern; no two segments of its own touch; shared ones are
     of a pattern that is counted, and that two at least share.
 
-    Often the relaxation is integral, which is a proof. Otherwise a good plan is made of GWMIN's or a rounded relaxation
-    by opening and closing one shared pattern at a time, and with its cost most columns are ruled out. If few are left
-    the integer program is solved; if not the plan is the good one, not proven, but the relaxation's cost tells how far
-    it is from the cheapest at most.
+    Often the relaxation is integral, which is a proof. Otherwise it is rounded to good plans, which are improved by
+    opening and closing one shared pattern at a time, and with the best one's cost columns are ruled out. If few are
+    left the integer program is solved; if not the plan is the good one, not proven, but the relaxation's cost tells how
+    far it is from the cheapest at most. Where not even the relaxation can be solved, GWMIN's plan is improved.
 
     Parameters
     ----------
     work
         Nonzeros of the columns that are left times columns that the relaxation leaves fractional, above which the
-        program is not solved; None for no limit. A million takes about a second. Work is counted, not
+        program is not solved; None for no limit. A million takes about half a second. Work is counted, not
         timed: the plan does not depend on the machine. One that is not proven can be replaced later, with more work
         (section 6).
     """
@@ -718,16 +717,15 @@ def cheapest(problem: SequenceProblem, work: int | None = WORK) -> Cheapest:
     if not segments or known[0] <= 0:
         return found(known[0])
     unit = known[0] * 1e-6
-    starts = [set(problem.shared(greedy))]
     relaxation = program.relaxed(unit, None if work is None else ITERATIONS * work // program.nonzeros)
     if relaxation is None:
-        return found(0.0, _Router(problem).descend(starts))
+        return found(0.0, _Router(problem).descend(problem.shared(greedy).keys()))
     values, bound = relaxation.values, relaxation.cost
     fractional = int(np.count_nonzero(np.abs(values - np.round(values)) > 1e-9))
     if not fractional and (integral := found(bound, chosen(values))).proven:
         return integral
-    starts += [{types for types, column in counted.items() if values[column] > least} for least in ROUNDED]
-    good = found(bound, _Router(problem).descend(starts))
+    starts = [{types for types, column in counted.items() if values[column] > least} for least in ROUNDED]
+    good = found(bound, *map(_Router(problem).descend, starts))
     if good.proven:
         return good
     # in a cheaper plan no column is one that would lift the bound above what is known
@@ -836,16 +834,16 @@ class _Router:
         sizes = [*map(len, self.patterns), through[1] - through[0] if through else 0]
         return _spans(chosen, sizes)[0]
 
-    def descend(self, starts: Iterable[Set[Types]]) -> Sharing:
-        """A good plan: of several sets of shared patterns the cheapest, then one pattern opened or closed at a time.
+    def descend(self, held: Set[Types]) -> Sharing:
+        """A good plan near one that shares the patterns ``held``, one pattern opened or closed at a time.
 
         All queries go their cheapest ways through the open patterns; those that fewer than two places use are closed.
         Opening or closing one lets only the queries go elsewhere that have it or use it. Ends where no such move
         saves, or after :data:`PASSES` over all patterns.
         """
         route = _compiled()
-        patterns, everyone = len(self.patterns), np.arange(len(self.lengths))
-        prices = np.empty(patterns)
+        patterns = len(self.patterns)
+        prices = np.array([0.0 if types in held else np.inf for types in self.patterns])
         chosen = np.empty((len(self.lengths), self.spans.shape[1]), dtype=np.int64)
         own = np.empty(len(self.lengths))
 
@@ -853,45 +851,24 @@ class _Router:
             """Cost once queries are routed anew, and patterns closed that are not shared any more."""
             while True:
                 route(rows, self.lengths, self.rates, self.spans, prices, chosen, own)
-                places = counts()
+                places = np.bincount(chosen.ravel() + 1, minlength=patterns + 1)[1:]
                 prices[places < 2] = np.inf
                 if not (places == 1).any():
                     return float(own.sum() + self.counting[places > 0].sum())
                 # what is not chosen, -1, is the last entry
                 rows = np.flatnonzero(np.append(places == 1, False)[chosen].any(axis=1))
 
-        def counts() -> NDArray[np.int64]:
-            return np.bincount(chosen.ravel() + 1, minlength=patterns + 1)[1:]
-
-        def closed(pattern: int) -> float:
-            prices[pattern] = np.inf
-            return settled(np.flatnonzero((chosen == pattern).any(axis=1)))
-
-        def saved() -> State:
-            return prices.copy(), chosen.copy(), own.copy()
-
-        best, state = math.inf, (prices, chosen, own)
-        for held in starts:
-            prices[:] = [0.0 if types in held else np.inf for types in self.patterns]
-            if (cost := settled(everyone)) < best:
-                best, state = cost, saved()
+        best = settled(np.arange(len(self.lengths)))
+        state = prices.copy(), chosen.copy(), own.copy()
         for _ in range(PASSES):
             before = best
             for pattern in np.argsort(-self.counting, kind="stable"):
                 prices[:], chosen[:], own[:] = state
-                if prices[pattern] == 0:
-                    cost, trial = closed(pattern), saved()
-                else:
-                    places = counts()
-                    prices[pattern] = 0.0
-                    cost, trial = settled(self.holders[pattern]), saved()
-                    # what it takes sharers from may not be worth counting any more
-                    for other in np.flatnonzero((counts() < places) & (prices == 0)):
-                        prices[:], chosen[:], own[:] = trial
-                        if (less := closed(other)) < cost:
-                            cost, trial = less, saved()
-                if cost < best * (1 - 1e-12):
-                    best, state = cost, trial
+                closing = prices[pattern] == 0
+                prices[pattern] = np.inf if closing else 0.0
+                rows = np.flatnonzero((chosen == pattern).any(axis=1)) if closing else self.holders[pattern]
+                if (cost := settled(rows)) < best * (1 - 1e-12):
+                    best, state = cost, (prices.copy(), chosen.copy(), own.copy())
             if best == before:
                 break
         return _spans(state[1], [*map(len, self.patterns)])

@@ -29,11 +29,9 @@ from optimizer.aggregates import (
     Lowered,
     carrier_of,
     decimal_texts,
-    doubles_of_ordinals,
     exact_total,
-    ordinals_of_doubles,
 )
-from optimizer.intervals import ADD_DOUBLE, combine_runs
+from optimizer.intervals import ADD_DOUBLE, combine_runs, doubles, ordinals
 from optimizer.query import ACQ, DOUBLE, Output, Stream, Type
 from optimizer.sequences import Answers, Asked, Attribute, Events, Integers, Measure, answers, compacted
 from optimizer.sequences import _merged as merged
@@ -252,12 +250,15 @@ def decoded(synopsis: Synopsis, rows: pa.Table) -> Decoded:
     if isinstance(named, pa.ChunkedArray):
         named = pa.concat_arrays(named.chunks) if named.num_chunks else pa.array([], pa.string())
     texts, number = encoded(named)
+    # a file's dictionary has the keys of other synopses, too
+    used, codes = distinct_of(number.astype(np.int64))
+    texts = texts.take(pa.array(used))
     order = np.argsort(np.array(texts.to_pylist(), dtype=object), kind="stable")
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
     first = 0
     for batch in rows.select(["longs", "doubles"]).to_batches():
-        key = rank[number[first : first + batch.num_rows]]
+        key = rank[codes[first : first + batch.num_rows]]
         first += batch.num_rows
         if batch.num_rows:
             parts.append(_events(sequenced, key, batch.column("longs"), batch.column("doubles")))
@@ -358,7 +359,7 @@ def _columns(query: ACQ, sequenced: Sequenced, found: Answers) -> dict[tuple[int
             kept[number, "strange"] = _Column("ieee", np.where(finite, 0.0, value.values))
         else:
             real = value.values.dtype == np.float64
-            values = ordinals_of_doubles(value.values) if real else value.values
+            values = ordinals(value.values) if real else value.values
             absent = LONG_MAX if measure.function == "min" else LONG_MIN
             kept[number, measure.function] = _Column(measure.function, np.where(value.known, values, absent))
             kept[number, "known"] = _Column("or", value.known)
@@ -547,7 +548,7 @@ def _exact(unscaled: NDArray[Any], valid: NDArray[np.bool_], over: NDArray[np.bo
 
 def _extreme(values: Longs, valid: NDArray[np.bool_], type: Type) -> Lowered:
     if type == DOUBLE:
-        return Lowered(doubles_of_ordinals(np.where(valid, values, 0)), valid)
+        return Lowered(doubles(np.where(valid, values, 0)), valid)
     if type.name == "decimal":
         return Lowered(decimal_texts(np.where(valid, values, 0).astype(object), type)[0], valid)
     return Lowered(np.where(valid, values, 0), valid)
@@ -596,10 +597,9 @@ def sequence_task(
             rows = list(read_buckets(partials, {bucket}))
             stored = by_fingerprint(pa.concat_tables(rows)) if rows else {}
             for part in parts:
-                mine = stored.get(part.synopsis.fingerprint)
-                if mine is None:
+                mine = within(stored.get(part.synopsis.fingerprint, PARTIALS.empty_table()), part.begin, part.end)
+                if len(mine) == 0:
                     continue
-                mine = within(mine, part.begin, part.end)
                 count("partial_rows_read", len(mine))
                 until = part.end if part.until is None else part.until
                 by_name = {query.name: query for query in part.queries}

@@ -473,26 +473,25 @@ def _sequences(
         *arguments,
     )
     types = [read.schema[name].dataType.simpleString() for name in keys] + [_ddl(type_) for type_ in told.values()]
-    names = [name.replace("`", "``") for name in (*keys, *told)]
-    returned = ", ".join(f"`{name}` {type_}" for name, type_ in zip(names, types, strict=True))
+    escaped = [name.replace("`", "``") for name in (*keys, *told)]
+    returned = ", ".join(f"`{name}` {type_}" for name, type_ in zip(escaped, types, strict=True))
     arrow = {name: arrow_type(type_) for name, type_ in told.items()}
 
+    # Spark's columns stay here
+    names, columns = list(keys), len(per)
+
     def answered(key: tuple[pa.Scalar, ...], events: pa.Table) -> pa.Table:
-        rows = events.drop_columns(list(keys)).to_pylist()
         by_key: dict[Hashable, list[sequences.Event]] = {}
-        for row in rows:
-            _, type_, *values = row.values()
-            by_key.setdefault(tuple(values[: len(per)]), []).append(
-                (row["heddle time"], type_, tuple(values[len(per) :]))
-            )
+        for row in events.drop_columns(names).to_pylist():
+            at, type_, *values = row.values()
+            by_key.setdefault(tuple(values[:columns]), []).append((at, type_, tuple(values[columns:])))
         found = sequences.answer(query, outputs, by_key.values())
-        columns = {name: pa.array([value.as_py()], value.type) for name, value in zip(keys, key, strict=True)}
-        values = [value for one in found or () for value in one.values()]
-        columns |= {name: pa.array([value], arrow[name]) for name, value in zip(arrow, values, strict=False)}
-        whole = pa.table(columns) if found else events.select(list(keys)).slice(0, 0)
-        for name, type_ in arrow.items() if not found else ():
-            whole = whole.append_column(name, pa.array([], type_))
-        return whole
+        told = [value for one in found or () for value in one.values()]
+        whole = {name: pa.array([value.as_py()], value.type) for name, value in zip(names, key, strict=True)}
+        whole |= {name: pa.array([value], arrow[name]) for name, value in zip(arrow, told, strict=found is not None)}
+        empty = {name: pa.array([], value.type) for name, value in zip(names, key, strict=True)}
+        empty |= {name: pa.array([], type_) for name, type_ in arrow.items()}
+        return pa.table(whole if found else empty)
 
     return read.groupBy(*keys).applyInArrow(answered, returned)
 

@@ -49,7 +49,8 @@ class Total:
             return self
         if isinstance(value, float) and not math.isfinite(value):
             return replace(self, count=self.count + sequences, strange=self.strange | {str(value)})
-        exact = sequences * Fraction(value)
+        # dates and moments are only counted
+        exact = sequences * Fraction(value) if isinstance(value, (int, float, Decimal)) else Fraction(0)
         return replace(
             self, count=self.count + sequences, total=self.total + exact, magnitude=self.magnitude + abs(exact)
         )

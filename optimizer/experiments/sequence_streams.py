@@ -12,6 +12,7 @@ queries, defaults). Arasu et al., "Linear Road: a stream data management benchma
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,19 +23,19 @@ Longs = NDArray[np.int64]
 HOURS = 3
 """How long the paper's generated streams are."""
 
-SHARED = ("middle", "prefix", "suffix", "mixed")
+SHARED = ("middle", "prefix", "suffix", "mixed", "halves")
 """Where the patterns of :func:`workload` have a piece in common."""
 
 _FURTHER = 3
-"""How many segments a car passes between two reports, at most."""
+"""How many segments of road a pattern goes on by, at most."""
 
 
 class Stream(NamedTuple):
     """Events in the order of time.
 
     ``key`` (n,) int64, ``time`` (n,) int64 ticks, ``type`` (n,) int32; ``keys`` and ``types``: keys are 0..keys-1,
-    types 0..types-1; ``follows``: (types, successors) which types of a key come after a type, the likeliest first
-    (empty where they come in any order).
+    types 0..types-1; ``follows``: (types, successors) which types of a key come after a type (empty where they come in
+    any order).
     """
 
     key: Longs
@@ -68,7 +69,7 @@ def position_reports(
     first_rate: float = 40,
     last_rate: float = 4_000,
     segments: int = 50,
-    stay: float = 0.8,
+    stay: float = 0.5,
     ticks: int = 1,
     seed: int = 0,
 ) -> Stream:
@@ -76,8 +77,8 @@ def position_reports(
 
     Cars join so that reports per second rise evenly from ``first_rate`` to ``last_rate`` in three hours; only seconds
     [begin, end) of these are generated. From one report to the next a car stays in its segment with probability
-    ``stay``, otherwise it is one to three further, i of them with a probability proportional to 1/i. (Linear Road's
-    cars report every 30 seconds. The paper's windows would hold one or two reports of a car, no sequences of ten.)
+    ``stay``, otherwise it is in the next one. (Linear Road's cars report every 30 seconds. The paper's windows would
+    hold one or two reports of a car, no sequences of ten.) Patterns may leave out up to two segments at a time.
     """
     rng = np.random.default_rng(seed)
     seconds = np.arange(int(begin), int(end))
@@ -85,8 +86,7 @@ def position_reports(
     second = np.repeat(np.arange(len(seconds)), cars)
     key = np.arange(len(second)) - np.repeat(np.cumsum(cars) - cars, cars)
     shape = len(seconds), int(cars.max(initial=0))
-    drawn = rng.random(shape, np.float32)
-    moves = np.searchsorted(np.cumsum([stay, *((1 - stay) * _shares(_FURTHER))])[:-1], drawn, side="right")
+    moves = rng.random(shape, np.float32) >= stay
     place = rng.integers(0, segments, shape[1], np.int32) + np.cumsum(moves, axis=0, dtype=np.int32)
     type = (place[second, key] % segments).astype(np.int32)
     # within a second each car has its own moment
@@ -99,7 +99,7 @@ def position_reports(
 
 def routes(
     events: int,
-    vehicles: int = 2_000,
+    vehicles: int = 500,
     streets: int = 50,
     successors: int = 3,
     pause: float = 5,
@@ -119,7 +119,8 @@ def routes(
     follows = np.argsort(rng.random((streets, streets)), axis=1)[:, :successors]
     follows[tour, 0] = np.roll(tour, -1)
     steps = -(-events // vehicles)
-    turn = rng.choice(successors, (steps, vehicles), p=_shares(successors))
+    shares = 1 / np.arange(1, successors + 1)
+    turn = rng.choice(successors, (steps, vehicles), p=shares / shares.sum())
     anew = rng.random((steps, vehicles)) < 1 / trip
     street = np.empty((steps, vehicles), np.int64)
     street[0] = rng.integers(0, streets, vehicles)
@@ -133,25 +134,21 @@ def routes(
     return Stream(key[order], time[order], street.ravel()[order].astype(np.int32), vehicles, streets, follows)
 
 
-def _shares(count: int) -> NDArray[np.float64]:
-    shares = 1 / np.arange(1, count + 1)
-    return shares / shares.sum()
-
-
 def workload(
     queries: int, length: int, shared: str, stream: Stream, common: int = 1, seed: int = 0
 ) -> list[tuple[int, ...]]:
-    """Patterns of different event types with a piece in common, half as long as they are.
+    """Patterns of different event types with pieces in common, half as long as they are.
 
     Parameters
     ----------
     shared
-        Where it stands in the pattern, one of :data:`SHARED`; ``mixed``: in turn.
+        Where a common piece stands in the pattern, one of :data:`SHARED`; ``mixed``: in turn; ``halves``: two of
+        them, one after the other, are the pattern.
     stream
         Event types are drawn from its. Where types follow one another, patterns do as well: a route is walked on
         behind the piece, and backwards before it (where that gets stuck, any other type comes next).
     common
-        Number of different pieces, query by query in turn.
+        Number of different pieces (of halves: first ones and second ones), query by query in turn.
 
     Raises ValueError for an unknown ``shared``, or if the stream has fewer types than a pattern.
     """
@@ -165,23 +162,48 @@ def workload(
     for type, successors in enumerate(after):
         for successor in successors:
             before[successor].append(type)
-    pieces = [_walked([], max(1, length // 2), after, stream.types, rng) for _ in range(common)]
+    if shared == "halves":
+        return _halves(queries, length, after, before, common, rng)
+    types = range(stream.types)
+    pieces = [_walked([], max(1, length // 2), after, types, rng) for _ in range(common)]
     found = []
     for number in range(queries):
         piece = pieces[number % common]
         kind = SHARED[number % 3] if shared == "mixed" else shared
         rest = length - len(piece)
         front = {"middle": rest // 2, "prefix": 0, "suffix": rest}[kind]
-        tail = _walked(piece, len(piece) + rest - front, after, stream.types, rng)
-        found.append(tuple(reversed(_walked(tail[::-1], length, before, stream.types, rng))))
+        tail = _walked(piece, len(piece) + rest - front, after, types, rng)
+        found.append(tuple(reversed(_walked(tail[::-1], length, before, types, rng))))
     return found
 
 
-def _walked(begun: list[int], length: int, after: list[list[int]], types: int, rng: np.random.Generator) -> list[int]:
+def _halves(
+    queries: int,
+    length: int,
+    after: list[list[int]],
+    before: list[list[int]],
+    common: int,
+    rng: np.random.Generator,
+) -> list[tuple[int, ...]]:
+    """First halves that lead to one type, and second halves that go on from there."""
+    types = rng.permutation(len(after)).tolist()
+    # where types come in any order, no type is in a first and in a second half; routes may meet again
+    early, late = (types, types) if any(after) else (types[: len(types) // 2], types[len(types) // 2 :])
+    front = max(1, length // 2)
+    firsts = [_walked(types[:1], front, before, early, rng)[::-1] for _ in range(common)]
+    seconds = [_walked(types[:1], 1 + length - front, after, late, rng)[1:] for _ in range(common)]
+    turns = ((firsts[turn % common], seconds[(turn + turn // common) % common]) for turn in range(common * common))
+    pairs = [(*one, *other) for one, other in turns if not set(one) & set(other)]
+    return [pairs[number % len(pairs)] for number in range(queries)]
+
+
+def _walked(
+    begun: Sequence[int], length: int, after: list[list[int]], types: Sequence[int], rng: np.random.Generator
+) -> list[int]:
     """A walk made longer, without coming to a type again."""
     walk = list(begun)
     while len(walk) < length:
         last = after[walk[-1]] if walk else []
-        open_to = [type for type in last if type not in walk] or [type for type in range(types) if type not in walk]
+        open_to = [type for type in last if type not in walk] or [type for type in types if type not in walk]
         walk.append(open_to[rng.integers(len(open_to))])
     return walk

@@ -137,7 +137,7 @@ def race(work: Mapping[str, Executor], events: Events, rounds: int) -> tuple[dic
 
 def same_answers(runs: Sequence[Run | list[Answers]]) -> bool:
     """Did all count alike? As far as 64 bits tell, and doubles beyond (1e-9)."""
-    first, *others = ([_plain(each) for each in (run.answers if isinstance(run, Run) else run)] for run in runs)
+    first, *others = ([_plain(each) for each in _answers(run)] for run in runs)
     return all(
         len(first) == len(other)
         and all(
@@ -149,6 +149,10 @@ def same_answers(runs: Sequence[Run | list[Answers]]) -> bool:
         )
         for other in others
     )
+
+
+def _answers(run: Run | list[Answers]) -> Sequence[Counts | Answers]:
+    return run.answers if isinstance(run, Run) else run
 
 
 def _plain(found: Counts | Answers) -> Counts:
@@ -225,6 +229,7 @@ def _row(case: Case, work: Mapping[str, Executor], rounds: int, columns: Sequenc
     """Events a second, CPU milliseconds per window, and counts (events) held of each executor."""
     seconds, found = race(work, case.events, rounds)
     row: Row = {"same_answers": same_answers(list(found.values()))}
+    row["answers"] = sum(len(each.key) for each in _answers(next(iter(found.values()))))
     for name in columns or work:
         took, run = seconds.get(name), found.get(name)
         row[f"{name}_rate"] = case.total / took if took else None
@@ -252,22 +257,22 @@ class Sweep(NamedTuple):
 
 def _of_events(scale: str, window: int) -> Case:
     tiny = scale == "tiny"
-    stream = routes(2 * window, vehicles=20 if tiny else 2_000)
-    return case_of(stream, workload(2 if tiny else 20, 4 if tiny else 10, "mixed", stream, 2), window)
+    stream = routes(2 * window, vehicles=10 if tiny else 500)
+    return case_of(stream, workload(4 if tiny else 20, 4 if tiny else 10, "halves", stream, 5), window)
 
 
 def _of_queries(scale: str, queries: int) -> Case:
     if scale == "tiny":
         stream = position_reports(0, 20)
-        return case_of(stream, workload(queries, 4, "mixed", stream, 2), 400)
+        return case_of(stream, workload(queries, 4, "halves", stream, 2), 400)
     # the last two windows of the three hours
     stream = position_reports(HOURS * 3600 - 100)
-    return case_of(stream, workload(queries, 10, "mixed", stream, 2), 200_000)
+    return case_of(stream, workload(queries, 10, "halves", stream, 11), 200_000)
 
 
 def _of_length(scale: str, length: int) -> Case:
     stream = purchases(800 if scale == "tiny" else 400_000, ticks=1_000)
-    return case_of(stream, workload(2 if scale == "tiny" else 20, length, "mixed", stream, 2), len(stream.key) / 2)
+    return case_of(stream, workload(4 if scale == "tiny" else 20, length, "halves", stream, 5), len(stream.key) / 2)
 
 
 SWEEPS = {
@@ -388,11 +393,11 @@ OPTIMIZERS = {
 
 
 def _figure_15(scale: str, report: Report) -> Found:
-    counts = {"tiny": (2, 4), "quick": (5, 10, 20, 70, 180), "full": (5, 10, 15, *range(20, 200, 10))}[scale]
+    counts = {"tiny": (4, 8), "quick": (10, 20, 30, 70, 120, 180), "full": (10, 15, *range(20, 190, 10))}[scale]
     rows: list[Row] = []
     for done, queries in enumerate(counts):
         report(done, len(counts), f"{queries} queries")
-        rows.append(compare(SequenceProblem(*generate_sequences(queries))))
+        rows.append(compare(SequenceProblem(*generate_sequences(queries, 4 if scale == "tiny" else 10))))
     report(len(counts), len(counts), "done")
     by_count = {row["queries"]: row for row in rows}
     last = rows[-1]
@@ -404,10 +409,12 @@ def _figure_15(scale: str, report: Report) -> Found:
         "most queries, exhaustive": (20, ended),
         "most queries, Sharon's plan finder, proven": (None, proven),
         "most queries, integer program, proven": (None, optimal),
-        "exhaustive over greedy, seconds at 20 queries": (1e4, _times(twenty, "exhaustive", "greedy")),
-        "exhaustive over Sharon, seconds at 20 queries": (1e3, _times(twenty, "exhaustive", "sharon")),
-        "Sharon over greedy, seconds at 70 queries": (1e3, _times(seventy, "sharon", "greedy")),
-        f"Heddle over greedy, seconds at {last['queries']} queries": (None, _times(last, "ours", "greedy")),
+        "exhaustive over greedy, seconds at 20 queries": (1e4, _times(twenty, "exhaustive", "greedy", "seconds")),
+        "exhaustive over Sharon, seconds at 20 queries": (1e3, _times(twenty, "exhaustive", "sharon", "seconds")),
+        "exhaustive over Sharon, memory at 20 queries": (100, _times(twenty, "exhaustive", "sharon", "peak")),
+        "Sharon over greedy, seconds at 70 queries": (1e3, _times(seventy, "sharon", "greedy", "seconds")),
+        "Sharon over greedy, memory at 70 queries": (100, _times(seventy, "sharon", "greedy", "peak")),
+        f"Heddle over greedy, seconds at {last['queries']} queries": (None, _times(last, "ours", "greedy", "seconds")),
         f"Heddle, seconds at {last['queries']} queries": (None, last["ours_seconds"]),
         f"cost of greedy over Heddle's at {last['queries']} queries": (None, last["greedy_cost"] / last["ours_cost"]),
     }
@@ -420,10 +427,10 @@ def _figure_15(scale: str, report: Report) -> Found:
     return Found(rows, summary, measured)
 
 
-def _times(row: Row | None, one: str, other: str) -> float | None:
-    if row is None or row.get(f"{one}_seconds") is None or row.get(f"{other}_seconds") is None:
-        return None
-    return float(row[f"{one}_seconds"] / row[f"{other}_seconds"])
+def _times(row: Row | None, one: str, other: str, column: str) -> float | None:
+    """How many times as much the one took as the other; None where either gave up."""
+    pair = [row.get(f"{name}_{column}") if row else None for name in (one, other)]
+    return float(pair[0] / pair[1]) if pair[0] and pair[1] else None
 
 
 PLANS = {"greedy": "greedy (GWMIN)", "score": "highest score (Sharon)", "cost": "least cost (Heddle)"}
@@ -433,7 +440,7 @@ def _figure_16(scale: str, report: Report) -> Found:
     counts = {"tiny": (4, 8), "quick": (20, 60, 120, 180), "full": tuple(range(20, 200, 20))}[scale]
     tiny = scale == "tiny"
     window = 200 if tiny else 200_000
-    stream = routes(2 * window, vehicles=20 if tiny else 2_000)
+    stream = routes(2 * window, vehicles=10 if tiny else 500)
     rows: list[Row] = []
     for done, queries in enumerate(counts):
         report(done, len(counts), f"{queries} queries")

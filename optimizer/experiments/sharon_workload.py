@@ -36,7 +36,7 @@ from optimizer.sharon import (
     sharon_graph,
 )
 
-KINDS = ("prefix", "middle", "suffix", "pieces")
+KINDS = ("prefix", "middle", "suffix", "pieces", "trips")
 """Where patterns have event types in common: see :func:`generate_sequences`."""
 
 TRAFFIC = tuple(
@@ -66,7 +66,8 @@ def generate_sequences(
     kind
         ``prefix``, ``middle`` or ``suffix``: one of eight common pieces, half as long as the pattern, stands there;
         all other event types are random. ``pieces``: the pattern is made of random pieces, two event types and longer,
-        of five long routes through all event types.
+        of five long routes through all event types. ``trips``: it is a trip on a street map, where each street leads to
+        three others, the second half as often as the first and the third a third as often.
     types
         Event types to draw from.
     rate
@@ -83,39 +84,49 @@ def generate_sequences(
     names = [f"e{number:02}" for number in range(types)]
     random = np.random.default_rng(seed)
     rates = dict(zip(names, (rate * random.uniform(0.5, 1.5, types)).tolist(), strict=True))
-    routes = [random.permutation(types) for _ in range(5)]
-    common = [random.permutation(types)[: max(2, length // 2)] for _ in range(8)]
-    found = []
-    for number in range(count):
+    routes = [random.permutation(types).tolist() for _ in range(5)]
+    common = [random.permutation(types)[: max(2, length // 2)].tolist() for _ in range(8)]
+    onward = [random.permutation(types)[:3].tolist() for _ in range(types)]
+
+    def pieces() -> list[int]:
         chosen: list[int] = []
-        if kind == "pieces":
-            while len(chosen) < length:
-                route = routes[random.integers(len(routes))]
-                begin, size = random.integers(types), random.integers(2, length + 1)
-                chosen += [kind for kind in route[begin : begin + size].tolist() if kind not in chosen]
-            chosen = chosen[:length]
-        else:
-            piece = common[random.integers(len(common))].tolist()
-            rest = [kind for kind in random.permutation(types).tolist() if kind not in piece][: length - len(piece)]
-            before = {"prefix": 0, "middle": len(rest) // 2, "suffix": len(rest)}[kind]
-            chosen = [*rest[:before], *piece, *rest[before:]]
-        found.append(Pattern(f"q{number:04}", tuple(names[kind] for kind in chosen)))
-    return found, rates
+        while len(chosen) < length:
+            route, begin, size = routes[random.integers(5)], random.integers(types), random.integers(2, length + 1)
+            chosen += [event for event in route[begin : begin + size] if event not in chosen]
+        return chosen[:length]
+
+    def trip() -> list[int]:
+        chosen = [int(random.integers(types))]
+        while len(chosen) < length:
+            street = onward[chosen[-1]][random.choice(3, p=np.array([6, 3, 2]) / 11)]
+            # a trip that comes back to a street starts anew
+            chosen = [int(random.integers(types))] if street in chosen else [*chosen, street]
+        return chosen
+
+    def around() -> list[int]:
+        piece = common[random.integers(8)]
+        rest = [event for event in random.permutation(types).tolist() if event not in piece][: length - len(piece)]
+        before = {"prefix": 0, "middle": len(rest) // 2, "suffix": len(rest)}[kind]
+        return [*rest[:before], *piece, *rest[before:]]
+
+    pattern = {"pieces": pieces, "trips": trip}.get(kind, around)
+    return [Pattern(f"q{number:04}", tuple(names[event] for event in pattern())) for number in range(count)], rates
 
 
-def compare(problem: SequenceProblem, plans: int = PLANS, work: int = WORK) -> Row:
+def compare(problem: SequenceProblem, plans: int = PLANS, candidates: int = 3000, work: int = WORK) -> Row:
     """Figures 15 and 16 for one workload: what the searches take, and what their plans cost.
 
     ``greedy``: GWMIN on the Sharon graph. ``sharon``: the graph expanded by dropping all queries of a conflict at
     once, reduced, and its plan of highest score. ``exhaustive``: all plans of the expanded graph. ``score``: the plan
     of highest score by an integer program. ``ours``: the cheapest plan. Of each ``_seconds`` from the queries
     on, ``_work`` (plans considered; ours: nonzeros of the program), ``_peak`` (numbers held at once),
-    ``_score``, ``_cost`` (exact, the same for all) and ``_proven``; None where a search reached ``plans``.
+    ``_score``, ``_cost`` (exact, the same for all) and ``_proven``. Seconds are None where the expanded graph would
+    have more than ``candidates`` or the exhaustive search refused it; the plan finder gives up after ``plans``.
     """
     row: Row = {"queries": len(problem.queries), "unshared": problem.cost(((),) * len(problem.queries))}
 
     def expanded() -> SharonGraph:
-        return expand(problem, sharon_graph(problem), any_subset=False, limit=plans)
+        return expand(problem, sharon_graph(problem), any_subset=False, limit=candidates)
 
     def everything() -> tuple[SharonGraph, Search]:
         graph = expanded()
@@ -148,8 +159,8 @@ def compare(problem: SequenceProblem, plans: int = PLANS, work: int = WORK) -> R
                 f"{name}_cost": problem.cost(sharing),
                 f"{name}_proven": best.proven,
             }
-    (candidates, score), row["score_seconds"] = _timed(lambda: best_score(problem))
-    row |= {"score_score": score, "score_cost": problem.cost(sharing_of(problem, candidates))}
+    (best_candidates, score), row["score_seconds"] = _timed(lambda: best_score(problem))
+    row |= {"score_score": score, "score_cost": problem.cost(sharing_of(problem, best_candidates))}
     ours, row["ours_seconds"] = _timed(lambda: cheapest(problem, work))
     return row | {
         "ours_work": ours.nonzeros,

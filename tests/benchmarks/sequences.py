@@ -1,0 +1,129 @@
+"""Measures event sequence aggregation: A-Seq and Sharon's executor against Heddle's, on purchases (e-commerce).
+
+    python -m tests.benchmarks.sequences [--points NAME ...] [--rounds N] [--windows N] [--ticks N] [--executors]
+                                         [--json FILE]
+
+Everybody gets the same compacted events (compacting is a row of its own), counts the same matches in the same windows
+and takes turns in one process; CPU seconds, medians over the rounds. A-Seq and Sharon as published have a count for
+each START event; *pooled* they share one among those of a pane, as Heddle does (:mod:`optimizer.sequence_baselines`).
+Sharon runs the cheapest plan under its own costs. ``ahead`` is Heddle's rate over a row's. Goals are of the published
+ones. ``--executors`` adds a row for each of Heddle's executors, instead of the chosen one alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from optimizer.experiments.sequence_streams import purchases, workload
+from optimizer.experiments.sharon import EXECUTORS, case_of, executors, race, same_answers
+from optimizer.sequences import EXECUTORS as OURS
+from optimizer.sequences import Asked, answers
+
+Row = dict[str, Any]
+
+
+class Point(NamedTuple):
+    """What is asked: queries of a length with a piece in common; events per window; range/slide; ahead of A-Seq."""
+
+    queries: int = 20
+    length: int = 10
+    shared: str = "middle"
+    window: int = 200_000
+    ratio: int = 10
+    goal: float | None = None
+
+
+POINTS = {
+    "20 queries": Point(goal=6),
+    "120 queries": Point(queries=120, goal=12),
+    "120 queries, shared ends": Point(queries=120, shared="suffix", goal=40),
+    "length 30": Point(length=30),
+    "range/slide 60": Point(ratio=60),
+    "1.2M events a window": Point(window=1_200_000, goal=30),
+}
+
+
+def measure(point: Point, windows: float, rounds: int, ticks: int, each: bool) -> list[Row]:
+    """A row for each executor."""
+    stream = purchases(round(windows * point.window), ticks=ticks)
+    patterns = workload(point.queries, point.length, point.shared, stream)
+    begin = time.process_time()
+    case = case_of(stream, patterns, point.window, point.ratio)
+    compacting = time.process_time() - begin
+    work = executors(case)
+    if each:
+        asked = [Asked(pattern, case.range, case.slide) for pattern in patterns]
+        work |= {f"Heddle: {name}": partial(answers, asked=asked, executor=name) for name in OURS}
+    seconds, found = race(work, case.events, rounds)
+    rates = {name: case.total / took for name, took in seconds.items()}
+    rows = [
+        {
+            "executor": EXECUTORS.get(name, name),
+            "events_per_second": rate,
+            "cpu_seconds": seconds[name],
+            "ahead": rates["ours"] / rate,
+            "goal": point.goal if name == "a_seq" else 1.0 if name.startswith("sharon") else None,
+            "same_answers": same_answers([found["a_seq"], found[name]]),
+        }
+        for name, rate in rates.items()
+    ]
+    return [
+        {"executor": "compacting", "events_per_second": case.total / compacting, "cpu_seconds": compacting},
+        *rows,
+    ]
+
+
+def shown(row: Row) -> list[str]:
+    ahead, goal = row.get("ahead"), row.get("goal")
+    return [
+        row["executor"],
+        f"{row['events_per_second'] / 1e6:,.2f}",
+        f"{row['cpu_seconds']:.3f}",
+        "" if ahead is None else f"{ahead:.2f}",
+        "" if goal is None else f"{goal:g} {'met' if ahead >= goal else 'MISSED'}",
+        "" if ahead is None else "yes" if row["same_answers"] else "NO",
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.sequences", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--points", nargs="*", choices=POINTS, default=list(POINTS), metavar="NAME", help="which")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--windows", type=float, default=3, help="length of the stream, in windows")
+    parser.add_argument("--ticks", type=int, default=1, help="of time per second (the paper's times are in seconds)")
+    parser.add_argument("--executors", action="store_true", help="each of Heddle's executors, too")
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args(arguments)
+    console = Console(width=140)
+    found: dict[str, list[Row]] = {}
+    for name in chosen.points:
+        point = POINTS[name]
+        rows = measure(point, chosen.windows, chosen.rounds, chosen.ticks, chosen.executors)
+        found[name] = rows
+        title = (
+            f"{name}: {point.queries} queries of {point.length} types, shared {point.shared}, {point.window:,} events "
+            f"per window, range/slide {point.ratio}"
+        )
+        table = Table("executor", "M events/s", "CPU s", "ahead", "goal", "same", title=title, title_justify="left")
+        for row in rows:
+            table.add_row(*shown(row))
+        console.print(table)
+    if chosen.json:
+        chosen.json.write_text(json.dumps({"ticks": chosen.ticks, "points": found}, indent=2))
+    return 0 if all(row.get("same_answers", True) for rows in found.values() for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
