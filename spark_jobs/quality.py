@@ -754,8 +754,10 @@ def _frames(
         types = dict(stream.schema)
         for one, batches in zip(mine, found, strict=True):
             schema = pa.schema([(column, arrow_type(types[column])) for column in one.columns(stream)])
+            # Spark 4.2 loses the rows of a table with empty batches before them
+            held = pa.Table.from_batches([batch for batch in batches if batch.num_rows], schema).combine_chunks()
             # one partition: nothing has to be exchanged
-            yield one, spark.createDataFrame(pa.Table.from_batches(batches, schema)).coalesce(1)
+            yield one, spark.createDataFrame(held).coalesce(1)
 
 
 def _distributed(spark: SparkSession, stream: Stream, one: _Wanted, splits: list[Split]) -> DataFrame:

@@ -333,3 +333,23 @@ def test_samples_are_recomputed_wherever_they_are_read(
     assert "mean is 1000000000.0" in checked()[1]
     pq.write_table(rows.slice(0, 0), paths[0])
     assert "is missing" in checked()[1]
+
+
+@pytest.mark.spark
+def test_events_of_a_late_window_are_recomputed_beside_those_of_early_ones(spark: SparkSession, tmp_path: Path) -> None:
+    """Splits that another query needs hold nothing of a window: no row behind them may get lost."""
+    laboratory = Laboratory(spark, tmp_path)
+    laboratory.write([(minute, "S", price, volume) for minute, _, price, volume in steady(300)])
+    text = "SELECT count(*) AS n FROM trades WINDOW RANGE '20 minutes' SLIDE '20 minutes' ON ts"
+    plan = load_plan(laboratory.warehouse, laboratory.plan(f"-- name: late\n{text};\n-- name: early\n{text};"))
+    stream = plan.workload.stream("trades")
+    table = pq.read_table(stream.source.path)
+    (folder := tmp_path / "parts").mkdir()
+    for part in range(6):
+        pq.write_table(table.slice(50 * part, 50), folder / f"{part}.parquet")
+    splits = splits_of(replace(stream, source=replace(stream.source, path=str(folder))))
+    at = [1_372_636_800_000_000 + minutes * 60_000_000 for minutes in (0, 160, 220, 240)]
+    late, early = plan.workload.queries
+    wanted = [quality._Wanted(late, ((at[2], at[3]),), None), quality._Wanted(early, ((at[0], at[1]),), None)]
+    held = {one.query.name: frame.count() for one, frame in quality._frames(spark, plan, {"trades": splits}, wanted)}
+    assert held == {"late": 20, "early": 160}
