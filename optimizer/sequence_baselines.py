@@ -24,8 +24,8 @@ method, taken from A-Seq), 3.3 (Shared method), 8.1 (SPASS, Flink). Qi, Cao, Ray
 analytics: online aggregation of stream sequence patterns", SIGMOD 2014 (A-Seq). Deviations: a START event expires with
 the last window that it is in, at ``floor(time / slide) * slide + range``, not when the range has passed. A window's
 count is added up when the window closes, not at each END event, and so holds only what lies in it from START to END.
-Counts before a later segment are noted by pane of their START, so combining takes range/slide where the paper's Eq. 5
-has the rate of START events.
+Counts before a later segment are summed by pane of their START, once until they change: combining takes range/slide
+where the paper's Eq. 5 has the rate of START events.
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ def sharon(
     Equal shared segments are counted once; what lies between them is each query's own. STARTs of segments that begin
     a pattern are pooled, those of later ones cannot be: what comes before differs.
 
-    Additions per window and key: for a segment STARTs times events; at each START of a second segment the STARTs of the
-    first; at each START of a later one range/slide times the STARTs of the one before. Raises as :func:`a_seq`, and
-    ValueError for spans that are not ascending, disjoint and within their pattern.
+    Additions per window and key: for a segment STARTs times events; at each START of a second segment range/slide; at
+    each START of a later one range/slide times the STARTs of the one before. Raises as :func:`a_seq`, and ValueError
+    for spans that are not ascending, disjoint and within their pattern.
     """
     _check(range, slide)
     segments = [_segments(pattern, spans) for pattern, spans in zip(patterns, sharing, strict=True)]
@@ -317,7 +317,8 @@ class _State(NamedTuple):
     (counters,) does a START of this instant matter; pane: floor(START / slide) of each column, those of counter c from
     ``panes[c]`` on; exact, approximate: counts modulo 2**64 and as doubles, those of node x from ``rows[x]`` on;
     exact_noted, approximate_noted: at place p of a query the counts before column y, by how many panes the query's
-    START is older, from ``notes[p] + y*panes`` on.
+    START is older, from ``notes[p] + y*panes`` on; exact_sums, approximate_sums: (counters * panes,) counts of whole
+    segments, by how many panes STARTs are older than pane ``summed`` (counters,), which is _STALE where they changed.
     """
 
     first: Longs
@@ -332,6 +333,9 @@ class _State(NamedTuple):
     exact_noted: NDArray[np.uint64]
     approximate_noted: NDArray[np.float64]
     notes: Longs
+    exact_sums: NDArray[np.uint64]
+    approximate_sums: NDArray[np.float64]
+    summed: Longs
 
 
 def _state(layout: _Layout, room: Longs) -> _State:
@@ -352,12 +356,16 @@ def _state(layout: _Layout, room: Longs) -> _State:
         np.empty(notes[-1], np.uint64),
         np.empty(notes[-1], np.float64),
         notes[:-1],
+        np.empty(counters * layout.panes, np.uint64),
+        np.empty(counters * layout.panes, np.float64),
+        np.empty(counters, np.int64),
     )
 
 
 _CACHED = 1 << 14
 """Counts that a block of queries may hold: 256 KiB."""
 
+_STALE = -(1 << 63)
 _ROWS, _ADDED, _PEAK = 0, 1, 2
 _ROWS_FULL, _DONE = -2, -1
 
@@ -417,37 +425,48 @@ def _note(layout, state, counter, columns, pane, oldest, tally):
     query's START; before any count of the instant changes. Returns whether there was room."""
     if not _has_room(layout, state, counter, columns):
         return False
-    panes = layout.panes
-    exact, approximate, pane_of = state.exact, state.approximate, state.pane
+    panes, nodes, parts, second = layout.panes, layout.nodes, layout.parts, layout.second
+    offsets, joins = layout.joins
+    firsts, lasts, rows, notes, held = state.first, state.last, state.rows, state.notes, state.panes
+    exact, approximate, pane_of, summed = state.exact, state.approximate, state.pane, state.summed
     exact_noted, approximate_noted = state.exact_noted, state.approximate_noted
-    matters = layout.leads[counter]
-    for join in range(layout.joins[0][counter], layout.joins[0][counter + 1]):
-        place = layout.joins[1][join]
-        before = layout.parts[place - 1]
-        first, last, held = state.first[before], state.last[before], state.panes[before]
-        row = state.rows[layout.nodes[before + 1] - 1]
-        for column in range(state.last[counter], state.last[counter] + columns):
-            begin = state.notes[place] + column * panes
-            exact_noted[begin : begin + panes] = 0
-            approximate_noted[begin : begin + panes] = 0.0
-            if layout.second[place]:
-                for other in range(first, last):
-                    age = begin + pane - pane_of[held + other]
-                    exact_noted[age] += exact[row + other]
-                    approximate_noted[age] += approximate[row + other]
-                    matters |= approximate[row + other] > 0
-                tally[_ADDED] += last - first
-            else:
-                for other in range(first, last):
-                    scale = approximate[row + other]
-                    if scale > 0:
-                        later = pane - pane_of[held + other]
-                        ages = min(panes - later, pane_of[held + other] - oldest + 1)
-                        source = state.notes[place - 1] + other * panes
-                        _add(exact_noted, begin + later, exact_noted, source, ages, exact[row + other])
-                        _add(approximate_noted, begin + later, approximate_noted, source, ages, scale)
-                        tally[_ADDED] += ages
-                        matters = True
+    exact_sums, approximate_sums = state.exact_sums, state.approximate_sums
+    matters, added = layout.leads[counter], 0
+    for join in range(offsets[counter], offsets[counter + 1]):
+        place = joins[join]
+        before = parts[place - 1]
+        first, last, row = firsts[before], lasts[before], rows[nodes[before + 1] - 1]
+        if second[place] and summed[before] != pane:
+            for age in range(before * panes, before * panes + panes):
+                exact_sums[age] = 0
+                approximate_sums[age] = 0.0
+            for other in range(first, last):
+                age = before * panes + pane - pane_of[held[before] + other]
+                exact_sums[age] += exact[row + other]
+                approximate_sums[age] += approximate[row + other]
+            added += last - first
+            summed[before] = pane
+        for column in range(lasts[counter], lasts[counter] + columns):
+            begin = notes[place] + column * panes
+            for age in range(panes):
+                exact_noted[begin + age] = exact_sums[before * panes + age] if second[place] else np.uint64(0)
+                approximate_noted[begin + age] = approximate_sums[before * panes + age] if second[place] else 0.0
+            if second[place]:
+                for age in range(begin, begin + panes):
+                    matters |= approximate_noted[age] > 0
+                added += panes
+                continue
+            for other in range(first, last):
+                scale = approximate[row + other]
+                if scale > 0:
+                    later = pane - pane_of[held[before] + other]
+                    ages = min(panes - later, pane_of[held[before] + other] - oldest + 1)
+                    source = notes[place - 1] + other * panes
+                    _add(exact_noted, begin + later, exact_noted, source, ages, exact[row + other])
+                    _add(approximate_noted, begin + later, approximate_noted, source, ages, scale)
+                    added += ages
+                    matters = True
+    tally[_ADDED] += added
     state.fresh[counter] = matters
     return True
 
@@ -458,7 +477,8 @@ def _close(layout, state, window, exact_found, approximate_found, tally):
     led to. Returns whether there are any."""
     exact, approximate, pane_of, panes = state.exact, state.approximate, state.pane, layout.panes
     exact_noted, approximate_noted = state.exact_noted, state.approximate_noted
-    some = False
+    exact_sums, approximate_sums = np.empty(panes, np.uint64), np.empty(panes, np.float64)
+    some, added = False, 0
     for query in range(len(layout.path) - 1):
         place = layout.path[query + 1] - 1
         counter = layout.parts[place]
@@ -469,21 +489,23 @@ def _close(layout, state, window, exact_found, approximate_found, tally):
             for column in range(row + first, row + last):
                 total += exact[column]
                 size += approximate[column]
-            tally[_ADDED] += last - first
+            added += last - first
         else:
+            exact_sums[:] = 0
+            approximate_sums[:] = 0.0
+            begin = state.notes[place]
             for column in range(first, last):
-                if approximate[row + column] > 0:
-                    begin = state.notes[place] + column * panes
-                    ages = min(panes, pane_of[held + column] - window + 1)
-                    noted, noted_size = np.uint64(0), 0.0
-                    for age in range(begin, begin + ages):
-                        noted += exact_noted[age]
-                        noted_size += approximate_noted[age]
-                    total += noted * exact[row + column]
-                    size += noted_size * approximate[row + column]
-                    tally[_ADDED] += max(ages, 0)
+                scale = approximate[row + column]
+                if scale > 0:
+                    later = window + panes - 1 - pane_of[held + column]
+                    source, ages = begin + column * panes, panes - later
+                    _add(exact_sums, later, exact_noted, source, ages, exact[row + column])
+                    _add(approximate_sums, later, approximate_noted, source, ages, scale)
+                    added += ages
+            total, size = exact_sums.sum(), approximate_sums.sum()
         exact_found[query], approximate_found[query] = total, size
         some |= size > 0
+    tally[_ADDED] += added
     return some
 
 
@@ -526,13 +548,14 @@ def _feed(key, time, type, count, at, range_, slide, pooled, layout, state, foun
     nodes, codes, owner = layout.nodes, layout.codes, layout.owner
     offsets, of_type = layout.of_type
     (joined_offsets, joined), (join_offsets, joins) = layout.joined, layout.joins
-    leads, parts, fresh = layout.leads, layout.parts, state.fresh
+    leads, parts, fresh, summed = layout.leads, layout.parts, state.fresh, state.summed
     present = np.zeros(len(offsets) - 1, np.int64)
     due = np.empty(len(codes), np.int64)
     while at < len(key):
         begin, rows_before, added_before, added, peak = at, tally[_ROWS], tally[_ADDED], 0, 0
         first[:] = 0
         last[:] = 0
+        summed[:] = _STALE
         pane, oldest = time[at] // slide, (time[at] - range_) // slide + 1
         newest, full = oldest - 1, _DONE  # pane of the last START
         while at < len(key) and key[at] == key[begin]:
@@ -577,6 +600,8 @@ def _feed(key, time, type, count, at, range_, slide, pooled, layout, state, foun
             for each in range(many):
                 node = due[each]
                 counter, times = owner[node], present[codes[node]]
+                if node + 1 == nodes[counter + 1]:
+                    summed[counter] = _STALE
                 live = last[counter] - first[counter]
                 repeats, weight = (1, times) if pooled else (times, 1)
                 if node > nodes[counter]:

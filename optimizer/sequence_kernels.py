@@ -258,12 +258,12 @@ class Windows(NamedTuple):
     turned: int
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, forceinline=True)
 def _lane(windows, window):
     return (windows.turned + windows.turn * window) % windows.lanes
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, forceinline=True)
 def _is_asked(windows, span, window):
     return (
         windows.least[span] <= window <= windows.greatest[span]
@@ -511,7 +511,7 @@ def _sum_bits(block, groups):
             sofar += _bits_set(block.words[word])
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, forceinline=True)
 def _rank(block, kind, group):
     """How many of the block's timestamps before this one have an event of the type."""
     word = kind * block.width + (group >> 6)
@@ -519,7 +519,7 @@ def _rank(block, kind, group):
     return np.int64(block.before[word]) + np.int64(_bits_set(block.words[word] & below))
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, forceinline=True)
 def _chain(
     low, size, low_rows, size_rows, state, own, parent, lanes, width, group, times, at, count, words, before, base
 ):
@@ -601,7 +601,7 @@ def _chain(
     return bits
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, forceinline=True)
 def _chain_kind(
     low, size, low_rows, size_rows, state, own, parent, lanes, width, block, plain, kind, above
 ):  # fmt: skip
@@ -619,7 +619,7 @@ def _chain_kind(
     )  # fmt: skip
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, forceinline=True)
 def _chain_products(
     low, size, low_rows, size_rows, state, own, parent, lanes, block, kind, above, middle, pair
 ):  # fmt: skip
@@ -654,7 +654,7 @@ def _chain_products(
     return bits, np.float64(factors)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, forceinline=True)
 def _chain_or_meet(low, size, low_rows, size_rows, own, parent, lanes, block, plain, trie, node, middle):
     kind, above = trie.kind[node], trie.kind[trie.parent[node]]
     if middle is not None:  # known when compiled
@@ -669,7 +669,7 @@ def _chain_or_meet(low, size, low_rows, size_rows, own, parent, lanes, block, pl
     return bits, 1.0
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, forceinline=True)
 def _record(low_rows, size, size_rows, own, node_kind, lanes, block, middle, node):
     """Keep the node's rows that hold at the events which some query meets there."""
     for place in range(middle.record_first[node], middle.record_first[node + 1]):
