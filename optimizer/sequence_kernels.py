@@ -29,6 +29,7 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
 from numpy.typing import NDArray
 
@@ -52,31 +53,46 @@ class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, vector, ir.VectorType(element, LANES))
 
 
-def _address(context, builder, array_type, array, index):
-    return builder.gep(context.make_array(array_type)(context, builder, array).data, [index])
+@intrinsic
+def _raw(typing_context, group):
+    """A named tuple with pointers in place of its arrays. Arrays in tuples are counted as referred to wherever compiled
+    code takes them out, which costs more than what is done with them here; something else must keep them alive."""
+    kinds = [types.CPointer(kind.dtype) if isinstance(kind, types.Array) else kind for kind in group.types]
+
+    def code(context, builder, signature, arguments):
+        parts = []
+        for kind, part in zip(group.types, cgutils.unpack_tuple(builder, arguments[0]), strict=True):
+            is_array = isinstance(kind, types.Array)
+            parts.append(context.make_array(kind)(context, builder, part).data if is_array else part)
+        return context.make_tuple(builder, signature.return_type, parts)
+
+    return types.NamedTuple(kinds, group.instance_class)(group), code
+
+
+@numba.njit(cache=True)
+def _raw_or_none(group):
+    return None if group is None else _raw(group)
 
 
 @intrinsic
-def _load(typing_context, array, index):
-    vector = _Vector(array.dtype)
+def _load(typing_context, numbers, index):
+    vector = _Vector(numbers.dtype)
 
     def code(context, builder, signature, arguments):
-        address = _address(context, builder, signature.args[0], *arguments)
-        pointer = context.get_value_type(vector).as_pointer()
-        return builder.load(builder.bitcast(address, pointer), align=8)
+        address = builder.gep(arguments[0], [arguments[1]])
+        return builder.load(builder.bitcast(address, context.get_value_type(vector).as_pointer()), align=8)
 
-    return vector(array, types.intp), code
+    return vector(numbers, types.intp), code
 
 
 @intrinsic
-def _store(typing_context, array, index, vector):
+def _store(typing_context, numbers, index, vector):
     def code(context, builder, signature, arguments):
-        address = _address(context, builder, signature.args[0], *arguments[:2])
-        pointer = context.get_value_type(signature.args[2]).as_pointer()
-        builder.store(arguments[2], builder.bitcast(address, pointer), align=8)
+        address = builder.gep(arguments[0], [arguments[1]])
+        builder.store(arguments[2], builder.bitcast(address, arguments[2].type.as_pointer()), align=8)
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, vector), code
+    return types.void(numbers, types.intp, vector), code
 
 
 def _arithmetic(name):
@@ -95,9 +111,9 @@ _add, _multiply, _either = _arithmetic("add"), _arithmetic("mul"), _arithmetic("
 
 
 @intrinsic
-def _all_lanes(typing_context, array, number):
-    """A vector of the array's type with this number in every lane."""
-    vector = _Vector(array.dtype)
+def _all_lanes(typing_context, numbers, number):
+    """A vector of the type of these numbers with one number in every lane."""
+    vector = _Vector(numbers.dtype)
 
     def code(context, builder, signature, arguments):
         number = context.cast(builder, arguments[1], signature.args[1], vector.dtype)
@@ -105,7 +121,7 @@ def _all_lanes(typing_context, array, number):
         one = builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
         return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), LANES), None))
 
-    return vector(array, number), code
+    return vector(numbers, number), code
 
 
 @intrinsic
@@ -126,16 +142,6 @@ def _bits_set(typing_context, word):
     return word(word), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
 
 
-@intrinsic
-def _peek(typing_context, array, index):
-    """An element by an index that is known to lie inside (and not to count from the end)."""
-
-    def code(context, builder, signature, arguments):
-        return builder.load(_address(context, builder, signature.args[0], *arguments))
-
-    return array.dtype(array, types.intp), code
-
-
 def aligned(size: int, dtype: Any) -> NDArray[Any]:
     """Zeros at a multiple of 64 bytes: vectors that straddle two cache lines take twice the time."""
     room = np.zeros(size + 64 // np.dtype(dtype).itemsize, dtype=dtype)
@@ -152,13 +158,14 @@ class Trie(NamedTuple):
     d are ``of_kind[of_kind_first[t * (deepest + 1) + deepest - d]:...[... + 1]]``. Queries by the node where they end,
     ``query[query_first[u]:query_first[u + 1]]``, each with the number of its range in ``span``; and by their range,
     ``span_query`` and ``span_node[span_first[r]:span_first[r + 1]]``. ``repeats``: how often a type occurs in one
-    pattern at most, so that a window of n events rounds ``repeats * n + roundings`` times at most.
+    pattern at most, so that a window of n events rounds ``repeats * n + roundings`` times at most. ``nodes``: n + 1;
+    ``queries``: in all; ``ended``: that end in this trie.
     """
 
     kind: Longs
     parent: Longs
     depth: Longs
-    leaf: NDArray[np.bool_]
+    leaf: NDArray[np.uint8]
     deepest: int
     of_kind: Longs
     of_kind_first: Longs
@@ -170,17 +177,21 @@ class Trie(NamedTuple):
     span_first: Longs
     repeats: int
     roundings: int
+    nodes: int
+    queries: int
+    ended: int
 
 
 class Stream(NamedTuple):
     """Events (n,) of many keys, each key's by time. ``step`` -1: those of a key are taken backwards, times negated.
-    ``local``: numbers of types by code, -1 of those that no pattern has (as the last one)."""
+    ``local`` (codes,): numbers of types by code, -1 of those that no pattern has (as the last one)."""
 
     time: Longs
     type: NDArray[np.int32]
     count: Longs
     step: int
     local: Longs
+    codes: int
 
 
 class Block(NamedTuple):
@@ -206,11 +217,20 @@ class Block(NamedTuple):
     """(spans, lanes, 2): windows that end inside the block, each with the first timestamp not before its end."""
     closings: Longs
     """(spans,): how many."""
+    due: Longs
+    """(spans,): the next window to end."""
+    opened: Longs
+    """(lanes,): how many events of the key came before the window opened."""
+    shots: Longs
+    """(edges,): timestamps at which rows are copied."""
+    size: int
+    kinds: int
+    """t."""
     width: int
     """w."""
 
 
-def block_room(size: int, kinds: int, spans: int, lanes: int) -> Block:
+def block_room(size: int, kinds: int, spans: int, lanes: int, edges: int) -> Block:
     width = size // 64 + 1
     longs = [np.zeros(size + 1, dtype=np.int64) for _ in range(4)]
     return Block(
@@ -221,8 +241,13 @@ def block_room(size: int, kinds: int, spans: int, lanes: int) -> Block:
         np.zeros(size + 1, dtype=np.uint64),
         np.zeros((kinds + 1) * width, dtype=np.uint64),
         np.zeros((kinds + 1) * width, dtype=np.uint16),
-        np.zeros((spans, lanes, 2), dtype=np.int64),
+        np.zeros(spans * lanes * 2, dtype=np.int64),
         np.zeros(spans, dtype=np.int64),
+        np.zeros(spans, dtype=np.int64),
+        np.zeros(lanes, dtype=np.int64),
+        np.zeros(edges, dtype=np.int64),
+        size,
+        kinds,
         width,
     )
 
@@ -244,7 +269,7 @@ class Windows(NamedTuple):
     in least[r]..greatest[r] that is ``phase[r]`` modulo ``every[r]``.
 
     ``spans`` (r,) ascending; ``lanes``: room for the windows that are open at one time: window k has lane
-    ``turned + turn * k`` modulo lanes."""
+    ``turned + turn * k`` modulo lanes. ``kinds``: of windows; ``first`` and ``last``: of all."""
 
     slide: int
     shift: int
@@ -256,6 +281,9 @@ class Windows(NamedTuple):
     lanes: int
     turn: int
     turned: int
+    kinds: int
+    first: int
+    last: int
 
 
 @numba.njit(cache=True, forceinline=True)
@@ -429,8 +457,8 @@ def _fill(stream, origin, at, end, limit, block):
     """Copy the relevant events from number ``at`` of a key's run, which has ``end``, up to time ``limit`` or as many as
     there is room for, but never part of those of one timestamp. Returns how many, the next event's number, and whether
     each counts once."""
-    size, used, plain = len(block.time) - 1, 0, True
-    step, last = stream.step, np.uint32(len(stream.local) - 1)
+    size, used, plain = block.size, 0, True
+    step, last = stream.step, np.uint32(stream.codes - 1)
     while at < end and used < size:
         index = origin + step * at
         time = step * stream.time[index]
@@ -459,17 +487,16 @@ def _fill(stream, origin, at, end, limit, block):
 def _count_kinds(block, used, plain):
     """Number the block's events by type: ``first`` and ``total``."""
     first, total = block.first, block.total
-    kinds = len(total) - 1
-    first[:] = 0
+    for kind in range(block.kinds + 1):
+        first[kind] = total[kind] = 0
     for e in range(used):
         first[block.kind[e] + 1] += 1
-    if plain:
-        total[:kinds] = first[1 : kinds + 1]
-    else:
-        total[:] = 0
+    if not plain:
         for e in range(used):
             total[block.kind[e]] += block.count[e]
-    for kind in range(kinds):
+    for kind in range(block.kinds):
+        if plain:
+            total[kind] = first[kind + 1]
         first[kind + 1] += first[kind]
 
 
@@ -478,11 +505,10 @@ def _sort_kinds(block, used):
     """List the block's events by type, each with the number of its timestamp, and mark the timestamps of each type.
     Returns how many there are; ``source`` becomes the number of each event's."""
     first, width, words = block.first, block.width, block.words
-    kinds = len(block.total) - 1
     one, sixty_three = np.uint64(1), np.uint64(63)
-    in_use = used // 64 + 1
-    for kind in range(kinds + 1):
-        words[kind * width : kind * width + in_use] = 0
+    for kind in range(block.kinds + 1):
+        for word in range(kind * width, kind * width + used // 64 + 1):
+            words[word] = 0
     group, now = -1, 0
     for e in range(used):
         time, kind = block.time[e], block.kind[e]
@@ -495,7 +521,7 @@ def _sort_kinds(block, used):
         first[kind] = place + 1
         words[kind * width + (group >> 6)] |= one << (np.uint64(group) & sixty_three)
     # each `first` has moved to the next one's
-    for kind in range(kinds, 0, -1):
+    for kind in range(block.kinds, 0, -1):
         first[kind] = first[kind - 1]
     first[0] = 0
     return group + 1
@@ -504,7 +530,7 @@ def _sort_kinds(block, used):
 @numba.njit(cache=True)
 def _sum_bits(block, groups):
     in_use = groups // 64 + 1
-    for kind in range(len(block.total)):
+    for kind in range(block.kinds + 1):
         base, sofar = kind * block.width, 0
         for word in range(base, base + in_use):
             block.before[word] = sofar
@@ -543,14 +569,14 @@ def _chain(
             _store(size_rows, mine, size_a)
             _store(size_rows, mine + LANES, size_b)
         for e in range(at, at + count):
-            when = np.uint64(_peek(group, e))
+            when = np.uint64(group[e])
             word = base + np.int64(when >> six)
-            below = _peek(words, word) & ((one << (when & sixty_three)) - one)
-            theirs = parent + lane + (np.int64(_peek(before, word)) + np.int64(_bits_set(below))) * lanes
+            below = words[word] & ((one << (when & sixty_three)) - one)
+            theirs = parent + lane + (np.int64(before[word]) + np.int64(_bits_set(below))) * lanes
             mine += lanes
             more_a, more_b = _load(low_rows, theirs), _load(low_rows, theirs + LANES)
             if times is not None:
-                often = _all_lanes(low_rows, _peek(times, e))
+                often = _all_lanes(low_rows, times[e])
                 more_a, more_b = _multiply(more_a, often), _multiply(more_b, often)
             low_a, low_b = _add(low_a, more_a), _add(low_b, more_b)
             _store(low_rows, mine, low_a)
@@ -558,7 +584,7 @@ def _chain(
             if size is not None:
                 larger_a, larger_b = _load(size_rows, theirs), _load(size_rows, theirs + LANES)
                 if times is not None:
-                    weight = _all_lanes(size_rows, _peek(times, e))
+                    weight = _all_lanes(size_rows, times[e])
                     larger_a, larger_b = _multiply(larger_a, weight), _multiply(larger_b, weight)
                 size_a, size_b = _add(size_a, larger_a), _add(size_b, larger_b)
                 _store(size_rows, mine, size_a)
@@ -578,20 +604,20 @@ def _chain(
             size_a = _load(size, state + lane)
             _store(size_rows, mine, size_a)
         for e in range(at, at + count):
-            when = np.uint64(_peek(group, e))
+            when = np.uint64(group[e])
             word = base + np.int64(when >> six)
-            below = _peek(words, word) & ((one << (when & sixty_three)) - one)
-            theirs = parent + lane + (np.int64(_peek(before, word)) + np.int64(_bits_set(below))) * lanes
+            below = words[word] & ((one << (when & sixty_three)) - one)
+            theirs = parent + lane + (np.int64(before[word]) + np.int64(_bits_set(below))) * lanes
             mine += lanes
             more_a = _load(low_rows, theirs)
             if times is not None:
-                more_a = _multiply(more_a, _all_lanes(low_rows, _peek(times, e)))
+                more_a = _multiply(more_a, _all_lanes(low_rows, times[e]))
             low_a = _add(low_a, more_a)
             _store(low_rows, mine, low_a)
             if size is not None:
                 larger_a = _load(size_rows, theirs)
                 if times is not None:
-                    larger_a = _multiply(larger_a, _all_lanes(size_rows, _peek(times, e)))
+                    larger_a = _multiply(larger_a, _all_lanes(size_rows, times[e]))
                 size_a = _add(size_a, larger_a)
                 _store(size_rows, mine, size_a)
         _store(low, state + lane, low_a)
@@ -697,13 +723,13 @@ def _by_node(
     or the doubles do not tell a count.
     """
     lanes = windows.lanes
-    stride = len(block.time) * lanes
+    stride = (block.size + 1) * lanes
     tops[0] = 1
     first, total = block.first, block.total
     closing = 0
-    for span in range(len(block.closings)):
+    for span in range(windows.kinds):
         closing += block.closings[span]
-    for node in range(1, len(trie.kind)):
+    for node in range(1, trie.nodes):
         kind, parent, depth = trie.kind[node], trie.parent[node], trie.depth[node]
         count = first[kind + 1] - first[kind]
         if count == 0 and closing == 0 and trie.leaf[node] and middle is None:
@@ -724,9 +750,9 @@ def _by_node(
             query = trie.query[place]
             span = trie.span[query]
             for c in range(block.closings[span]):
-                window = block.closing[span, c, 0]
+                window = block.closing[2 * (span * lanes + c)]
                 lane = _lane(windows, window)
-                index = own + _rank(block, kind, block.closing[span, c, 1]) * lanes + lane
+                index = own + _rank(block, kind, block.closing[2 * (span * lanes + c) + 1]) * lanes + lane
                 if low_rows[index] == 0 and (size is None or size_rows[index] == 0):
                     continue
                 high, flag = np.int64(0), FINE
@@ -1125,7 +1151,6 @@ def _close(trie, state, windows, span, window, opened, seen, run, found, filled)
 def _by_event(trie, state, values, windows, stream, origin, block, used, newest, due, opened, seen, run, found, filled):
     """Process a block event by event."""
     lanes, slide, deepest, unsure = windows.lanes, windows.slide, trie.deepest, False
-    least, greatest = windows.least.min(), windows.greatest.max()
     opening = (newest + 1) * slide + windows.shift
     begin = 0
     while begin < used:
@@ -1135,9 +1160,9 @@ def _by_event(trie, state, values, windows, stream, origin, block, used, newest,
         while opening <= time:
             newest += 1
             opening += slide
-            if least <= newest <= greatest:
+            if windows.first <= newest <= windows.last:
                 _open(state, _lane(windows, newest))
-        for span in range(len(windows.spans)):
+        for span in range(windows.kinds):
             while due[span] <= newest and due[span] * slide + windows.shift + windows.spans[span] <= time:
                 if _is_asked(windows, span, due[span]):
                     filled, doubtful = _close(
@@ -1163,17 +1188,17 @@ def _by_event(trie, state, values, windows, stream, origin, block, used, newest,
 
 @numba.njit(cache=True)
 def _copy_row(low, size, dense, to, lanes):
-    dense.low_rows[to : to + lanes] = low[:lanes]
-    if size is not None:
-        dense.size_rows[to : to + lanes] = size[:lanes]
+    for lane in range(0, lanes, LANES):
+        _store(dense.low_rows, to + lane, _load(low, lane))
+        if size is not None:
+            _store(dense.size_rows, to + lane, _load(size, lane))
 
 
 @numba.njit(cache=True)
 def _root_rows(state, windows, dense, block, used, newest):
     """The root's rows: in which windows an event lies; a new row where windows open inside the block."""
     lanes, slide = windows.lanes, windows.slide
-    least, greatest = windows.least.min(), windows.greatest.max()
-    root = (len(block.total) - 1) * block.width
+    root = block.kinds * block.width
     row = 0
     while True:
         opening = (newest + 1) * slide + windows.shift
@@ -1191,7 +1216,7 @@ def _root_rows(state, windows, dense, block, used, newest):
                 block.words[word] |= bit
                 row += 1
         newest += 1
-        if least <= newest <= greatest:
+        if windows.first <= newest <= windows.last:
             _open(state, _lane(windows, newest))
     _copy_row(state.low, state.size, dense, row * lanes, lanes)
     return newest
@@ -1199,15 +1224,16 @@ def _root_rows(state, windows, dense, block, used, newest):
 
 @numba.njit(cache=True)
 def _closings(windows, block, used, newest, due):
-    for span in range(len(windows.spans)):
+    for span in range(windows.kinds):
         closings = 0
         while due[span] <= newest:
             end = due[span] * windows.slide + windows.shift + windows.spans[span]
             if end > block.time[used - 1]:
                 break
             if _is_asked(windows, span, due[span]):
-                block.closing[span, closings, 0] = due[span]
-                block.closing[span, closings, 1] = block.source[_first_from(block, used, end)]
+                place = 2 * (span * windows.lanes + closings)
+                block.closing[place] = due[span]
+                block.closing[place + 1] = block.source[_first_from(block, used, end)]
                 closings += 1
             due[span] += 1
         block.closings[span] = closings
@@ -1216,20 +1242,21 @@ def _closings(windows, block, used, newest, due):
 @numba.njit(cache=True)
 def _is_dense(trie, costs, block, used, lanes):
     deepest, work = trie.deepest, 0
-    for kind in range(len(block.total) - 1):
+    for kind in range(block.kinds):
         nodes = trie.of_kind_first[(kind + 1) * (deepest + 1)] - trie.of_kind_first[kind * (deepest + 1)]
         work += nodes * (block.first[kind + 1] - block.first[kind])
-    return costs[0] * len(trie.kind) < costs[1] * work * (lanes // LANES) + costs[2] * used
+    return costs[0] * trie.nodes < costs[1] * work * (lanes // LANES) + costs[2] * used
 
 
 # ----------------------------------------------------------------------------- cells, position by position
 @numba.njit(cache=True)
 def _reset_cells(trie, low, size, lanes):
     """No event: only the empty substring has a match."""
-    low[:] = 0
-    if size is not None:
-        size[:] = 0.0
-    for node in range(len(trie.kind)):
+    for index in range(trie.nodes * lanes):
+        low[index] = 0
+        if size is not None:
+            size[index] = 0.0
+    for node in range(trie.nodes):
         if trie.depth[node] < lanes:
             low[node * lanes + trie.depth[node]] = 1
             if size is not None:
@@ -1240,20 +1267,21 @@ def _reset_cells(trie, low, size, lanes):
 def _extend_cells(trie, low, size, cells, block, plain, shots, base, shots_low, shots_size):
     """Process a block node by node into cells.
 
-    ``shots`` (s,): timestamps before which the rows of the nodes where queries end are copied, from index ``base`` on.
+    ``shots``: number of timestamps (``block.shots``) before which the rows of the nodes where queries end are copied, from
+    index ``base`` on.
     Returns whether a count may have passed 2**62 without doubles beside it.
     """
     lanes, widths, tops, low_rows, size_rows = cells.lanes, cells.widths, cells.tops, cells.low_rows, cells.size_rows
-    stride, queries = len(block.time) * lanes, len(trie.query)
+    stride = (block.size + 1) * lanes
     for lane in range(widths[0]):
         low_rows[lane] = low[lane]
         if size is not None:
             size_rows[lane] = size[lane]
     tops[0] = 1
-    for node in range(1, len(trie.kind)):
+    for node in range(1, trie.nodes):
         kind, parent = trie.kind[node], trie.parent[node]
         count, own = block.first[kind + 1] - block.first[kind], trie.depth[node] * stride
-        if count == 0 and len(shots) == 0 and trie.leaf[node]:
+        if count == 0 and shots == 0 and trie.leaf[node]:
             continue
         width = widths[parent]
         bits = _chain_kind(
@@ -1271,9 +1299,9 @@ def _extend_cells(trie, low, size, cells, block, plain, shots, base, shots_low, 
                 return True
             tops[node] = bits | np.uint64(1)
         for place in range(trie.query_first[node], trie.query_first[node + 1]):
-            for shot in range(len(shots)):
-                theirs = own + _rank(block, kind, shots[shot]) * lanes
-                mine = base + (shot * queries + trie.query[place]) * lanes
+            for shot in range(shots):
+                theirs = own + _rank(block, kind, block.shots[shot]) * lanes
+                mine = base + (shot * trie.queries + trie.query[place]) * lanes
                 for lane in range(0, widths[node], LANES):
                     _store(shots_low, mine + lane, _load(low_rows, theirs + lane))
                     if size is not None:
@@ -1289,7 +1317,8 @@ def _sweep(trie, low, size, cells, stream, block, origin, at, end, limit, edges,
     Returns the next event's number, how many were relevant, and whether a count may have passed 2**62 without doubles.
     """
     _reset_cells(trie, low, size, cells.lanes)
-    cells.tops[:] = 1
+    for node in range(trie.nodes):
+        cells.tops[node] = 1
     shot, seen = 0, 0
     while at < end and stream.step * stream.time[origin + stream.step * at] < limit:
         used, at, plain = _fill(stream, origin, at, end, limit, block)
@@ -1306,11 +1335,10 @@ def _sweep(trie, low, size, cells, stream, block, origin, at, end, limit, edges,
         before = shot
         while shot < len(edges) and edges[shot] <= block.time[used - 1]:
             shot += 1
-        inside = np.empty(shot - before, np.int64)
         for i in range(shot - before):
-            inside[i] = block.source[_first_from(block, used, edges[before + i])]
-        base = before * len(trie.query) * cells.lanes
-        if _extend_cells(trie, low, size, cells, block, plain, inside, base, shots_low, shots_size):
+            block.shots[i] = block.source[_first_from(block, used, edges[before + i])]
+        base = before * trie.queries * cells.lanes
+        if _extend_cells(trie, low, size, cells, block, plain, shot - before, base, shots_low, shots_size):
             return at, seen, True
     _shoot(trie, low, size, cells, shot, len(edges), shots_low, shots_size)
     return at, seen, False
@@ -1320,8 +1348,8 @@ def _sweep(trie, low, size, cells, stream, block, origin, at, end, limit, edges,
 def _shoot(trie, low, size, cells, first, last, shots_low, shots_size):
     lanes = cells.lanes
     for shot in range(first, last):
-        for place in range(len(trie.span_query)):
-            mine = (shot * len(trie.query) + trie.span_query[place]) * lanes
+        for place in range(trie.ended):
+            mine = (shot * trie.queries + trie.span_query[place]) * lanes
             theirs = trie.span_node[place] * lanes
             for lane in range(0, cells.widths[trie.span_node[place]], LANES):
                 _store(shots_low, mine + lane, _load(low, theirs + lane))
@@ -1336,7 +1364,7 @@ def _append(trie, low, size, windows, cells):
     of u holds times the matches of v in the fragment. Longest prefixes first, as all read the rows before the fragment;
     in preorder a prefix comes before what it is a prefix of."""
     lanes = windows.lanes
-    for node in range(len(trie.kind) - 1, 0, -1):
+    for node in range(trie.nodes - 1, 0, -1):
         depth = trie.depth[node]
         if cells.size[node * cells.lanes + depth - 1] == 0.0:
             # no event of the last type, so no match of any substring that ends here
@@ -1360,15 +1388,14 @@ def _by_fragment(trie, state, windows, cells, stream, block, origin, at, end, ne
     """Process one key's events up to the next edge, as a fragment. Returns the newest window, the next event's number,
     and how many events were relevant."""
     time = stream.step * stream.time[origin + stream.step * at]
-    least, greatest = windows.least.min(), windows.greatest.max()
     limit = (newest + 1) * windows.slide + windows.shift
     while limit <= time:
         newest += 1
         limit += windows.slide
         opened[_lane(windows, newest)] = seen
-        if least <= newest <= greatest:
+        if windows.first <= newest <= windows.last:
             _open(state, _lane(windows, newest))
-    for span in range(len(windows.spans)):
+    for span in range(windows.kinds):
         while due[span] <= newest and due[span] * windows.slide + windows.shift + windows.spans[span] <= time:
             due[span] += 1  # it had no event
         if due[span] <= newest:
@@ -1390,24 +1417,27 @@ def _slide(trie, state, values, dense, always, middle, cells, windows, stream, b
     what it meets, or None; ``cells``: room to process it fragment by fragment, or None.
     """
     lanes, slide, shift, spans = windows.lanes, windows.slide, windows.shift, windows.spans
-    longest, nodes = spans[-1], len(trie.kind)
-    for index in range(nodes * lanes):
+    longest = spans[windows.kinds - 1]
+    for index in range(trie.nodes * lanes):
         _clear(state, index)
     # windows oldest..newest have lanes in use, all others are clear; due: the next to end, by range
     oldest = (stream.step * stream.time[origin] - shift - longest) // slide + 1
     newest = oldest - 1
-    due, opened = np.full(len(spans), oldest), np.zeros(lanes, np.int64)
+    due, opened = block.due, block.opened
+    for span in range(windows.kinds):
+        due[span] = oldest
     at, seen, unsure = 0, 0, False
     while not unsure:
-        found = _with_room(found, filled, 2 * lanes * len(trie.span_query))
+        found = _with_room(found, filled, 2 * lanes * trie.ended)
+        into = _raw(found)
         time = stream.step * stream.time[origin + stream.step * min(at, end - 1)]
         begin = newest + 1 if at == end else (time - shift - longest) // slide + 1
-        for span in range(len(spans)):
+        for span in range(windows.kinds):
             last = newest if at == end else min(newest, (time - shift - spans[span]) // slide)
             while due[span] <= last:
                 if _is_asked(windows, span, due[span]):
                     filled, doubtful = _close(
-                        trie, state, windows, span, due[span], opened, seen, run, found, filled
+                        trie, state, windows, span, due[span], opened, seen, run, into, filled
                     )  # fmt: skip
                     unsure |= doubtful
                 due[span] += 1
@@ -1415,7 +1445,7 @@ def _slide(trie, state, values, dense, always, middle, cells, windows, stream, b
         if at == end:
             break
         for window in range(oldest, min(begin - 1, newest) + 1):
-            for node in range(nodes):
+            for node in range(trie.nodes):
                 _clear(state, node * lanes + _lane(windows, window))
         oldest, newest = begin, max(newest, begin - 1)
         if cells is not None:
@@ -1440,15 +1470,15 @@ def _slide(trie, state, values, dense, always, middle, cells, windows, stream, b
                 _closings(windows, block, used, newest, due)
                 filled, doubtful = _by_node(
                     trie, state.low, state.size, dense.low_rows, dense.size_rows, dense.tops, middle, windows, block,
-                    plain, opened, seen, run, found, filled,
+                    plain, opened, seen, run, into, filled,
                 )  # fmt: skip
                 unsure |= doubtful != FINE
                 if middle is not None:
-                    for kind in range(len(middle.passed)):
+                    for kind in range(block.kinds):
                         middle.passed[kind] += block.first[kind + 1] - block.first[kind]
                 continue
         filled, doubtful = _by_event(
-            trie, state, values, windows, stream, origin, block, used, newest, due, opened, seen, run, found, filled
+            trie, state, values, windows, stream, origin, block, used, newest, due, opened, seen, run, into, filled
         )  # fmt: skip
         unsure |= doubtful
         newest = max(newest, (block.time[used - 1] - shift) // slide)
@@ -1462,6 +1492,8 @@ def slide_windows(trie, state, values, dense, always, cells, windows, stream, bl
     Returns the answers, how many there are, and which of the chosen keys the state could not count. A key's answers are
     together, by query by window.
     """
+    trie, state, windows, stream, block = _raw(trie), _raw(state), _raw(windows), _raw(stream), _raw(block)
+    values, dense, cells = _raw_or_none(values), _raw_or_none(dense), _raw_or_none(cells)
     failed = np.zeros(len(chosen), np.bool_)
     filled, failures = 0, 0
     for place in range(len(chosen)):
@@ -1496,11 +1528,14 @@ def _index_from(time, first, last, instant):
 
 
 @numba.njit(cache=True)
-def _limited(windows, least, greatest):
+def _limited(windows, least, greatest, first, last):
+    """Only the windows first..last of those from ``least`` to ``greatest``."""
+    for kind in range(windows.kinds):
+        windows.least[kind] = max(least[kind], first)
+        windows.greatest[kind] = min(greatest[kind], last)
     return Windows(
-        windows.slide, windows.shift, windows.spans, np.maximum(windows.least, least),
-        np.minimum(windows.greatest, greatest), windows.every, windows.phase, windows.lanes, windows.turn,
-        windows.turned,
+        windows.slide, windows.shift, windows.spans, windows.least, windows.greatest, windows.every, windows.phase,
+        windows.lanes, windows.turn, windows.turned, windows.kinds, max(windows.first, first), min(windows.last, last),
     )  # fmt: skip
 
 
@@ -1515,11 +1550,16 @@ def meet_windows(
 
     Where a key has too many events it is taken in pieces, of windows that begin one after the other.
     """
+    ahead, back, ahead_state, back_state = _raw(ahead), _raw(back), _raw(ahead_state), _raw(back_state)
+    ahead_dense, back_dense, stream, block = _raw(ahead_dense), _raw(back_dense), _raw(stream), _raw(block)
+    least, greatest = windows.least.copy(), windows.greatest.copy()
+    back_least, back_greatest = back_windows.least.copy(), back_windows.greatest.copy()
+    windows, back_windows = _raw(windows), _raw(back_windows)
     slide, span, lanes = windows.slide, windows.spans[0], windows.lanes
     failed = np.zeros(len(chosen), np.bool_)
     filled, back_filled = 0, 0
     kinds, pairs = len(ahead_middle.total), len(ahead_middle.pair_kind)
-    reverse = Stream(stream.time, stream.type, stream.count, -1, stream.local)
+    reverse = Stream(stream.time, stream.type, stream.count, -1, stream.local, stream.codes)
     for place in range(len(chosen)):
         run = chosen[place]
         before, back_before = filled, back_filled
@@ -1539,7 +1579,7 @@ def meet_windows(
             for kind in range(kinds):
                 ahead_middle.total[kind] = 0
             for index in range(begin, last):
-                kind = stream.local[min(np.uint32(stream.type[index]), np.uint32(len(stream.local) - 1))]
+                kind = stream.local[min(np.uint32(stream.type[index]), np.uint32(stream.codes - 1))]
                 if kind >= 0:
                     ahead_middle.total[kind] += 1
             needed = 0
@@ -1553,16 +1593,17 @@ def meet_windows(
                 ahead_kept.pair_first, back_middle.passed, ahead_kept.total, ahead_kept.low, ahead_kept.size,
             )  # fmt: skip
             back_kept.passed[:] = 0
-            turned = -(span - 1 + back_windows.shift) // slide
+            turned = back_windows.turned
             back_found, back_filled, unsure = _slide(
-                back, back_state, None, back_dense, True, back_kept, None,
-                _limited(back_windows, turned - following + 1, turned - window),
+                back, back_state, None, back_dense, True, _raw(back_kept), None,
+                _limited(back_windows, back_least, back_greatest, turned - following + 1, turned - window),
                 reverse, block, last - 1, last - begin, run, back_found, back_filled,
             )  # fmt: skip
             if not unsure:
                 found, filled, unsure = _slide(
-                    ahead, ahead_state, None, ahead_dense, True, ahead_kept, None,
-                    _limited(windows, window, following - 1), stream, block, begin, last - begin, run, found, filled,
+                    ahead, ahead_state, None, ahead_dense, True, _raw(ahead_kept), None,
+                    _limited(windows, least, greatest, window, following - 1), stream, block, begin, last - begin,
+                    run, found, filled,
                 )  # fmt: skip
             ahead_middle = ahead_kept
             if unsure:
@@ -1609,7 +1650,7 @@ def _join_at(
 ):  # fmt: skip
     """Report windows first..last - 1: the sum over all cuts p = uv of a pattern of the matches of u in the window
     before the landmark times those of v behind it."""
-    queries = len(lengths)
+    queries = ahead.queries
     for window in range(first, last):
         for query in range(queries):
             if not _is_asked(windows, ahead.span[query], window):
@@ -1653,7 +1694,7 @@ def _between_landmarks(
     """One key's windows, all of one range, each of which holds one landmark, a multiple of the range: a pass from each
     landmark on, to where windows end, and a pass from each landmark backwards, to where they begin."""
     slide, span, lanes = windows.slide, windows.spans[0], ahead_cells.lanes
-    reverse = Stream(stream.time, stream.type, stream.count, -1, stream.local)
+    reverse = Stream(stream.time, stream.type, stream.count, -1, stream.local, stream.codes)
     at, before, kept, known, unsure = 0, 0, np.int64(0), False, False
     while at < end or known:
         number = kept + 1
@@ -1663,7 +1704,8 @@ def _between_landmarks(
         mark = number * span
         # windows that begin in the span before the landmark, and those that begin in the span from it
         previous, first, last = -((span - mark) // slide), -(-mark // slide), -(-(mark + span) // slide)
-        found = _with_room(found, filled, (first - previous + 1) * len(lengths))
+        found = _with_room(found, filled, (first - previous + 1) * ahead.queries)
+        into = _raw(found)
         begin, edges = at, np.arange(previous, first) * slide + span
         there = at < end and stream.time[origin + at] < mark + span
         seen = 0
@@ -1678,7 +1720,7 @@ def _between_landmarks(
             steps = ahead.repeats * (seen + before) + ahead.roundings
             filled, unsure = _join_at(
                 ahead, ahead_shots.low, ahead_shots.size, back_shots.low, back_shots.size, lanes, lengths, windows,
-                previous, first, there, known, steps, run, found, filled,
+                previous, first, there, known, steps, run, into, filled,
             )  # fmt: skip
         if unsure:
             break
@@ -1692,7 +1734,7 @@ def _between_landmarks(
             if unsure:
                 break
             # the last window came first
-            _reverse(back_shots, last - first, len(lengths) * lanes)
+            _reverse(back_shots, last - first, ahead.queries * lanes)
     return found, filled, unsure
 
 
@@ -1717,6 +1759,9 @@ def landmark_windows(
     ahead, back, ahead_cells, back_cells, ahead_shots, back_shots, lengths, windows, stream, block, runs, chosen, found
 ):  # fmt: skip
     """As :func:`slide_windows`, for windows of one range; ``lengths`` (q,) of the patterns."""
+    ahead, back, ahead_cells, back_cells = _raw(ahead), _raw(back), _raw(ahead_cells), _raw(back_cells)
+    ahead_shots, back_shots = _raw(ahead_shots), _raw(back_shots)
+    windows, stream, block = _raw(windows), _raw(stream), _raw(block)
     failed = np.zeros(len(chosen), np.bool_)
     filled, failures = 0, 0
     for place in range(len(chosen)):

@@ -373,8 +373,8 @@ def _tree(
         depth.append(depth[number[above]] + 1)
         waiting += [(node, child) for child in reversed(children[node].items())]
     deepest = max(depth)
-    leaf = np.ones(len(steps), dtype=np.bool_)
-    leaf[parent[1:]] = False
+    leaf = np.ones(len(steps), dtype=np.uint8)
+    leaf[parent[1:]] = 0
     kind = np.array([step.kind for step in steps])
     place = kind[1:] * (deepest + 1) + deepest - np.array(depth[1:], dtype=np.int64)
     of_kind, of_kind_first = _by(place, kinds * (deepest + 1))
@@ -386,7 +386,7 @@ def _tree(
     repeats = max((path.count(step) for path in map(list, paths.values()) for step in path), default=1)
     trie = kernels.Trie(
         kind, np.array(parent), np.array(depth), leaf, deepest, of_kind + 1, of_kind_first, query[at_end], end_first,
-        span, query[at_span], ends[at_span], span_first, repeats, roundings,
+        span, query[at_span], ends[at_span], span_first, repeats, roundings, len(steps), len(span), len(query),
     )  # fmt: skip
     pairs = np.array([*kept], dtype=np.int64)[at_kept]
     return trie, np.array([step.pair for step in steps]), kept_first, pairs
@@ -417,9 +417,12 @@ class _Pass:
         self._roundings = 4 * max(len(query.pattern) for query in asked)
         table = np.full(max(types) + 2, -1)
         table[types] = np.arange(len(types))
-        self._streams = [kernels.Stream(events.time, events.type, events.count, step, table) for step in (1, -1)]
+        self._streams = [
+            kernels.Stream(events.time, events.type, events.count, step, table, len(table)) for step in (1, -1)
+        ]
         self._lanes = _lanes(-(-group.range // group.slide))
-        self._block = kernels.block_room(BLOCK, len(types), len(self._kinds), self._lanes)
+        edges = group.range // group.slide + 2
+        self._block = kernels.block_room(max(BLOCK, len(types)), len(types), len(self._kinds), self._lanes, edges)
 
     def _windows(self, backward: bool) -> kernels.Windows:
         slide, (begin, end) = self._group.slide, self._ends or (-FAR, FAR)
@@ -437,7 +440,7 @@ class _Pass:
         turn, turned = (-1, (1 - self._group.range - shift) // slide) if backward else (1, 0)
         return kernels.Windows(
             slide, shift, np.array([range_ for range_, _ in self._kinds]), least, greatest, every, least % every,
-            self._lanes, turn, turned,
+            self._lanes, turn, turned, len(every), least.min(), greatest.max(),
         )  # fmt: skip
 
     def _trie(self, backward: bool) -> kernels.Trie:
@@ -514,7 +517,7 @@ class _Pass:
     def _landmarks(self) -> Iterator[Taker]:
         tries, windows = [self._trie(backward) for backward in (False, True)], self._windows(False)
         lengths = np.array([len(pattern) for pattern in self._patterns])
-        edges = self._group.range // self._group.slide + 2
+        edges = len(self._block.shots)
         for doubles_too in (False, True):
             rooms = [self._cell_room(trie, doubles_too) for trie in tries]
             size = edges * len(lengths) * rooms[0].lanes
@@ -579,14 +582,14 @@ class _Pass:
             yield take
 
     def _dense(self, trie: kernels.Trie) -> kernels.Dense:
-        room = (trie.deepest + 1) * len(self._block.time) * self._lanes
+        room = (trie.deepest + 1) * (self._block.size + 1) * self._lanes
         tops = np.zeros(len(trie.kind), dtype=np.uint64)
         return kernels.Dense(kernels.aligned(room, np.uint64), kernels.aligned(room, np.float64), tops, DENSE)
 
     def _cell_room(self, trie: kernels.Trie, doubles_too: bool) -> kernels.Cells:
         lanes = _lanes(trie.deepest)
-        size, room = len(trie.kind) * lanes, (trie.deepest + 1) * len(self._block.time) * lanes
-        widths = (trie.depth + ~trie.leaf + kernels.LANES - 1) // kernels.LANES * kernels.LANES
+        size, room = len(trie.kind) * lanes, (trie.deepest + 1) * (self._block.size + 1) * lanes
+        widths = (trie.depth + (1 - trie.leaf) + kernels.LANES - 1) // kernels.LANES * kernels.LANES
         return kernels.Cells(
             kernels.aligned(size, np.uint64),
             kernels.aligned(size, np.float64) if doubles_too else None,

@@ -62,10 +62,11 @@ Sharing = tuple[tuple[Span, ...], ...]
 """For every query of a problem, in its order: the spans that are shared segments, ascending and disjoint."""
 
 WORK = 20_000_000
-"""What :func:`cheapest` may do by default."""
+"""What :func:`cheapest` may do by default: up to five seconds for 180 queries of length 10 over 50 event types, most of
+a minute at worst, for dense workloads whose relaxation is just not fractional enough."""
 
-ITERATIONS = 40
-"""Iterations of the simplex method, times the nonzeros of the program, for one unit of work."""
+ITERATION = 1000
+"""Work of an iteration of the simplex method."""
 
 ROUNDED = (0.3, 0.4, 0.5)
 """A relaxation is rounded to the patterns that it counts by more than this."""
@@ -693,9 +694,8 @@ def cheapest(problem: SequenceProblem, work: int | None = WORK) -> Cheapest:
     ----------
     work
         Nonzeros of the columns that are left times columns that the relaxation leaves fractional, above which the
-        program is not solved; None for no limit. A million takes about half a second. Work is counted, not
-        timed: the plan does not depend on the machine. One that is not proven can be replaced later, with more work
-        (section 6).
+        program is not solved; None for no limit. Work is counted, not timed: the plan does not depend on the machine.
+        One that is not proven can be replaced later, with more work (section 6).
     """
     graph = sharon_graph(problem)
     greedy = sharing_of(problem, (graph.candidates[vertex] for vertex in gwmin(graph).plan))
@@ -717,7 +717,7 @@ def cheapest(problem: SequenceProblem, work: int | None = WORK) -> Cheapest:
     if not segments or known[0] <= 0:
         return found(known[0])
     unit = known[0] * 1e-6
-    relaxation = program.relaxed(unit, None if work is None else ITERATIONS * work // program.nonzeros)
+    relaxation = program.relaxed(unit, None if work is None else work // ITERATION)
     if relaxation is None:
         return found(0.0, _Router(problem).descend(problem.shared(greedy).keys()))
     values, bound = relaxation.values, relaxation.cost

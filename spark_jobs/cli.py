@@ -103,6 +103,7 @@ class Paper(StrEnum):
     f1 = "f1"
     weave_share = "weave-share"
     arasu_widom = "arasu-widom"
+    sharon = "sharon"
 
 
 class Format(StrEnum):
@@ -406,6 +407,16 @@ def show_plan(data: dict[str, Any], console: Console = console) -> None:
     console.print(table)
     if len(data["trees"]) > TREES_SHOWN:
         console.print(f"… and {len(data['trees']) - TREES_SHOWN:,} cheaper trees (--json shows all)", highlight=False)
+    for tree in shown_trees:
+        for found in tree.get("sequences", ()):
+            told, alone = found["cost"], found["baselines"]["unshared"]
+            shared, patterns = len(found["shared"]), len(found["queries"])
+            console.print(
+                f"sequences of {tree['id']}: {patterns} patterns, {shared} pieces shared; {told:.4g} operations a "
+                f"window and key, {alone / told if told else 1:.2f} times less than unshared"
+                + (", proven" if found["proven"] else ""),
+                highlight=False,
+            )
     rates = ", ".join(f"{name} {float(Fraction(value)):.4g}/s" for name, value in data["rates"].items())
     console.print(f"rates: {rates}", highlight=False)
     baselines = data["baselines"]
@@ -1025,7 +1036,7 @@ def experiments(
         _list_experiments(chosen, as_json)
         return
     if paper is None:
-        raise typer.BadParameter("say which paper (f1, weave-share or arasu-widom), or --list")
+        raise typer.BadParameter("say which paper (f1, weave-share, arasu-widom or sharon), or --list")
     with _coded():
         if not chosen:
             figures = ", ".join(found.figure for found in EXPERIMENTS.values() if found.paper == paper.value)

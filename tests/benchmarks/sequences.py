@@ -6,7 +6,7 @@
 Everybody gets the same compacted events (compacting is a row of its own), counts the same matches in the same windows
 and takes turns in one process; CPU seconds, medians over the rounds. A-Seq and Sharon as published have a count for
 each START event; *pooled* they share one among those of a pane, as Heddle does (:mod:`optimizer.sequence_baselines`).
-Sharon runs the cheapest plan under its own costs. ``ahead`` is Heddle's rate over a row's. Goals are of the published
+Sharon runs the cheapest plan under its own costs (pooled: or none, whichever adds less). ``ahead`` is Heddle's rate over a row's. Goals are of the published
 ones. ``--executors`` adds a row for each of Heddle's executors, instead of the chosen one alone.
 """
 
@@ -27,7 +27,7 @@ from rich.table import Table
 from optimizer.experiments.sequence_streams import purchases, workload
 from optimizer.experiments.sharon import EXECUTORS, case_of, executors, race, same_answers
 from optimizer.sequences import EXECUTORS as OURS
-from optimizer.sequences import Asked, answers
+from optimizer.sequences import Asked, Events, answers
 
 Row = dict[str, Any]
 
@@ -57,6 +57,7 @@ def measure(point: Point, windows: float, rounds: int, ticks: int, each: bool) -
     """A row for each executor."""
     stream = purchases(round(windows * point.window), ticks=ticks)
     patterns = workload(point.queries, point.length, point.shared, stream)
+    Events.of(stream.key[:100], stream.time[:100], stream.type[:100])  # compiled code is loaded
     begin = time.process_time()
     case = case_of(stream, patterns, point.window, point.ratio)
     compacting = time.process_time() - begin
