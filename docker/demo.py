@@ -25,7 +25,7 @@ from docker.embedded import Place, Server, airflow_environment, down, up
 from optimizer.errors import HeddleError
 
 FIRST_DAY = date(2013, 7, 1)
-SHOWN = "network_delay_5h"
+SHOWN = ("network_delay_5h", "shuttle_boston_3")
 """The query whose answers the summary shows."""
 
 PATIENCE_SECONDS = 1500.0
@@ -178,7 +178,9 @@ def demo(place: Place, days: int, keep: bool) -> None:
         # One published interval: what is compared is the cost of one run.
         last_day = ("--from", f"{end - timedelta(days=1)}", "--to", f"{end}")
         heddle(place, environment, "compare", "--warehouse", warehouse, *last_day, "--sample", "3")
-        heddle(place, environment, "read", SHOWN, "--warehouse", warehouse, *interval, "--limit", "8")
+        for name in SHOWN:
+            heddle(place, environment, "read", name, "--warehouse", warehouse, *interval, "--limit", "8")
+        heddle(place, environment, "explain", SHOWN[-1], "--warehouse", warehouse)
         heddle(place, environment, "status", "--warehouse", warehouse)
         print(f"\ntables   {warehouse}\nAirflow  {api.base_url}" + ("" if keep else "   (make up)"))
     finally:

@@ -7,7 +7,7 @@ answers. All count matches (COUNT(*)) of several patterns in windows of one rang
     Each query has for each START event (one of its pattern's first type) that has not expired a count for each prefix
     of the pattern. An event of the j-th type adds the counts of the prefix j - 1 to those of the prefix j.
 :func:`sharon` (the Shared method)
-    A query is cut into segments by a plan, and every segment is counted like that, once for all queries that share it.
+    A query is cut into segments by a plan, and every segment is counted like that, once for the queries that share it.
     When a START event of a later segment arrives, the counts of all before it are noted beside it; they are multiplied
     with the counts that it leads to.
 :func:`two_step`
@@ -231,7 +231,8 @@ def _segments(pattern: Sequence[int], spans: Spans) -> list[Segment]:
 
 def _blocks(segments: Sequence[Sequence[Segment]], most: float) -> list[list[int]]:
     """The queries in blocks of about ``most`` positions, which are counted one after the other so that their counts
-    stay in the caches; those that share something are in one block."""
+    stay in the caches. Those that share something follow one another; where they are too many for one block, what
+    they share is counted once in each."""
     leader = list(range(len(segments)))
 
     def led(query: int) -> int:
@@ -248,14 +249,15 @@ def _blocks(segments: Sequence[Sequence[Segment]], most: float) -> list[list[int
     for query in range(len(segments)):
         together.setdefault(led(query), []).append(query)
     blocks: list[list[int]] = []
-    size = 0
-    for group in together.values():
-        positions = sum(len(text) for query in group for text, _ in segments[query])
-        if not blocks or size + positions > most:
+    held: set[tuple[int, ...]] = set()
+    size = 0.0
+    for query in (query for group in together.values() for query in group):
+        if not blocks or size >= most:
             blocks.append([])
-            size = 0
-        blocks[-1] += group
-        size += positions
+            held, size = set(), 0
+        blocks[-1].append(query)
+        size += sum(len(text) for text, shared in segments[query] if not shared or text not in held)
+        held |= {text for text, shared in segments[query] if shared}
     return blocks
 
 
@@ -394,6 +396,14 @@ def _add(to, at, by, begin, many, factor):
         to[np.uint64(at) + each] += factor * by[np.uint64(begin) + each]
 
 
+@numba.njit(cache=True, fastmath={"reassoc"})
+def _total(numbers, begin, end):
+    total = numbers[begin]
+    for each in range(np.uint64(begin + 1), np.uint64(end)):
+        total += numbers[each]
+    return total
+
+
 @numba.njit(cache=True)
 def _has_room(layout, state, counter, more):
     """Is there space for more columns, after expired ones were overwritten?"""
@@ -440,10 +450,15 @@ def _note(layout, state, counter, columns, pane, oldest, tally):
             for age in range(before * panes, before * panes + panes):
                 exact_sums[age] = 0
                 approximate_sums[age] = 0.0
-            for other in range(first, last):
-                age = before * panes + pane - pane_of[held[before] + other]
-                exact_sums[age] += exact[row + other]
-                approximate_sums[age] += approximate[row + other]
+            begin = first
+            while begin < last:
+                end, start = begin + 1, pane_of[held[before] + begin]
+                while end < last and pane_of[held[before] + end] == start:
+                    end += 1
+                age = before * panes + pane - start
+                exact_sums[age] = _total(exact, row + begin, row + end)
+                approximate_sums[age] = _total(approximate, row + begin, row + end)
+                begin = end
             added += last - first
             summed[before] = pane
         for column in range(lasts[counter], lasts[counter] + columns):

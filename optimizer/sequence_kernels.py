@@ -1267,9 +1267,8 @@ def _reset_cells(trie, low, size, lanes):
 def _extend_cells(trie, low, size, cells, block, plain, shots, base, shots_low, shots_size):
     """Process a block node by node into cells.
 
-    ``shots``: number of timestamps (``block.shots``) before which the rows of the nodes where queries end are copied, from
-    index ``base`` on.
-    Returns whether a count may have passed 2**62 without doubles beside it.
+    ``shots``: number of timestamps (``block.shots``) before which the rows of the nodes where queries end are copied,
+    from index ``base`` on. Returns whether a count may have passed 2**62 without doubles beside it.
     """
     lanes, widths, tops, low_rows, size_rows = cells.lanes, cells.widths, cells.tops, cells.low_rows, cells.size_rows
     stride = (block.size + 1) * lanes
@@ -1612,6 +1611,8 @@ def meet_windows(
                 break
             window = following
             first = end if last == end else _index_from(stream.time, begin, end, window * slide)
+    _limited(windows, least, greatest, windows.first, windows.last)
+    _limited(back_windows, back_least, back_greatest, back_windows.first, back_windows.last)
     return found, filled, back_found, back_filled, failed
 
 

@@ -1272,7 +1272,7 @@ def replan(
 
     Queries that stay keep their segments; new ones share what the plan already shares, where that is cheaper for
     them; a pattern that is left with a single place is no longer shared. The plan is kept if it costs at most
-    ``1 + tolerance`` times the plan from scratch: the tolerance really holds.
+    ``1 + tolerance`` times the plan from scratch (infinite: always).
     """
     problem = SequenceProblem(queries, rates)
     known = dict(zip(plan.queries, plan.sharing, strict=True))
@@ -1286,7 +1286,7 @@ def replan(
     )
     found = cheapest(problem, work)
     cost = problem.cost(sharing)
-    kept = cost <= (1 + tolerance) * found.cost
+    kept = tolerance == math.inf or cost <= (1 + tolerance) * found.cost
     proven = found.proven and (not kept or cost <= found.cost)
     chosen = sharing if kept else found.sharing
     new = SequencePlan(problem.queries, tuple(problem.rates.items()), chosen, found.greedy, proven)

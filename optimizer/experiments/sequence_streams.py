@@ -135,9 +135,9 @@ def routes(
 
 
 def workload(
-    queries: int, length: int, shared: str, stream: Stream, common: int = 1, seed: int = 0
+    queries: int, length: int, shared: str, stream: Stream, common: int = 1, seed: int = 0, piece: int | None = None
 ) -> list[tuple[int, ...]]:
-    """Patterns of different event types with pieces in common, half as long as they are.
+    """Patterns of different event types with pieces in common.
 
     Parameters
     ----------
@@ -149,6 +149,8 @@ def workload(
         behind the piece, and backwards before it (where that gets stuck, any other type comes next).
     common
         Number of different pieces (of halves: first ones and second ones), query by query in turn.
+    piece
+        Length of a common piece (of the first one of two), by default half of the pattern's.
 
     Raises ValueError for an unknown ``shared``, or if the stream has fewer types than a pattern.
     """
@@ -156,6 +158,7 @@ def workload(
         raise ValueError(f"unknown kind {shared!r}: one of {', '.join(SHARED)}")
     if length > stream.types:
         raise ValueError(f"{length} different event types of {stream.types}")
+    size = piece or max(1, length // 2)
     rng = np.random.default_rng(seed)
     after = [list(each) for each in stream.follows.tolist()]
     before: list[list[int]] = [[] for _ in after]
@@ -163,16 +166,14 @@ def workload(
         for successor in successors:
             before[successor].append(type)
     if shared == "halves":
-        return _halves(queries, length, after, before, common, rng)
+        return _halves(queries, length, size, after, before, common, rng)
     types = range(stream.types)
-    pieces = [_walked([], max(1, length // 2), after, types, rng) for _ in range(common)]
+    pieces = [_walked([], size, after, types, rng) for _ in range(common)]
     found = []
     for number in range(queries):
-        piece = pieces[number % common]
         kind = SHARED[number % 3] if shared == "mixed" else shared
-        rest = length - len(piece)
-        front = {"middle": rest // 2, "prefix": 0, "suffix": rest}[kind]
-        tail = _walked(piece, len(piece) + rest - front, after, types, rng)
+        front = {"middle": (length - size) // 2, "prefix": 0, "suffix": length - size}[kind]
+        tail = _walked(pieces[number % common], length - front, after, types, rng)
         found.append(tuple(reversed(_walked(tail[::-1], length, before, types, rng))))
     return found
 
@@ -180,6 +181,7 @@ def workload(
 def _halves(
     queries: int,
     length: int,
+    front: int,
     after: list[list[int]],
     before: list[list[int]],
     common: int,
@@ -189,7 +191,6 @@ def _halves(
     types = rng.permutation(len(after)).tolist()
     # where types come in any order, no type is in a first and in a second half; routes may meet again
     early, late = (types, types) if any(after) else (types[: len(types) // 2], types[len(types) // 2 :])
-    front = max(1, length // 2)
     firsts = [_walked(types[:1], front, before, early, rng)[::-1] for _ in range(common)]
     seconds = [_walked(types[:1], 1 + length - front, after, late, rng)[1:] for _ in range(common)]
     turns = ((firsts[turn % common], seconds[(turn + turn // common) % common]) for turn in range(common * common))

@@ -6,8 +6,8 @@
 Everybody gets the same compacted events (compacting is a row of its own), counts the same matches in the same windows
 and takes turns in one process; CPU seconds, medians over the rounds. A-Seq and Sharon as published have a count for
 each START event; *pooled* they share one among those of a pane, as Heddle does (:mod:`optimizer.sequence_baselines`).
-Sharon runs the cheapest plan under its own costs (pooled: or none, whichever adds less). ``ahead`` is Heddle's rate over a row's. Goals are of the published
-ones. ``--executors`` adds a row for each of Heddle's executors, instead of the chosen one alone.
+Sharon runs the cheapest plan under its own costs (pooled: or none, whichever adds less). ``ahead`` is Heddle's rate
+over a row's; the goal for A-Seq is as published. ``--executors`` adds a row for each of Heddle's executors.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ Row = dict[str, Any]
 
 
 class Point(NamedTuple):
-    """What is asked: queries of a length with a piece in common; events per window; range/slide; ahead of A-Seq."""
+    """What is asked: queries of a length, where they have how long a piece in common; events per window; range/slide;
+    how many times ahead of A-Seq Heddle is to be."""
 
     queries: int = 20
     length: int = 10
     shared: str = "middle"
+    piece: int = 5
     window: int = 200_000
     ratio: int = 10
     goal: float | None = None
@@ -47,7 +49,8 @@ POINTS = {
     "20 queries": Point(goal=6),
     "120 queries": Point(queries=120, goal=12),
     "120 queries, shared ends": Point(queries=120, shared="suffix", goal=40),
-    "length 30": Point(length=30),
+    "120 queries, long shared ends": Point(queries=120, shared="suffix", piece=8, goal=40),
+    "length 30": Point(length=30, piece=15),
     "range/slide 60": Point(ratio=60),
     "1.2M events a window": Point(window=1_200_000, goal=30),
 }
@@ -56,7 +59,7 @@ POINTS = {
 def measure(point: Point, windows: float, rounds: int, ticks: int, each: bool) -> list[Row]:
     """A row for each executor."""
     stream = purchases(round(windows * point.window), ticks=ticks)
-    patterns = workload(point.queries, point.length, point.shared, stream)
+    patterns = workload(point.queries, point.length, point.shared, stream, piece=point.piece)
     Events.of(stream.key[:100], stream.time[:100], stream.type[:100])  # compiled code is loaded
     begin = time.process_time()
     case = case_of(stream, patterns, point.window, point.ratio)
@@ -114,8 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = measure(point, chosen.windows, chosen.rounds, chosen.ticks, chosen.executors)
         found[name] = rows
         title = (
-            f"{name}: {point.queries} queries of {point.length} types, shared {point.shared}, {point.window:,} events "
-            f"per window, range/slide {point.ratio}"
+            f"{name}: {point.queries} queries of {point.length} types, {point.shared} of {point.piece} shared, "
+            f"{point.window:,} events per window, range/slide {point.ratio}"
         )
         table = Table("executor", "M events/s", "CPU s", "ahead", "goal", "same", title=title, title_justify="left")
         for row in rows:

@@ -209,7 +209,8 @@ def test_blocks_of_queries_change_nothing(pooled: bool, monkeypatch: pytest.Monk
     whole = sharon(events_of(stream), patterns, plan, *windows, pooled)
     monkeypatch.setattr("optimizer.sequence_baselines._CACHED", 1)
     cut = sharon(events_of(stream), patterns, plan, *windows, pooled)
-    assert cut.additions == whole.additions and whole.peak <= cut.peak < 1.1 * whole.peak
+    # a shared segment is then counted for each query
+    assert cut.additions > whole.additions and cut.peak > whole.peak
     for one, other in zip(whole.answers, cut.answers, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
     assert len({int(answers.matches.sum()) for answers in cut.answers}) > 6

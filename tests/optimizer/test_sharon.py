@@ -265,6 +265,17 @@ def test_all_searches_find_the_highest_score(graph: SharonGraph) -> None:
     assert guaranteed_weight(graph) <= greedy.score <= highest
 
 
+@given(graphs())
+def test_the_greedy_plan_is_algorithm_8_word_by_word(graph: SharonGraph) -> None:
+    left, plan = set(range(len(graph))), []
+    while left:
+        around = {v: {u for u in left if graph.neighbours[v] >> u & 1} for v in left}
+        best = min(left, key=lambda v: (-graph.weights[v] / (len(around[v]) + 1), v))
+        plan.append(best)
+        left -= {best, *around[best]}
+    assert gwmin(graph).plan == tuple(plan)
+
+
 def independent_set(graph: SharonGraph) -> Fraction:
     """Weight of the heaviest independent set as an integer program."""
     from scipy.optimize import Bounds, LinearConstraint, milp
@@ -550,10 +561,9 @@ def test_words_name_what_else_could_be_shared() -> None:
     ]
     plan = plan_sequences(queries, {"A": 1.0, "B": 6.0, "C": 6.0, "X": 1.0, "Y": 3.0, "Z": 3.0})
     assert set(plan.shared) == {("A", "B", "C"), ("B", "C")}
-    assert any(
-        line.startswith("sharing SEQ(B, C) too, the plan would be ") and line.endswith(" dearer")
-        for line in plan.explain("c")
-    )
+    assert plan.sharing[2] == ((1, 4),)
+    there = exact_cost(plan.problem, (*plan.sharing[:2], ((2, 4),), *plan.sharing[3:]))
+    assert f"sharing SEQ(B, C) too, the plan would be {there - plan.cost:.6g} dearer" in plan.explain("c")
 
 
 def test_plans_that_do_not_fit_their_queries_are_refused() -> None:
@@ -621,6 +631,21 @@ def test_queries_join_what_is_shared_and_leave_it() -> None:
     assert left.diff.cut == ("q",)
     changed = replan(plan, [Pattern("q", tuple("CBA")), *plan.queries[1:]], dict(plan.rates), 1.0)
     assert changed.diff.changed == ("q",) and "~ query q (pattern changed)" in changed.diff.lines()
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems(longest=5), st.text("ABCDE", min_size=2, max_size=6))
+def test_a_query_that_joins_goes_its_cheapest_way_through_what_is_shared(before: SequenceProblem, types: str) -> None:
+    plan = plan_sequences(before.queries, dict.fromkeys("ABCDE", 1.0) | before.rates)
+    joining = Pattern("t", tuple(types))
+    found = replan(plan, [*plan.queries, joining], dict.fromkeys("ABCDE", 1.0) | before.rates, math.inf)
+    assert found.kept and found.plan.sharing[:-1] == plan.sharing
+    open_ways = [
+        spans for spans in ways(joining.types) if all(joining.types[begin:end] in plan.shared for begin, end in spans)
+    ]
+    alone = SequenceProblem([joining], dict.fromkeys("ABCDE", 1.0) | before.rates)
+    cheapest_way = min(alone.own_cost(0, spans) for spans in open_ways)
+    assert math.isclose(alone.own_cost(0, found.plan.sharing[-1]), cheapest_way, rel_tol=1e-9, abs_tol=1e-9)
 
 
 @settings(max_examples=60, deadline=None)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
 
 from optimizer.aggregates import AGGREGATES
 from optimizer.query import (
@@ -33,7 +34,7 @@ from optimizer.query import (
 )
 from spark_jobs.unshared import agrees, grain, qualifies, recompute, unshared
 from tests.oracle import answers, arrow_type, column_names, compare
-from tests.workloads import POOLS, SCHEMA, Case, arrow_schema, cases
+from tests.workloads import POOLS, SCHEMA, Case, arrow_schema, cases, sequence_cases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +81,7 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
 
 
 @FEW
-@given(case=cases(most_queries=3, most_events=30))
+@given(case=st.one_of(cases(most_queries=3, most_events=30), sequence_cases(most_queries=3)))
 def test_the_oracle_agrees_with_sparks_window(spark: SparkSession, case: Case) -> None:
     frame = spark.createDataFrame(case.events)
     for query in case.workload.queries:
@@ -95,7 +96,7 @@ def test_the_oracle_agrees_with_sparks_window(spark: SparkSession, case: Case) -
 
 
 @FEW
-@given(case=cases(most_queries=2, most_events=40))
+@given(case=st.one_of(cases(most_queries=2, most_events=40), sequence_cases(most_queries=2)))
 def test_recomputed_windows_are_the_oracles(spark: SparkSession, case: Case) -> None:
     """Of every group: what the oracle accepts :func:`agrees` accepts, and of exact outputs nothing else; a row that
     HAVING leaves out does not qualify."""
