@@ -125,7 +125,7 @@ def sharon(
         starts = held * range / max(int(events.time.max() - events.time.min()), range)
     answers: dict[int, Counts] = {}
     additions = peak = 0
-    for queries in _blocks(segments, _CACHED / starts):
+    for queries in _blocks(segments, starts):
         layout = _layout([segments[query] for query in queries], pooled, panes, events)
         run = _counted(events, layout, range, slide, pooled)
         answers |= zip(queries, run.answers, strict=True)
@@ -229,10 +229,10 @@ def _segments(pattern: Sequence[int], spans: Spans) -> list[Segment]:
     return found + ([(tuple(pattern[at:]), False)] if at < len(pattern) else [])
 
 
-def _blocks(segments: Sequence[Sequence[Segment]], most: float) -> list[list[int]]:
-    """The queries in blocks of about ``most`` positions, which are counted one after the other so that their counts
-    stay in the caches. Those that share something follow one another; where they are too many for one block, what
-    they share is counted once in each."""
+def _blocks(segments: Sequence[Sequence[Segment]], starts: float) -> list[list[int]]:
+    """The queries in blocks, which are counted one after the other so that their counts (as many as ``starts`` for each
+    position) stay in the caches. Shared segments are counted once in each block that has some of their queries: where
+    they are most of a block, it may be larger."""
     leader = list(range(len(segments)))
 
     def led(query: int) -> int:
@@ -250,14 +250,16 @@ def _blocks(segments: Sequence[Sequence[Segment]], most: float) -> list[list[int
         together.setdefault(led(query), []).append(query)
     blocks: list[list[int]] = []
     held: set[tuple[int, ...]] = set()
-    size = 0.0
-    for query in (query for group in together.values() for query in group):
-        if not blocks or size >= most:
-            blocks.append([])
-            held, size = set(), 0
-        blocks[-1].append(query)
-        size += sum(len(text) for text, shared in segments[query] if not shared or text not in held)
-        held |= {text for text, shared in segments[query] if shared}
+    size = 0
+    for group in together.values():
+        for query in group:
+            again = 0 if query == group[0] else _RECOUNTED * sum(map(len, held))
+            if not blocks or size >= max(_CACHED / starts, again):
+                blocks.append([])
+                held, size = set(), 0
+            blocks[-1].append(query)
+            size += sum(len(text) for text, shared in segments[query] if not shared or text not in held)
+            held |= {text for text, shared in segments[query] if shared}
     return blocks
 
 
@@ -365,7 +367,10 @@ def _state(layout: _Layout, room: Longs) -> _State:
 
 
 _CACHED = 1 << 14
-"""Counts that a block of queries may hold: 256 KiB."""
+"""Counts that a block of queries is to hold: 256 KiB."""
+
+_RECOUNTED = 4
+"""Queries that share something are put in different blocks if the block is so many times what they share, or more."""
 
 _STALE = -(1 << 63)
 _ROWS, _ADDED, _PEAK = 0, 1, 2
@@ -492,7 +497,6 @@ def _close(layout, state, window, exact_found, approximate_found, tally):
     led to. Returns whether there are any."""
     exact, approximate, pane_of, panes = state.exact, state.approximate, state.pane, layout.panes
     exact_noted, approximate_noted = state.exact_noted, state.approximate_noted
-    exact_sums, approximate_sums = np.empty(panes, np.uint64), np.empty(panes, np.float64)
     some, added = False, 0
     for query in range(len(layout.path) - 1):
         place = layout.path[query + 1] - 1
@@ -506,18 +510,17 @@ def _close(layout, state, window, exact_found, approximate_found, tally):
                 size += approximate[column]
             added += last - first
         else:
-            exact_sums[:] = 0
-            approximate_sums[:] = 0.0
-            begin = state.notes[place]
             for column in range(first, last):
-                scale = approximate[row + column]
-                if scale > 0:
-                    later = window + panes - 1 - pane_of[held + column]
-                    source, ages = begin + column * panes, panes - later
-                    _add(exact_sums, later, exact_noted, source, ages, exact[row + column])
-                    _add(approximate_sums, later, approximate_noted, source, ages, scale)
-                    added += ages
-            total, size = exact_sums.sum(), approximate_sums.sum()
+                if approximate[row + column] > 0:
+                    begin = state.notes[place] + column * panes
+                    ages = min(panes, pane_of[held + column] - window + 1)
+                    noted, noted_size = np.uint64(0), 0.0
+                    for age in range(begin, begin + ages):
+                        noted += exact_noted[age]
+                        noted_size += approximate_noted[age]
+                    total += noted * exact[row + column]
+                    size += noted_size * approximate[row + column]
+                    added += max(ages, 0)
         exact_found[query], approximate_found[query] = total, size
         some |= size > 0
     tally[_ADDED] += added

@@ -30,6 +30,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.errors import TypingError
 from numba.extending import intrinsic, models, overload, register_model
 from numpy.typing import NDArray
 
@@ -57,6 +58,8 @@ class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
 def _raw(typing_context, group):
     """A named tuple with pointers in place of its arrays. Arrays in tuples are counted as referred to wherever compiled
     code takes them out, which costs more than what is done with them here; something else must keep them alive."""
+    if any(isinstance(kind, types.Array) and kind.layout != "C" for kind in group.types):
+        raise TypingError("arrays of a tuple are contiguous")
     kinds = [types.CPointer(kind.dtype) if isinstance(kind, types.Array) else kind for kind in group.types]
 
     def code(context, builder, signature, arguments):
@@ -108,6 +111,17 @@ def _arithmetic(name):
 
 
 _add, _multiply, _either = _arithmetic("add"), _arithmetic("mul"), _arithmetic("or_")
+_both, _shift_left, _shift_right = _arithmetic("and_"), _arithmetic("shl"), _arithmetic("lshr")
+
+
+@intrinsic
+def _less(typing_context, a, b):
+    """In each lane 1 where a < b, else 0."""
+
+    def code(context, builder, signature, arguments):
+        return builder.zext(builder.icmp_unsigned("<", *arguments), arguments[0].type)
+
+    return a(a, b), code
 
 
 @intrinsic
@@ -253,15 +267,19 @@ def block_room(size: int, kinds: int, spans: int, lanes: int, edges: int) -> Blo
 
 
 class Dense(NamedTuple):
-    """Room for the rows of one block, (deepest + 1, size + 1, lanes) each, and the bits of each node's last row.
+    """Room for the rows of one block, (deepest + 1, size + 1, lanes) each, and a bound of each node's last row.
 
     ``costs``: what processing a block node by node costs more than event by event, per node, and what it saves, per
-    vector that a node takes from an event, and per event."""
+    vector that a node takes from an event, and per event. ``strict``: a block ends where some window does, so that no
+    lane goes on counting for long after its window, beyond the bounds.
+    """
 
     low_rows: NDArray[np.uint64]
+    high_rows: NDArray[np.uint64]
     size_rows: NDArray[np.float64]
-    tops: NDArray[np.uint64]
+    tops: NDArray[np.float64]
     costs: tuple[float, float, float]
+    strict: bool
 
 
 class Windows(NamedTuple):
@@ -327,7 +345,7 @@ class Cells(NamedTuple):
     size: NDArray[np.float64] | None
     low_rows: NDArray[np.uint64]
     size_rows: NDArray[np.float64]
-    tops: NDArray[np.uint64]
+    tops: NDArray[np.float64]
     widths: Longs
     lanes: int
 
@@ -375,7 +393,7 @@ def _with_room(found, used, needed):
 FINE, OVER, UNSURE = 0, 1, 2
 """Flags of an answer: exact; too large for 38 digits; the state cannot tell (count again with a wider one)."""
 
-_SURE = 2.0**62
+_SURE, _WIDE_SURE = 2.0**62, 2.0**126
 _WORD = 2.0**64
 _MOST_HIGH, _MOST_LOW = (np.uint64(word) for word in divmod(10**38 - 1, 2**64))
 
@@ -449,6 +467,47 @@ def _times(a, b, c, d):
     if not np.isfinite(result):
         return product, 0.0
     return result, error - (result - product)
+
+
+@numba.njit(cache=True)
+def _read_wide(low, high, size, error):
+    """High word and flag of what is low and high modulo 2**128 and differs from ``size`` by ``error`` at most."""
+    if not (error < _WIDE_SURE and abs(size) < 1.6e38):
+        # so it is beyond 38 digits, or (a sum of both signs) cannot be told
+        return np.int64(0), OVER
+    top = np.int64(high)
+    negative = top < 0
+    if negative:
+        low, high = ~low, ~high
+        low, high = _sum(low, high, np.uint64(1), np.uint64(0))
+    over = high > _MOST_HIGH or (high == _MOST_HIGH and low > _MOST_LOW)
+    return top, OVER if over else FINE
+
+
+@numba.njit(cache=True)
+def _read_count(low, high, size, index, steps):
+    """Whether there is a match, low word, high word, and flag."""
+    if size is None:
+        if high is None:
+            return low[index] != 0, low[index], np.int64(0), FINE
+        top, flag = _read_wide(low[index], high[index], 0.0, 0.0)
+        return (low[index] | high[index]) != 0, low[index], top, flag
+    error = size[index] * steps * 2.0**-52
+    if high is None:
+        top, flag = _whole(low[index], size[index], error)
+    else:
+        top, flag = _read_wide(low[index], high[index], size[index], error)
+    return size[index] != 0.0, low[index], top, flag
+
+
+@numba.njit(cache=True)
+def _read_row(rows, high, size, index, steps):
+    """:func:`_read_count` from the rows of a block."""
+    if high is not None:
+        return _read_count(rows.low_rows, rows.high_rows, None, index, steps)
+    if size is not None:
+        return _read_count(rows.low_rows, None, rows.size_rows, index, steps)
+    return _read_count(rows.low_rows, None, None, index, steps)
 
 
 # ------------------------------------------------------------------------------------- a block of events
@@ -627,6 +686,36 @@ def _chain(
     return bits
 
 
+@numba.njit(cache=True)
+def _chain_wide(low, high, rows, state, own, parent, lanes, block, plain, kind, above):
+    """:func:`_chain` in 128 bits; events are compacted less than 2**32 times."""
+    first, bits = block.first[kind], np.uint64(0)
+    half, low_half = _all_lanes(low, np.uint64(32)), _all_lanes(low, np.uint64(2**32 - 1))
+    for lane in range(0, lanes, LANES):
+        a, b = _load(low, state + lane), _load(high, state + lane)
+        mine = own + lane
+        _store(rows.low_rows, mine, a)
+        _store(rows.high_rows, mine, b)
+        for e in range(first, block.first[kind + 1]):
+            theirs = parent + lane + _rank(block, above, np.int64(block.group[e])) * lanes
+            c, d = _load(rows.low_rows, theirs), _load(rows.high_rows, theirs)
+            if not plain:
+                often = _all_lanes(low, block.times[e])
+                lower = _multiply(_both(c, low_half), often)
+                upper = _multiply(_shift_right(c, half), often)
+                c = _add(lower, _shift_left(upper, half))
+                d = _add(_add(_multiply(d, often), _shift_right(upper, half)), _less(c, lower))
+            a = _add(a, c)
+            b = _add(_add(b, d), _less(a, c))
+            mine += lanes
+            _store(rows.low_rows, mine, a)
+            _store(rows.high_rows, mine, b)
+        _store(low, state + lane, a)
+        _store(high, state + lane, b)
+        bits |= _any_bits(b)
+    return bits
+
+
 @numba.njit(cache=True, forceinline=True)
 def _chain_kind(
     low, size, low_rows, size_rows, state, own, parent, lanes, width, block, plain, kind, above
@@ -677,22 +766,27 @@ def _chain_products(
         factors |= _any_bits(factor)
         if size is not None:
             _store(size, state + lane, sizes)
-    return bits, np.float64(factors)
+    return np.float64(bits), np.float64(factors)
 
 
 @numba.njit(cache=True, forceinline=True)
-def _chain_or_meet(low, size, low_rows, size_rows, own, parent, lanes, block, plain, trie, node, middle):
+def _chain_node(low, high, size, rows, own, parent, lanes, block, plain, trie, node, middle):
+    """Take a node over the block. Returns a bound of its last row, and of what was multiplied with."""
     kind, above = trie.kind[node], trie.kind[trie.parent[node]]
-    if middle is not None:  # known when compiled
+    if middle is not None:  # known when compiled, as which of the others are None
         pair = middle.product[node]
         if pair >= 0:
             return _chain_products(
-                low, size, low_rows, size_rows, node * lanes, own, parent, lanes, block, kind, above, middle, pair
+                low, size, rows.low_rows, rows.size_rows, node * lanes, own, parent, lanes, block, kind, above, middle,
+                pair,
             )  # fmt: skip
+    if high is not None:
+        bits = _chain_wide(low, high, rows, node * lanes, own, parent, lanes, block, plain, kind, above)
+        return (np.float64(bits) + 1.0) * _WORD, 1.0
     bits = _chain_kind(
-        low, size, low_rows, size_rows, node * lanes, own, parent, lanes, lanes, block, plain, kind, above
+        low, size, rows.low_rows, rows.size_rows, node * lanes, own, parent, lanes, lanes, block, plain, kind, above
     )  # fmt: skip
-    return bits, 1.0
+    return np.float64(bits), 1.0
 
 
 @numba.njit(cache=True, forceinline=True)
@@ -714,36 +808,32 @@ def _record(low_rows, size, size_rows, own, node_kind, lanes, block, middle, nod
 
 
 @numba.njit(cache=True)
-def _by_node(
-    trie, low, size, low_rows, size_rows, tops, middle, windows, block, plain, opened, seen, run, found, filled
-):  # fmt: skip
+def _by_node(trie, low, high, size, rows, middle, windows, block, plain, seen, run, found, filled):
     """Process a block node by node, its root's rows being in place; report windows that end inside it.
 
-    Returns the number of answers ``filled``, and UNSURE where a count may have passed 2**62 without doubles beside it,
-    or the doubles do not tell a count.
+    Returns the number of answers ``filled``, and UNSURE where a count may have come near 2**64 (with ``high``, 2**128)
+    without doubles beside it, or the doubles do not tell a count.
     """
-    lanes = windows.lanes
+    lanes, tops, opened = windows.lanes, rows.tops, block.opened
     stride = (block.size + 1) * lanes
-    tops[0] = 1
-    first, total = block.first, block.total
+    most = _SURE if high is None else _WIDE_SURE
+    tops[0] = 1.0
     closing = 0
     for span in range(windows.kinds):
         closing += block.closings[span]
     for node in range(1, trie.nodes):
-        kind, parent, depth = trie.kind[node], trie.parent[node], trie.depth[node]
-        count = first[kind + 1] - first[kind]
-        if count == 0 and closing == 0 and trie.leaf[node] and middle is None:
+        kind = trie.kind[node]
+        if closing == 0 and trie.leaf[node] and middle is None and block.first[kind] == block.first[kind + 1]:
             continue
-        own = depth * stride
-        bits, factor = _chain_or_meet(
-            low, size, low_rows, size_rows, own, own - stride, lanes, block, plain, trie, node, middle
-        )  # fmt: skip
+        own = trie.depth[node] * stride
+        top, factor = _chain_node(low, high, size, rows, own, own - stride, lanes, block, plain, trie, node, middle)
         if size is None:
-            if bits >= _SURE or np.float64(tops[parent]) * np.float64(total[kind]) * factor >= _SURE:
+            added = tops[trie.parent[node]] * np.float64(block.total[kind]) * factor
+            if top >= most or added >= most or (high is not None and block.total[kind] >= 1 << 32):
                 return filled, UNSURE
-            tops[node] = bits
+            tops[node] = top
         if middle is not None:
-            _record(low_rows, size, size_rows, own, kind, lanes, block, middle, node)
+            _record(rows.low_rows, size, rows.size_rows, own, kind, lanes, block, middle, node)
         if closing == 0:
             continue
         for place in range(trie.query_first[node], trie.query_first[node + 1]):
@@ -753,21 +843,18 @@ def _by_node(
                 window = block.closing[2 * (span * lanes + c)]
                 lane = _lane(windows, window)
                 index = own + _rank(block, kind, block.closing[2 * (span * lanes + c) + 1]) * lanes + lane
-                if low_rows[index] == 0 and (size is None or size_rows[index] == 0):
-                    continue
-                high, flag = np.int64(0), FINE
-                if size is not None:
-                    steps = trie.repeats * (seen - opened[lane]) + trie.roundings
-                    high, flag = _whole(low_rows[index], size_rows[index], size_rows[index] * steps * 2.0**-52)
-                    if flag == UNSURE:
-                        return filled, UNSURE
-                found.query[filled] = query
-                found.run[filled] = run
-                found.window[filled] = window
-                found.low[filled] = low_rows[index]
-                found.high[filled] = high
-                found.flag[filled] = flag
-                filled += 1
+                steps = trie.repeats * (seen - opened[lane]) + trie.roundings
+                some, low_word, high_word, flag = _read_row(rows, high, size, index, steps)
+                if flag == UNSURE:
+                    return filled, UNSURE
+                if some:
+                    found.query[filled] = query
+                    found.run[filled] = run
+                    found.window[filled] = window
+                    found.low[filled] = low_word
+                    found.high[filled] = high_word
+                    found.flag[filled] = flag
+                    filled += 1
     return filled, FINE
 
 
@@ -866,21 +953,6 @@ def _follow_counts(low, high, size, to, parent, lanes, often):
                 size[to + lane] += often * size[parent + lane]
 
 
-@numba.njit(cache=True)
-def _read_wide(low, high, size, error):
-    """High word and flag of what is low and high modulo 2**128 and differs from ``size`` by ``error`` at most."""
-    if not (error < 2.0**126 and abs(size) < 1.6e38):
-        # so it is beyond 38 digits, or (a sum of both signs) cannot be told
-        return np.int64(0), OVER
-    top = np.int64(high)
-    negative = top < 0
-    if negative:
-        low, high = ~low, ~high
-        low, high = _sum(low, high, np.uint64(1), np.uint64(0))
-    over = high > _MOST_HIGH or (high == _MOST_HIGH and low > _MOST_LOW)
-    return top, OVER if over else FINE
-
-
 @_of(Counts)
 def _clear_of_counts(state, index):
     _set_count(state.low, state.high, state.size, index, 0)
@@ -896,20 +968,10 @@ def _follow_of_counts(state, values, kind, to, parent, lanes, event, often):
     _follow_counts(state.low, state.high, state.size, to, parent, lanes, often)
 
 
-@numba.njit(cache=True)
-def _read_count(low, high, size, index, steps):
-    if size is None:
-        return low[index] != 0, low[index], np.int64(0), 0.0, FINE
-    if high is None:
-        top, flag = _whole(low[index], size[index], size[index] * steps * 2.0**-52)
-    else:
-        top, flag = _read_wide(low[index], high[index], size[index], size[index] * steps * 2.0**-52)
-    return size[index] != 0.0, low[index], top, 0.0, flag
-
-
 @_of(Counts)
 def _read_of_counts(state, index, steps):
-    return _read_count(state.low, state.high, state.size, index, steps)
+    some, low, high, flag = _read_count(state.low, state.high, state.size, index, steps)
+    return some, low, high, 0.0, flag
 
 
 class IntegerSums(NamedTuple):
@@ -1187,9 +1249,11 @@ def _by_event(trie, state, values, windows, stream, origin, block, used, newest,
 
 
 @numba.njit(cache=True)
-def _copy_row(low, size, dense, to, lanes):
+def _copy_row(low, high, size, dense, to, lanes):
     for lane in range(0, lanes, LANES):
         _store(dense.low_rows, to + lane, _load(low, lane))
+        if high is not None:
+            _store(dense.high_rows, to + lane, _load(high, lane))
         if size is not None:
             _store(dense.size_rows, to + lane, _load(size, lane))
 
@@ -1212,13 +1276,13 @@ def _root_rows(state, windows, dense, block, used, newest):
             word, bit = root + ((group - 1) >> 6), np.uint64(1) << np.uint64((group - 1) & 63)
             if not block.words[word] & bit:
                 # the row before this one is complete
-                _copy_row(state.low, state.size, dense, row * lanes, lanes)
+                _copy_row(state.low, state.high, state.size, dense, row * lanes, lanes)
                 block.words[word] |= bit
                 row += 1
         newest += 1
         if windows.first <= newest <= windows.last:
             _open(state, _lane(windows, newest))
-    _copy_row(state.low, state.size, dense, row * lanes, lanes)
+    _copy_row(state.low, state.high, state.size, dense, row * lanes, lanes)
     return newest
 
 
@@ -1246,6 +1310,16 @@ def _is_dense(trie, costs, block, used, lanes):
         nodes = trie.of_kind_first[(kind + 1) * (deepest + 1)] - trie.of_kind_first[kind * (deepest + 1)]
         work += nodes * (block.first[kind + 1] - block.first[kind])
     return costs[0] * trie.nodes < costs[1] * work * (lanes // LANES) + costs[2] * used
+
+
+@numba.njit(cache=True)
+def _next_end(windows, due, time):
+    """When the next window ends that has not ended by a time."""
+    found = np.int64(2**63 - 1)
+    for span in range(windows.kinds):
+        whole = windows.spans[span] + windows.shift
+        found = min(found, max(due[span], (time - whole) // windows.slide + 1) * windows.slide + whole)
+    return found
 
 
 # ----------------------------------------------------------------------------- cells, position by position
@@ -1276,7 +1350,7 @@ def _extend_cells(trie, low, size, cells, block, plain, shots, base, shots_low, 
         low_rows[lane] = low[lane]
         if size is not None:
             size_rows[lane] = size[lane]
-    tops[0] = 1
+    tops[0] = 1.0
     for node in range(1, trie.nodes):
         kind, parent = trie.kind[node], trie.parent[node]
         count, own = block.first[kind + 1] - block.first[kind], trie.depth[node] * stride
@@ -1294,9 +1368,9 @@ def _extend_cells(trie, low, size, cells, block, plain, shots, base, shots_low, 
                 if size is not None:
                     _store(size_rows, own + row * lanes + lane, _load(size, node * lanes + lane))
         if size is None:
-            if bits >= _SURE or np.float64(tops[parent]) * np.float64(block.total[kind]) >= _SURE:
+            if bits >= _SURE or tops[parent] * np.float64(block.total[kind]) >= _SURE:
                 return True
-            tops[node] = bits | np.uint64(1)
+            tops[node] = np.float64(bits | np.uint64(1))
         for place in range(trie.query_first[node], trie.query_first[node + 1]):
             for shot in range(shots):
                 theirs = own + _rank(block, kind, block.shots[shot]) * lanes
@@ -1317,7 +1391,7 @@ def _sweep(trie, low, size, cells, stream, block, origin, at, end, limit, edges,
     """
     _reset_cells(trie, low, size, cells.lanes)
     for node in range(trie.nodes):
-        cells.tops[node] = 1
+        cells.tops[node] = 1.0
     shot, seen = 0, 0
     while at < end and stream.step * stream.time[origin + stream.step * at] < limit:
         used, at, plain = _fill(stream, origin, at, end, limit, block)
@@ -1394,11 +1468,7 @@ def _by_fragment(trie, state, windows, cells, stream, block, origin, at, end, ne
         opened[_lane(windows, newest)] = seen
         if windows.first <= newest <= windows.last:
             _open(state, _lane(windows, newest))
-    for span in range(windows.kinds):
-        while due[span] <= newest and due[span] * windows.slide + windows.shift + windows.spans[span] <= time:
-            due[span] += 1  # it had no event
-        if due[span] <= newest:
-            limit = min(limit, due[span] * windows.slide + windows.shift + windows.spans[span])
+    limit = min(limit, _next_end(windows, due, time))
     nothing = np.empty(0, np.int64)
     at, more, _ = _sweep(
         trie, cells.low, cells.size, cells, stream, block, origin, at, end, limit, nothing, cells.low, cells.size
@@ -1453,7 +1523,11 @@ def _slide(trie, state, values, dense, always, middle, cells, windows, stream, b
             )  # fmt: skip
             seen += more
             continue
-        used, at, plain = _fill(stream, origin, at, end, (oldest + lanes) * slide + shift, block)
+        limit = (oldest + lanes) * slide + shift
+        if dense is not None:  # known when compiled
+            if dense.strict:
+                limit = min(limit, _next_end(windows, due, time))
+        used, at, plain = _fill(stream, origin, at, end, limit, block)
         if used == 0:
             continue
         for window in range(newest + 1, (block.time[used - 1] - shift) // slide + 1):
@@ -1468,8 +1542,8 @@ def _slide(trie, state, values, dense, always, middle, cells, windows, stream, b
                 _sum_bits(block, groups)
                 _closings(windows, block, used, newest, due)
                 filled, doubtful = _by_node(
-                    trie, state.low, state.size, dense.low_rows, dense.size_rows, dense.tops, middle, windows, block,
-                    plain, opened, seen, run, into, filled,
+                    trie, state.low, state.high, state.size, dense, middle, windows, block, plain, seen, run, into,
+                    filled,
                 )  # fmt: skip
                 unsure |= doubtful != FINE
                 if middle is not None:

@@ -13,9 +13,11 @@ windows with at least one match have an answer. A type may occur several times i
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -303,11 +305,42 @@ def _check(events: Events, asked: Sequence[Asked], executor: str | None) -> None
 
 # -------------------------------------------------------------------------------------------- choosing
 @dataclass(frozen=True)
+class Costs:
+    """Nanoseconds that the parts of a pass take (``python -m tests.benchmarks.sequences --costs``); only their ratios
+    matter.
+
+    Node by node: per relevant ``event``; for each event of a node's type for the ``node``, and per ``vector`` of its row
+    (with doubles ``doubles`` times that); per node and ``block``. Event by event: ``lone_event``, ``lone_node``,
+    ``lone_vector``. Per window and query an ``answer``; per window and node to ``clear`` its lane; per fragment, cut of
+    a node's prefix and vector to ``append`` cells; per query and window to join rows at a landmark: ``shot``, and
+    ``cut`` for each cut of its pattern.
+    """
+
+    event: float = 6.5
+    node: float = 0.9
+    vector: float = 1.1
+    doubles: float = 1.8
+    block: float = 16.0
+    lone_event: float = 20.0
+    lone_node: float = 4.0
+    lone_vector: float = 3.0
+    answer: float = 8.0
+    clear: float = 1.0
+    append: float = 1.6
+    shot: float = 12.0
+    cut: float = 2.0
+
+
+COSTS = Costs()
+
+
+@dataclass(frozen=True)
 class Group:
     """Queries, ``members`` by number, that are processed together by an ``executor``.
 
     Their windows begin, or ``backward`` in time end, at the instants ``k * slide + shift`` (every one, or one in so
-    many), and are ``range`` long at most. ``cost``: nanoseconds per key and tick, as :func:`choose` sees it.
+    many), and are ``range`` long at most. ``cost`` (nanoseconds), ``bits`` of the largest count, and
+    ``loose_bits`` of the largest if blocks go on where windows end: what :func:`choose` expects.
     """
 
     executor: str
@@ -316,18 +349,198 @@ class Group:
     slide: int
     range: int
     shift: int
-    cost: float = 0.0
+    cost: float
+    bits: float
+    loose_bits: float
+
+
+Pattern = tuple[int, ...]
+
+
+class _Load:
+    """How many events there are of each type (estimated from a sample), of how many keys, and over how many ticks, all
+    keys together; and what executors cost on them."""
+
+    def __init__(self, events: Events) -> None:
+        sample = events.type[:: len(events) // SAMPLE + 1]
+        codes, counts = np.unique(sample, return_counts=True)
+        scale = len(events) / max(1, len(sample))
+        self._events = dict(zip(codes.tolist(), (counts * scale).tolist(), strict=True))
+        runs = kernels.runs_of(events.key)
+        self._keys = len(runs) - 1
+        self._ticks = float((events.time[runs[1:] - 1] - events.time[runs[:-1]]).sum()) + self._keys
+
+    def _of(self, patterns: Iterable[Pattern]) -> tuple[dict[Pattern, float], float]:
+        """Of all prefixes of some patterns the events of the last type; and all relevant events."""
+        nodes = {pattern[: n + 1] for pattern in patterns for n in range(len(pattern))}
+        kinds = {node[-1] for node in nodes}
+        return {node: self._events.get(node[-1], 0.0) for node in nodes}, sum(self._events.get(k, 0.0) for k in kinds)
+
+    def bits(self, patterns: Iterable[Pattern], range_: int) -> float:
+        """Binary digits of the largest count to be expected, were events spread evenly."""
+        rate = {code: max(events * range_ / self._ticks, 1e-9) for code, events in self._events.items()}
+        return max(
+            sum(math.log2(rate.get(code, 1e-9)) for code in pattern) - math.lgamma(len(pattern) + 1) / math.log(2)
+            for pattern in patterns
+        )
+
+    def beyond(self, slide: int, range_: int) -> float:
+        """How many ticks a block may go on behind the end of a window that is open when it begins."""
+        overlap = -(-range_ // slide)
+        return min(slide * (_lanes(overlap) - overlap), BLOCK * self._ticks / max(1.0, sum(self._events.values())))
+
+    def _vector(self, patterns: Sequence[Pattern], range_: int) -> float:
+        return COSTS.vector * (COSTS.doubles if self.bits(patterns, range_) > NARROW else 1.0)
+
+    def _windows(self, relevant: float, slide: int, range_: int) -> float:
+        return (
+            min(relevant, self._ticks / slide + self._keys)
+            if range_ <= slide
+            else min(relevant * range_ / slide, (self._ticks + self._keys * range_) / slide)
+        )
+
+    def windows(self, patterns: Sequence[Pattern], slide: int, range_: int) -> float:
+        nodes, relevant = self._of(patterns)
+        overlap = -(-range_ // slide)
+        vectors = _lanes(overlap) // kernels.LANES
+        work = sum(nodes.values())
+        blocks = min(relevant, self._ticks / (slide * (_lanes(overlap) - overlap + 1)) + relevant / BLOCK + self._keys)
+        dense = (
+            relevant * COSTS.event
+            + work * (COSTS.node + vectors * self._vector(patterns, range_))
+            + len(nodes) * blocks * COSTS.block
+        )
+        alone = relevant * COSTS.lone_event + work * (COSTS.lone_node + vectors * COSTS.lone_vector)
+        windows = self._windows(relevant, slide, range_)
+        return min(dense, alone) + windows * (len(patterns) * COSTS.answer + len(nodes) * COSTS.clear)
+
+    def fragments(self, patterns: Sequence[Pattern], slide: int, range_: int, edges: int) -> float:
+        nodes, relevant = self._of(patterns)
+        vectors = _lanes(-(-range_ // slide)) // kernels.LANES
+        fragments = min(relevant, edges * (self._ticks / slide + self._keys))
+        appended = fragments * sum(len(node) for node in nodes) * vectors * COSTS.append
+        windows = self._windows(relevant, slide, range_)
+        return (
+            relevant * COSTS.event
+            + self._cells(nodes, COSTS.vector * COSTS.doubles, fragments + relevant / BLOCK)
+            + appended
+            + windows * (len(patterns) * COSTS.answer + len(nodes) * COSTS.clear)
+        )
+
+    def landmarks(self, patterns: Sequence[Pattern], slide: int, range_: int) -> float:
+        ahead, relevant = self._of(patterns)
+        back, _ = self._of([pattern[::-1] for pattern in patterns])
+        blocks = min(relevant, self._ticks / range_ + self._keys + relevant / BLOCK)
+        vector = self._vector(patterns, range_)
+        joined = sum(COSTS.shot + COSTS.cut * len(pattern) for pattern in patterns)
+        return (
+            2 * relevant * COSTS.event
+            + self._cells(ahead, vector, blocks)
+            + self._cells(back, vector, blocks)
+            + self._windows(relevant, slide, range_) * joined
+        )
+
+    def middle(self, patterns: Sequence[Pattern], slide: int, range_: int) -> float:
+        pairs = sorted(set(zip(patterns, _cuts(patterns), strict=True)))
+        met = [(pattern, cut) for pattern, cut in pairs if 0 < cut < len(pattern)]
+        if not met:
+            return math.inf
+        ahead, _ = self._of([pattern[:cut] for pattern, cut in pairs])
+        back, _ = self._of([pattern[:cut:-1] if cut else pattern[::-1] for pattern, cut in pairs])
+        relevant = self._of(patterns)[1]
+        vectors = _lanes(-(-range_ // slide)) // kernels.LANES * self._vector(patterns, range_)
+        kept = sum(self._events.get(suffix[0], 0.0) for suffix in {pattern[cut:] for pattern, cut in met})
+        products = sum(self._events.get(pattern[cut], 0.0) for pattern, cut in met)
+        blocks = min(relevant, self._ticks / slide + relevant / BLOCK + self._keys)
+        nodes = len(ahead) + len(back) + len(met)
+        windows = self._windows(relevant, slide, range_)
+        return (
+            2 * relevant * COSTS.event
+            + (sum(ahead.values()) + sum(back.values()) + kept) * (COSTS.node + vectors)
+            + products * (COSTS.node + PRODUCT * vectors)
+            + nodes * blocks * COSTS.block
+            + windows * (len(patterns) * COSTS.answer + nodes * COSTS.clear)
+        )
+
+    def _cells(self, nodes: Mapping[Pattern, float], vector: float, blocks: float) -> float:
+        rows = sum(events * (COSTS.node + vector * (len(node) // kernels.LANES + 1)) for node, events in nodes.items())
+        return rows + len(nodes) * blocks * COSTS.block
 
 
 def choose(events: Events, asked: Sequence[Asked], executor: str | None = None) -> list[Group]:
     """Partition the queries into groups and give each its executor, so that the additions of rows are few."""
-    members: dict[tuple[int, int], list[int]] = {}
-    for i, query in enumerate(asked):
-        members.setdefault((query.slide, query.range), []).append(i)
-    return [
-        Group(executor or "windows", tuple(which), False, slide, range_, 0)
-        for (slide, range_), which in sorted(members.items())
-    ]
+    load = _Load(events)
+    if executor in ("landmarks", "middle"):
+        return [_group(load, executor, asked, which, False) for which in _alike(asked)]
+    if executor == "fragments":
+        return _merged_groups(load, executor, asked, False)
+    both = [_merged_groups(load, "windows", asked, backward) for backward in (False, True)]
+    best = min(both, key=lambda groups: sum(group.cost for group in groups))
+    if executor == "windows":
+        return best
+    found = []
+    for group in best:
+        options = [[group], [_group(load, "fragments", asked, group.members, False)]]
+        for other in ("landmarks", "middle"):
+            options.append([_group(load, other, asked, which, False) for which in _alike(asked, group.members)])
+        found += min(options, key=lambda groups: sum(one.cost for one in groups))
+    return found
+
+
+def _alike(asked: Sequence[Asked], members: Iterable[int] | None = None) -> list[tuple[int, ...]]:
+    """Queries of the same windows."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for i in range(len(asked)) if members is None else members:
+        found.setdefault((asked[i].slide, asked[i].range), []).append(i)
+    return [tuple(which) for _, which in sorted(found.items())]
+
+
+def _group(
+    load: _Load, executor: str, asked: Sequence[Asked], members: tuple[int, ...], backward: bool
+) -> Group | None:
+    """The group of these queries; None if windows of one begin (backwards: end) where no window of another does."""
+    queries = [asked[i] for i in members]
+    slide, range_ = min(query.slide for query in queries), max(query.range for query in queries)
+    shift = (1 - range_) % slide if backward else 0
+    if any(query.slide % slide or (backward and (1 - query.range - shift) % slide) for query in queries):
+        return None
+    patterns = [query.pattern[:: -1 if backward else 1] for query in queries]
+    if executor == "windows":
+        cost = load.windows(patterns, slide, range_)
+    elif executor == "fragments":
+        cost = load.fragments(patterns, slide, range_, len({query.range % slide for query in queries} | {0}))
+    else:
+        cost = (load.landmarks if executor == "landmarks" else load.middle)(patterns, slide, range_)
+    bits = [load.bits(patterns, span) for span in (range_, range_ + load.beyond(slide, range_))]
+    return Group(executor, members, backward, slide, range_, shift, cost, *bits)
+
+
+def _merged_groups(load: _Load, executor: str, asked: Sequence[Asked], backward: bool) -> list[Group]:
+    """Start with queries of the same windows, and let two groups become one as long as that saves anything."""
+    groups = [_group(load, executor, asked, which, backward) for which in _alike(asked)]
+    merges: dict[tuple[tuple[int, ...], tuple[int, ...]], Group | None] = {}
+    while True:
+        best: tuple[float, Group | None, tuple[Group, ...]] = 0.0, None, ()
+        for a, b in itertools.combinations(groups, 2):
+            if (a.members, b.members) not in merges:
+                merges[a.members, b.members] = _group(load, executor, asked, a.members + b.members, backward)
+            both = merges[a.members, b.members]
+            if both is not None and a.cost + b.cost - both.cost > best[0]:
+                best = a.cost + b.cost - both.cost, both, (a, b)
+        if best[1] is None:
+            return groups
+        groups = [group for group in groups if group not in best[2]] + [best[1]]
+
+
+NARROW, MIDDLING, WIDE = 64.0, 100.0, 126.0
+"""Up to about so many bits counts are known not to wrap in 64 bits; are told by doubles beside them; or are known not to
+wrap in 128 bits."""
+
+MARGIN = 5.0
+"""Bits that an expected count may fall short by."""
+
+SAMPLE = 1 << 14
+PRODUCT = 3.0
 
 
 def _lanes(windows: int) -> int:
@@ -434,7 +647,7 @@ class _Pass:
             if backward:
                 starts = 1 - range_ - starts[1], 1 - range_ - starts[0]
             limits.append([(start - shift) // slide for start in starts])
-        least, greatest = np.array(limits).T
+        least, greatest = (np.array(column) for column in zip(*limits, strict=True))
         every = np.array([each // slide for _, each in self._kinds])
         # windows of one start and of one end have one lane, if they are of one range
         turn, turned = (-1, (1 - self._group.range - shift) // slide) if backward else (1, 0)
@@ -450,7 +663,7 @@ class _Pass:
     def counts(self) -> list[tuple[Longs, Longs, Integers]]:
         """For each query, of each answer its run of events, the start of its window, and the count."""
         first = {"windows": self._rows, "fragments": self._cells, "landmarks": self._landmarks, "middle": self._middle}
-        found = self._climb(chain(first[self._group.executor](), [self._wide]))
+        found = self._climb(itertools.chain(first[self._group.executor](), [self._wide_rows, self._wide]))
         return [(run, start, _integers(part)) for run, start, part in found]
 
     def measured(self, measure: Measure) -> list[Integers | Numbers]:
@@ -496,10 +709,20 @@ class _Pass:
     # Each executor as a ladder of takers: the keys that one cannot count are left to the next.
     def _rows(self) -> Iterator[Taker]:
         trie = self._trie(self._group.backward)
-        dense, low = self._dense(trie), kernels.aligned(len(trie.kind) * self._lanes, np.uint64)
-        yield lambda chosen: self._slide(trie, kernels.Counts(low, None, None), None, dense, True, chosen)
-        size = kernels.aligned(len(low), np.float64)
-        yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, dense, False, chosen)
+        dense = self._dense(trie, self._group.loose_bits > NARROW - MARGIN)
+        low = kernels.aligned(len(trie.kind) * self._lanes, np.uint64)
+        if self._group.bits < NARROW:
+            yield lambda chosen: self._slide(trie, kernels.Counts(low, None, None), None, dense, True, chosen)
+        if self._group.bits < MIDDLING:
+            size = kernels.aligned(len(low), np.float64)
+            loose = dense._replace(strict=False)
+            yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, loose, False, chosen)
+
+    def _wide_rows(self, chosen: Longs) -> Taken:
+        trie = self._trie(self._group.backward)
+        low, high = (kernels.aligned(len(trie.kind) * self._lanes, np.uint64) for _ in range(2))
+        dense = self._dense(trie, self._group.loose_bits > WIDE - MARGIN, wide=True)
+        return self._slide(trie, kernels.Counts(low, high, None), None, dense, True, chosen)
 
     def _wide(self, chosen: Longs) -> Taken:
         trie = self._trie(self._group.backward)
@@ -512,13 +735,14 @@ class _Pass:
         trie = self._trie(self._group.backward)
         low, size = (kernels.aligned(len(trie.kind) * self._lanes, dtype) for dtype in (np.uint64, np.float64))
         cells = self._cell_room(trie, True)
-        yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, None, False, chosen, cells)
+        if self._group.bits < MIDDLING:
+            yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, None, False, chosen, cells)
 
     def _landmarks(self) -> Iterator[Taker]:
         tries, windows = [self._trie(backward) for backward in (False, True)], self._windows(False)
         lengths = np.array([len(pattern) for pattern in self._patterns])
         edges = len(self._block.shots)
-        for doubles_too in (False, True):
+        for doubles_too in self._precisions():
             rooms = [self._cell_room(trie, doubles_too) for trie in tries]
             size = edges * len(lengths) * rooms[0].lanes
             shots = [
@@ -565,10 +789,10 @@ class _Pass:
                 (np.full(len(back.kind), -1), kept_first, kept_pairs),
             )
         ]
-        denses = [self._dense(trie) for trie in (ahead, back)]
+        denses = [self._dense(trie, self._group.loose_bits > NARROW - MARGIN) for trie in (ahead, back)]
         lows = [kernels.aligned(len(trie.kind) * self._lanes, np.uint64) for trie in (ahead, back)]
         windows = self._windows(False), self._windows(True)
-        for doubles_too in (False, True):
+        for doubles_too in self._precisions():
             sizes = [kernels.aligned(len(low), np.float64) if doubles_too else None for low in lows]
             states = [kernels.Counts(low, None, size) for low, size in zip(lows, sizes, strict=True)]
 
@@ -581,10 +805,21 @@ class _Pass:
 
             yield take
 
-    def _dense(self, trie: kernels.Trie) -> kernels.Dense:
+    def _precisions(self) -> list[bool]:
+        """Whether to count with doubles beside the residues: first without, unless that is no use."""
+        bits = self._group.bits
+        return [False] * (bits < NARROW) + [True] * (bits < MIDDLING)
+
+    def _dense(self, trie: kernels.Trie, strict: bool, wide: bool = False) -> kernels.Dense:
         room = (trie.deepest + 1) * (self._block.size + 1) * self._lanes
-        tops = np.zeros(len(trie.kind), dtype=np.uint64)
-        return kernels.Dense(kernels.aligned(room, np.uint64), kernels.aligned(room, np.float64), tops, DENSE)
+        return kernels.Dense(
+            kernels.aligned(room, np.uint64),
+            kernels.aligned(room if wide else 0, np.uint64),
+            kernels.aligned(0 if wide else room, np.float64),
+            np.zeros(len(trie.kind)),
+            DENSE,
+            strict,
+        )
 
     def _cell_room(self, trie: kernels.Trie, doubles_too: bool) -> kernels.Cells:
         lanes = _lanes(trie.deepest)
@@ -595,7 +830,7 @@ class _Pass:
             kernels.aligned(size, np.float64) if doubles_too else None,
             kernels.aligned(room, np.uint64),
             kernels.aligned(room, np.float64),
-            np.zeros(len(trie.kind), dtype=np.uint64),
+            np.zeros(len(trie.kind)),
             widths,
             lanes,
         )
@@ -654,10 +889,37 @@ def _integers(found: kernels.Found) -> Integers:
     return Integers(found.low, found.high, found.flag != kernels.FINE)
 
 
-def _cuts(patterns: Sequence[Path]) -> list[int]:
-    """Where each pattern is cut: position c of the event at which what comes before meets what comes behind (0: all
-    backwards, its length: all forwards)."""
-    return [len(pattern) // 2 if len(pattern) > 2 else len(pattern) for pattern in patterns]
+def _cuts(patterns: Sequence[Sequence[Any]]) -> list[int]:
+    """Where to cut each pattern: the position of the event at which what comes before meets what comes behind; 0: all
+    backwards, its length: all forwards.
+
+    A node that several patterns use is paid for by each in part, as they are cut so far; a product is as dear as
+    :data:`PRODUCT` nodes. Patterns are cut again until the nodes and products in all do not get fewer.
+    """
+    texts = [tuple(pattern) for pattern in patterns]
+    cuts: list[int] | None = None
+    best, fewest = [len(text) for text in texts], math.inf
+    while True:
+        ahead, back = Counter[Any](), Counter[Any]()
+        for i, text in enumerate(texts):
+            last = len(text) if cuts is None else cuts[i]
+            first = 0 if cuts is None or cuts[i] == 0 else cuts[i] + 1
+            ahead.update(text[:n] for n in range(1, last + 1))
+            back.update(text[n:] for n in range(first, len(text)))
+        if cuts is not None:
+            met = {(text, cut) for text, cut in zip(texts, cuts, strict=True) if 0 < cut < len(text)}
+            total = len(ahead) + len(back) + PRODUCT * len(met) + len({text[cut:] for text, cut in met})
+            if total >= fewest:
+                return best
+            best, fewest = cuts, total
+        cuts = []
+        for text in texts:
+            # what the prefixes and the suffixes cost that end, or begin, at each position
+            heads = [0.0, *itertools.accumulate(1 / (ahead[text[:n]] or 1) for n in range(1, len(text) + 1))]
+            tails = [0.0, *itertools.accumulate(1 / (back[text[n:]] or 1) for n in range(len(text) - 1, -1, -1))][::-1]
+            options = {0: tails[0], len(text): heads[-1]}
+            options |= {cut: heads[cut] + PRODUCT + tails[cut + 1] for cut in range(1, len(text) - 1)}
+            cuts.append(min(options, key=lambda cut: (options[cut], -cut)))
 
 
 FUNCTIONS = ("sum", "known", "min", "max")

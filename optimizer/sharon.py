@@ -729,7 +729,7 @@ def cheapest(problem: SequenceProblem, work: int | None = WORK) -> Cheapest:
     if good.proven:
         return good
     # in a cheaper plan no column is one that would lift the bound above what is known
-    useful = relaxation.reduced_costs <= (good.cost - bound) + 1e-9 * good.cost
+    useful = relaxation.reduced_costs <= good.cost - bound + 1e-9 * good.cost
     entries = program.entries(useful)
     if work is not None and entries * fractional > work:
         return good
@@ -1058,16 +1058,14 @@ class SequencePlan:
         """Cost of every query for itself."""
         return math.fsum(map(self.problem.unshared, range(len(self.queries))))
 
-    def number(self, name: str) -> int:
-        """Position of a query in ``queries``; KeyError if the plan has none of that name."""
-        for number, query in enumerate(self.queries):
-            if query.name == name:
-                return number
-        raise KeyError(name)
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Positions in ``queries`` by name."""
+        return {query.name: number for number, query in enumerate(self.queries)}
 
     def segments(self, name: str) -> tuple[Segment, ...]:
         """The segments of one query, in order; KeyError if the plan has none of that name."""
-        return self._segments(self.number(name))
+        return self._segments(self.numbers[name])
 
     def _segments(self, query: int) -> tuple[Segment, ...]:
         types = self.queries[query].types
@@ -1101,7 +1099,10 @@ class SequencePlan:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SequencePlan:
-        """Inverse of :meth:`to_json`; costs are computed again. Raises ValueError where it is no plan."""
+        """Inverse of :meth:`to_json`; costs are computed again.
+
+        Raises ValueError where the segments or rates are not those of a plan.
+        """
         if data.get("format_version") != 1:
             raise ValueError(f"unknown format version {data.get('format_version')!r}")
         queries = tuple(
@@ -1120,7 +1121,7 @@ class SequencePlan:
 
         Raises KeyError if the plan has no query of that name.
         """
-        query = self.number(name)
+        query = self.numbers[name]
         types, problem, segments = self.queries[query].types, self.problem, self._segments(query)
         pieces = "1 segment" if len(segments) == 1 else f"{len(segments)} segments"
         found = [f"{name} counts {sequence(types)} in {pieces}"]
@@ -1144,8 +1145,11 @@ class SequencePlan:
             found.append("the plan is proven optimal: no other segments of the queries are cheaper")
         alternatives = sorted(self._alternatives(query))
         for difference, pattern in alternatives:
-            verdict = "dearer" if difference >= 0 else "cheaper (the search ended before it tried this)"
-            found.append(f"sharing {sequence(pattern)} too, the plan would be {abs(difference):.6g} {verdict}")
+            if difference > -1e-9 * self.cost:
+                verdict = f"{max(difference, 0.0):.6g} dearer"
+            else:
+                verdict = f"{-difference:.6g} cheaper (the search ended before it tried this)"
+            found.append(f"sharing {sequence(pattern)} too, the plan would be {verdict}")
         if not alternatives:
             found.append("no other pattern that the plan shares can be shared by it")
         return found
@@ -1273,6 +1277,15 @@ def replan(
     Queries that stay keep their segments; new ones share what the plan already shares, where that is cheaper for
     them; a pattern that is left with a single place is no longer shared. The plan is kept if it costs at most
     ``1 + tolerance`` times the plan from scratch (infinite: always).
+
+    Parameters
+    ----------
+    plan
+        The plan in force.
+    queries, rates, work
+        As for :func:`plan_sequences`.
+    tolerance
+        A fraction >= 0, e.g. 0.2.
     """
     problem = SequenceProblem(queries, rates)
     known = dict(zip(plan.queries, plan.sharing, strict=True))

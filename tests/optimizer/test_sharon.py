@@ -27,6 +27,7 @@ from optimizer.sharon import (
     SharonGraph,
     Span,
     Types,
+    _Router,
     benefit,
     best_score,
     cheapest,
@@ -619,6 +620,8 @@ def test_a_plan_is_kept_while_rates_change_little_and_replaced_when_it_is_too_de
     kept, replaced = replan(plan, plan.queries, much, 100.0), replan(plan, plan.queries, much, 0.0)
     assert kept.kept and not kept.plan.proven and kept.plan.sharing == plan.sharing
     assert not replaced.kept and replaced.plan.proven and replaced.plan.cost == kept.from_scratch < kept.plan.cost
+    # a plan that costs nothing has no multiple
+    assert replan(plan, plan.queries, dict.fromkeys("ABCDE", 0.0), math.inf).kept
     assert replaced.diff.dissolved == (("A", "B"),) and "- shared SEQ(A, B)" in replaced.diff.lines()
 
 
@@ -633,19 +636,49 @@ def test_queries_join_what_is_shared_and_leave_it() -> None:
     assert changed.diff.changed == ("q",) and "~ query q (pattern changed)" in changed.diff.lines()
 
 
-@settings(max_examples=100, deadline=None)
-@given(problems(longest=5), st.text("ABCDE", min_size=2, max_size=6))
-def test_a_query_that_joins_goes_its_cheapest_way_through_what_is_shared(before: SequenceProblem, types: str) -> None:
-    plan = plan_sequences(before.queries, dict.fromkeys("ABCDE", 1.0) | before.rates)
-    joining = Pattern("t", tuple(types))
-    found = replan(plan, [*plan.queries, joining], dict.fromkeys("ABCDE", 1.0) | before.rates, math.inf)
+@pytest.mark.parametrize("seed", range(60))
+def test_a_query_that_joins_goes_its_cheapest_way_through_what_is_shared(seed: int) -> None:
+    drawn = random.Random(seed)
+    rates = {kind: drawn.uniform(0.5, 5) for kind in "ABCDE"}
+    pieces = ["AB", "CDE", "BC", "DEA", "ABC", "E"]
+    plan = plan_sequences([Pattern(f"q{at}", tuple("".join(drawn.choices(pieces, k=2)))) for at in range(8)], rates)
+    joining = Pattern("t", tuple("".join(drawn.choices([*map("".join, plan.shared), *"ABCDE"], k=3))))
+    found = replan(plan, [*plan.queries, joining], rates, math.inf)
     assert found.kept and found.plan.sharing[:-1] == plan.sharing
-    open_ways = [
-        spans for spans in ways(joining.types) if all(joining.types[begin:end] in plan.shared for begin, end in spans)
-    ]
-    alone = SequenceProblem([joining], dict.fromkeys("ABCDE", 1.0) | before.rates)
-    cheapest_way = min(alone.own_cost(0, spans) for spans in open_ways)
-    assert math.isclose(alone.own_cost(0, found.plan.sharing[-1]), cheapest_way, rel_tol=1e-9, abs_tol=1e-9)
+    alone = SequenceProblem([joining], rates)
+    assert math.isclose(
+        alone.own_cost(0, found.plan.sharing[-1]), cheapest_way(alone, 0, set(plan.shared))[0], rel_tol=1e-9
+    )
+
+
+def cheapest_way(problem: SequenceProblem, query: int, held: set[Types]) -> tuple[float, tuple[Span, ...]]:
+    types = problem.queries[query].types
+    open_ways = [spans for spans in ways(types) if all(types[begin:end] in held for begin, end in spans)]
+    return min((problem.own_cost(query, spans), spans) for spans in open_ways)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_opening_or_closing_one_pattern_more_saves_nothing(seed: int) -> None:
+    drawn = random.Random(seed)
+    rates = {kind: drawn.uniform(0.5, 5) for kind in "ABC"}
+    queries = [Pattern(f"q{at}", tuple(drawn.choices("ABC", k=6))) for at in range(5)]
+    problem = SequenceProblem(queries, rates)
+
+    def settled(held: set[Types]) -> float:
+        while True:
+            sharing = tuple(cheapest_way(problem, query, held)[1] for query in range(5))
+            places = problem.shared(sharing)
+            lonely = {types for types in places if len(places[types]) < 2}
+            if not lonely:
+                return exact_cost(problem, sharing)
+            held = places.keys() - lonely
+
+    patterns = problem.occurrences()
+    for start in (set(), set(patterns), {types for types in patterns if len(types) == 2}):
+        found = _Router(problem).descend(start)
+        shared = set(problem.shared(found))
+        assert math.isclose(exact_cost(problem, found), settled(shared), rel_tol=1e-9)
+        assert all(settled(shared ^ {types}) >= exact_cost(problem, found) * (1 - 1e-9) for types in patterns)
 
 
 @settings(max_examples=60, deadline=None)
