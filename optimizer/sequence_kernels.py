@@ -152,6 +152,30 @@ def _any_bits(typing_context, vector):
 
 
 @intrinsic
+def _as_doubles(typing_context, vector):
+    doubles = _Vector(types.float64)
+
+    def code(context, builder, signature, arguments):
+        return builder.uitofp(arguments[0], context.get_value_type(doubles))
+
+    return doubles(vector), code
+
+
+@intrinsic
+def _greatest(typing_context, vector):
+    """The greatest double of a vector."""
+
+    def code(context, builder, signature, arguments):
+        lanes = [builder.extract_element(arguments[0], ir.Constant(ir.IntType(32), lane)) for lane in range(LANES)]
+        best = lanes[0]
+        for lane in lanes[1:]:
+            best = builder.select(builder.fcmp_ordered(">", lane, best), lane, best)
+        return best
+
+    return types.float64(vector), code
+
+
+@intrinsic
 def _bits_set(typing_context, word):
     return word(word), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
 
@@ -488,10 +512,7 @@ def _read_wide(low, high, size, error):
 def _read_count(low, high, size, index, steps):
     """Whether there is a match, low word, high word, and flag."""
     if size is None:
-        if high is None:
-            return low[index] != 0, low[index], np.int64(0), FINE
-        top, flag = _read_wide(low[index], high[index], 0.0, 0.0)
-        return (low[index] | high[index]) != 0, low[index], top, flag
+        return low[index] != 0, low[index], np.int64(0), FINE
     error = size[index] * steps * 2.0**-52
     if high is None:
         top, flag = _whole(low[index], size[index], error)
@@ -504,7 +525,7 @@ def _read_count(low, high, size, index, steps):
 def _read_row(rows, high, size, index, steps):
     """:func:`_read_count` from the rows of a block."""
     if high is not None:
-        return _read_count(rows.low_rows, rows.high_rows, None, index, steps)
+        return _read_count(rows.low_rows, rows.high_rows, rows.size_rows, index, steps)
     if size is not None:
         return _read_count(rows.low_rows, None, rows.size_rows, index, steps)
     return _read_count(rows.low_rows, None, None, index, steps)
@@ -687,33 +708,35 @@ def _chain(
 
 
 @numba.njit(cache=True)
-def _chain_wide(low, high, rows, state, own, parent, lanes, block, plain, kind, above):
+def _chain_wide(low, high, size, rows, state, own, parent, lanes, block, plain, kind, above):
     """:func:`_chain` in 128 bits; events are compacted less than 2**32 times."""
-    first, bits = block.first[kind], np.uint64(0)
     half, low_half = _all_lanes(low, np.uint64(32)), _all_lanes(low, np.uint64(2**32 - 1))
     for lane in range(0, lanes, LANES):
-        a, b = _load(low, state + lane), _load(high, state + lane)
+        a, b, sizes = _load(low, state + lane), _load(high, state + lane), _load(size, state + lane)
         mine = own + lane
         _store(rows.low_rows, mine, a)
         _store(rows.high_rows, mine, b)
-        for e in range(first, block.first[kind + 1]):
+        _store(rows.size_rows, mine, sizes)
+        for e in range(block.first[kind], block.first[kind + 1]):
             theirs = parent + lane + _rank(block, above, np.int64(block.group[e])) * lanes
-            c, d = _load(rows.low_rows, theirs), _load(rows.high_rows, theirs)
+            c, d, more = _load(rows.low_rows, theirs), _load(rows.high_rows, theirs), _load(rows.size_rows, theirs)
             if not plain:
                 often = _all_lanes(low, block.times[e])
                 lower = _multiply(_both(c, low_half), often)
                 upper = _multiply(_shift_right(c, half), often)
                 c = _add(lower, _shift_left(upper, half))
                 d = _add(_add(_multiply(d, often), _shift_right(upper, half)), _less(c, lower))
+                more = _multiply(more, _all_lanes(size, block.times[e]))
             a = _add(a, c)
             b = _add(_add(b, d), _less(a, c))
+            sizes = _add(sizes, more)
             mine += lanes
             _store(rows.low_rows, mine, a)
             _store(rows.high_rows, mine, b)
+            _store(rows.size_rows, mine, sizes)
         _store(low, state + lane, a)
         _store(high, state + lane, b)
-        bits |= _any_bits(b)
-    return bits
+        _store(size, state + lane, sizes)
 
 
 @numba.njit(cache=True, forceinline=True)
@@ -738,55 +761,60 @@ def _chain_kind(
 def _chain_products(
     low, size, low_rows, size_rows, state, own, parent, lanes, block, kind, above, middle, pair
 ):  # fmt: skip
-    """As :func:`_chain`, but each event's row is also multiplied, lane by lane, with the one recorded for it. Returns
-    all bits of the last row, and of what was multiplied with."""
-    first, bits, factors = block.first[kind], np.uint64(0), np.uint64(0)
+    """As :func:`_chain`, but each event's row is also multiplied, lane by lane, with the one recorded for it. Returns the
+    greatest number of the last row, as a double: where doubles are not kept they are taken along for the block."""
+    first, top = block.first[kind], 0.0
     records = (middle.pair_first[pair] + middle.passed[kind]) * lanes
     for lane in range(0, lanes, LANES):
-        total, factor = _load(low, state + lane), _all_lanes(low, np.uint64(0))
+        total = _load(low, state + lane)
         _store(low_rows, own + lane, total)
         if size is not None:
             sizes = _load(size, state + lane)
             _store(size_rows, own + lane, sizes)
+        else:
+            sizes = _as_doubles(total)
         for e in range(block.first[kind + 1] - first):
             theirs = parent + lane + _rank(block, above, np.int64(block.group[first + e])) * lanes
-            other = _load(middle.low, records + e * lanes + lane)
-            factor = _either(factor, other)
-            often = _multiply(other, _all_lanes(low_rows, block.times[first + e]))
-            total = _add(total, _multiply(_load(low_rows, theirs), often))
+            row, other, often = (
+                _load(low_rows, theirs),
+                _load(middle.low, records + e * lanes + lane),
+                block.times[first + e],
+            )
+            total = _add(total, _multiply(row, _multiply(other, _all_lanes(low_rows, often))))
             _store(low_rows, own + (e + 1) * lanes + lane, total)
             if size is not None:
-                weight = _multiply(
-                    _load(middle.size, records + e * lanes + lane), _all_lanes(size_rows, block.times[first + e])
-                )
-                sizes = _add(sizes, _multiply(_load(size_rows, theirs), weight))
+                larger = _multiply(_load(size_rows, theirs), _load(middle.size, records + e * lanes + lane))
+            else:
+                larger = _multiply(_as_doubles(row), _as_doubles(other))
+            sizes = _add(sizes, _multiply(larger, _all_lanes(middle.size, often)))
+            if size is not None:
                 _store(size_rows, own + (e + 1) * lanes + lane, sizes)
         _store(low, state + lane, total)
-        bits |= _any_bits(total)
-        factors |= _any_bits(factor)
         if size is not None:
             _store(size, state + lane, sizes)
-    return np.float64(bits), np.float64(factors)
+        top = max(top, _greatest(sizes))
+    return top
 
 
 @numba.njit(cache=True, forceinline=True)
 def _chain_node(low, high, size, rows, own, parent, lanes, block, plain, trie, node, middle):
-    """Take a node over the block. Returns a bound of its last row, and of what was multiplied with."""
+    """Take a node over the block. Returns a bound of its last row, and whether that is one though a row may wrap."""
     kind, above = trie.kind[node], trie.kind[trie.parent[node]]
     if middle is not None:  # known when compiled, as which of the others are None
         pair = middle.product[node]
         if pair >= 0:
-            return _chain_products(
+            top = _chain_products(
                 low, size, rows.low_rows, rows.size_rows, node * lanes, own, parent, lanes, block, kind, above, middle,
                 pair,
             )  # fmt: skip
+            return top, True
     if high is not None:
-        bits = _chain_wide(low, high, rows, node * lanes, own, parent, lanes, block, plain, kind, above)
-        return (np.float64(bits) + 1.0) * _WORD, 1.0
+        _chain_wide(low, high, size, rows, node * lanes, own, parent, lanes, block, plain, kind, above)
+        return 0.0, True
     bits = _chain_kind(
         low, size, rows.low_rows, rows.size_rows, node * lanes, own, parent, lanes, lanes, block, plain, kind, above
     )  # fmt: skip
-    return np.float64(bits), 1.0
+    return np.float64(bits), False
 
 
 @numba.njit(cache=True, forceinline=True)
@@ -811,12 +839,11 @@ def _record(low_rows, size, size_rows, own, node_kind, lanes, block, middle, nod
 def _by_node(trie, low, high, size, rows, middle, windows, block, plain, seen, run, found, filled):
     """Process a block node by node, its root's rows being in place; report windows that end inside it.
 
-    Returns the number of answers ``filled``, and UNSURE where a count may have come near 2**64 (with ``high``, 2**128)
-    without doubles beside it, or the doubles do not tell a count.
+    Returns the number of answers ``filled``, and UNSURE where a count may have passed 2**62 without doubles beside it,
+    or the doubles do not tell a count.
     """
     lanes, tops, opened = windows.lanes, rows.tops, block.opened
     stride = (block.size + 1) * lanes
-    most = _SURE if high is None else _WIDE_SURE
     tops[0] = 1.0
     closing = 0
     for span in range(windows.kinds):
@@ -826,10 +853,10 @@ def _by_node(trie, low, high, size, rows, middle, windows, block, plain, seen, r
         if closing == 0 and trie.leaf[node] and middle is None and block.first[kind] == block.first[kind + 1]:
             continue
         own = trie.depth[node] * stride
-        top, factor = _chain_node(low, high, size, rows, own, own - stride, lanes, block, plain, trie, node, middle)
+        top, safe = _chain_node(low, high, size, rows, own, own - stride, lanes, block, plain, trie, node, middle)
         if size is None:
-            added = tops[trie.parent[node]] * np.float64(block.total[kind]) * factor
-            if top >= most or added >= most or (high is not None and block.total[kind] >= 1 << 32):
+            added = tops[trie.parent[node]] * np.float64(block.total[kind])
+            if top >= _SURE or (added >= _SURE and not safe):
                 return filled, UNSURE
             tops[node] = top
         if middle is not None:
@@ -1306,6 +1333,9 @@ def _closings(windows, block, used, newest, due):
 @numba.njit(cache=True)
 def _is_dense(trie, costs, block, used, lanes):
     deepest, work = trie.deepest, 0
+    for e in range(used):
+        if block.count[e] >= 1 << 32:  # more than vectors multiply in 128 bits
+            return False
     for kind in range(block.kinds):
         nodes = trie.of_kind_first[(kind + 1) * (deepest + 1)] - trie.of_kind_first[kind * (deepest + 1)]
         work += nodes * (block.first[kind + 1] - block.first[kind])
@@ -1468,6 +1498,9 @@ def _by_fragment(trie, state, windows, cells, stream, block, origin, at, end, ne
         opened[_lane(windows, newest)] = seen
         if windows.first <= newest <= windows.last:
             _open(state, _lane(windows, newest))
+    for span in range(windows.kinds):
+        while due[span] <= newest and due[span] * windows.slide + windows.shift + windows.spans[span] <= time:
+            due[span] += 1  # it had no event, and has none to come
     limit = min(limit, _next_end(windows, due, time))
     nothing = np.empty(0, np.int64)
     at, more, _ = _sweep(

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from optimizer import sequence_kernels as kernels
@@ -226,13 +225,6 @@ class Integers:
     low: NDArray[np.uint64]
     high: Longs
     over: NDArray[np.bool_]
-
-    def decimals(self, scale: int = 0) -> pa.Array:
-        """As ``decimal128(38, scale)`` of the unscaled integers; null where ``over``."""
-        words = np.empty((len(self.low), 2), dtype=np.uint64)
-        words[:, 0], words[:, 1] = self.low, self.high.view(np.uint64)
-        valid = pa.py_buffer(np.packbits(~self.over, bitorder="little"))
-        return pa.Array.from_buffers(pa.decimal128(38, scale), len(words), [valid, pa.py_buffer(words)])
 
     def integers(self) -> list[int | None]:
         """As Python's integers; None where ``over``."""
@@ -532,9 +524,8 @@ def _merged_groups(load: _Load, executor: str, asked: Sequence[Asked], backward:
         groups = [group for group in groups if group not in best[2]] + [best[1]]
 
 
-NARROW, MIDDLING, WIDE = 64.0, 100.0, 126.0
-"""Up to about so many bits counts are known not to wrap in 64 bits; are told by doubles beside them; or are known not to
-wrap in 128 bits."""
+NARROW, MIDDLING = 64.0, 100.0
+"""Up to about so many bits counts are known not to wrap in 64 bits, or told by doubles beside them."""
 
 MARGIN = 5.0
 """Bits that an expected count may fall short by."""
@@ -663,7 +654,7 @@ class _Pass:
     def counts(self) -> list[tuple[Longs, Longs, Integers]]:
         """For each query, of each answer its run of events, the start of its window, and the count."""
         first = {"windows": self._rows, "fragments": self._cells, "landmarks": self._landmarks, "middle": self._middle}
-        found = self._climb(itertools.chain(first[self._group.executor](), [self._wide_rows, self._wide]))
+        found = self._climb(itertools.chain(first[self._group.executor](), [self._wide]))
         return [(run, start, _integers(part)) for run, start, part in found]
 
     def measured(self, measure: Measure) -> list[Integers | Numbers]:
@@ -718,18 +709,13 @@ class _Pass:
             loose = dense._replace(strict=False)
             yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, loose, False, chosen)
 
-    def _wide_rows(self, chosen: Longs) -> Taken:
-        trie = self._trie(self._group.backward)
-        low, high = (kernels.aligned(len(trie.kind) * self._lanes, np.uint64) for _ in range(2))
-        dense = self._dense(trie, self._group.loose_bits > WIDE - MARGIN, wide=True)
-        return self._slide(trie, kernels.Counts(low, high, None), None, dense, True, chosen)
-
     def _wide(self, chosen: Longs) -> Taken:
         trie = self._trie(self._group.backward)
         low, high, size = (
             kernels.aligned(len(trie.kind) * self._lanes, dtype) for dtype in (np.uint64, np.uint64, np.float64)
         )
-        return self._slide(trie, kernels.Counts(low, high, size), None, None, False, chosen)
+        dense = self._dense(trie, False, wide=True)
+        return self._slide(trie, kernels.Counts(low, high, size), None, dense, False, chosen)
 
     def _cells(self) -> Iterator[Taker]:
         trie = self._trie(self._group.backward)
@@ -789,7 +775,7 @@ class _Pass:
                 (np.full(len(back.kind), -1), kept_first, kept_pairs),
             )
         ]
-        denses = [self._dense(trie, self._group.loose_bits > NARROW - MARGIN) for trie in (ahead, back)]
+        denses = [self._dense(trie, True) for trie in (ahead, back)]
         lows = [kernels.aligned(len(trie.kind) * self._lanes, np.uint64) for trie in (ahead, back)]
         windows = self._windows(False), self._windows(True)
         for doubles_too in self._precisions():
@@ -815,7 +801,7 @@ class _Pass:
         return kernels.Dense(
             kernels.aligned(room, np.uint64),
             kernels.aligned(room if wide else 0, np.uint64),
-            kernels.aligned(0 if wide else room, np.float64),
+            kernels.aligned(room, np.float64),
             np.zeros(len(trie.kind)),
             DENSE,
             strict,

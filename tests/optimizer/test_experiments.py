@@ -19,6 +19,8 @@ from optimizer.experiments import EXPERIMENTS, Outcome, Windows, generate, table
 from optimizer.experiments.increments import figure_11
 from optimizer.experiments.optimisations import VARIANTS, _Planning
 from optimizer.experiments.published import Tally, counter_of, published
+from optimizer.experiments.sharon import same_answers
+from optimizer.sequence_baselines import Counts, Run
 from optimizer.weave_share import weave_share
 
 
@@ -260,6 +262,39 @@ def test_experiment(name: str, outcomes: dict[str, Outcome], tmp_path: Path) -> 
 def test_counters_agree_in_every_sweep(name: str, outcomes: dict[str, Outcome]) -> None:
     assert all(row["same_cost"] for row in outcomes[name].rows)
     assert all(row["ours_seconds"] is not None and row["cost"] > 0 for row in outcomes[name].rows)
+
+
+@pytest.mark.parametrize("figure", ["13", *(f"14{panel}" for panel in "abcdefgh"), "16"])
+def test_executors_of_event_sequences_agree(figure: str, outcomes: dict[str, Outcome]) -> None:
+    outcome = outcomes[f"sharon-{figure}"]
+    assert outcome.measured["same answers"] == ("yes", "yes")
+    assert all(row["same_answers"] is True and row["answers"] > 0 for row in outcome.rows)
+
+
+def test_constructing_sequences_ends_before_counting_them(outcomes: dict[str, Outcome]) -> None:
+    """At a tiny scale's limit, the largest windows are out of reach for one of the two."""
+    rows = outcomes["sharon-13"].rows
+    assert all(row["sharon_latency_ms"] > 0 and row["ours_latency_ms"] > 0 for row in rows)
+    assert rows[0]["flink_latency_ms"] is not None and rows[0]["flink_additions"] > 0
+    assert rows[-1]["flink_latency_ms"] is None and rows[-1]["flink_held"] is None
+
+
+def test_the_cheapest_sequence_plan_is_no_dearer_than_the_others(outcomes: dict[str, Outcome]) -> None:
+    for row in outcomes["sharon-15"].rows:
+        assert row["ours_proven"] and row["ours_cost"] <= min(row["greedy_cost"], row["score_cost"]) * (1 + 1e-6)
+        assert row["exhaustive_score"] >= row["greedy_score"]
+    for row in outcomes["sharon-16"].rows:
+        assert row["cost_cost"] <= min(row["greedy_cost"], row["score_cost"]) * (1 + 1e-6)
+
+
+def test_a_difference_between_executors_of_event_sequences_is_seen() -> None:
+    one, other = (
+        [Counts(*(np.array([number], kind) for kind in (np.int64, np.int64, np.uint64, np.float64)))]
+        for number in (1, 2)
+    )
+    assert same_answers([Run(one, 0, 0), Run(one, 5, 5)])
+    assert not same_answers([Run(one, 0, 0), Run(other, 0, 0)])
+    assert not same_answers([Run(one, 0, 0), Run([], 0, 0)])
 
 
 def test_published_figures_of_plans_come_out(outcomes: dict[str, Outcome]) -> None:
