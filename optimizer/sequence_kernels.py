@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numba
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numba.core.errors import TypingError
@@ -41,14 +41,14 @@ Longs = NDArray[np.int64]
 
 
 # --------------------------------------------------------------------------------------------- vectors
-class _Vector(types.Type):  # type: ignore[misc]
+class _Vector(types.Type):
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype
         super().__init__(name=f"Vector({dtype})")
 
 
 @register_model(_Vector)
-class _VectorModel(models.PrimitiveModel):  # type: ignore[misc]
+class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, vector: Any) -> None:
         element = ir.DoubleType() if vector.dtype == types.float64 else ir.IntType(64)
         super().__init__(manager, vector, ir.VectorType(element, LANES))
@@ -226,7 +226,7 @@ class Stream(NamedTuple):
 
     time: Longs
     type: NDArray[np.int32]
-    count: Longs
+    count: Longs  # type: ignore[assignment]
     step: int
     local: Longs
     codes: int
@@ -237,7 +237,7 @@ class Block(NamedTuple):
 
     time: Longs
     kind: Longs
-    count: Longs
+    count: Longs  # type: ignore[assignment]
     source: Longs
     first: Longs
     """(t + 2,): where the events of each type begin in ``group`` and ``times``."""
@@ -272,7 +272,10 @@ def block_room(size: int, kinds: int, spans: int, lanes: int, edges: int) -> Blo
     width = size // 64 + 1
     longs = [np.zeros(size + 1, dtype=np.int64) for _ in range(4)]
     return Block(
-        *longs,
+        longs[0],
+        longs[1],
+        longs[2],
+        longs[3],
         np.zeros(kinds + 2, dtype=np.int64),
         np.zeros(kinds + 1, dtype=np.int64),
         np.zeros(size + 1, dtype=np.uint16),
@@ -388,7 +391,8 @@ class Found(NamedTuple):
 
 def found_room(size: int) -> Found:
     kinds = (np.int32, np.int32, np.int64, np.uint64, np.int64, np.float64, np.uint8)
-    return Found(*(np.empty(size, dtype=kind) for kind in kinds))
+    columns: Any = (np.empty(size, dtype=kind) for kind in kinds)
+    return Found(*columns)
 
 
 @numba.njit(cache=True)
@@ -761,8 +765,10 @@ def _chain_kind(
 def _chain_products(
     low, size, low_rows, size_rows, state, own, parent, lanes, block, kind, above, middle, pair
 ):  # fmt: skip
-    """As :func:`_chain`, but each event's row is also multiplied, lane by lane, with the one recorded for it. Returns the
-    greatest number of the last row, as a double: where doubles are not kept they are taken along for the block."""
+    """As :func:`_chain`, but each event's row is also multiplied, lane by lane, with the one recorded for it.
+
+    Returns the greatest number of the last row, as a double: where doubles are not kept they are taken along for the
+    block."""
     first, top = block.first[kind], 0.0
     records = (middle.pair_first[pair] + middle.passed[kind]) * lanes
     for lane in range(0, lanes, LANES):
@@ -1089,7 +1095,7 @@ class DoubleSums(NamedTuple):
     """SUM of doubles, the finite ones: counts and sums as double-doubles. And the OR over all matches of the marks of
     values that are not finite, as in ``Attribute.special``."""
 
-    count: NDArray[np.float64]
+    count: NDArray[np.float64]  # type: ignore[assignment]
     count_rest: NDArray[np.float64]
     sum: NDArray[np.float64]
     sum_rest: NDArray[np.float64]
@@ -1557,7 +1563,7 @@ def _slide(trie, state, values, dense, always, middle, cells, windows, stream, b
             seen += more
             continue
         limit = (oldest + lanes) * slide + shift
-        if dense is not None:  # known when compiled
+        if dense is not None:  # noqa: SIM102 (known when compiled)
             if dense.strict:
                 limit = min(limit, _next_end(windows, due, time))
         used, at, plain = _fill(stream, origin, at, end, limit, block)

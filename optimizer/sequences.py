@@ -78,10 +78,10 @@ class Events:
         n = len(key)
         kept = {name: _attribute(values, known) for name, (values, known) in (attributes or {}).items()}
         columns = (np.asarray(key, np.int64), np.asarray(time, np.int64), np.asarray(type, np.int32))
-        return _merged(*columns, np.ones(n, dtype=np.int64), kept)
+        return merged(*columns, np.ones(n, dtype=np.int64), kept)
 
     def __post_init__(self) -> None:
-        columns = [self.time, self.type, self.count]
+        columns: list[NDArray[Any]] = [self.time, self.type, self.count]
         for attribute in self.attributes.values():
             columns += [attribute.known, *attribute.sum, attribute.least, attribute.greatest]
         if any(len(column) != len(self.key) for column in columns):
@@ -99,12 +99,15 @@ def compacted(parts: Iterable[Events]) -> Events:
     attributes differ."""
     given = [part for part in parts if len(part)] or list(parts)[:1]
     if not given:
-        return Events(*(np.zeros(0, dtype=kind) for kind in (np.int64, np.int64, np.int32, np.int64)))
+        none = np.zeros(0, dtype=np.int64)
+        return Events(none, none, none.astype(np.int32), none)
     if any(part.attributes.keys() != given[0].attributes.keys() for part in given):
         raise ValueError("events to be combined have different attributes")
     attributes = {name: _joined([part.attributes[name] for part in given]) for name in given[0].attributes}
-    columns = (np.concatenate([getattr(part, name) for part in given]) for name in ("key", "time", "type", "count"))
-    return _merged(*columns, attributes)
+    key, time, type_, count = (
+        np.concatenate([getattr(part, name) for part in given]) for name in ("key", "time", "type", "count")
+    )
+    return merged(key, time, type_, count, attributes)
 
 
 def _attribute(values: NDArray[Any], known: NDArray[np.bool_] | None) -> Attribute:
@@ -137,12 +140,13 @@ CELLS_PER_EVENT = 4
 """Up to so many combinations of key, time and type for each event they are counted in one table instead of sorted."""
 
 
-def _merged(key: Longs, time: Longs, type: NDArray[np.int32], count: Longs, attributes: dict[str, Attribute]) -> Events:
+def merged(key: Longs, time: Longs, type: NDArray[np.int32], count: Longs, attributes: dict[str, Attribute]) -> Events:
     """Events in any order, with repeats, as compacted ones."""
     if len(key) == 0 or kernels.is_ascending(key, time, type):
         return Events(key, time, type, count, attributes)
-    least = [int(column.min()) for column in (key, time, type)]
-    sizes = [int(column.max()) - low + 1 for column, low in zip((key, time, type), least, strict=True)]
+    columns: tuple[NDArray[Any], ...] = (key, time, type)
+    least = [int(column.min()) for column in columns]
+    sizes = [int(column.max()) - low + 1 for column, low in zip(columns, least, strict=True)]
     cells = sizes[0] * sizes[1] * sizes[2]
     if cells < 1 << 62:
         code = kernels.codes(key, time, type, *least, sizes[1], sizes[2])
@@ -277,8 +281,8 @@ def answers(
             measured |= {(i, measure): column for i, column in zip(which, columns, strict=True)}
         for i, query in enumerate(queries):
             run, start, count = rows[i]
-            columns = tuple(measured[i, measure] for measure in query.measures)
-            found[group.members[i]] = Answers(events.key[runs[run]], start, count, columns)
+            measures = tuple(measured[i, measure] for measure in query.measures)
+            found[group.members[i]] = Answers(events.key[runs[run]], start, count, measures)
     return [found[i] for i in range(len(asked))]
 
 
@@ -301,8 +305,8 @@ class Costs:
     """Nanoseconds that the parts of a pass take (``python -m tests.benchmarks.sequences --costs``); only their ratios
     matter.
 
-    Node by node: per relevant ``event``; for each event of a node's type for the ``node``, and per ``vector`` of its row
-    (with doubles ``doubles`` times that); per node and ``block``. Event by event: ``lone_event``, ``lone_node``,
+    Node by node: per relevant ``event``; for each event of a node's type for the ``node``, and per ``vector`` of its
+    row (with doubles ``doubles`` times that); per node and ``block``. Event by event: ``lone_event``, ``lone_node``,
     ``lone_vector``. Per window and query an ``answer``; per window and node to ``clear`` its lane; per fragment, cut of
     a node's prefix and vector to ``append`` cells; per query and window to join rows at a landmark: ``shot``, and
     ``cut`` for each cut of its pattern.
@@ -368,7 +372,7 @@ class _Load:
         kinds = {node[-1] for node in nodes}
         return {node: self._events.get(node[-1], 0.0) for node in nodes}, sum(self._events.get(k, 0.0) for k in kinds)
 
-    def bits(self, patterns: Iterable[Pattern], range_: int) -> float:
+    def bits(self, patterns: Iterable[Pattern], range_: float) -> float:
         """Binary digits of the largest count to be expected, were events spread evenly."""
         rate = {code: max(events * range_ / self._ticks, 1e-9) for code, events in self._events.items()}
         return max(
@@ -463,20 +467,30 @@ def choose(events: Events, asked: Sequence[Asked], executor: str | None = None) 
     """Partition the queries into groups and give each its executor, so that the additions of rows are few."""
     load = _Load(events)
     if executor in ("landmarks", "middle"):
-        return [_group(load, executor, asked, which, False) for which in _alike(asked)]
+        return _apart(load, executor, asked, _alike(asked), False)
     if executor == "fragments":
         return _merged_groups(load, executor, asked, False)
     both = [_merged_groups(load, "windows", asked, backward) for backward in (False, True)]
     best = min(both, key=lambda groups: sum(group.cost for group in groups))
     if executor == "windows":
         return best
-    found = []
+    found: list[Group] = []
     for group in best:
-        options = [[group], [_group(load, "fragments", asked, group.members, False)]]
+        # a group as it is can be processed by fragments too, and queries of the same windows by every executor
+        options = [[group], _apart(load, "fragments", asked, [group.members], False)]
         for other in ("landmarks", "middle"):
-            options.append([_group(load, other, asked, which, False) for which in _alike(asked, group.members)])
+            options.append(_apart(load, other, asked, _alike(asked, group.members), False))
+        options = [option for option in options if option]
         found += min(options, key=lambda groups: sum(one.cost for one in groups))
     return found
+
+
+def _apart(
+    load: _Load, executor: str, asked: Sequence[Asked], several: Iterable[tuple[int, ...]], backward: bool
+) -> list[Group]:
+    """A group for each of several sets of queries, where they make one."""
+    groups = (_group(load, executor, asked, members, backward) for members in several)
+    return [group for group in groups if group is not None]
 
 
 def _alike(asked: Sequence[Asked], members: Iterable[int] | None = None) -> list[tuple[int, ...]]:
@@ -509,7 +523,7 @@ def _group(
 
 def _merged_groups(load: _Load, executor: str, asked: Sequence[Asked], backward: bool) -> list[Group]:
     """Start with queries of the same windows, and let two groups become one as long as that saves anything."""
-    groups = [_group(load, executor, asked, which, backward) for which in _alike(asked)]
+    groups = _apart(load, executor, asked, _alike(asked), backward)
     merges: dict[tuple[tuple[int, ...], tuple[int, ...]], Group | None] = {}
     while True:
         best: tuple[float, Group | None, tuple[Group, ...]] = 0.0, None, ()
@@ -639,12 +653,12 @@ class _Pass:
                 starts = 1 - range_ - starts[1], 1 - range_ - starts[0]
             limits.append([(start - shift) // slide for start in starts])
         least, greatest = (np.array(column) for column in zip(*limits, strict=True))
-        every = np.array([each // slide for _, each in self._kinds])
+        steps = np.array([each // slide for _, each in self._kinds])
         # windows of one start and of one end have one lane, if they are of one range
         turn, turned = (-1, (1 - self._group.range - shift) // slide) if backward else (1, 0)
         return kernels.Windows(
-            slide, shift, np.array([range_ for range_, _ in self._kinds]), least, greatest, every, least % every,
-            self._lanes, turn, turned, len(every), least.min(), greatest.max(),
+            slide, shift, np.array([range_ for range_, _ in self._kinds]), least, greatest, steps, least % steps,
+            self._lanes, turn, turned, len(steps), least.min(), greatest.max(),
         )  # fmt: skip
 
     def _trie(self, backward: bool) -> kernels.Trie:
@@ -686,8 +700,9 @@ class _Pass:
 
             return [_integers(part) for _, _, part in found]
         if measure.function == "sum":
+            assert attribute.special is not None
             values = kernels.DoubleValues(kind, *attribute.sum, attribute.special)
-            sums = kernels.DoubleSums(*(room(float) for _ in range(4)), room(np.uint8))
+            sums = kernels.DoubleSums(room(float), room(float), room(float), room(float), room(np.uint8))
             found = self._climb([take(sums)])
             return [Numbers(part.double, np.ones(len(part.double), dtype=np.bool_)) for _, _, part in found]
         best, sign = (attribute.greatest, 1) if measure.function == "max" else (attribute.least, -1)
@@ -750,7 +765,7 @@ class _Pass:
     def _middle(self) -> Iterator[Taker]:
         pairs: dict[tuple[_Step, ...], int] = {}
         paths: tuple[dict[int, Path], dict[int, Path]] = {}, {}
-        kinds = []
+        kinds: list[Any] = []
         for q, (pattern, cut) in enumerate(zip(self._patterns, _cuts(self._patterns), strict=True)):
             if cut in (0, len(pattern)):
                 paths[cut == 0][q] = pattern[:: -1 if cut == 0 else 1]
@@ -868,7 +883,8 @@ Taker = Callable[[Longs], Taken]
 
 
 def _part(found: kernels.Found, filled: int) -> kernels.Found:
-    return kernels.Found(*(column[:filled] for column in found))
+    columns: Any = (column[:filled] for column in found)
+    return kernels.Found(*columns)
 
 
 def _integers(found: kernels.Found) -> Integers:
@@ -923,49 +939,3 @@ KEPT_ROWS = 1 << 18
 """Rows that a backward pass keeps for the forward pass to meet, more or less."""
 
 EXECUTORS = ("windows", "fragments", "landmarks", "middle")
-
-
-class Substrings:
-    """The distinct substrings of some patterns: what the cells of a fragment count.
-
-    ``texts``: each substring as a tuple of type codes, by length, then by codes (the same for the same set of
-    patterns). ``number``: its number. ``types``: the type codes in use, ascending.
-    """
-
-    def __init__(self, patterns: Iterable[tuple[int, ...]]) -> None:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Cells:
-    """Of each (key, fragment) how many matches of every substring lie in the fragment: the sequence aggregate's partial
-    aggregates. Rows (g,) ascending by (key, start).
-
-    ``key``, ``start`` (of the fragment, ticks): (g,). ``longs`` (g, x) int64 and ``doubles`` (g, y) float64: one list
-    a row in Parquet, laid out by :class:`Substrings` alone.
-    """
-
-    key: Longs
-    start: Longs
-    longs: NDArray[np.int64]
-    doubles: NDArray[np.float64]
-
-
-def cells_of(events: Events, index: Substrings, edges: Longs) -> Cells:
-    """The cells of each key in each fragment ``[edges[i], edges[i + 1])``, edges (e + 1,) ascending; events outside are
-    left out, fragments without events have no row."""
-    raise NotImplementedError
-
-
-def concatenated(a: Cells, b: Cells, index: Substrings) -> Cells:
-    """Row by row the cells of ``a``'s events followed by ``b``'s: associative, not commutative. ``a`` ends no later
-    than ``b`` begins, within one timestamp at most."""
-    raise NotImplementedError
-
-
-def answers_of_cells(
-    cells: Cells, index: Substrings, asked: Sequence[Asked], ends: tuple[int, int] | None = None
-) -> list[Answers]:
-    """As :func:`answers`, from stored cells (COUNT alone: queries with measures raise ValueError). Fragments must be
-    cut at every edge of the windows asked for."""
-    raise NotImplementedError

@@ -33,8 +33,7 @@ from optimizer.aggregates import (
 )
 from optimizer.intervals import ADD_DOUBLE, combine_runs, doubles, ordinals
 from optimizer.query import ACQ, DOUBLE, Output, Stream, Type
-from optimizer.sequences import Answers, Asked, Attribute, Events, Integers, Measure, answers, compacted
-from optimizer.sequences import _merged as merged
+from optimizer.sequences import Answers, Asked, Attribute, Events, Integers, Measure, answers, compacted, merged
 from optimizer.synopsis import Sequenced, Synopsis
 from optimizer.window import DAY, day_label
 from spark_jobs.cells import LONG_MAX, LONG_MIN, PARTIALS, distinct_of, distinct_rows, encoded, key_texts

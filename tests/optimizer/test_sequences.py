@@ -4,19 +4,16 @@ programming in Python's integers."""
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer import sequences
-from optimizer.sequences import Answers, Asked, Events, Integers, Measure, Numbers, answers, compacted
+from optimizer.sequences import Answers, Asked, Events, Integers, Measure, answers
 
 MOST = 10**38 - 1
 

@@ -1,0 +1,177 @@
+"""Event sequences on given instances with exact answers, by every executor; and partial aggregates cut anywhere."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optimizer.sequences import EXECUTORS, Answers, Asked, Events, Integers, Measure, answers, compacted
+
+Row = tuple[int, int, str, int]
+"""Key, time, type, value."""
+
+TYPES = "ABCDEFGH"
+
+
+def compact(rows: Sequence[Row]) -> Events:
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
+    key, time, value = (np.array(columns[at], dtype=np.int64) for at in (0, 1, 3))
+    types = np.array([TYPES.index(name) for name in columns[2]], dtype=np.int32)
+    return Events.of(key, time, types, {"x": (value, None)})
+
+
+def asked(pattern: str, range_: int, slide: int, event: str = "") -> Asked:
+    functions = ("sum", "known", "min", "max") if event else ()
+    measures = tuple(Measure(function, "x", TYPES.index(event)) for function in functions)
+    return Asked(tuple(TYPES.index(name) for name in pattern), range_, slide, measures)
+
+
+def table(found: Answers) -> dict[tuple[int, int], list[object]]:
+    columns: list[list[object]] = [list(found.count.integers())]
+    for column in found.measures:
+        columns.append(column.integers() if isinstance(column, Integers) else column.values.tolist())  # type: ignore[arg-type]
+    keys = zip(found.key.tolist(), found.start.tolist(), strict=True)
+    return dict(zip(keys, map(list, zip(*columns, strict=True)), strict=True))
+
+
+def expected(rows: Sequence[Row], one: Asked) -> dict[tuple[int, int], int]:
+    """Counts by dynamic programming in Python's integers, window by window."""
+    found = {}
+    for key in {row[0] for row in rows}:
+        mine = sorted((row for row in rows if row[0] == key), key=lambda row: row[1])
+        first, last = (mine[0][1] - one.range) // one.slide + 1, mine[-1][1] // one.slide
+        for start in range(first * one.slide, (last + 1) * one.slide, one.slide):
+            inside = [row for row in mine if start <= row[1] < start + one.range]
+            counts = [1] + [0] * len(one.pattern)
+            for _, together in itertools.groupby(inside, key=lambda row: row[1]):
+                types = [TYPES.index(row[2]) for row in together]
+                for at in range(len(one.pattern), 0, -1):
+                    counts[at] += types.count(one.pattern[at - 1]) * counts[at - 1]
+            if counts[-1]:
+                found[key, start] = counts[-1]
+    return found
+
+
+# ------------------------------------------------------------------------------------------ given instances
+RUNNING = [
+    (0, 1, "A"),
+    (0, 2, "B"),
+    (0, 2, "A"),
+    (0, 3, "C"),
+    (0, 4, "B"),
+    (0, 5, "B"),
+    (0, 6, "D"),
+    (0, 7, "C"),
+    (0, 8, "D"),
+]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_figures_6_and_7(executor: str) -> None:
+    """Events at one time do not follow one another: seven sequences, not more."""
+    rows = [(*row, 1) for row in RUNNING]
+    for pattern, count in (("ABCD", 7), ("AB", 5), ("CD", 3)):
+        (found,) = answers(compact(rows), [asked(pattern, 100, 100)], executor)
+        assert table(found) == {(0, 0): [count]}
+
+
+CUT = [
+    (0, 1, "A", 5),
+    (0, 1, "B", 2),
+    (0, 2, "B", 3),
+    (0, 2, "A", -1),
+    (0, 2, "C", 0),
+    (0, 3, "C", 7),
+    (0, 3, "B", 4),
+    (0, 4, "C", 1),
+]
+
+
+def test_partial_aggregates_merge_at_every_cut() -> None:
+    """Also within a run of equal times, and in any order of the pieces; where counts of matches would not."""
+    one = asked("ABC", 100, 100, "B")
+    for cut in range(len(CUT) + 1):
+        pieces = [compact(CUT[:cut]), compact(CUT[cut:])]
+        for parts in (pieces, pieces[::-1]):
+            (found,) = answers(compacted(parts), [one])
+            assert table(found) == {(0, 0): [4, 14, 4, 3, 4]}
+
+
+WINDOWED = [
+    (0, 0, "B", 5), (1, 0, "B", 2), (1, 1, "B", -4), (1, 1, "B", -3), (0, 2, "A", 1), (0, 2, "B", -2), (1, 2, "A", 0),
+    (0, 3, "B", 1), (0, 3, "C", 7), (1, 4, "B", 2), (1, 5, "C", -2), (1, 5, "C", 8), (0, 6, "C", -2), (1, 6, "C", -1),
+    (0, 7, "A", 5), (0, 7, "A", -1), (1, 9, "A", -3), (0, 11, "A", -3), (0, 12, "B", -1), (0, 12, "B", 3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_sliding_windows_of_two_keys(executor: str) -> None:
+    """The first windows of a longer instance: [2k, 2k + 8)."""
+    (found,) = answers(compact(WINDOWED), [asked("ABC", 8, 2, "B")], executor, ends=(0, 10))
+    assert table(found) == _windowed()
+
+
+def _windowed() -> dict[tuple[int, int], list[object]]:
+    found: dict[tuple[int, int], list[object]] = {}
+    for (key, start), count in expected(WINDOWED, asked("ABC", 8, 2)).items():
+        if 0 < start + 8 <= 10:
+            inside = [row for row in WINDOWED if row[0] == key and start <= row[1] < start + 8]
+            values = [
+                b[3] for a in inside for b in inside for c in inside
+                if a[2] + b[2] + c[2] == "ABC" and a[1] < b[1] < c[1]
+            ]  # fmt: skip
+            found[key, start] = [count, sum(values), len(values), min(values), max(values)]
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ generated
+ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(-40, 40), st.sampled_from("ABC"), st.just(1)), max_size=60)
+ASKED = st.builds(
+    asked,
+    st.lists(st.sampled_from("ABCD"), min_size=1, max_size=6).map("".join),
+    st.integers(1, 60),
+    st.sampled_from([1, 2, 3, 5, 8, 13, 40]),
+)
+
+
+@pytest.mark.parametrize("executor", [None, *EXECUTORS])
+@settings(max_examples=60, deadline=None)
+@given(ROWS, st.lists(ASKED, min_size=1, max_size=5))
+def test_every_executor_counts_as_dynamic_programming_does(
+    executor: str | None, rows: list[Row], queries: list[Asked]
+) -> None:
+    for one, found in zip(queries, answers(compact(rows), queries, executor), strict=True):
+        assert {place: values[0] for place, values in table(found).items()} == expected(rows, one)
+
+
+@settings(max_examples=40, deadline=None)
+@given(ROWS, st.lists(ASKED, min_size=1, max_size=3), st.lists(st.integers(0, 60), max_size=3))
+def test_pieces_and_their_order_change_nothing(rows: list[Row], queries: list[Asked], cuts: list[int]) -> None:
+    bounds = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
+    pieces = [compact(rows[low:high]) for low, high in itertools.pairwise(bounds)]
+    whole = [table(found) for found in answers(compact(rows), queries)]
+    assert [table(found) for found in answers(compacted(pieces[::-1]), queries)] == whole
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("length", [8, 20, 40])
+def test_counts_beyond_64_bits_are_exact(executor: str, length: int) -> None:
+    rows = [(0, time, "A", 1) for time in range(90)]
+    one = asked("A" * length, 64, 16)
+    (found,) = answers(compact(rows), [one], executor)
+    assert {place: values[0] for place, values in table(found).items()} == expected(rows, one)
+    assert math.comb(64, length) in [values[0] for values in table(found).values()]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_counts_beyond_38_digits_are_told(executor: str) -> None:
+    rows = [(0, time, "A", 1) for time in range(200)]
+    (huge, small) = answers(compact(rows), [asked("A" * 64, 200, 200), asked("AA", 200, 200)], executor)
+    assert huge.count.over.all() and huge.count.integers() == [None]
+    assert small.count.integers() == [math.comb(200, 2)]
