@@ -109,8 +109,9 @@ def sharon(
 ) -> Run:
     """Sharon's executor, as :func:`a_seq` with a plan: of each query the spans that are shared segments.
 
-    Equal shared segments are counted once; what lies between them is each query's own. STARTs of segments that begin
-    a pattern are pooled, those of later ones cannot be: what comes before differs.
+    Equal shared segments are counted once (where many queries share little, once for every few of them); what lies
+    between them is each query's own. STARTs of segments that begin a pattern are pooled, those of later ones cannot
+    be: what comes before differs.
 
     Additions per window and key: for a segment STARTs times events; at each START of a second segment range/slide; at
     each START of a later one range/slide times the STARTs of the one before. Raises as :func:`a_seq`, and ValueError

@@ -520,7 +520,7 @@ EXPERIMENTS = (
         "Constructing sequences against counting them (LR)",
         "two-step executors grow exponentially: Flink fails above 6k events a window, SPASS above 7k; online ones are "
         "five orders of magnitude faster",
-        1.0,
+        0.2,
         Chart(
             "window_events",
             "events per window",
@@ -538,7 +538,7 @@ EXPERIMENTS = (
             f"Online executors: {METRICS[panel.metric][0]} by {SWEEPS[panel.sweep].label} "
             f"({SWEEPS[panel.sweep].stream})",
             panel.claim,
-            2.0,
+            0.6,
             Chart(
                 SWEEPS[panel.sweep].x,
                 SWEEPS[panel.sweep].label,
@@ -557,7 +557,7 @@ EXPERIMENTS = (
         "Optimizers by queries",
         "exhaustive search fails above 20 queries, where it is four orders of magnitude slower than greedy and three "
         "than Sharon; at 70 Sharon is three orders slower than greedy",
-        2.0,
+        0.3,
         Chart(
             "queries",
             "queries",

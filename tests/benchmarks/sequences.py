@@ -1,4 +1,4 @@
-"""Measures event sequence aggregation: A-Seq and Sharon's executor against Heddle's, on purchases (e-commerce).
+"""Measures event sequence aggregation: A-Seq and Sharon's executor against Heddle's.
 
     python -m tests.benchmarks.sequences [--points NAME ...] [--rounds N] [--windows N] [--ticks N] [--executors]
                                          [--json FILE]
@@ -8,6 +8,7 @@ and takes turns in one process; CPU seconds, medians over the rounds. A-Seq and 
 each START event; *pooled* they share one among those of a pane, as Heddle does (:mod:`optimizer.sequence_baselines`).
 Sharon runs the cheapest plan under its own costs (pooled: or none, whichever adds less). ``ahead`` is Heddle's rate
 over a row's; the goal for A-Seq is as published. ``--executors`` adds a row for each of Heddle's executors.
+Streams: purchases (20 keys with thousands of events each per window); position reports (4,000 keys with 50 each).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.experiments.sequence_streams import purchases, workload
+from optimizer.experiments.sequence_streams import HOURS, position_reports, purchases, workload
 from optimizer.experiments.sharon import EXECUTORS, case_of, executors, race, same_answers
 from optimizer.sequences import EXECUTORS as OURS
 from optimizer.sequences import Asked, Events, answers
@@ -33,8 +34,8 @@ Row = dict[str, Any]
 
 
 class Point(NamedTuple):
-    """What is asked: queries of a length, where they have how long a piece in common; events per window; range/slide;
-    how many times ahead of A-Seq Heddle is to be."""
+    """What is asked: queries of a length, where they have how long a piece in common (and how many different ones);
+    events per window; range/slide; how many times ahead of A-Seq Heddle is to be; of cars or of customers."""
 
     queries: int = 20
     length: int = 10
@@ -43,6 +44,8 @@ class Point(NamedTuple):
     window: int = 200_000
     ratio: int = 10
     goal: float | None = None
+    common: int = 1
+    cars: bool = False
 
 
 POINTS = {
@@ -53,14 +56,19 @@ POINTS = {
     "length 30": Point(length=30, piece=15),
     "range/slide 60": Point(ratio=60),
     "1.2M events a window": Point(window=1_200_000, goal=30),
+    "20 queries, Linear Road": Point(shared="halves", common=11, cars=True),
+    "120 queries, Linear Road": Point(queries=120, shared="halves", common=11, cars=True),
 }
 
 
 def measure(point: Point, windows: float, rounds: int, ticks: int, each: bool) -> list[Row]:
     """A row for each executor."""
-    stream = purchases(round(windows * point.window), ticks=ticks)
-    patterns = workload(point.queries, point.length, point.shared, stream, piece=point.piece)
-    Events.of(stream.key[:100], stream.time[:100], stream.type[:100])  # compiled code is loaded
+    if point.cars:
+        stream = position_reports(HOURS * 3600 - windows * point.window / 4_000, ticks=ticks)
+    else:
+        stream = purchases(round(windows * point.window), ticks=ticks)
+    patterns = workload(point.queries, point.length, point.shared, stream, point.common, piece=point.piece)
+    Events.of(stream.key, stream.time, stream.type)  # compiled code is loaded
     begin = time.process_time()
     case = case_of(stream, patterns, point.window, point.ratio)
     compacting = time.process_time() - begin
@@ -117,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = measure(point, chosen.windows, chosen.rounds, chosen.ticks, chosen.executors)
         found[name] = rows
         title = (
-            f"{name}: {point.queries} queries of {point.length} types, {point.shared} of {point.piece} shared, "
+            f"{name}: {point.queries} queries of {point.length} types, {point.shared} of {point.piece} in common, "
             f"{point.window:,} events per window, range/slide {point.ratio}"
         )
         table = Table("executor", "M events/s", "CPU s", "ahead", "goal", "same", title=title, title_justify="left")
