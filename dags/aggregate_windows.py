@@ -1,7 +1,9 @@
 """Compute, check and publish the answers of one data interval, pinned to the plan it started with.
 
-Runs daily, over historic intervals by Airflow's own backfill, and by hand for any interval (Params ``from``
-and ``to``). Three tasks whatever the number of queries; one Spark session for an interval.
+Runs at the refreshes that the published schedule asks for (daily without ``SLIDE AT MOST``), over historic days by
+Airflow's own backfill, and by hand for any interval (Params ``from`` and ``to``). Scheduled runs go on where the last
+one ended; one that is late stands for all that it missed. Three tasks whatever the number of queries; one Spark session
+for an interval.
 """
 
 from __future__ import annotations
@@ -10,15 +12,20 @@ from datetime import timedelta
 from typing import Any
 
 import pendulum
-from airflow.sdk import CronDataIntervalTimetable, Param, PokeReturnValue, dag, get_current_context, task
-from heddle_airflow import RESULTS, AggregateOperator, Settings, interval_of
+from airflow.sdk import Param, PokeReturnValue, dag, get_current_context, task
+from airflow.sdk.definitions.callback import AsyncCallback
+from airflow.sdk.definitions.deadline import DeadlineAlert
+from airflow.sdk.exceptions import AirflowSkipException
+from heddle_airflow import RESULTS, AggregateOperator, Settings, interval_of, pinned_run
+from heddle_timetable import NextRefresh, RefreshTimetable, overloaded
 
 RETRY = {"retries": 2, "retry_delay": timedelta(seconds=30)}
 INSTANT = {"type": ["null", "string"], "format": "date-time"}
 
 
 @dag(
-    schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
+    schedule=RefreshTimetable(),
+    deadline=DeadlineAlert(NextRefresh(), timedelta(0), AsyncCallback(overloaded), name="next refresh"),
     start_date=pendulum.datetime(2013, 1, 1, tz="UTC"),
     catchup=False,
     max_active_runs=1,
@@ -34,21 +41,13 @@ def aggregate_windows() -> None:
     @task.sensor(mode="reschedule", poke_interval=60, timeout=timedelta(days=2).total_seconds())
     def pin_plan() -> PokeReturnValue:
         """Wait until late events have had their time, then pin the newest plan for all tries of this run."""
-        from spark_jobs.planning import current_version, watermark_delay
-        from spark_jobs.tables import MARKER, Warehouse
-
-        settings = Settings.of_environment()
-        begin, end = interval_of(get_current_context())
-        if pendulum.now("UTC") < end + timedelta(microseconds=watermark_delay(settings.streams)):
-            return PokeReturnValue(is_done=False)
-        # Only the plan's DAG creates the warehouse: two first runs at once would race for it.
-        exists = (settings.warehouse / MARKER).exists()
-        version = current_version(Warehouse.open(settings.warehouse, create=False)) if exists else None
-        if version is None:
-            print("no plan is stored yet: trigger refresh_sharing_plan")
-            return PokeReturnValue(is_done=False)
-        pinned = {"plan_version": version, "from": begin.isoformat(), "to": end.isoformat()}
-        return PokeReturnValue(is_done=True, xcom_value=pinned)
+        context = get_current_context()
+        begin, end = interval_of(context)
+        live = context["dag_run"].run_type == "scheduled"
+        found = pinned_run(Settings.of_environment(), begin, end, live)
+        if found == "covered":
+            raise AirflowSkipException("an earlier run, which was late, has answered this interval")
+        return PokeReturnValue(is_done=found is not None, xcom_value=found)
 
     @task(outlets=[RESULTS])
     def report(pinned: dict[str, Any]) -> dict[str, Any]:

@@ -67,6 +67,14 @@ class Coefficients:
     per_row_projected
         Per partial aggregate and family of a synopsis that several families share: its shards are chosen and its
         groups rolled up (:mod:`optimizer.shards`).
+    per_run
+        Per run, whatever it does: its session, listing the sources, checking, publishing. No partition of the queries
+        changes it, but their schedule does (:mod:`optimizer.refreshes`), as the next two.
+    per_row_read
+        Per partial aggregate read back for final aggregates, once for all queries of a synopsis; of what
+        ``per_partial_row`` is.
+    per_refresh
+        Per query that a run answers.
     """
 
     per_tuple: Fraction = Fraction(0)
@@ -76,6 +84,9 @@ class Coefficients:
     per_answer: Fraction = Fraction("2.4e-7")
     per_row_passed: Fraction = Fraction("1.2e-8")
     per_row_projected: Fraction = Fraction("3.4e-7")
+    per_run: Fraction = Fraction("10.3")
+    per_row_read: Fraction = Fraction("1.05e-6")
+    per_refresh: Fraction = Fraction("6.9e-4")
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -126,7 +137,7 @@ class CostModel:
 
     def constant(self, query: ACQ) -> Fraction:
         """Cost per second of writing one query's answers."""
-        answers = self.groups(query.stream) * Fraction(SECOND, query.window.slide)
+        answers = self.groups(query.stream) * Fraction(SECOND, query.window.period)
         return answers * self.coefficients.per_answer
 
     def to_json(self) -> dict[str, Any]:

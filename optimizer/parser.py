@@ -17,6 +17,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from decimal import ROUND_FLOOR, Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -144,6 +145,16 @@ def duration_text(microseconds: int) -> str:
     return "0 seconds"
 
 
+def _instant(text: str) -> int | None:
+    """An ISO 8601 instant or date as microseconds UTC; None if it is none."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
 def _rows_text(count: int) -> str:
     return f"{count} row" + ("" if count == 1 else "s")
 
@@ -166,7 +177,12 @@ _PIECE = re.compile(
     | (?P<open>['"`][^\n]*)""",
     re.VERBOSE,
 )
-_SETTING = re.compile(r"--\s*(name|owner)\s*:\s*(.*?)\s*", re.IGNORECASE)
+_SETTING = re.compile(r"--\s*(name|owner|until)\s*:\s*(.*?)\s*", re.IGNORECASE)
+_RULES = {
+    "name": "1 to 128 letters, digits, _ . - (a letter or _ first)",
+    "owner": "1 to 128 printable characters",
+    "until": "an instant in ISO 8601, UTC without a zone: 2026-12-31 or 2026-12-31T18:00:00",
+}
 _NAMED_LINE = re.compile(r"^[ \t]*--\s*name\s*:", re.IGNORECASE | re.MULTILINE)
 
 
@@ -486,6 +502,7 @@ class _WindowWords:
 
     rows: bool
     range: Token
+    at_most: bool
     slide: Token
     ago: Token | None
     per: list[Token]
@@ -780,8 +797,12 @@ class _Reader:
         kind, what = (TokenType.NUMBER, "a number of rows") if rows else (TokenType.STRING, "a quoted duration")
         range = words.token(kind, what)
         words.word("SLIDE")
-        if words.follows("AT"):
-            self._later("SLIDE AT MOST (a refresh bound)", words.word("AT"))
+        bound = words.word("AT") if words.follows("AT") else None
+        if bound is not None:
+            words.word("MOST")
+            if rows:
+                hint = "write SLIDE with a number of rows, or RANGE '…' SLIDE AT MOST '…'"
+                raise _Refused("HDL-107", "a refresh bound is a span of time, not a number of rows", hint, bound.start)
         slide, ago, per = words.token(kind, what), None, list[Token]()
         if words.follows("ENDING"):
             ending = words.word("ENDING")
@@ -794,7 +815,8 @@ class _Reader:
             words.word("PARTITION BY")
             per += words.names("PARTITION BY names columns")
         words.word("ON")
-        return _WindowWords(rows, range, slide, ago, per, words.name("ON names the time column")), words.cursor
+        on = words.name("ON names the time column")
+        return _WindowWords(rows, range, bound is not None, slide, ago, per, on), words.cursor
 
     def _pattern_words(self, tokens: list[Token], begin: int) -> tuple[_PatternWords, int]:
         """The PATTERN clause that begins at a token, and the index of the token behind it."""
@@ -829,9 +851,6 @@ class _Reader:
             raise _Refused("HDL-107", "nothing follows WITH (…)", "move it to the end of the query", token.start)
         return error
 
-    def _later(self, what: str, token: Token) -> NoReturn:
-        raise _Refused("HDL-106", f"{what} is not supported yet", "", token.start)
-
     def _window(self, words: _WindowWords, group_by: Mapping[str, Type]) -> Window:
         assert self.stream is not None
         read, said = (self._rows, _rows_text) if words.rows else (self._duration, duration_text)
@@ -853,13 +872,30 @@ class _Reader:
                 _Refused(
                     "HDL-210",
                     f"the slide ({said(slide)}) is longer than the range ({said(range)})",
-                    f"answered as windows [k*slide, k*slide + range): of every {said(slide)} the "
-                    f"first {said(range)} count, the events between two windows are in none",
+                    f"the events between two windows are in none: of every {said(slide)} only {said(range)} "
+                    + ("need count" if words.at_most else "count, the first: windows are [k*slide, k*slide + range)"),
                     words.slide.start,
                 )
             )
+        if words.at_most:
+            return self._bound(words, range, slide, ago)
         per = tuple(sorted({self._counted_by(token, group_by) for token in words.per})) if words.rows else None
         return Window(range, slide, ago, per)
+
+    def _bound(self, words: _WindowWords, range: int, bound: int, ago: int) -> Window:
+        """A window that is refreshed at instants of the schedule's choice, multiples of the stream's step."""
+        assert self.stream is not None
+        step, said = self.stream.step, duration_text
+        if bound < step:
+            message = f"AT MOST is shorter than the step of {self.stream.name} ({said(step)})"
+            hint = f"allow {said(step)} or more, or give the stream a shorter `step` in streams.yaml"
+            raise _Refused("HDL-224", message, hint, words.slide.start)
+        if range % step:
+            message = f"RANGE is no multiple of the step of {self.stream.name} ({said(step)})"
+            hint = f"{said(range - range % step or step)} is, or give the stream another `step` in streams.yaml"
+            raise _Refused("HDL-225", message, hint, words.range.start)
+        # a bound is kept just as well by the multiple of the step below it
+        return Window(range, step, ago, at_most=bound - bound % step)
 
     def _pattern(
         self, words: _PatternWords | None, window: Window | None, group_by: Mapping[str, Type]
@@ -1465,11 +1501,12 @@ def parse(text: str, streams: Mapping[str, Stream], file: str = "", limits: Limi
     ``file`` (1-based, columns in characters); the others are returned. Linear in the text.
 
     Statements end with ``;``. A line ``-- name: x`` before a statement names it (otherwise the file's stem
-    and its number in the file do), ``-- owner: y`` says whose it is. A statement is::
+    and its number in the file do), ``-- owner: y`` says whose it is, ``-- until: instant`` the last instant that
+    it answers. A statement is::
 
         SELECT <group column or aggregate> [AS name], … FROM stream
         [PATTERN SEQ(type, …) ON column [PARTITION BY column, …]]
-        WINDOW RANGE '…' SLIDE '…' [ENDING '…' AGO] ON time
+        WINDOW RANGE '…' SLIDE [AT MOST] '…' [ENDING '…' AGO] ON time
              | ROWS n SLIDE m [PARTITION BY column, …] ON time
         [WHERE condition] [GROUP BY column, …]
         [HAVING <aggregate or output> <comparison> <constant> AND …] [WITH (error = number)]
@@ -1479,6 +1516,8 @@ def parse(text: str, streams: Mapping[str, Stream], file: str = "", limits: Limi
     - ``PATTERN``: what is aggregated are the sequences of events of these types, in strictly ascending time, all in
       one window and equal in the columns of PARTITION BY and GROUP BY; ``count(*)`` counts them, ``count(E)``,
       ``sum(E.x)``, ``avg``, ``min`` and ``max`` go over their events of type E. WHERE leaves events out before.
+    - ``AT MOST``: a refresh bound. Windows end at those multiples of the stream's step that the schedule chooses, never
+      further apart than the bound; RANGE is a multiple of the step.
     - ``ENDING``: every window is shifted back by so much, see :class:`optimizer.query.Window`.
     - ``ROWS``: the stream's rows, all of them, are numbered from 0 in the order of time, rows of equal time in that of
       the values of all the stream's columns; window k is over the rows [k*m, k*m + n), and WHERE leaves rows out
@@ -1503,7 +1542,7 @@ def parse(text: str, streams: Mapping[str, Stream], file: str = "", limits: Limi
     stem = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(file).stem) or "query"
     stem = stem if _QUERY_NAME.match(stem) else "_" + stem
     for ordinal, statement in enumerate(_statements(text), 1):
-        name, owner = f"{stem[:100]}_{ordinal}", ""
+        name, owner, until = f"{stem[:100]}_{ordinal}", "", None
         bad = list(statement.broken)
         given: set[str] = set()
         for at, comment in statement.comments:
@@ -1518,9 +1557,10 @@ def parse(text: str, streams: Mapping[str, Stream], file: str = "", limits: Limi
                 owner = value
             elif what == "name" and _QUERY_NAME.fullmatch(value):
                 name = value
+            elif what == "until" and (instant := _instant(value)) is not None:
+                until = instant
             else:
-                rule = "letters, digits, _ . - (a letter or _ first)" if what == "name" else "printable characters"
-                bad.append((at, "HDL-109", f"{_shown(value)} is no {what}", f"1 to 128 {rule}"))
+                bad.append((at, "HDL-109", f"{_shown(value)} is no {what}", _RULES[what]))
         if name in where:
             hint = f"the first is in line {position(where[name])[0]} and is kept"
             bad.append((statement.start, "HDL-209", f"two queries are named {name}", hint))
@@ -1536,7 +1576,7 @@ def parse(text: str, streams: Mapping[str, Stream], file: str = "", limits: Limi
         for found in reader.warnings:
             report(statement.start + found.at, name, found.code, found.message, found.hint, "warning")
         if query is not None:
-            queries[name] = query
+            queries[name] = replace(query, until=until)
     positions = tuple(position(where[name]) for name in queries)
     return ParseResult(tuple(queries.values()), tuple(diagnostics), positions)
 

@@ -26,6 +26,8 @@ from optimizer.cost import PAPER, Coefficients, CostModel, SearchProblem, cost_m
 from optimizer.edges import edge_bounds, edge_set, weaveability
 from optimizer.errors import HeddleError
 from optimizer.query import ACQ, SECOND, Stream, Window, Workload
+from optimizer.refreshes import changes, decision, explained, rhythms, schedules_of, summary
+from optimizer.schedule import Schedule
 from optimizer.search import ALGORITHMS, SECONDS, find, keep
 from optimizer.sequence_plans import sequence_plans
 from optimizer.shards import Profile, bases, choose
@@ -152,6 +154,8 @@ class SharingPlan:
         Summed over the streams.
     from_scratch
         Cost of the plan from scratch, which is dearer to switch to where this one was kept (None: not known).
+    schedules
+        When queries with a refresh bound are answered, by the steps of their streams (:mod:`optimizer.refreshes`).
     """
 
     trees: tuple[ExecutionTree, ...]
@@ -167,6 +171,7 @@ class SharingPlan:
     upper_bounds: tuple[str, ...] = ()
     distinct_edge_sets: int = 0
     from_scratch: Fraction | None = None
+    schedules: tuple[Schedule, ...] = ()
 
     def __post_init__(self) -> None:
         check_partition(self.workload, self.trees)
@@ -221,7 +226,8 @@ class SharingPlan:
             for tree in self.trees
         ]
         streams = values.to_json(self.workload.streams)
-        return values.digest([trees, streams, self.workload.fingerprint, self.algorithm, self.model.name])
+        told = [trees, streams, self.workload.fingerprint, self.algorithm, self.model.name]
+        return values.digest([*told, *([decision(one) for one in self.schedules],) * bool(self.schedules)])
 
 
 def check_partition(workload: Workload, trees: Iterable[ExecutionTree]) -> None:
@@ -349,6 +355,8 @@ def build_plan(
         optimal = optimal and found.optimal
         bounded += [name for name in found.inexact if name not in bounded]
     used = tuple((stream.name, Fraction(rates[stream.name])) for stream in workload.streams)
+    earlier_schedules = previous.schedules if previous else ()
+    schedules = schedules_of(trees, workload, dict(used), chosen, earlier_schedules, tolerance if previous else 0)
     return SharingPlan(
         tuple(trees),
         workload,
@@ -363,6 +371,7 @@ def build_plan(
         tuple(bounded),
         distinct,
         scratch,
+        schedules,
     )
 
 
@@ -440,6 +449,28 @@ def to_json(plan: SharingPlan) -> dict[str, Any]:
             | ({"sequences": [one.to_json() for one in tree.sequences]} if tree.sequences else {})
             for tree, cost in zip(plan.trees, plan.tree_costs, strict=True)
         ],
+        **({"schedules": [_schedule_facts(one) for one in plan.schedules]} if plan.schedules else {}),
+    }
+
+
+def _schedule_facts(schedule: Schedule) -> dict[str, Any]:
+    """Of a schedule, costs in CPU seconds a second, times in seconds."""
+    step = _seconds(schedule.step)
+    return {
+        "step": step,
+        "cost": float(schedule.cost / step),
+        "baselines": {name: float(cost / step) for name, cost in schedule.costs.items()},
+        "proven": schedule.proven,
+        "summary": summary(schedule),
+        "queries": [
+            {
+                "query": one.query,
+                "at_most": _seconds(one.bound),
+                "longest": _seconds(one.longest),
+                "average": float(one.average / SECOND),
+            }
+            for one in rhythms(schedule)
+        ],
     }
 
 
@@ -479,6 +510,7 @@ def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
     """
     streams = {stream.name: _text(values.to_json(stream)) for stream in plan.workload.streams}
     position = {query.name: number for number, query in enumerate(plan.workload.queries)}
+    schedules = _text([one.to_json() for one in plan.schedules]) if plan.schedules else None
     whole = {
         "fingerprint": plan.fingerprint,
         "workload_fingerprint": plan.workload.fingerprint,
@@ -516,6 +548,7 @@ def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
             "overlap_factor": str(tree.overlap_factor),
             "query": query.name,
             "query_position": position[query.name],
+            "schedules": schedules if position[query.name] == 0 else None,
             "tick": tree.tick,
             "sequence_plan": next(
                 (_text(one.to_json()) for one in tree.sequences if one.queries[0].name == query.name), None
@@ -598,6 +631,7 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
         tuple(first.get("upper_bounds", ())),
         first.get("distinct_edge_sets", 0),
         None if scratch is None else Fraction(scratch),
+        tuple(Schedule.from_json(one) for one in json.loads(first.get("schedules") or "[]")),
     )
     if plan.fingerprint != first["fingerprint"]:
         raise ValueError(f"rows of plan {first['fingerprint']} are incomplete or altered")
@@ -635,6 +669,8 @@ class PlanDiff:
         overlap, ceil(range / slide); so many answers of a group cannot be had from stored partials.
     sequences
         What changes in how event sequences are shared, of the sequence plans that have a query in both.
+    refreshes
+        Which queries with a refresh bound are answered in another rhythm, in words.
     """
 
     added: tuple[str, ...]
@@ -647,13 +683,14 @@ class PlanDiff:
     built: int = 0
     rebuilt: tuple[tuple[str, str, int], ...] = ()
     sequences: tuple[SequenceDiff, ...] = ()
+    refreshes: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Same queries in the same trees (costs may differ: rates do)."""
         regrouped = any(not old or not new for old, new, _, _ in self.trees)
         cut = any(not one.is_empty for one in self.sequences)
-        return not (self.added or self.removed or self.changed or self.moved or regrouped or cut)
+        return not (self.added or self.removed or self.changed or self.moved or self.refreshes or regrouped or cut)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -668,6 +705,7 @@ class PlanDiff:
             ],
             "cost": {"old": self.cost[0], "new": self.cost[1]},
             **({"sequences": [asdict(one) for one in self.sequences]} if self.sequences else {}),
+            **({"refreshes": list(self.refreshes)} if self.refreshes else {}),
             "synopses": {"reused": self.reused, "new": self.built},
             "rebuilt": [
                 {"query": query, "reason": reason, "windows": windows} for query, reason, windows in self.rebuilt
@@ -692,6 +730,7 @@ class PlanDiff:
                 found.append(f"  tree {renamed}: cost {_change(before, after)}")
         found.append(f"  plan: cost {_change(*self.cost)}")
         found += [f"  sequences: {line}" for one in self.sequences if not one.is_empty for line in one.lines()]
+        found += [f"  refreshes: {line}" for line in self.refreshes]
         if self.rebuilt:
             windows = sum(windows for _, _, windows in self.rebuilt)
             found.append(
@@ -752,6 +791,7 @@ def diff(old: SharingPlan | None, new: SharingPlan) -> PlanDiff:
         (float(old.cost) if old else 0.0, float(new.cost)),
         *_reuse(old, new, set(changed)),
         _sequence_diffs(old, new),
+        changes(old.schedules if old else (), new.schedules),
     )
 
 
@@ -847,7 +887,8 @@ class Explanation:
     ``saving``: what the plan would rise by if it left. ``alternatives``: the other trees of the stream,
     nearest first. ``model_operations``: E * r/s, the combined fragments per second that the model charges;
     ``true_operations``: as counted over the windows of a composite slide (None where that is longer than
-    can be enumerated). ``sequence``: of an event sequence, in words, what its pattern shares.
+    can be enumerated). ``sequence``: of an event sequence, in words, what its pattern shares. ``refresh``: of a query
+    with a refresh bound, in words, when it is answered and why then.
     """
 
     query: str
@@ -865,6 +906,7 @@ class Explanation:
     model_operations: float
     true_operations: float | None
     sequence: tuple[str, ...] = ()
+    refresh: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {"format_version": 1} | asdict(self)
@@ -898,7 +940,7 @@ class Explanation:
             found.append(f"and {hidden} trees further away")
         true = "not enumerable" if self.true_operations is None else f"{self.true_operations:.6g}"
         found.append(f"fragments combined per second: model {self.model_operations:.6g}, true {true}")
-        return [*found, *self.sequence]
+        return [*found, *self.sequence, *self.refresh]
 
 
 def explain(plan: SharingPlan, query_name: str) -> Explanation:
@@ -946,6 +988,7 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
             if any(member.name == query_name for member in one.queries)
             for line in one.explain(query_name)
         ),
+        explained(plan.schedules, query_name),
     )
 
 
@@ -991,7 +1034,7 @@ def true_operations(tree: ExecutionTree, query: ACQ) -> Fraction | None:
         marks = np.roll(marks, query.window.ago // int(unit) % period)
         within = int(marks.reshape(-1, slide // int(unit))[:, : inner // int(unit)].sum())
         found += Fraction(within * SECOND, tree.composite_slide * tree.tick)
-    return found
+    return found * Fraction(slide, query.window.period)
 
 
 def _float(value: Fraction | None) -> float | None:

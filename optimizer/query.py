@@ -117,18 +117,27 @@ class Window:
     In microseconds of event time, or in rows where ``per`` is not None: ``()`` counts the rows of the stream, column
     names those of each key. ``ago`` (microseconds, time alone) shifts every window back: the answer of instant
     ``k*slide + range`` is over ``[k*slide - ago, k*slide + range - ago)`` (Arasu & Widom's historical windows).
+
+    ``SLIDE AT MOST`` is a refresh *bound*: ``at_most`` microseconds, a multiple of the slide, which then is the step of
+    the stream. Every step has a window, but only those are answered that the schedule asks for
+    (:mod:`optimizer.schedule`), never further apart than the bound. A run says which by ``at``: the instants that are
+    to be answered, ascending; None: all.
     """
 
     range: int
     slide: int
     ago: int = _later(0)
     per: tuple[str, ...] | None = _later(None)
+    at_most: int | None = _later(None)
+    at: tuple[int, ...] | None = _later(None)
 
     def __post_init__(self) -> None:
         if self.range <= 0 or self.slide <= 0:
             raise ValueError("range and slide must be positive")
         if self.ago < 0 or (self.ago and self.is_rows):
             raise ValueError("`ago` is a span of time and not negative")
+        if self.at_most is not None and (self.is_rows or self.at_most < self.slide or self.at_most % self.slide):
+            raise ValueError("a refresh bound is a span of time, and a multiple of the slide")
 
     @property
     def is_rows(self) -> bool:
@@ -141,9 +150,14 @@ class Window:
         return self.range + self.ago
 
     @property
+    def period(self) -> int:
+        """The longest time, or number of rows, between two answers: the slide, or the refresh bound."""
+        return self.at_most or self.slide
+
+    @property
     def overlap_factor(self) -> Fraction:
-        """r/s: final aggregations per fragment (Weave Share Eq. 2)."""
-        return Fraction(self.range, self.slide)
+        """r/s: final aggregations per fragment (Weave Share Eq. 2). A refresh bound counts as the slide."""
+        return Fraction(self.range, self.period)
 
 
 @dataclass(frozen=True)
@@ -213,7 +227,8 @@ class ACQ:
     ``group_by`` holds column names with their types; ``select`` the names under which the group columns
     are returned, in the same order (a group column that is not selected is returned all the same). Only answers that
     satisfy every condition of ``having`` exist. With a ``pattern``, what is aggregated is not the events but the
-    sequences of them that match it, each wholly inside the window.
+    sequences of them that match it, each wholly inside the window. ``until``: the last instant (microseconds)
+    that it answers.
     """
 
     name: str
@@ -227,6 +242,7 @@ class ACQ:
     text: str = field(default="", compare=False)
     having: tuple[Condition, ...] = _later(())
     pattern: Pattern | None = _later(None)
+    until: int | None = _later(None)
 
     @property
     def is_plain(self) -> bool:
@@ -273,13 +289,15 @@ class Source:
 @dataclass(frozen=True)
 class Stream:
     """A declared stream. ``schema``: (column, type) pairs; ``time`` the event-time column;
-    ``lateness`` in microseconds: how far behind the clock the watermark is."""
+    ``lateness`` in microseconds: how far behind the clock the watermark is; ``step`` in microseconds: the instants at
+    which queries with a refresh bound may be answered are its multiples."""
 
     name: str
     source: Source
     schema: tuple[tuple[str, Type], ...]
     time: str
     lateness: int = 0
+    step: int = _later(60 * SECOND)
 
     def type_of(self, column: str) -> Type | None:
         return dict(self.schema).get(column)

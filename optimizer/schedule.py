@@ -74,6 +74,9 @@ NESTED_LEVELS = 48
 COMMON_INSTANTS = 96
 """Most instants of a common cycle among which a group's cheapest subset is looked for."""
 
+RIDING = Fraction(1, 10)
+"""How much dearer a late run may become by what it executes before it is due (:meth:`Schedule.overdue`)."""
+
 COMMON_PERIOD = 1 << 20
 """Longest common period of the cycles of several groups whose instants are marked one by one."""
 
@@ -714,6 +717,11 @@ def _costed(groups: Sequence[Group], cycles: Sequence[Cycle], fixed: Fraction) -
     return _Candidate(tuple(cycles), sum((c.cost(g) for g, c in zip(groups, cycles, strict=True)), total))
 
 
+def joint_cost(groups: Sequence[Group], cycles: Sequence[Cycle], fixed: Fraction | int = 0) -> Fraction:
+    """Cost per update of groups that run by some cycles; an upper bound where common instants cannot be counted."""
+    return _costed(groups, cycles, Fraction(fixed)).cost
+
+
 def _cheapest(candidates: Iterable[_Candidate]) -> _Candidate:
     return min(candidates, key=lambda candidate: candidate.cost)
 
@@ -954,33 +962,61 @@ class Schedule:
         """The queries that a late run at an instant executes, when scheduled instants before it were missed.
 
         Late and pending ones together (section 4.4): those whose bound is over or would be before the cycle's next run
-        of them, those that run now anyway, and those of which no execution is known. With each its sub-group, and all
-        sub-groups of the same group that the joint scan covers and that have no post costs. Never a sub-group that was
-        executed at this update already.
+        of them, those that run now anyway, and those of which no execution is known, each with its sub-group. Then
+        riders, the cheapest first: sub-groups for which the run costs little more (what their scans add and their post
+        costs), up to :data:`RIDING` of what it costs without them; they need no run of their own soon. Never a
+        sub-group that was executed at this update already.
         """
         update = end // self.step
-        names: list[str] = []
+        due: list[set[int]] = []
+        stale: list[list[int]] = []
         for group, cycle in zip(self.groups, self.cycles, strict=True):
-            stale = [
+            held = [
                 number
                 for number, each in enumerate(group.subgroups)
                 if each.runs_at(update)
                 and any(refreshed.get(name, -math.inf) < update * self.step for name in each.queries)
             ]
             scheduled = cycle.at(update)
-            due = {number for number in stale if number in scheduled}
-            for number in stale:
+            late = {number for number in held if number in scheduled}
+            for number in held:
                 each, coming = group.subgroups[number], cycle.after(update, number)
                 if any(
                     name not in refreshed or self._deadline(refreshed[name], each.period) < coming
                     for name in each.queries
                 ):
-                    due.add(number)
-            if due:
-                riding = group.covered(max(group.subgroups[number].scan for number in due), update)
-                due.update(number for number in stale if number in riding)
-            names += [name for number in sorted(due) for name in group.subgroups[number].queries]
-        return tuple(names)
+                    late.add(number)
+            due.append(late)
+            stale.append(held)
+        if any(due):
+            self._ride(due, stale)
+        return tuple(
+            name
+            for group, numbers in zip(self.groups, due, strict=True)
+            for number in sorted(numbers)
+            for name in group.subgroups[number].queries
+        )
+
+    def _ride(self, due: list[set[int]], stale: list[list[int]]) -> None:
+        """Add riders to what is due of each group."""
+        scans = [
+            max((group.subgroups[number].scan for number in numbers), default=Fraction(0))
+            for group, numbers in zip(self.groups, due, strict=True)
+        ]
+        posts = (group.subgroups[n].post for group, numbers in zip(self.groups, due, strict=True) for n in numbers)
+        spare = RIDING * (self.fixed + sum(scans) + sum(posts))
+        riders = [
+            (max(each.scan - scans[place], Fraction(0)) + each.post, place, number)
+            for place, held in enumerate(stale)
+            for number in held
+            if number not in due[place]
+            for each in (self.groups[place].subgroups[number],)
+        ]
+        for added, place, number in sorted(riders):
+            spare -= added
+            if spare < 0:
+                return
+            due[place].add(number)
 
     def _deadline(self, refreshed: int, period: int) -> int:
         """The last update within the bound of a query that was last executed at an instant."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from optimizer.errors import Diagnostic, HeddleError
-from optimizer.parser import parse_duration
+from optimizer.parser import duration_text, parse_duration
 from optimizer.query import (
     BOOLEAN,
     BYTE,
@@ -23,6 +23,7 @@ from optimizer.query import (
     DOUBLE,
     INT,
     LONG,
+    SECOND,
     SHORT,
     STRING,
     TIMESTAMP,
@@ -31,6 +32,7 @@ from optimizer.query import (
     Type,
     decimal,
 )
+from optimizer.window import DAY
 
 FORMATS = ("csv", "parquet", "delta")
 """What a stream's events can be stored as."""
@@ -103,7 +105,7 @@ def load_streams(path: str | Path) -> tuple[dict[str, Stream], tuple[Diagnostic,
     """The streams that a file declares, by name, and what is wrong with the others.
 
     Never raises for bad content. Relative source paths are resolved against the file's folder; ``schema`` may
-    be absent (then it is empty, see :func:`with_schema`), ``lateness`` too (then it is zero).
+    be absent (then it is empty, see :func:`with_schema`), ``lateness`` (then it is zero) and ``step`` (a minute) too.
     """
     file = str(path)
     try:
@@ -177,7 +179,7 @@ class _Reader:
         return streams
 
     def _stream(self, name: str, node: yaml.Node) -> Stream:
-        keys = self._keys(node, {"source": True, "schema": False, "time": True, "lateness": False})
+        keys = self._keys(node, {"source": True, "schema": False, "time": True, "lateness": False, "step": False})
         source = self._keys(keys["source"], {"format": True, "path": True})
         format_, path = self._text(source["format"]), self._text(source["path"])
         if format_ not in FORMATS:
@@ -186,15 +188,20 @@ class _Reader:
         if not path:
             raise _Bad("HDL-457", "the source's path is empty", "a file or folder", source["path"])
         where = path if _URI.match(path) else str(Path(self.folder, path).resolve())
-        lateness = 0
-        if "lateness" in keys:
+        spans = {"lateness": 0, "step": 60 * SECOND}
+        for key, least in (("lateness", 0), ("step", SECOND)):
+            if key not in keys:
+                continue
             try:
-                lateness = parse_duration(self._text(keys["lateness"]))
+                spans[key] = parse_duration(self._text(keys[key]))
             except HeddleError as error:
-                raise _Bad("HDL-457", error.diagnostic.message, error.diagnostic.hint, keys["lateness"]) from None
-            if lateness < 0:
-                raise _Bad("HDL-457", "lateness is negative", "0 seconds or more", keys["lateness"])
-        stream = Stream(name, Source(format_, where), (), self._text(keys["time"]), lateness)
+                raise _Bad("HDL-457", error.diagnostic.message, error.diagnostic.hint, keys[key]) from None
+            if spans[key] < least:
+                raise _Bad("HDL-457", f"{key} is too short", f"{duration_text(least)} or more", keys[key])
+        if DAY % spans["step"]:
+            hint = "e.g. '1 minute', '5 minutes' or '1 hour'"
+            raise _Bad("HDL-457", "a day is no multiple of the step", hint, keys["step"])
+        stream = Stream(name, Source(format_, where), (), self._text(keys["time"]), **spans)
         if "schema" not in keys:
             return stream
         schema: dict[str, Type] = {}

@@ -64,11 +64,15 @@ def composite_slide(windows: Iterable[Window]) -> int:
 
 
 def instants(window: Window, begin: int, end: int) -> NDArray[np.int64]:
-    """Instants ``k*slide + range`` in ``(begin, end]``, ascending: those that the window has an answer for.
+    """Instants ``k*slide + range`` in ``(begin, end]``, ascending: those that the window has an answer for, of which
+    ``window.at`` may name the only ones that are asked for.
 
     The answer of instant t is over ``[t - window.reach, t - window.ago)``: a window ends at its instant unless it is
     historical.
     """
+    if window.at is not None:
+        asked = np.array(window.at, dtype=np.int64)
+        return asked[(asked > begin) & (asked <= end)]
     first = (begin - window.range) // window.slide + 1
     last = (end - window.range) // window.slide
     starts = np.arange(first, last + 1, dtype=np.int64) * window.slide
@@ -82,6 +86,9 @@ def history_start(windows: Iterable[Window], begin: int, end: int) -> int:
     """
     starts = []
     for window in windows:
+        if window.at is not None:
+            starts += [int(found) - window.reach for found in instants(window, begin, end)[:1]]
+            continue
         first = (begin - window.range) // window.slide + 1
         if first * window.slide + window.range <= end:
             starts.append(first * window.slide - window.ago)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.plugins_manager import AirflowPlugin
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -75,6 +75,48 @@ def _instant(text: str) -> datetime:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
+def pinned_run(
+    settings: Settings, begin: datetime, end: datetime, live: bool
+) -> dict[str, Any] | Literal["covered"] | None:
+    """The plan version and the interval for all tries of a run; None while it has to wait.
+
+    A live run goes on where the one before it ended, up to the newest refresh that is due; it is ``"covered"`` if that
+    one has published the interval already. Any other run is over its own interval.
+    """
+    from spark_jobs.planning import current_version, due, frontier, watermark_delay
+    from spark_jobs.sources import format_instant
+    from spark_jobs.tables import MARKER, Warehouse
+
+    # Only the plan's DAG creates the warehouse: two first runs at once would race for it.
+    if not (settings.warehouse / MARKER).exists():
+        print("no plan is stored yet: trigger refresh_sharing_plan")
+        return None
+    warehouse = Warehouse.open(settings.warehouse, create=False)
+    first, last, clock = (_micros(moment) for moment in (begin, end, datetime.now(UTC)))
+    if live:
+        reached = frontier(warehouse)
+        if reached is not None and reached >= last:
+            return "covered"
+        found = due(warehouse, clock, first)
+        if found is None:
+            return None
+        return {
+            "plan_version": found.plan_version,
+            "from": format_instant(found.begin),
+            "to": format_instant(found.end),
+            "live": True,
+            "late": found.late,
+        }
+    version = current_version(warehouse)
+    if version is None or clock < last + watermark_delay(settings.streams):
+        return None
+    return {"plan_version": version, "from": begin.isoformat(), "to": end.isoformat()}
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
 def published_record(pinned: Mapping[str, Any]) -> dict[str, Any]:
     """What the run log says of the interval ``pinned``: the record of its newest publication.
 
@@ -110,7 +152,7 @@ class AggregateOperator(SparkSubmitOperator):
     """``spark-submit spark_jobs/run.py`` for one interval, with the settings of every Heddle session.
 
     Parameters: ``pinned``, the return value of the task that pinned the plan
-    (``{"plan_version", "from", "to"}``). One Spark session does the whole interval.
+    (``{"plan_version", "from", "to"}``, perhaps with ``live`` and ``late``). One Spark session does the whole interval.
     """
 
     operator_extra_links = (SharingPlanLink(),)
@@ -134,6 +176,7 @@ class AggregateOperator(SparkSubmitOperator):
             *("--to", self.pinned["to"]),
             # Every try of a run has the same id, so a retry goes on under the same revision.
             *("--run-id", context["run_id"]),
+            *(f"--{flag}" for flag in ("live", "late") if self.pinned.get(flag)),
         ]
         super().execute(context)
 

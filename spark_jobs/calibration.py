@@ -136,6 +136,9 @@ class Fit:
             per_fragment_combined=_decimal(self.costs["fragments_combined"]),
             per_answer=_decimal(self.costs["answers"]),
             per_row_passed=_decimal(self.costs["rows_passed"]),
+            per_run=_decimal(self.costs["runs"] + self.costs["sessions"]),
+            per_row_read=_decimal(self.costs["partial_rows_read"]),
+            per_refresh=_decimal(self.costs["queries"]),
         )
 
     def seconds(self, features: Mapping[str, float], coefficients: Coefficients | None = None) -> float:

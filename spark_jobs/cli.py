@@ -10,7 +10,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from enum import StrEnum
@@ -417,6 +417,8 @@ def show_plan(data: dict[str, Any], console: Console = console) -> None:
                 + (", proven" if found["proven"] else ""),
                 highlight=False,
             )
+    for found in data.get("schedules", ()):
+        console.print(f"refreshes: {found['summary']}", highlight=False)
     rates = ", ".join(f"{name} {float(Fraction(value)):.4g}/s" for name, value in data["rates"].items())
     console.print(f"rates: {rates}", highlight=False)
     baselines = data["baselines"]
@@ -722,7 +724,58 @@ def run(
     raise typer.Exit(1 if failed or record["diagnostics"] else 0)
 
 
-def _run(house: Warehouse, version: int, begin: int, end: int, recompute: bool) -> dict[str, Any]:
+@app.command(
+    epilog="Examples: heddle tick --warehouse var/warehouse   |   heddle tick --warehouse house --at 2013-01-05T12:00"
+)
+def tick(
+    warehouse: House,
+    at: Annotated[
+        str | None, typer.Option("--at", help="The clock (UTC). Default: now.", metavar="INSTANT", show_default=False)
+    ] = None,
+    begin: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="Where the first tick begins. Default: a day before the clock.", show_default=False
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer what is due now by the stored plan's schedule, going on where the last tick ended; what the DAG
+    aggregate_windows does when it fires. Exit 0 also if nothing is due."""
+    from spark_jobs.planning import due
+    from spark_jobs.sources import format_instant, parse_instant
+    from spark_jobs.tables import Warehouse
+
+    with _coded():
+        clock = parse_instant(at) if at is not None else time.time_ns() // 1000
+        house = Warehouse.open(warehouse, create=False)
+        _stored(warehouse)
+        found = due(house, clock, parse_instant(begin) if begin else None)
+        if found is None:
+            if as_json:
+                _print_json({"status": "nothing due", "at": format_instant(clock)})
+            else:
+                console.print(f"nothing is due at {format_instant(clock)}", highlight=False)
+            return
+        record = _run(house, found.plan_version, found.begin, found.end, False, clock, found.late)
+    if as_json:
+        _print_json(record)
+    else:
+        _show_record(record)
+    _tell([Diagnostic(**problem) for problem in record["diagnostics"]])
+    raise typer.Exit(1 if record["diagnostics"] else 0)
+
+
+def _run(
+    house: Warehouse,
+    version: int,
+    begin: int,
+    end: int,
+    recompute: bool,
+    live_at: int | None = None,
+    late: bool = False,
+) -> dict[str, Any]:
+    """One interval in a session of its own; ``live_at``: the clock of a live run."""
     from spark_jobs.run import run as run_interval
     from spark_jobs.session import start_session
     from spark_jobs.sources import format_instant
@@ -739,6 +792,9 @@ def _run(house: Warehouse, version: int, begin: int, end: int, recompute: bool) 
                 end,
                 run_id,
                 recompute=recompute,
+                as_of=live_at,
+                live=live_at is not None,
+                late=late,
                 report=lambda line: status.update(line),
             )
         finally:
@@ -758,6 +814,13 @@ def _show_record(record: dict[str, Any]) -> None:
         console.print(f"  events scanned {record['rows_scanned']:,}; CPU seconds: {spent}", highlight=False)
         passed = sum(check["success"] for check in record["checks"])
         console.print(f"  checks: {passed} of {len(record['checks'])} passed", highlight=False)
+    if record["refreshes"]:
+        first, *others = record["refreshes"]
+        told = f"  refreshes: {first['queries']} queries at {first['at']}"
+        console.print(told + (f" and {len(others)} more instants" if others else ""), highlight=False)
+    if record["late"]:
+        told = f"  this run came late: {len(record['lateness'])} queries beyond their bounds"
+        console.print(told + "; it stands for all refreshes since the run before", highlight=False)
     for stream, at in record["withheld"].items():
         console.print(f"  {stream}: windows that end after its watermark {at} come later", highlight=False)
 
@@ -957,6 +1020,7 @@ def status(
         "intervals_published": len(intervals),
         "checks_passed": sum(row["success"] for row in checks),
         "checks_failed": sum(not row["success"] for row in checks),
+        "refreshes": _lateness(made, runs),
         "runs": [json.loads(row["record"]) | {"event": row["event"], "at": _plain(row["at"])} for row in runs[:last]],
     }
     if as_json:
@@ -1001,8 +1065,50 @@ def status(
             f"{passed}/{len(found['checks'])}",
         )
     console.print(table)
+    if data["refreshes"]:
+        late = [found for found in data["refreshes"] if found["late_seconds"]]
+        console.print(
+            f"queries with a refresh bound: {len(data['refreshes'])}, of which {len(late)} were late in these runs",
+            highlight=False,
+        )
+        shown = sorted(data["refreshes"], key=lambda found: -found["late_seconds"])[:TREES_SHOWN]
+        rows = [
+            [
+                found["query"],
+                _seconds(found["at_most_seconds"]),
+                _seconds(found["every_seconds"]),
+                found["answered"] or "never",
+                _seconds(found["late_seconds"]) if found["late_seconds"] else "",
+                str(found["late_runs"]) if found["late_runs"] else "",
+            ]
+            for found in shown
+        ]
+        _print_rows("refreshes", ("query", "at most", "scheduled", "answered", "latest by", "late runs"), rows)
     for found in data["runs"]:
         _tell([Diagnostic(**told) for told in found["diagnostics"]])
+
+
+def _lateness(made: SharingPlan, runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Of each query with a refresh bound when it was answered last, and how late it was, newest run first."""
+    from optimizer.refreshes import rhythms
+    from spark_jobs.sources import format_instant
+
+    records = [json.loads(row["record"]) for row in runs if row["event"] == "published"]
+    found = []
+    for one in (one for schedule in made.schedules for one in rhythms(schedule)):
+        answered = max((record.get("refreshed", {}).get(one.query, 0) for record in records), default=0)
+        late = [record["lateness"][one.query] for record in records if one.query in record.get("lateness", {})]
+        found.append(
+            {
+                "query": one.query,
+                "at_most_seconds": one.bound / 1e6,
+                "every_seconds": float(one.average) / 1e6,
+                "answered": format_instant(answered) if answered else None,
+                "late_seconds": max(late, default=0) / 1e6,
+                "late_runs": len(late),
+            }
+        )
+    return found
 
 
 def _told(number: float | None, form: str) -> str:

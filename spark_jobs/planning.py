@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
 
+from optimizer import refreshes
 from optimizer.cost import CostModel, measured
 from optimizer.cost import cost_model as named_model
 from optimizer.errors import Diagnostic, HeddleError
@@ -24,9 +27,11 @@ from optimizer.parser import load_workload
 from optimizer.plan import SharingPlan, build_plan, diff, from_rows, to_json, to_rows
 from optimizer.query import Stream, Workload
 from optimizer.query import to_json as values_to_json
+from optimizer.schedule import Schedule
 from optimizer.shards import Profile
 from optimizer.streams import load_streams
 from optimizer.synopsis import families_of
+from optimizer.window import DAY
 from spark_jobs.calibration import fit_of
 from spark_jobs.sources import discover_schema
 from spark_jobs.statistics import Measured, last_groups, last_measured, measure_source, profile
@@ -226,6 +231,92 @@ def _register(warehouse: Warehouse, workload: Workload, at: Any, token: int, ver
     ]
     rows += [row | {"event": "removed", "at": at} for row in live.values()]
     warehouse.append("workload_queries", rows, token, ("workload_queries", version))
+
+
+# ----------------------------------------------------------------------------------------------- live runs
+@dataclass(frozen=True)
+class Due:
+    """The next live run: over (begin, end] (microseconds) by a plan version; ``late`` if it comes too late for some of
+    the refreshes in between."""
+
+    plan_version: int
+    begin: int
+    end: int
+    late: bool
+
+
+def refreshed_at(warehouse: Warehouse, instant: int) -> dict[str, int]:
+    """When queries with a refresh bound were last answered, as the run that ended at an instant left it; empty if none
+    did."""
+    rows = _published_rows(warehouse, ds.field("interval_end") == pa.scalar(instant, INSTANT))
+    if not rows:
+        return {}
+    newest = max(rows, key=lambda row: row["table_version"])
+    return dict(json.loads(newest["record"]).get("refreshed", {}))
+
+
+def frontier(warehouse: Warehouse) -> int | None:
+    """Up to where live runs have published (microseconds); None before the first."""
+    # the records are long: those of the newest intervals are looked at first
+    rows = _published_rows(warehouse, ds.field("interval_end").is_valid())
+    for row in sorted(rows, key=lambda row: row["interval_end"], reverse=True):
+        if json.loads(row["record"]).get("live"):
+            return int(pa.scalar(row["interval_end"], INSTANT).value)
+    return None
+
+
+def _published_rows(warehouse: Warehouse, filter: Any) -> list[dict[str, Any]]:
+    table = DeltaTable(warehouse.path("publish_log")).to_pyarrow_dataset()
+    columns = ["interval_end", "table_version", "record"]
+    found: list[dict[str, Any]] = table.to_table(
+        columns, filter=filter & (ds.field("event") == "published")
+    ).to_pylist()
+    return found
+
+
+@dataclass(frozen=True)
+class InForce:
+    """Of the plan in force what decides when runs are due: its version, its schedules, and how long after an instant
+    (microseconds) the latest late events have had their time."""
+
+    version: int
+    schedules: tuple[Schedule, ...]
+    delay: int
+
+
+def in_force(warehouse: Warehouse) -> InForce | None:
+    """When runs are due by the plan in force; None before the first plan."""
+    version = current_version(warehouse)
+    if version is None:
+        return None
+    plan = load_plan(warehouse, version)
+    return InForce(version, plan.schedules, max(stream.lateness for stream in plan.workload.streams))
+
+
+def due(warehouse: Warehouse, clock: int, begin: int | None = None) -> Due | None:
+    """The live run that is due at a clock (microseconds), or None if nothing is.
+
+    Live runs follow one another without a gap: each begins where the one before it ended, and ends at the newest
+    instant that the schedule asks for and that late events have had their time for. If there are several since, the
+    run is late: it stands for all of them. Without queries with a refresh bound, every midnight is such an instant,
+    and no run is late. The first run begins at ``begin``, or at the instant before its own.
+    """
+    found = in_force(warehouse)
+    if found is None:
+        return None
+    complete, reached = clock - found.delay, frontier(warehouse)
+    if not found.schedules:
+        end = complete - complete % DAY
+        first = reached if reached is not None else end - DAY if begin is None else begin
+        return Due(found.version, first, end, False) if end > first else None
+    if reached is None:
+        end = refreshes.newest(found.schedules, complete)
+        first = refreshes.newest(found.schedules, end - 1) if begin is None else begin
+        return Due(found.version, first, end, False) if end > first else None
+    if complete <= reached:
+        return None
+    wanted = refreshes.ticks(found.schedules, reached, complete, refreshed_at(warehouse, reached))
+    return Due(found.version, reached, wanted[-1][0], len(wanted) > 1) if wanted else None
 
 
 def comparable_plan(warehouse: Warehouse | None, algorithm: str, cost_model: str) -> SharingPlan | None:

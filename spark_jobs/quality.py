@@ -309,6 +309,8 @@ class _Inspection:
                 if window.is_rows:
                     at, after = instants[part], ends[part]
                     wrong[part] |= (starts[part] >= after) | (after != at) | (at <= self.begin) | (at > until)
+                elif window.at is not None:
+                    wrong[part] |= ~np.isin(instants[part], window.at)
                 flags["wrong_window"] = wrong[part]
                 self._order(query.name, ascends, texts, key, moments, first, last)
                 used = key[heads[:count]]

@@ -32,6 +32,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from optimizer import refreshes
 from optimizer.errors import Diagnostic, HeddleError
 from optimizer.plan import SharingPlan
 from optimizer.query import Stream, digest
@@ -41,7 +42,7 @@ from spark_jobs.calibration import Work, fit_of, predict
 from spark_jobs.files import BUCKETS, DataFile, Failed, Task, write_files
 from spark_jobs.final_aggregates import COUNTED, Part, finals_task, merged
 from spark_jobs.partial_aggregates import PARTIALS, Span, columns_of_synopsis, lift_task
-from spark_jobs.planning import load_plan
+from spark_jobs.planning import load_plan, refreshed_at
 from spark_jobs.quality import audit, sample
 from spark_jobs.rows import Counts, first_day, row_finals_task, rows_task
 from spark_jobs.sequence_aggregates import Rolled, sequence_task, write_joined
@@ -74,6 +75,10 @@ class RunRecord:
     :data:`spark_jobs.statistics.FEATURES` explains ``cpu_seconds``. What the plan's costs predicted
     beforehand, and what they make of the features, is in CPU seconds of all stages (:mod:`spark_jobs.calibration`);
     ``prediction_error`` is (predicted - measured) / measured. Times in seconds.
+
+    Of queries with a refresh bound: ``refreshes`` says how many were answered at which instant (``at``, ``queries``);
+    ``refreshed`` when each was answered last, before this run or by it; ``lateness`` by how much its bound was
+    exceeded, of those that were late (microseconds of data time).
     """
 
     run_id: str
@@ -96,6 +101,11 @@ class RunRecord:
     prediction_error: float | None = None
     scanned: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     withheld: dict[str, str] = field(default_factory=dict)
+    live: bool = False
+    late: bool = False
+    refreshes: list[dict[str, Any]] = field(default_factory=list)
+    refreshed: dict[str, int] = field(default_factory=dict)
+    lateness: dict[str, int] = field(default_factory=dict)
     cpu_seconds: dict[str, float] = field(default_factory=dict)
     wall_seconds: dict[str, float] = field(default_factory=dict)
     checks: list[dict[str, Any]] = field(default_factory=list)
@@ -140,12 +150,16 @@ def run(
     *,
     as_of: int | None = None,
     recompute: bool = False,
+    live: bool = False,
+    late: bool = False,
     report: Report = lambda line: None,
 ) -> RunRecord:
     """Compute, check and publish the answers of one interval.
 
     ``begin``, ``end``: the interval [begin, end) in microseconds. ``as_of``: the clock for the watermark
-    (microseconds; default: now). ``recompute``: publish a new revision even if nothing changed.
+    (microseconds; default: now). ``recompute``: publish a new revision even if nothing changed. ``live``: the next
+    live run goes on where this one ends (:func:`spark_jobs.planning.due`). ``late``: the run came too late for some of
+    the refreshes in the interval: queries with a refresh bound are answered at its last instant alone.
 
     A stream that cannot be read fails alone: its previous answers stay and the others' are published.
     Raises HeddleError when nothing could be published (HDL-5xx; the checks failed: HDL-530).
@@ -155,7 +169,10 @@ def run(
     plan = load_plan(warehouse, plan_version)
     costs = fit_of(warehouse)
     clock = as_of if as_of is not None else time.time_ns() // 1000
-    record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries))
+    record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries), live=live, late=late)
+    before = refreshed_at(warehouse, begin)
+    wanted = (refreshes.late if late else refreshes.ticks)(plan.schedules, begin, end, before)
+    plan = refreshes.pinned(plan, wanted, begin, end)
     record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(_unused(spark))}
     stages = _Stages(record, report)
     with stages("list", "listing sources"):
@@ -173,6 +190,7 @@ def run(
         )
         report(f"nothing changed since revision {record.revision}")
         return record
+    _count_refreshes(record, plan, before, ends)
     record.revision = _revision(warehouse, record, content, recompute)
     spans: list[Span] = []
     unanswered: list[str] = []
@@ -204,6 +222,7 @@ def run(
         if unanswered and not parts:
             _refuse(warehouse, record, "HDL-517", "none of the plan's queries could be answered")
         content = _content(plan, parts, sources, ends, begin, end)
+        _count_refreshes(record, plan, before, ends, unanswered)
     with stages("finals", "computing final aggregates"):
         staged = _write_finals(spark, warehouse, parts, begin, record)
         record.answers = sum(file.rows for file in staged)
@@ -260,6 +279,32 @@ def _sources(plan: SharingPlan, record: RunRecord) -> tuple[dict[str, list[Split
             record.diagnostics.append(error.diagnostic.to_json())
             failed.append(name)
     return sources, failed
+
+
+def _count_refreshes(
+    record: RunRecord,
+    plan: SharingPlan,
+    before: Mapping[str, int],
+    ends: Mapping[str, int],
+    unanswered: Sequence[str] = (),
+) -> None:
+    """Which queries with a refresh bound this run answers when, and by how much that is too late."""
+    counts: dict[int, int] = {}
+    record.refreshed, record.lateness = {}, {}
+    for query in plan.workload.queries:
+        window, last = query.window, before.get(query.name)
+        if window.at_most is None:
+            continue
+        until = EVER if query.name in unanswered else ends.get(query.stream, EVER)
+        for instant in (at for at in window.at or () if at <= until):
+            counts[instant] = counts.get(instant, 0) + 1
+            if last is not None and instant - last > window.at_most:
+                worst = record.lateness.get(query.name, 0)
+                record.lateness[query.name] = max(worst, instant - last - window.at_most)
+            last = instant
+        if last is not None:
+            record.refreshed[query.name] = last
+    record.refreshes = [{"at": format_instant(at), "queries": count} for at, count in sorted(counts.items())]
 
 
 def _parts(plan: SharingPlan, begin: int, ends: dict[str, int]) -> list[Part]:
@@ -809,6 +854,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--to", dest="end", required=True)
     parser.add_argument("--run-id", required=True)
     parser.add_argument("--recompute", action="store_true")
+    parser.add_argument("--live", action="store_true")
+    parser.add_argument("--late", action="store_true")
     given = parser.parse_args(arguments)
     spark = start_session("heddle")
     try:
@@ -820,6 +867,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parse_instant(given.end),
             given.run_id,
             recompute=given.recompute,
+            live=given.live,
+            late=given.late,
             report=lambda line: print(f"heddle: {line}", flush=True),
         )
     except HeddleError as error:

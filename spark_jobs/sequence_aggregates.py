@@ -392,11 +392,14 @@ def _measure(query: ACQ, sequenced: Sequenced, output: Output, function: str) ->
 def answered(synopsis: Synopsis, queries: Sequence[ACQ], found: Decoded, begin: int, end: int) -> list[Rolled]:
     """Answers of queries of one synopsis for the instants in (begin, end], of all keys of some events."""
     sequenced = sequenced_of(synopsis)
-    by_ago: dict[int, list[ACQ]] = {}
+    alike: dict[tuple[int, int, int], list[ACQ]] = {}
     for query in queries:
-        by_ago.setdefault(query.window.ago, []).append(query)
+        at = query.window.at
+        # of instants that are named: no window before the first, none behind the last
+        span = (begin, end) if at is None else (max(begin, min(at, default=end) - 1), min(end, max(at, default=begin)))
+        alike.setdefault((query.window.ago, *span), []).append(query)
     rolled: list[Rolled] = []
-    for ago, members in by_ago.items():
+    for (ago, first, last), members in alike.items():
         # a historical window is one over the past as if it were now
         events = replace(found.events, time=found.events.time + ago) if ago else found.events
         codes = {type_: code for code, type_ in enumerate(sequenced.types)}
@@ -410,11 +413,11 @@ def answered(synopsis: Synopsis, queries: Sequence[ACQ], found: Decoded, begin: 
             for query in members
             if query.pattern is not None
         ]
-        for query, answer in zip(members, answers(events, asked, ends=(begin, end)), strict=True):
+        for query, answer in zip(members, answers(events, asked, ends=(first, last)), strict=True):
             keys = [_group_key(synopsis, query, key) for key in found.keys]
             instants = answer.start + query.window.range
             columns = _columns(query, sequenced, answer)
-            rolled.append(_rolled(query.name, keys, answer.key, instants, columns))
+            rolled.append(_rolled(query.name, keys, answer.key, instants, columns, query.window.at))
     return rolled
 
 
@@ -426,13 +429,20 @@ def _group_key(synopsis: Synopsis, query: ACQ, key: str) -> str:
 
 
 def _rolled(
-    query: str, keys: Sequence[str], key: Longs, instants: Longs, columns: Mapping[tuple[int, str], _Column]
+    query: str,
+    keys: Sequence[str],
+    key: Longs,
+    instants: Longs,
+    columns: Mapping[tuple[int, str], _Column],
+    asked: Sequence[int] | None = None,
 ) -> Rolled:
-    """Answers of keys, whose groups are ``keys``, added up by group and instant."""
+    """Answers of keys, whose groups are ``keys``, added up by group and instant; only of instants ``asked`` for."""
     distinct = sorted(set(keys))
     place = {text: number for number, text in enumerate(distinct)}
     group = np.array([place[text] for text in keys], dtype=np.int64)[key] if len(key) else key
     order = np.lexsort((instants, group))
+    if asked is not None:
+        order = order[np.isin(instants[order], np.array(asked, dtype=np.int64))]
     group, instants = group[order], instants[order]
     heads = np.flatnonzero(np.append(True, (group[1:] != group[:-1]) | (instants[1:] != instants[:-1])))
     heads = heads[: len(group)]

@@ -27,7 +27,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cache
@@ -211,6 +211,11 @@ PLAIN = {"every": "bool_and", "some": "bool_or", "any": "bool_or"} | {
 """Aggregates that DuckDB answers as they are meant, by its name for them."""
 
 
+def asked_at(query: ACQ, instants: Sequence[int]) -> ACQ:
+    """The query as far as it is answered at some instants."""
+    return replace(query, window=replace(query.window, at=tuple(instants)))
+
+
 def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int) -> dict[Key, Row]:
     """Every answer of a query for the instants in ``(begin, end]``, keyed (window start or position, group values...).
 
@@ -254,12 +259,13 @@ def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
         expanded, where = _expanded_sequences(query, events, time, where), "TRUE"
     else:
         expanded = _expanded_rows(query.window, events, time) if query.window.is_rows else _expanded(query.window, time)
+    asked = "TRUE" if query.window.at is None else f'"its instant" IN ({", ".join(map(str, (-1, *query.window.at)))})'
     # a window, its start and its instant, then the outputs
     keys = ['"the window"', *groups, '"its start"', '"its instant"']
     statement = f"""
         WITH expanded AS ({expanded})
         SELECT {", ".join([*keys, *selects])} FROM expanded
-        WHERE "its instant" > {begin} AND "its instant" <= {end} AND ({where})
+        WHERE "its instant" > {begin} AND "its instant" <= {end} AND ({asked}) AND ({where})
         GROUP BY {", ".join(keys)}
     """
     connection = _database()

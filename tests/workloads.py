@@ -41,6 +41,7 @@ from optimizer.query import (
     Workload,
     decimal,
 )
+from optimizer.window import instants
 
 SCHEMA: tuple[tuple[str, Type], ...] = (
     ("carrier", STRING),
@@ -303,12 +304,24 @@ def queries(draw: st.DrawFn, name: str, tick: int) -> ACQ:
 
 
 @st.composite
+def refreshed(draw: st.DrawFn, query: ACQ, begin: int, end: int) -> ACQ:
+    """One query in four has to answer only some of its instants, as runs ask of those with a refresh bound."""
+    if draw(st.integers(0, 3)):
+        return query
+    slide = query.window.slide
+    possible = instants(query.window, begin - 2 * slide, end + 2 * slide).tolist()[:64]
+    at = draw(st.lists(st.sampled_from(possible), max_size=5, unique=True)) if possible else []
+    return replace(query, window=replace(query.window, at=tuple(sorted(at))))
+
+
+@st.composite
 def cases(draw: st.DrawFn, most_queries: int = 6, most_events: int = 30) -> Case:
     """A whole test; the stream's source is a placeholder until a test writes the events somewhere."""
     tick = draw(st.sampled_from(_TICKS))
     begin = draw(st.sampled_from(_ANCHORS)) + draw(st.integers(-20, 20)) * tick
     end = begin + draw(st.integers(1, 40)) * tick + draw(st.sampled_from((0, 0, 1, tick // 2)))
-    found = tuple(draw(queries(f"q{index}", tick)) for index in range(draw(st.integers(1, most_queries))))
+    drawn = [draw(queries(f"q{index}", tick)) for index in range(draw(st.integers(1, most_queries)))]
+    found = tuple(draw(refreshed(query, begin, end)) for query in drawn)
     stream = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")
     # events from as far back as the windows of the interval can reach, so that history matters
     reach = max(query.window.reach for query in found)
@@ -386,7 +399,8 @@ def sequence_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 30
     tick = draw(st.sampled_from(_TICKS))
     types = tuple(draw(st.lists(st.sampled_from(POOLS["carrier"]), min_size=1, max_size=2, unique=True)))
     number = draw(st.integers(1, most_queries))
-    found = tuple(draw(sequence_queries(f"s{index}", tick, types)) for index in range(number))
+    asked = [draw(sequence_queries(f"s{index}", tick, types)) for index in range(number)]
+    found = tuple(draw(refreshed(query, case.begin, case.end)) for query in asked)
     beside = case.workload.queries if draw(st.integers(0, 3)) == 0 else ()
     reach = max(query.window.reach for query in found)
     end = case.begin + draw(st.integers(1, 30)) * tick

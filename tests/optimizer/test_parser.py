@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -39,6 +40,7 @@ from optimizer.query import (
     to_json,
 )
 from optimizer.streams import load_streams
+from optimizer.window import DAY
 
 SCHEMA = {
     "ts": TIMESTAMP,
@@ -770,15 +772,60 @@ def test_everything_outside_the_language_is_refused(text: str) -> None:
     assert all(found.line == 1 and found.column >= 1 for found in result.diagnostics)
 
 
+# ------------------------------------------------------------------------------------------- refresh bounds
+def bound(window: str, before: str = "", step: int = 60 * SECOND) -> ParseResult:
+    streams = {name: replace(stream, step=step) for name, stream in STREAMS.items()}
+    return parse(f"{before}\nSELECT sum(qty) AS q FROM trades WINDOW {window} ON ts", streams, "w.sql")
+
+
+def test_a_refresh_bound_is_kept_in_steps_of_the_stream() -> None:
+    minute = 60 * SECOND
+    (query,) = bound("RANGE '1 hour' SLIDE AT MOST '10 minutes'").queries
+    assert query.window == Window(60 * minute, minute, at_most=10 * minute)
+    assert query.window.period == 10 * minute and query.window.overlap_factor == 6
+    # an upper bound is kept by the multiple of the step below it
+    (query,) = bound("RANGE '1 hour' SLIDE AT MOST '11 minutes'", step=5 * minute).queries
+    assert query.window == Window(60 * minute, 5 * minute, at_most=10 * minute)
+    (query,) = bound("RANGE '1 hour' SLIDE at most '1 minute' ENDING '1 day' AGO").queries
+    assert query.window == Window(60 * minute, minute, DAY, at_most=minute)
+    assert from_json(to_json(query)) == query
+    # the bound is part of what is asked, so of the fingerprint
+    (longer,) = bound("RANGE '1 hour' SLIDE AT MOST '2 minutes' ENDING '1 day' AGO").queries
+    assert query.fingerprint != longer.fingerprint
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("window", "step", "code", "where"),
     [
-        "SELECT sum(qty) FROM trades WINDOW RANGE '1 hour' SLIDE AT MOST '1 minute' ON ts",
-        "SELECT sum(qty) FROM trades WINDOW ROWS 10 SLIDE AT MOST 3 ON ts",
+        ("RANGE '1 hour' SLIDE AT MOST '59 seconds'", 60, "HDL-224", "'59"),
+        ("RANGE '90 seconds' SLIDE AT MOST '1 minute'", 60, "HDL-225", "'90"),
+        ("RANGE '1 minute' SLIDE AT MOST '1 hour'", 3600, "HDL-225", "'1 minute"),
+        ("RANGE '1 hour' SLIDE AT '1 minute'", 60, "HDL-107", "'1 minute"),
+        ("RANGE '1 hour' SLIDE AT MOST 5", 60, "HDL-107", "5 ON"),
+        ("RANGE '10 days' SLIDE AT MOST '1 minute'", 60, "HDL-308", "'1 minute"),
+        ("ROWS 10 SLIDE AT MOST 3", 60, "HDL-107", "AT MOST"),
     ],
 )
-def test_what_comes_later_says_so(text: str) -> None:
-    assert codes(text) == ["HDL-106"]
+def test_bad_bounds_are_refused_where_they_stand(window: str, step: int, code: str, where: str) -> None:
+    found = bound(window, step=step * SECOND)
+    assert not found.queries
+    column = f"SELECT sum(qty) AS q FROM trades WINDOW {window} ON ts".index(where) + 1
+    assert [(error.code, error.line, error.column) for error in found.errors] == [(code, 2, column)]
+
+
+def test_a_lifetime_is_told_before_the_query() -> None:
+    window = "RANGE '1 hour' SLIDE AT MOST '10 minutes'"
+    (query,) = bound(window, "-- until: 2026-03-01T12:00:00+01:00").queries
+    assert query.until == 1772362800 * SECOND
+    assert bound(window, "-- until: 2026-03-01").queries[0].until == 1772323200 * SECOND
+    assert query.fingerprint == bound(window, "-- until: 2026-03-01 11:00:00").queries[0].fingerprint
+    assert query.fingerprint != bound(window).queries[0].fingerprint
+
+
+@pytest.mark.parametrize("line", ["until: tomorrow", "until:", "until: 2026-03-01\n-- until: 2026-03-02"])
+def test_a_lifetime_that_is_none_is_refused(line: str) -> None:
+    found = bound("RANGE '1 hour' SLIDE AT MOST '10 minutes'", f"-- {line}")
+    assert not found.queries and [error.code for error in found.diagnostics] == ["HDL-109"]
 
 
 # ------------------------------------------------------------------------------------------ event sequences

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -90,10 +90,15 @@ class Laboratory:
         first, last = round(DAY + begin * MINUTE), round(DAY + end * MINUTE)
         return run(self.spark, self.warehouse, version, first, last, run_id, **options)
 
-    def wrong(self, version: int, begin: float, end: float) -> list[str]:
-        """What differs between all that is published and the oracle's answers for [begin, end)."""
+    def wrong(
+        self, version: int, begin: float, end: float, refreshed: Mapping[str, Sequence[int]] | None = None
+    ) -> list[str]:
+        """What differs between all that is published and the oracle's answers for [begin, end); of the queries in
+        ``refreshed``, for these minutes alone."""
         found = []
         for query in load_plan(self.warehouse, version).workload.queries:
+            if refreshed is not None and query.name in refreshed:
+                query = oracle.asked_at(query, [DAY + minute * MINUTE for minute in refreshed[query.name]])
             expected = oracle.answers(
                 query, self.events[query.stream], "ts", round(DAY + begin * MINUTE), round(DAY + end * MINUTE)
             )
