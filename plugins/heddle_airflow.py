@@ -92,7 +92,7 @@ def pinned_run(
         print("no plan is stored yet: trigger refresh_sharing_plan")
         return None
     warehouse = Warehouse.open(settings.warehouse, create=False)
-    first, last, clock = (_micros(moment) for moment in (begin, end, datetime.now(UTC)))
+    first, last, clock = (micros(moment) for moment in (begin, end, datetime.now(UTC)))
     if live:
         reached = frontier(warehouse)
         if reached is not None and reached >= last:
@@ -113,8 +113,10 @@ def pinned_run(
     return {"plan_version": version, "from": begin.isoformat(), "to": end.isoformat()}
 
 
-def _micros(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+def micros(moment: datetime) -> int:
+    """Microseconds since the epoch, exactly."""
+    # pendulum's differences cannot be divided by a timedelta
+    return int(moment.replace(microsecond=0).timestamp()) * 1_000_000 + moment.microsecond
 
 
 def published_record(pinned: Mapping[str, Any]) -> dict[str, Any]:

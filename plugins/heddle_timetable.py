@@ -13,7 +13,7 @@ Imported while DAG files are parsed: Heddle's packages are imported when the pla
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pendulum
@@ -21,7 +21,7 @@ from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk.definitions.deadline import BaseDeadlineReference
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable
-from heddle_airflow import Settings
+from heddle_airflow import Settings, micros
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +38,8 @@ def _published() -> Any:
     return found if found is not None and found.schedules else None
 
 
-def _micros(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 def _moment(micros: int) -> pendulum.DateTime:
@@ -81,13 +81,13 @@ class RefreshTimetable(CronDataIntervalTimetable):
             )
         from optimizer.refreshes import newest, next_tick
 
-        after = _micros(last_automated_data_interval.end) if last_automated_data_interval else 0
-        earliest = _micros(restriction.earliest) if restriction.earliest else 0
-        complete = _micros(pendulum.now("UTC")) - found.delay
+        after = micros(last_automated_data_interval.end) if last_automated_data_interval else 0
+        earliest = micros(restriction.earliest) if restriction.earliest else 0
+        complete = micros(_now()) - found.delay
         end = newest(found.schedules, complete)
         if end <= max(after, earliest):
             end = next_tick(found.schedules, max(after, earliest))
-        if restriction.latest is not None and end > _micros(restriction.latest):
+        if restriction.latest is not None and end > micros(restriction.latest):
             return None
         begin = max(after, newest(found.schedules, end - 1))
         interval = DataInterval(_moment(begin), _moment(end))
@@ -118,7 +118,7 @@ class NextRefresh(BaseDeadlineReference):
         end, found = session.scalar(mine), _published()
         if end is None or found is None:
             return None
-        return _moment(next_tick(found.schedules, _micros(end)) + found.delay)
+        return _moment(next_tick(found.schedules, micros(end)) + found.delay)
 
 
 async def overloaded(**kwargs: Any) -> None:

@@ -444,11 +444,18 @@ def test_a_change_of_plan_executes_once_more_and_goes_on() -> None:
     assert found.ticks(69, 70, {"long": 20}) == [(70, every)]
 
 
-def test_riders_pay_nothing() -> None:
-    groups = (Group("g", (SubGroup(4, 10, ("dear",), 1), SubGroup(5, 20, ("long",)))),)
-    found = Schedule(1, groups, (Cycle(4, ((0, (0, 1)),)),), F(0), "optimal", F(5))
-    assert found.ticks(4, 7, {"long": 2}) == [(7, ("long",))]
-    assert found.overdue(7, {"long": 2, "dear": 4}) == ("long",)
+def test_riders_of_a_late_run_cost_little_more() -> None:
+    for post, riders in ((0, ("dear", "long")), (2, ("dear", "long")), (3, ("long",))):
+        groups = (Group("g", (SubGroup(4, 10, ("dear",), post), SubGroup(5, 20, ("long",)))),)
+        found = Schedule(1, groups, (Cycle(4, ((0, (0, 1)),)),), F(0), "optimal", F(5))
+        # in time, only what costs nothing rides along
+        assert found.ticks(4, 7, {"long": 2}) == [(7, riders if post == 0 else ("long",))]
+        assert found.overdue(7, {"long": 2, "dear": 4}) == riders
+    # where a run is dear whatever it does, those of other groups ride, too
+    groups = (Group("g", (SubGroup(5, 20, ("long",)),)), Group("h", (SubGroup(9, 7, ("other",), 3),)))
+    for fixed, riders in ((80, ("long", "other")), (79, ("long",))):
+        found = Schedule(1, groups, (Cycle(5, ((0, (0,)),)), Cycle(9, ((0, (0,)),))), F(fixed), "optimal", F(1))
+        assert found.overdue(8, {"long": 2, "other": 7}) == riders
 
 
 def test_lifetimes() -> None:

@@ -1,0 +1,154 @@
+"""The timetable fires at the refreshes of the published schedule; the DAG that uses it survives serialization."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from optimizer import refreshes
+from optimizer.parser import parse
+from optimizer.plan import build_plan
+from optimizer.query import LONG, TIMESTAMP, Source, Stream, Workload
+from spark_jobs.planning import publish_plan
+from spark_jobs.tables import Warehouse
+
+ROOT = Path(__file__).resolve().parents[2]
+MINUTE = 60_000_000
+NOON = 1_767_268_800_000_000
+"""2026-01-01T12:00:00Z"""
+
+WORKLOAD = """
+-- name: often
+SELECT count(*) AS n FROM events WINDOW RANGE '10 minutes' SLIDE AT MOST '{} minutes' ON ts;
+-- name: seldom
+SELECT sum(amount) AS total FROM events WINDOW RANGE '1 hour' SLIDE AT MOST '9 minutes' ON ts;
+"""
+
+PROBE = """
+import json, sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+import airflow
+from airflow.timetables.base import DataInterval, TimeRestriction
+from airflow.dag_processing.dagbag import BundleDagBag
+from airflow.serialization.serialized_objects import DagSerialization
+import pendulum
+folder = Path(sys.argv[1])
+asked = json.loads(sys.argv[2])
+bag = BundleDagBag(folder, bundle_path=folder, bundle_name="dags-folder")
+assert not bag.import_errors, bag.import_errors
+kept = DagSerialization.from_dict(DagSerialization.to_dict(bag.dags["aggregate_windows"]))
+moment = lambda micros: pendulum.from_timestamp(micros / 1e6)
+told = []
+for now, last, catchup in asked:
+    # Airflow loads plugins as modules of its own
+    kept.timetable.next_dagrun_info.__globals__["_now"] = lambda: moment(now)
+    interval = None if last is None else DataInterval(*map(moment, last))
+    restriction = TimeRestriction(moment(0), None, catchup)
+    found = kept.timetable.next_dagrun_info(last_automated_data_interval=interval, restriction=restriction)
+    told.append([round(at.timestamp() * 1e6) for at in (*found.data_interval, found.run_after)])
+print("RESULT" + json.dumps({"told": told, "name": type(kept.timetable).__name__,
+                             "deadlines": bool(kept.deadline), "summary": kept.timetable.summary}))
+"""
+
+
+def asked(place: Path, questions: list[Any]) -> dict[str, Any]:
+    """What the serialized DAG's timetable answers to (now, last interval or None, catchup): begin, end, run after."""
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")},
+        "AIRFLOW_HOME": str(place / "airflow"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{place}/airflow.db",
+        "HEDDLE_WAREHOUSE": str(place / "warehouse"),
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
+    }
+    command = [sys.executable, "-c", PROBE, str(ROOT / "dags"), json.dumps(questions)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
+    assert lines, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT"))
+    return found
+
+
+def publish(place: Path, bound: int, lateness: int = 0) -> Any:
+    """The schedules of a plan that is stored."""
+    stream = Stream("events", Source("csv", "x.csv"), (("ts", TIMESTAMP), ("amount", LONG)), "ts", lateness)
+    found = parse(WORKLOAD.format(bound), {"events": stream})
+    assert not found.errors
+    plan = build_plan(Workload(found.queries, (stream,)), {"events": Fraction(1)})
+    publish_plan(Warehouse.open(place / "warehouse"), plan)
+    return plan.schedules
+
+
+def test_runs_follow_the_published_schedule(tmp_path: Path) -> None:
+    late = 3 * MINUTE
+    schedules = publish(tmp_path, 4, late)
+    ticks = [at for at, _ in refreshes.ticks(schedules, NOON - 60 * MINUTE, NOON + 60 * MINUTE)]
+    here = max(at for at in ticks if at <= NOON - late)
+    place = ticks.index(here)
+    before, following, after = ticks[place - 1], ticks[place + 1], ticks[place + 2]
+    questions = [
+        (NOON, None, False),
+        (NOON, (before, here), False),
+        # a run that was missed while Airflow was down, and a first run after a change from daily runs
+        (NOON, (ticks[0], ticks[1]), False),
+        # after a run: the next; a clock that went backwards asks for nothing twice
+        (following + late, (here, following), False),
+        (here - 20 * MINUTE, (here, following), False),
+        # backfills go by days
+        (NOON, None, True),
+    ]
+    found = asked(tmp_path, questions)
+    assert (found["name"], found["summary"], found["deadlines"]) == ("RefreshTimetable", "published schedule", True)
+    day = 1440 * MINUTE
+    assert found["told"] == [
+        [before, here, here + late],
+        [here, following, following + late],
+        [before, here, here + late],
+        [following, after, after + late],
+        [following, after, after + late],
+        [0, day, day],
+    ]
+
+
+def test_the_schedule_changes_with_the_plan(tmp_path: Path) -> None:
+    often = publish(tmp_path, 4)
+    seldom = publish(tmp_path, 7)
+    last = NOON - 30 * MINUTE
+    (told,) = asked(tmp_path, [(last, (last - MINUTE, last), False)])["told"]
+    assert told[1] == refreshes.next_tick(seldom, last) != refreshes.next_tick(often, last)
+
+
+def test_without_a_plan_or_bounds_runs_are_daily(tmp_path: Path) -> None:
+    day = 1440 * MINUTE
+    midnight = NOON - NOON % day
+    (told,) = asked(tmp_path, [(NOON, (midnight - 2 * day, midnight - day), True)])["told"]
+    assert told == [midnight - day, midnight, midnight]
+
+
+def test_a_deadline_is_when_the_next_refresh_is_due(tmp_path: Path) -> None:
+    end = NOON
+    schedules = publish(tmp_path, 4, MINUTE)
+    script = """
+import sys
+from types import SimpleNamespace
+import airflow, pendulum
+from heddle_timetable import NextRefresh
+moment = pendulum.from_timestamp(int(sys.argv[1]) / 1e6)
+session = SimpleNamespace(scalar=lambda query: moment)
+found = NextRefresh()._evaluate_with(session=session, dag_id="d", run_id="r")
+print("RESULT", round(found.timestamp() * 1e6))
+"""
+    environment = os.environ | {
+        "AIRFLOW_HOME": str(tmp_path / "airflow"),
+        "HEDDLE_WAREHOUSE": str(tmp_path / "warehouse"),
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
+    }
+    done = subprocess.run([sys.executable, "-c", script, str(end)], env=environment, capture_output=True, text=True)
+    assert f"RESULT {refreshes.next_tick(schedules, end) + MINUTE}" in done.stdout, done.stderr
