@@ -1575,7 +1575,10 @@ def parse(text: str, streams: Mapping[str, Stream], file: str = "", limits: Limi
             report(statement.start + found.at, name, found.code, found.message, found.hint)
         for found in reader.warnings:
             report(statement.start + found.at, name, found.code, found.message, found.hint, "warning")
-        if query is not None:
+        if query is not None and query.window.is_rows and until is not None:
+            hint = "remove -- until, or ask for a window of time"
+            report(statement.start, name, "HDL-109", "a query over a number of rows has no lifetime", hint)
+        elif query is not None:
             queries[name] = replace(query, until=until)
     positions = tuple(position(where[name]) for name in queries)
     return ParseResult(tuple(queries.values()), tuple(diagnostics), positions)

@@ -19,6 +19,7 @@ import numpy as np
 from optimizer.cost import SearchProblem
 from optimizer.plan import ExecutionTree, SharingPlan
 from optimizer.query import ACQ, SECOND, Call, Column, Expression, Literal, Window
+from optimizer.refreshes import rhythms, summary
 from optimizer.window import progressions
 
 TREES_SHOWN = 24
@@ -32,6 +33,9 @@ QUERIES_SHOWN = 12
 
 QUERIES_FOLDED = 60
 """Rows of a tree's table below the fold."""
+
+REFRESHES_KEPT = 200
+"""Queries with a refresh bound in the page, those refreshed most often first."""
 
 OWNERS_SHOWN = 10
 OWNERS_FOLDED = 90
@@ -143,7 +147,8 @@ def _length(units: int, per: tuple[str, ...] | None) -> str:
 
 
 def _window(window: Window) -> str:
-    about = f"{_length(window.range, window.per)} <small>every {_length(window.slide, window.per)}"
+    most = "at most " if window.at_most else ""
+    about = f"{_length(window.range, window.per)} <small>every {most}{_length(window.period, window.per)}"
     if window.ago:
         about += f", ending {_span(window.ago)} ago"
     if window.per:
@@ -241,6 +246,7 @@ def page(plan: SharingPlan, facts: Mapping[str, str] | None = None) -> str:
         _baselines(plan, unit),
         _owners(plan, books, unit),
         "</div>",
+        _refreshes(plan),
         _tree_bars(plan, books, unit),
         _trees(plan, books, unit),
         _footnotes(plan),
@@ -333,6 +339,22 @@ def _owners(plan: SharingPlan, books: Sequence[Account], unit: _Unit) -> str:
     widths = (24, 12, 17, 14, 20, 13)
     table = _table("owners", widths, head, rows, OWNERS_SHOWN, len(ranked), "owner")
     return f'<section class="card"><h2>Who saves</h2>{table}</section>'
+
+
+def _refreshes(plan: SharingPlan) -> str:
+    """When queries with a refresh bound are answered; nothing without any."""
+    found = [one for schedule in plan.schedules for one in rhythms(schedule)]
+    if not found:
+        return ""
+    rows = [
+        f"<tr><td>{escape(_cut(one.query, 48))}</td><td>{_span(one.bound)}</td><td>{_span(round(one.average))}</td>"
+        f"<td>{_span(one.longest)}</td></tr>"
+        for one in sorted(found, key=lambda one: (one.average, one.query))[:REFRESHES_KEPT]
+    ]
+    head = "<th>query</th><th>at most asked</th><th>on average</th><th>longest</th>"
+    table = _table("owners", (49, 17, 17, 17), head, rows, OWNERS_SHOWN, len(found), "query")
+    told = "".join(f'<p class="quiet">{escape(summary(schedule))}.</p>' for schedule in plan.schedules)
+    return f'<section class="card"><h2>Refreshes <small>of SLIDE AT MOST</small></h2>{told}{table}</section>'
 
 
 def _table(kind: str, widths: Sequence[int], head: str, rows: Sequence[str], first: int, count: int, noun: str) -> str:

@@ -366,9 +366,10 @@ def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
     behind their ends are filtered out.
 
     Windows of rows have their ``position``, the number of the first row, behind the end; ``frame`` then has just the
-    stream's columns, in its order, and all its events.
+    stream's columns, in its order, and all its events. A refresh bound is taken as the slide: a job by itself has
+    nothing to wait for.
     """
-    range_, slide = query.window.range, query.window.slide
+    range_, slide = query.window.range, query.window.period
     schema = schema_of(frame)
     window, time = F.col("`heddle window`"), _named(time_column)
     told = {"window_start": window["start"], "window_end": window["end"]}

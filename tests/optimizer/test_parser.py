@@ -828,6 +828,11 @@ def test_a_lifetime_that_is_none_is_refused(line: str) -> None:
     assert not found.queries and [error.code for error in found.diagnostics] == ["HDL-109"]
 
 
+def test_rows_have_no_lifetime() -> None:
+    found = bound("ROWS 10 SLIDE 3", "-- until: 2026-03-01")
+    assert not found.queries and [(error.code, error.line) for error in found.diagnostics] == [("HDL-109", 2)]
+
+
 # ------------------------------------------------------------------------------------------ event sequences
 def test_a_pattern_is_read_before_or_behind_the_window() -> None:
     clauses = ["PATTERN SEQ(Oak, 'Main St', Oak) ON symbol PARTITION BY qty, volume", WINDOW]
