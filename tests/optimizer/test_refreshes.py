@@ -16,6 +16,7 @@ from optimizer.parser import parse
 from optimizer.plan import SharingPlan, build_plan, diff, explain, from_rows, to_json, to_rows
 from optimizer.plan_page import page
 from optimizer.query import LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Window, Workload
+from optimizer.schedule import Cycle
 from optimizer.window import DAY
 
 MINUTE = 60 * SECOND
@@ -52,6 +53,8 @@ def planned(
 SEVEN = {"q1": (10, 2), "q2": (5, 2), "q3": (6, 2), "q4": (15, 3), "q5": (12, 3), "q6": (20, 5), "q7": (30, 5)}
 """Golab et al., section 4.2."""
 
+EXACT = "-- name: exact\nSELECT count(*) AS n FROM events WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts;\n"
+
 
 def test_queries_of_one_synopsis_are_a_group_and_those_of_one_bound_a_sub_group() -> None:
     plan = planned(text(SEVEN) + text({"k": (10, 4)}, group="GROUP BY kind") + text({"o": (10, 9)}, "others"))
@@ -72,7 +75,7 @@ def test_streams_of_different_steps_have_schedules_of_their_own() -> None:
     ticks = refreshes.ticks(plan.schedules, 0, 4 * 60 * MINUTE)
     assert [at for at, names in ticks if "b" in names] == [2 * 60 * MINUTE, 4 * 60 * MINUTE]
     assert all(at % (5 * MINUTE) == 0 for at, names in ticks if "a" in names)
-    assert planned("SELECT count(*) AS n FROM events WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts;").schedules == ()
+    assert planned(EXACT).schedules == ()
 
 
 def test_a_schedule_is_stored_with_its_plan() -> None:
@@ -83,21 +86,12 @@ def test_a_schedule_is_stored_with_its_plan() -> None:
     assert [one["step"] for one in told] == [60] and len(told[0]["queries"]) == 7
     assert told[0]["cost"] <= told[0]["baselines"]["hybrid"] <= told[0]["baselines"]["no-sharing"]
     # a plan without refresh bounds is told, and hashed, as before there were any
-    assert "schedules" not in to_json(
-        planned("SELECT count(*) AS n FROM events WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts")
-    )
+    assert "schedules" not in to_json(planned(EXACT))
     # what is decided is part of the plan's identity, costs are not
     (schedule,) = plan.schedules
     dearer = replace(plan, schedules=(replace(schedule, cost=schedule.cost * 2),))
-    other = replace(
-        plan,
-        schedules=(
-            replace(
-                schedule,
-                cycles=refreshes.plan_schedule(schedule.step, schedule.groups, schedule.fixed, "aggressive").cycles,
-            ),
-        ),
-    )
+    rarer = Cycle.periodic([each.period for each in schedule.groups[0].subgroups])
+    other = replace(plan, schedules=(replace(schedule, cycles=(rarer,)),))
     assert dearer.fingerprint == plan.fingerprint != other.fingerprint
 
 
@@ -114,28 +108,10 @@ def test_rates_that_wander_do_not_move_refreshes() -> None:
 def test_a_kept_schedule_is_within_the_tolerance() -> None:
     first = planned(text(SEVEN))
     (schedule,) = first.schedules
-    often = refreshes.plan_schedule(schedule.step, schedule.groups, schedule.fixed, "no-sharing")
-    costly = replace(
-        first,
-        schedules=(
-            replace(
-                often,
-                cycles=tuple(
-                    refreshes.plan_schedule(
-                        1, [replace(group, subgroups=tuple(replace_period(each) for each in group.subgroups))]
-                    ).cycles[0]
-                    for group in schedule.groups
-                ),
-            ),
-        ),
-    )
+    always = tuple(Cycle(1, ((0, tuple(range(len(group.subgroups)))),)) for group in schedule.groups)
+    costly = replace(first, schedules=(replace(schedule, cycles=always),))
     assert planned(text(SEVEN), previous=costly, tolerance=0.05).schedules[0].cycles == schedule.cycles
     assert planned(text(SEVEN), previous=costly, tolerance=9.0).schedules[0].cycles == costly.schedules[0].cycles
-
-
-def replace_period(each: refreshes.SubGroup) -> refreshes.SubGroup:
-    """The same, every update."""
-    return refreshes.SubGroup(1, each.scan, each.queries, each.post)
 
 
 def test_explain_says_when_why_and_what_it_saves() -> None:
@@ -147,10 +123,8 @@ def test_explain_says_when_why_and_what_it_saves() -> None:
     assert any("together with q1, q2, q3" in line for line in lines)
     assert any("sooner than asked" in line for line in lines) == (rhythm.longest < rhythm.bound)
     assert any("times less than a run for each" in line for line in lines)
-    exact = planned(
-        "-- name: x\nSELECT count(*) AS n FROM events WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts;" + text(SEVEN)
-    )
-    assert explain(exact, "x").refresh == ()
+    exact = planned(EXACT + text(SEVEN))
+    assert explain(exact, "exact").refresh == ()
 
 
 def test_diff_says_which_queries_get_another_rhythm() -> None:
@@ -163,9 +137,7 @@ def test_diff_says_which_queries_get_another_rhythm() -> None:
 def test_the_page_shows_refreshes() -> None:
     shown = page(planned(text(SEVEN | {"odd": (7, 3)})))
     assert "Refreshes" in shown and "at most asked" in shown and "odd" in shown and "every at most" in shown
-    assert "Refreshes" not in page(
-        planned("SELECT count(*) AS n FROM events WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts")
-    )
+    assert "Refreshes" not in page(planned(EXACT))
 
 
 bounds = st.dictionaries(
