@@ -25,7 +25,7 @@ from docker.embedded import Place, Server, airflow_environment, down, up
 from optimizer.errors import HeddleError
 
 FIRST_DAY = date(2013, 7, 1)
-SHOWN = ("network_delay_5h", "shuttle_boston_3")
+SHOWN = ("network_delay_5h", "shuttle_boston_3", "watch_day")
 """The query whose answers the summary shows."""
 
 PATIENCE_SECONDS = 1500.0
