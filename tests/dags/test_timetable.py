@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from optimizer.parser import parse
 from optimizer.plan import build_plan
 from optimizer.query import LONG, TIMESTAMP, Source, Stream, Workload
 from spark_jobs.planning import publish_plan
+from spark_jobs.sources import format_instant, parse_instant
 from spark_jobs.tables import Warehouse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,3 +154,69 @@ print("RESULT", round(found.timestamp() * 1e6))
     }
     done = subprocess.run([sys.executable, "-c", script, str(end)], env=environment, capture_output=True, text=True)
     assert f"RESULT {refreshes.next_tick(schedules, end) + MINUTE}" in done.stdout, done.stderr
+
+
+PINNED = """
+import json, sys
+from datetime import UTC, datetime
+import airflow
+from heddle_airflow import Settings, pinned_run
+moment = lambda micros: datetime.fromtimestamp(micros / 1e6, UTC)
+begin, end = map(int, sys.argv[1:3])
+print("RESULT" + json.dumps(pinned_run(Settings.of_environment(), moment(begin), moment(end), sys.argv[3] == "live")))
+"""
+
+
+def pinned(place: Path, begin: int, end: int, kind: str) -> Any:
+    environment = os.environ | {
+        "AIRFLOW_HOME": str(place / "airflow"),
+        "HEDDLE_WAREHOUSE": str(place / "warehouse"),
+        "HEDDLE_STREAMS": str(place / "streams.yaml"),
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
+    }
+    command = [sys.executable, "-c", PINNED, str(begin), str(end), kind]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
+    assert lines, done.stdout + done.stderr
+    return json.loads(lines[-1].removeprefix("RESULT"))
+
+
+def published(place: Path, begin: int, end: int, live: bool) -> None:
+    """A row of the log as a run over an interval leaves it."""
+    record = json.dumps({"live": live, "refreshed": {"often": end, "seldom": end}})
+    row = {
+        "interval_start": datetime.fromtimestamp(begin / 1e6, UTC),
+        "interval_end": datetime.fromtimestamp(end / 1e6, UTC),
+        "revision": 1,
+        "run_id": "test",
+        "event": "published",
+        "plan_version": 1,
+        "content": "",
+        "answers": 0,
+        "table_version": 1,
+        "record": record,
+        "at": datetime.now(UTC),
+    }
+    warehouse = Warehouse.open(place / "warehouse")
+    with warehouse.lease() as token:
+        warehouse.append("publish_log", [row], token)
+
+
+def test_scheduled_runs_go_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    (tmp_path / "streams.yaml").write_text("streams: {}\n")
+    assert pinned(tmp_path, NOON, NOON + MINUTE, "live") is None  # no plan yet: it waits
+    schedules = publish(tmp_path, 4)
+    ticks = [at for at, _ in refreshes.ticks(schedules, NOON - 60 * MINUTE, NOON)]
+    # a run by hand or of a backfill is over its own interval, whatever was published
+    assert pinned(tmp_path, NOON - MINUTE, NOON, "other") == {
+        "plan_version": 1,
+        "from": "2026-01-01T11:59:00+00:00",
+        "to": "2026-01-01T12:00:00+00:00",
+    }
+    published(tmp_path, ticks[0], ticks[2], True)
+    published(tmp_path, ticks[2], ticks[5], False)
+    assert pinned(tmp_path, ticks[1], ticks[2], "live") == "covered"
+    found = pinned(tmp_path, ticks[2], ticks[3], "live")
+    # from the last live run on to now, which is much later than two refreshes
+    assert found["from"] == format_instant(ticks[2]) and found["live"] and found["late"]
+    assert parse_instant(found["to"]) > ticks[-1]

@@ -217,3 +217,32 @@ def test_bounds_must_be_multiples_of_the_slide() -> None:
     for at_most, per in ((MINUTE // 2, None), (MINUTE + 1, None), (MINUTE, ())):
         with pytest.raises(ValueError, match="refresh bound"):
             Window(MINUTE, MINUTE, per=per, at_most=at_most)
+
+
+@settings(max_examples=60, deadline=None)
+@given(bounds, st.lists(st.integers(1, 300), min_size=1, max_size=12))
+def test_overload_passes_and_loses_nothing(asked: dict[str, tuple[int, int]], durations: list[int]) -> None:
+    """Live runs that take as long as they please, in tenths of a minute, then little: as
+    :func:`spark_jobs.planning.due` drives them. None is dropped, and once load falls all keep their bounds."""
+    schedules = planned(text(asked)).schedules
+    clock = reached = DAY
+    known: dict[str, int] = {}
+    runs: list[tuple[int, tuple[str, ...]]] = []
+    for duration in [*durations, *[1] * 40]:
+        wanted = refreshes.ticks(schedules, reached, clock, known)
+        if not wanted:
+            clock = refreshes.next_tick(schedules, reached)
+            wanted = refreshes.ticks(schedules, reached, clock, known)
+        end = wanted[-1][0]
+        answered = refreshes.late(schedules, reached, end, known) if len(wanted) > 1 else wanted
+        for at, names in answered:
+            runs.append((at, names))
+            known |= dict.fromkeys(names, at)
+        reached, clock = end, clock + duration * MINUTE // 10
+    assert [at for at, _ in runs] == sorted({at for at, _ in runs})
+    begin = runs[-40][0]
+    for name, (_, bound) in asked.items():
+        times = [at for at, names in runs if name in names]
+        assert times
+        later = [at for at in times if at >= begin]
+        assert all(b - a <= bound * MINUTE for a, b in itertools.pairwise([begin, *later, reached]))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
 from optimizer import refreshes
+from spark_jobs.cli import app
 from spark_jobs.planning import Due, due, frontier, load_plan, refreshed_at
+from tests import oracle
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
 
 if TYPE_CHECKING:
@@ -188,3 +192,31 @@ def test_without_refresh_bounds_live_runs_are_daily(laboratory: Laboratory) -> N
     laboratory.run(version, -1440, 0, live=True)
     assert due(laboratory.warehouse, DAY + 30 * MINUTE) is None
     assert due(laboratory.warehouse, DAY + 3 * day + 1) == Due(version, DAY, DAY + 3 * day, False)
+
+
+def test_the_command_line_ticks_and_tells_how_late_queries_are(laboratory: Laboratory) -> None:
+    version = laboratory.plan(BOUND)
+    house = str(laboratory.warehouse.root)
+    laboratory.run(version, 30, 40, "first", live=True)
+    laboratory.run(version, 40, 56, "late", live=True, late=True)
+    code, out = heddle("status", "--warehouse", house, "--json")
+    told = {found["query"]: found for found in json.loads(out)["refreshes"]}
+    assert code == 0 and told["often"]["at_most_seconds"] == 120 and told["often"]["late_runs"] == 1
+    assert told["often"]["late_seconds"] == (56 - 40 - 2) * 60 and told["often"]["answered"] == "2013-07-01T00:56:00Z"
+    assert "of which 4 were late" in heddle("status", "--warehouse", house)[1]
+    code, out = heddle("tick", "--warehouse", house, "--at", "2013-07-01T00:56:30")
+    assert code == 0 and "nothing is due at 2013-07-01T00:56:30Z" in out
+    assert json.loads(heddle("tick", "--warehouse", house, "--at", "2013-07-01T00:56:30", "--json")[1])["status"]
+    # look-ups answer a query with a refresh bound at any step, scheduled or not
+    code, out = heddle("lookup", "often", "--warehouse", house, "--at", "2013-07-01T00:47", "--format", "json")
+    query = load_plan(laboratory.warehouse, version).workload.query("often")
+    asked = oracle.asked_at(query, [DAY + 47 * MINUTE])
+    expected = oracle.answers(asked, laboratory.events["trades"], "ts", DAY, DAY + 60 * MINUTE)
+    rows = json.loads(out)["rows"]
+    assert code == 0 and len(rows) == len(expected) == 2
+    assert {row["v"] for row in rows} == {row[0].value for row in expected.values()}
+
+
+def heddle(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, list(arguments))
+    return done.exit_code, done.stdout
