@@ -54,10 +54,9 @@ class RefreshTimetable(CronDataIntervalTimetable):
     (:func:`spark_jobs.planning.due`).
     """
 
-    description = "At the refreshes of the published schedule; daily without SLIDE AT MOST"
-
     def __init__(self) -> None:
         super().__init__("0 0 * * *", "UTC")
+        self.description = "At the refreshes of the published schedule; daily without SLIDE AT MOST"
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> RefreshTimetable:

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -691,9 +692,17 @@ def _publish(
         )
         return pc.and_(inside, pc.invert(kept))
 
+    def untouched(file: dict[str, Any]) -> bool:
+        # readers of other systems may have written statistics of whole milliseconds
+        first, last = file.get("min.instant"), file.get("max.instant")
+        near = timedelta(milliseconds=1)
+        return (
+            first is not None and last is not None and bool(last + near <= begin.as_py() or first - near > end.as_py())
+        )
+
     days = day_label(record.begin), day_label(record.end - 1)
     interval = f"{format_instant(record.begin)}/{format_instant(record.end)}"
-    return warehouse.replace("results", staged, days, replaced, interval, record.revision)
+    return warehouse.replace("results", staged, days, replaced, interval, record.revision, untouched)
 
 
 def _log_rows(warehouse: Warehouse, begin: int, end: int) -> list[dict[str, Any]]:
