@@ -104,6 +104,7 @@ class Paper(StrEnum):
     weave_share = "weave-share"
     arasu_widom = "arasu-widom"
     sharon = "sharon"
+    golab = "golab"
 
 
 class Format(StrEnum):
@@ -1142,7 +1143,7 @@ def experiments(
         _list_experiments(chosen, as_json)
         return
     if paper is None:
-        raise typer.BadParameter("say which paper (f1, weave-share, arasu-widom or sharon), or --list")
+        raise typer.BadParameter("say which paper (f1, weave-share, arasu-widom, sharon or golab), or --list")
     with _coded():
         if not chosen:
             figures = ", ".join(found.figure for found in EXPERIMENTS.values() if found.paper == paper.value)

@@ -231,7 +231,8 @@ def test_there_is_one_experiment_per_figure_and_table() -> None:
     weave = {f"weave-share-{figure}" for figure in (4, 5, 6, 7, 8, 9, 10, 11, 14)}
     arasu = {f"arasu-widom-{figure}" for figure in (9, 10, 11, 12)}
     sharon = {f"sharon-{figure}" for figure in (13, *(f"14{panel}" for panel in "abcdefgh"), 15, 16)}
-    assert set(EXPERIMENTS) == f1 | weave | arasu | sharon
+    golab = {f"golab-{figure}" for figure in (5, 6, 7, 8)}
+    assert set(EXPERIMENTS) == f1 | weave | arasu | sharon | golab
     for name, experiment in EXPERIMENTS.items():
         assert name == f"{experiment.paper}-{experiment.figure}" == experiment.name
         assert experiment.title and experiment.claim and experiment.minutes > 0
