@@ -167,13 +167,25 @@ class Group:
         """The shortest of its sub-groups' periods."""
         return min(each.period for each in self.subgroups)
 
-    def covered(self, scan: Fraction, update: int | None = None) -> tuple[int, ...]:
-        """The sub-groups that ride free on a scan of this cost: no further, and nothing to pay that is not shared."""
-        return tuple(
-            number
-            for number, each in enumerate(self.subgroups)
-            if each.scan <= scan and not each.post and (update is None or each.runs_at(update))
-        )
+    @cached_property
+    def scans(self) -> tuple[Fraction, ...]:
+        """The different costs of scans, ascending."""
+        return tuple(sorted({each.scan for each in self.subgroups}))
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...]:
+        """For each sub-group the place of its scan in :attr:`scans`: fractions are slow to compare."""
+        places = {scan: place for place, scan in enumerate(self.scans)}
+        return tuple(places[each.scan] for each in self.subgroups)
+
+    @cached_property
+    def _unpaid(self) -> tuple[int, ...]:
+        return tuple(number for number, each in enumerate(self.subgroups) if not each.post)
+
+    def riders(self, numbers: Iterable[int]) -> list[int]:
+        """The sub-groups that ride free on a run of some: scanned anyway, and nothing to pay that is not shared."""
+        rank = max(self.ranks[number] for number in numbers)
+        return [number for number in self._unpaid if self.ranks[number] <= rank]
 
 
 @dataclass(frozen=True)
@@ -274,12 +286,11 @@ class Cycle:
         """Per update, without the fixed cost of runs; of periods too many to be counted an upper bound."""
         if self.periods:
             return _periodic_cost(group, self.periods)[1]
-        each = group.subgroups
-        spent = (
-            max(each[number].scan for number in numbers) + sum(each[number].post for number in numbers)
-            for _, numbers in self.runs
-        )
-        return sum(spent, Fraction(0)) / self.length
+        spent = Fraction(0)
+        for numbers, times in Counter(numbers for _, numbers in self.runs).items():
+            post = sum(group.subgroups[number].post for number in numbers)
+            spent += times * (group.scans[max(group.ranks[number] for number in numbers)] + post)
+        return spent / self.length
 
 
 def _periodic_cost(group: Group, periods: Sequence[int]) -> tuple[Fraction, Fraction]:
@@ -602,7 +613,8 @@ def _optimum(ladder: _Ladder, work: int) -> _Optimum:
                 runs.append((begin + chosen, level - 1))
                 stack.append((level, begin + chosen, gap - chosen))
             level, gap = level - 1, chosen
-    cost = sum((ladder.costs[level] for _, level in runs), Fraction(0)) / (length * unit)
+    times = Counter(level for _, level in runs)
+    cost = sum((ladder.costs[level] * count for level, count in times.items()), Fraction(0)) / (length * unit)
     placed = sorted((offset * unit, numbers[ladder.costs[level]]) for offset, level in runs)
     return _Optimum(length * unit, placed, cost, exact and lossless)
 
@@ -651,43 +663,48 @@ def _scan_ladders(group: Group, fixed: Fraction) -> list[_Ladder]:
     return found
 
 
-def _cycle(group: Group, runs: Sequence[tuple[int, Fraction]], length: int) -> Cycle:
+def _cycle(group: Group, runs: Sequence[tuple[int, int]], length: int) -> Cycle:
     """The runs of a cycle, given how far each may scan: executions that no bound needs are left out where they cost.
 
-    ``runs``: (offset, scan) ascending, the first at 0 with the longest scan. Every sub-group takes the fewest of the
-    runs that scan far enough, beginning with that at 0; a run then scans as far as those that take it, and whatever
-    else that covers and costs nothing besides rides along. A sub-group with post costs may need less than one execution
-    in a cycle, so the cycle is repeated.
+    ``runs``: (offset, rank of its scan) ascending, the first at 0 with the longest scan. Every sub-group takes the
+    fewest of the runs that scan far enough, beginning with that at 0; a run then scans as far as those that take it,
+    and whatever else that covers and costs nothing besides rides along. A sub-group with post costs may need less than
+    one execution in a cycle, so the cycle is repeated.
     """
-    each = group.subgroups
-    times = max([1, *(one.period // length for one in each if one.post)])
+    times = max([1, *(one.period // length for one in group.subgroups if one.post)])
     times = max(1, min(times, LONGEST_CYCLE // (4 * len(runs))))
-    runs = [(turn * length + offset, scan) for turn in range(times) for offset, scan in runs]
+    runs = [(turn * length + offset, rank) for turn in range(times) for offset, rank in runs]
     length *= times
     taken: dict[int, set[int]] = {offset: set() for offset, _ in runs}
-    for number, one in enumerate(each):
-        offsets = [offset for offset, scan in runs if one.scan <= scan]
+    far_enough = [[offset for offset, rank in runs if rank >= least] for least in range(len(group.scans))]
+    for number, one in enumerate(group.subgroups):
+        offsets = far_enough[group.ranks[number]]
         at = 0
         taken[at].add(number)
         while length - at > one.period:
             at = offsets[bisect_right(offsets, at + one.period) - 1]
             taken[at].add(number)
-    found = []
-    for offset, numbers in taken.items():
-        if numbers:
-            riding = group.covered(max(each[number].scan for number in numbers))
-            found.append((offset, tuple(sorted(numbers.union(riding)))))
+    found = [
+        (offset, tuple(sorted(numbers.union(group.riders(numbers))))) for offset, numbers in taken.items() if numbers
+    ]
     return Cycle(length, tuple(found))
 
 
 def _group_cycle(group: Group, optimum: _Optimum, ladder: _Ladder) -> Cycle:
-    scans = _scans(group, ladder)
-    return _cycle(group, [(offset, scans[level]) for offset, level in optimum.runs], optimum.length)
+    ranks = _ranks(group, ladder)
+    return _cycle(group, [(offset, ranks[level]) for offset, level in optimum.runs], optimum.length)
 
 
-def _scans(group: Group, ladder: _Ladder) -> list[Fraction]:
+def _ranks(group: Group, ladder: _Ladder) -> list[int]:
     """How far a run of each level scans: as far as any sub-group that has to run at least as often."""
-    return [max(one.scan for one in group.subgroups if one.period <= period) for period in ladder.periods]
+    found = [_rank_within(group, period) for period in ladder.periods]
+    return [rank for rank in found if rank is not None]
+
+
+def _rank_within(group: Group, period: int) -> int | None:
+    """How far the sub-groups of up to a period scan; None without any."""
+    ranks = (rank for rank, each in zip(group.ranks, group.subgroups, strict=True) if each.period <= period)
+    return max(ranks, default=None)
 
 
 @dataclass(frozen=True)
@@ -766,24 +783,22 @@ def _nested(groups: Sequence[Group], fixed: Fraction, work: int) -> list[list[Cy
         periods = [periods[place] for place in places]
     # a sub-group belongs to the longest of these periods that is within its own
     limits = [*(period - 1 for period in periods[1:]), max(each.period for group in groups for each in group.subgroups)]
-    scans = [[_scan_within(group, limit) for group in groups] for limit in limits]
-    costs = [fixed + sum(scan for scan in row if scan is not None) for row in scans]
+    ranks = [[_rank_within(group, limit) for group in groups] for limit in limits]
+    costs = [
+        fixed + sum(group.scans[rank] for group, rank in zip(groups, row, strict=True) if rank is not None)
+        for row in ranks
+    ]
     ladder = _Ladder.of(list(zip(periods, costs, strict=True)))
     optimum = _optimum(ladder, work)
-    row_of = [scans[len(costs) - 1 - costs[::-1].index(cost)] for cost in ladder.costs]
+    row_of = [ranks[len(costs) - 1 - costs[::-1].index(cost)] for cost in ladder.costs]
     nested, among = [], []
     offsets = [offset for offset, _ in optimum.runs]
     for place, group in enumerate(groups):
-        runs = [(offset, scan) for offset, level in optimum.runs if (scan := row_of[level][place]) is not None]
+        runs = [(offset, rank) for offset, level in optimum.runs if (rank := row_of[level][place]) is not None]
         nested.append(_cycle(group, runs, optimum.length))
         if len(offsets) <= COMMON_INSTANTS:
             among.append(_chosen_among(group, offsets, optimum.length, nested[-1]))
     return [nested, among] if among else [nested]
-
-
-def _scan_within(group: Group, period: int) -> Fraction | None:
-    """How far the sub-groups of up to a period scan; None without any."""
-    return max((each.scan for each in group.subgroups if each.period <= period), default=None)
 
 
 def _chosen_among(group: Group, offsets: Sequence[int], length: int, otherwise: Cycle) -> Cycle:
@@ -791,8 +806,8 @@ def _chosen_among(group: Group, offsets: Sequence[int], length: int, otherwise: 
     for ladder in _scan_ladders(group, Fraction(0)):
         runs = _among(ladder, offsets, length)
         if runs is not None:
-            scans = _scans(group, ladder)
-            found.append(_cycle(group, [(offset, scans[level]) for offset, level in runs], length))
+            ranks = _ranks(group, ladder)
+            found.append(_cycle(group, [(offset, ranks[level]) for offset, level in runs], length))
     return min(found, key=lambda cycle: cycle.cost(group))
 
 
@@ -1067,7 +1082,7 @@ class Schedule:
             executed = {number for number in cycle.at(update) if group.subgroups[number].runs_at(update)}
             if due := {number for when, number in urgent if when == update}:
                 executed |= due
-                executed.update(group.covered(max(group.subgroups[number].scan for number in executed), update))
+                executed.update(number for number in group.riders(executed) if group.subgroups[number].runs_at(update))
             if executed:
                 yield update, place, tuple(sorted(executed))
 
