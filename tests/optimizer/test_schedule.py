@@ -29,6 +29,7 @@ from optimizer.schedule import (
     levels,
     lower_bound,
     no_sharing_cost,
+    optimum,
     own_periods,
     plan_schedule,
 )
@@ -188,6 +189,8 @@ def test_the_cycle_of_a_group_is_the_cheapest_of_all_schedules(subgroups: list, 
     one = group(*subgroups)
     found = plan_schedule(1, [one], fixed)
     assert found.cost == brute_force([one], fixed) == found.bound == replayed_cost(found)
+    cost, cycle = optimum(one, fixed)
+    assert cost == found.cost and cycle.obeys(one)
     assert lower_bound(one, fixed) <= found.cost <= min(found.costs.values())
 
 
@@ -466,6 +469,11 @@ def test_lifetimes() -> None:
     assert found.ticks(50, 200, {"b": 50}) == [(60, ("b",))]
     assert found.ticks(60, 200, {"b": 60}) == []
     assert found.overdue(60, {"b": 20}) == ("b",) and found.overdue(90, {}) == ()
+    # a bound that ends after the lifetime urges nobody
+    ending = (Group("g", (SubGroup(5, 20, ("ends",), until=6), SubGroup(4, 10, ("stays",)))),)
+    sparse = Schedule(1, ending, (Cycle(4, ((0, (0, 1)),)),), F(0), "optimal", F(0))
+    assert sparse.ticks(4, 8, {"ends": 2, "stays": 4}) == [(8, ("stays",))]
+    assert sparse.ticks(4, 8, {"ends": 1, "stays": 4}) == [(6, ("ends", "stays")), (8, ("stays",))]
 
 
 def test_overdue() -> None:
