@@ -7,8 +7,8 @@ window, so much an interval, and so much for every query, because top-k lists an
 what is done after the scan is shared. The higher data rate doubles both, as it doubles the distinct values.
 
 *Calibration.* The paper prints no costs. Its text says that No-S and CS are overloaded with few queries already and
-that HS falls into overload as queries grow. An interval's cost is set so that hybrid's own schedule of 240 queries takes
-:data:`HYBRID_LOAD` of the processor at the low rate. A query's own cost is that of scanning :data:`POST_INTERVALS`
+that HS falls into overload as queries grow. An interval's cost is set so that hybrid's own schedule of 240 queries
+takes :data:`HYBRID_LOAD` of the processor at the low rate. A query's own cost is that of scanning :data:`POST_INTERVALS`
 intervals: about there the paper's ratios between hybrid, conservative and late-pending come out. The dearer it is, the
 less is shared at all, and the closer are all curves: aggressive scheduling then loses its lead over late-pending, as
 the paper says (:data:`DEAR_POST_INTERVALS`), but so does hybrid over conservative. No such costs overload CS and not
