@@ -8,11 +8,12 @@ what is done after the scan is shared. The higher data rate doubles both, as it 
 
 *Calibration.* The paper prints no costs. Its text says that No-S and CS are overloaded with few queries already and
 that HS falls into overload as queries grow. An interval's cost is set so that hybrid's own schedule of 240 queries
-takes :data:`HYBRID_LOAD` of the processor at the low rate. A query's own cost is that of scanning :data:`POST_INTERVALS`
-intervals: about there the paper's ratios between hybrid, conservative and late-pending come out. The dearer it is, the
-less is shared at all, and the closer are all curves: aggressive scheduling then loses its lead over late-pending, as
-the paper says (:data:`DEAR_POST_INTERVALS`), but so does hybrid over conservative. No such costs overload CS and not
-HS with 40 queries, as the paper's figures would need: what their schedules take differs by too little.
+takes :data:`HYBRID_LOAD` of the processor at the low rate. A query's own cost is that of scanning
+:data:`POST_INTERVALS` intervals: about there the paper's ratios between hybrid, conservative and late-pending come
+out. The dearer it is, the less is shared at all, and the closer are all curves: aggressive scheduling then loses its
+lead over late-pending, as the paper says (:data:`DEAR_POST_INTERVALS`), but so does hybrid over conservative. No such
+costs overload CS and not HS with 40 queries, as the paper's figures would need: what their schedules take differs by
+too little.
 
 References
 ----------
