@@ -1,0 +1,288 @@
+"""Measures refresh bounds under overload: the whole pipeline, driven faster than it can serve.
+
+    python -m tests.benchmarks.refreshes [--queries N] [--seconds N] [--rate N] [--step SECONDS] [--json FILE]
+
+Golab et al.'s workload: eight groups of queries over the same packets (group-bys of addresses, protocols and ports),
+windows of 20 to 100 updates of the synopses, refresh bounds from one update to half a window. Every scheduler drives
+the same runs (partials, finals, checks, publication) into a warehouse of its own in one Spark session, in turns of a
+few runs each; its clock is the wall time that its own runs took, so that it falls behind as it would alone.
+No-sharing, conservative, hybrid, late and late-pending run one group a run, as published
+(:mod:`optimizer.scheduler`); *ours* is what live runs do (:mod:`optimizer.refreshes`): the plan's schedule, and late
+runs that stand for all that was missed, of all groups.
+
+Throughput is queries re-executed per second of clock; latency how many updates more than its bound lie between two
+executions of a query, on average (each query's last, unfinished one included); *left* the queries that were never
+executed. At the end load falls: *in time* says that ours then answers every query within its bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+
+from optimizer import refreshes
+from optimizer.parser import parse
+from optimizer.plan import SharingPlan, build_plan
+from optimizer.query import LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Workload
+from optimizer.schedule import Group
+from optimizer.scheduler import LocalScheduler, Task
+from spark_jobs.planning import publish_plan
+from spark_jobs.run import run
+from spark_jobs.session import start_session
+from spark_jobs.tables import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOON = 1_767_268_800 * SECOND
+"""2026-01-01T12:00:00Z: when the clocks start."""
+
+GROUPS = (
+    ("source",), ("destination",), ("source", "destination"), ("protocol",),
+    ("port",), ("protocol", "port"), ("source", "protocol"), ("destination", "protocol"),
+)  # fmt: skip
+OUTPUTS = ("sum(size) AS load", "max(size) AS largest", "avg(size) AS mean", "count(*) AS packets")
+MODES = ("no-sharing", "conservative", "hybrid", "late", "late-pending")
+SCHEMA = (
+    ("ts", TIMESTAMP),
+    ("source", STRING),
+    ("destination", STRING),
+    ("protocol", STRING),
+    ("port", STRING),
+    ("size", LONG),
+)
+VALUES = {"source": 100, "destination": 100, "protocol": 10, "port": 100}
+TURN = 3
+"""Runs that a scheduler makes before the next has its turn."""
+
+
+# -------------------------------------------------------------------------------------------- the workload
+def packets(folder: Path, rate: int, seconds: int, seed: int = 1) -> Stream:
+    """``rate`` packets a second from 200 seconds before noon, a file a minute."""
+    chance = np.random.default_rng(seed)
+    target = folder / "packets"
+    target.mkdir()
+    for number, begin in enumerate(range(-200, seconds, 60)):
+        rows = 60 * rate
+        times = np.sort(chance.integers(NOON + begin * SECOND, NOON + (begin + 60) * SECOND, rows))
+        columns: dict[str, Any] = {"ts": pa.array(times).cast(pa.timestamp("us", "UTC"))}
+        for name, count in VALUES.items():
+            columns[name] = pa.array([f"{name}{key}" for key in range(count)]).take(
+                pa.array(chance.integers(0, count, rows))
+            )
+        columns["size"] = chance.integers(40, 1500, rows)
+        pq.write_table(pa.table(columns), target / f"part-{number:04d}.parquet")
+    return Stream("packets", Source("parquet", str(target)), SCHEMA, "ts")
+
+
+def workload(stream: Stream, queries: int, seed: int = 1) -> Workload:
+    chance = random.Random(seed)
+    step = stream.step // SECOND
+    text = []
+    for number in range(queries):
+        group = ", ".join(GROUPS[number % len(GROUPS)])
+        window = chance.randint(20, 100)
+        bound = chance.randint(1, window // 2)
+        text.append(
+            f"-- name: q{number}\nSELECT {group}, {chance.choice(OUTPUTS)} FROM packets WINDOW RANGE '{window * step} "
+            f"seconds' SLIDE AT MOST '{bound * step} seconds' ON ts GROUP BY {group};\n"
+        )
+    found = parse("".join(text), {"packets": stream})
+    assert not found.errors, found.errors
+    return Workload(found.queries, (stream,))
+
+
+# -------------------------------------------------------------------------------------------- the schedulers
+@dataclass
+class Clocked:
+    """A scheduler with its own clock (microseconds) and warehouse; ``executed``: instants by query."""
+
+    name: str
+    plan: SharingPlan
+    warehouse: Warehouse
+    version: int
+    clock: float = float(NOON)
+    reached: int = NOON
+    runs: int = 0
+    executed: dict[str, list[int]] = field(default_factory=dict)
+    spent: list[float] = field(default_factory=list)
+
+    @property
+    def step(self) -> int:
+        return self.plan.schedules[0].step
+
+    def next_step(self) -> int:
+        """The newest step, once it is later than the last run's; the clock waits for it if need be."""
+        self.clock = max(self.clock, self.reached - self.reached % self.step + self.step)
+        return int(self.clock) - int(self.clock) % self.step
+
+    def execute(self, spark: SparkSession, instant: int, names: Sequence[str]) -> None:
+        """One run that answers some queries at an instant."""
+        begun = time.perf_counter()
+        wanted = [(instant, tuple(names))]
+        with patch("spark_jobs.run.refreshes.ticks", lambda *given: wanted):
+            run(spark, self.warehouse, self.version, self.reached, instant, f"run {self.runs}", as_of=instant)
+        taken = time.perf_counter() - begun
+        self.spent.append(taken)
+        self.clock += taken * SECOND
+        self.reached, self.runs = instant, self.runs + 1
+        for name in names:
+            self.executed.setdefault(name, []).append(instant)
+
+    def turn(self, spark: SparkSession) -> None:
+        raise NotImplementedError
+
+
+@dataclass
+class Published(Clocked):
+    """Algorithms 1 to 3: a group a run, whichever is most urgent."""
+
+    scheduler: LocalScheduler | None = None
+
+    def turn(self, spark: SparkSession) -> None:
+        if self.scheduler is None:
+            self.scheduler = LocalScheduler(self.plan.schedules[0].groups, self.name, work_conserving=False)
+        while True:
+            instant = self.next_step()
+            number = (instant - NOON) // self.step
+            if number > self.scheduler.now:
+                self.scheduler.update(number)
+            chosen: tuple[Task, ...] = self.scheduler.choose()
+            if chosen:
+                break
+            self.clock = float(instant + self.step)
+        self.execute(spark, instant, self.scheduler.executed(chosen))
+        self.scheduler.done(chosen)
+
+
+@dataclass
+class Ours(Clocked):
+    """What live runs do: the newest scheduled instant, late if there were several."""
+
+    def turn(self, spark: SparkSession) -> None:
+        known = {name: times[-1] for name, times in self.executed.items()}
+        schedules = self.plan.schedules
+        found = refreshes.ticks(schedules, self.reached, int(self.clock), known)
+        while not found:
+            self.clock = float(int(self.clock) - int(self.clock) % self.step + self.step)
+            found = refreshes.ticks(schedules, self.reached, int(self.clock), known)
+        instant, names = found[-1]
+        if len(found) > 1:
+            ((instant, names),) = refreshes.late(schedules, self.reached, instant, known)
+        self.execute(spark, instant, names)
+
+
+def made(name: str, plan: SharingPlan, folder: Path) -> Clocked:
+    warehouse = Warehouse.open(folder / name)
+    version, _ = publish_plan(warehouse, plan)
+    return (Ours if name == "ours" else Published)(name, plan, warehouse, version)
+
+
+# -------------------------------------------------------------------------------------------- figures
+def bounds_of(groups: Sequence[Group]) -> Iterator[tuple[str, int]]:
+    return ((name, each.period) for group in groups for each in group.subgroups for name in each.queries)
+
+
+def figures(found: Clocked) -> dict[str, Any]:
+    latencies = []
+    for name, period in bounds_of(found.plan.schedules[0].groups):
+        times = [NOON, *found.executed.get(name, []), int(found.clock)]
+        gaps = [
+            max(0, (later - earlier) // found.step - period) for earlier, later in zip(times, times[1:], strict=False)
+        ]
+        # the last one is not over
+        latencies.append(statistics.fmean(gaps[:-1] or gaps))
+    seconds = (found.clock - NOON) / SECOND
+    executions = sum(map(len, found.executed.values()))
+    return {
+        "scheduler": found.name,
+        "runs": found.runs,
+        "seconds_a_run": round(statistics.fmean(found.spent), 2),
+        "queries_a_run": round(executions / found.runs, 1),
+        "throughput": round(executions / seconds, 2),
+        "latency": round(statistics.fmean(latencies), 1),
+        "left": len(found.plan.workload.queries) - len(found.executed),
+    }
+
+
+def in_time(found: Clocked, spark: SparkSession, runs: int) -> bool:
+    """Load falls: runs take no time of the clock. Is every query within its bound from the first run on?"""
+    begin = None
+    for _ in range(runs):
+        found.turn(spark)
+        found.clock -= found.spent[-1] * SECOND
+        begin = begin or found.reached
+    return all(
+        later - earlier <= period * found.step
+        for name, period in bounds_of(found.plan.schedules[0].groups)
+        for times in [[*(at for at in found.executed[name] if at >= begin), found.reached]]
+        for earlier, later in itertools.pairwise([begin, *times])
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="refresh bounds under overload")
+    parser.add_argument("--queries", type=int, default=240)
+    parser.add_argument("--seconds", type=int, default=60, help="of clock for each scheduler")
+    parser.add_argument("--rate", type=int, default=1500, help="packets a second")
+    parser.add_argument("--step", type=int, default=1, help="seconds between two updates of the synopses")
+    parser.add_argument("--schedulers", nargs="+", default=[*MODES, "ours"], choices=[*MODES, "ours"])
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args(arguments)
+    console = Console()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        stream = packets(folder, given.rate, given.seconds * 4 + 240)
+        stream = Stream(stream.name, stream.source, stream.schema, stream.time, 0, given.step * SECOND)
+        plan = build_plan(workload(stream, given.queries), {"packets": Fraction(given.rate)})
+        spark = start_session("benchmark")
+        try:
+            warm = made("ours", plan, folder / "warm")
+            for _ in range(2):
+                warm.turn(spark)
+            held = [made(name, plan, folder / "measured") for name in given.schedulers]
+            limit = NOON + given.seconds * SECOND
+            while any(one.clock < limit for one in held):
+                for one in held:
+                    for _ in range(TURN):
+                        if one.clock < limit:
+                            one.turn(spark)
+                told = ", ".join(f"{one.name} {(one.clock - NOON) / SECOND:.0f} s" for one in held)
+                console.print(told, highlight=False, soft_wrap=True)
+            rows = [figures(one) for one in held]
+            recovered = [in_time(one, spark, 12) for one in held if one.name == "ours"]
+        finally:
+            spark.stop()
+    table = Table(title=f"{given.queries} queries, {given.rate} packets/s, an update every {given.step} s")
+    for name in rows[0]:
+        table.add_column(name.replace("_", " "), justify="left" if name == "scheduler" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    console.print(table)
+    if recovered:
+        console.print(f"ours in time once load falls: {recovered[0]}")
+    if given.json:
+        given.json.write_text(json.dumps({"rows": rows, "recovered": recovered, **vars(given)}, default=str, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
