@@ -118,6 +118,13 @@ def test_right_answers_are_found_right(tmp_path: Path, size: int) -> None:
     assert told == {name: {"query": name, "answers": count} for name, count in (("q", 4), ("ago", 1), ("others", 2))}
 
 
+def test_only_instants_that_were_asked_for_are_right(tmp_path: Path) -> None:
+    path = written(tmp_path, [answer(0, "A"), answer(1, "A"), answer(2, "A")])
+    asked = replace(QUERY, window=replace(QUERY.window, at=(BEGIN + 2 * HOUR, BEGIN + 4 * HOUR)))
+    (told, _) = inspect(path, [asked], BEGIN, {"trades": BEGIN + 6 * HOUR}).to_pylist()
+    assert (told["answers"], told["wrong_window"]) == (3, 1)
+
+
 @pytest.mark.parametrize(
     ("bad", "finding"),
     [
