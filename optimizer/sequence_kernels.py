@@ -39,6 +39,13 @@ LANES = 8
 
 Longs = NDArray[np.int64]
 
+# What only compiled code calls needs no entries for Python and C, each of which would be compiled with a copy of it,
+# and is cached with its callers. Numbers that callers pass on are np.int64(0), not 0: a function is compiled again for
+# an argument that is a literal.
+_kernel = numba.njit(cache=True, no_cfunc_wrapper=True, error_model="numpy")
+_inner = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")
+_inlined = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy", forceinline=True)
+
 
 # --------------------------------------------------------------------------------------------- vectors
 class _Vector(types.Type):
@@ -72,7 +79,7 @@ def _raw(typing_context, group):
     return types.NamedTuple(kinds, group.instance_class)(group), code
 
 
-@numba.njit(cache=True)
+@_inner
 def _raw_or_none(group):
     return None if group is None else _raw(group)
 
@@ -331,12 +338,12 @@ class Windows(NamedTuple):
     last: int
 
 
-@numba.njit(cache=True, forceinline=True)
+@_inlined
 def _lane(windows, window):
     return (windows.turned + windows.turn * window) % windows.lanes
 
 
-@numba.njit(cache=True, forceinline=True)
+@_inlined
 def _is_asked(windows, span, window):
     return (
         windows.least[span] <= window <= windows.greatest[span]
@@ -395,14 +402,15 @@ def found_room(size: int) -> Found:
     return Found(*columns)
 
 
-@numba.njit(cache=True)
+@_inner
 def _larger(column, used, size):
     more = np.empty(size, column.dtype)
-    more[:used] = column[:used]
+    for i in range(used):
+        more[i] = column[i]
     return more
 
 
-@numba.njit(cache=True)
+@_inner
 def _with_room(found, used, needed):
     if used + needed <= len(found.query):
         return found
@@ -426,7 +434,7 @@ _WORD = 2.0**64
 _MOST_HIGH, _MOST_LOW = (np.uint64(word) for word in divmod(10**38 - 1, 2**64))
 
 
-@numba.njit(cache=True)
+@_inner
 def _whole(low, size, error):
     """High word of the integer that is ``low`` modulo 2**64 and differs from ``size`` by ``error`` at most, and whether
     that tells it."""
@@ -455,20 +463,20 @@ def _fused(typing_context, a, b, c):
     return types.float64(a, b, c), lambda context, builder, signature, arguments: builder.fma(*arguments)
 
 
-@numba.njit(cache=True)
+@_inner
 def _sum(low, high, more_low, more_high):
     """Modulo 2**128."""
     total = low + more_low
     return total, high + more_high + np.uint64(total < low)
 
 
-@numba.njit(cache=True)
+@_inner
 def _product(low, high, other_low, other_high):
     """Modulo 2**128."""
     return low * other_low, _high_product(low, other_low) + low * other_high + high * other_low
 
 
-@numba.njit(cache=True)
+@_inner
 def _plus(a, b, c, d):
     """Sum of two double-doubles (Knuth's two-sum, error below 2**-103 of the magnitudes)."""
     total = a + c
@@ -486,7 +494,7 @@ def _plus(a, b, c, d):
     return result, error - (result - high)
 
 
-@numba.njit(cache=True)
+@_inner
 def _times(a, b, c, d):
     """Product of two double-doubles (error below 2**-101 of it)."""
     product = a * c
@@ -497,7 +505,7 @@ def _times(a, b, c, d):
     return result, error - (result - product)
 
 
-@numba.njit(cache=True)
+@_inner
 def _read_wide(low, high, size, error):
     """High word and flag of what is low and high modulo 2**128 and differs from ``size`` by ``error`` at most."""
     if not (error < _WIDE_SURE and abs(size) < 1.6e38):
@@ -512,7 +520,7 @@ def _read_wide(low, high, size, error):
     return top, OVER if over else FINE
 
 
-@numba.njit(cache=True)
+@_inner
 def _read_count(low, high, size, index, steps):
     """Whether there is a match, low word, high word, and flag."""
     if size is None:
@@ -525,7 +533,7 @@ def _read_count(low, high, size, index, steps):
     return size[index] != 0.0, low[index], top, flag
 
 
-@numba.njit(cache=True)
+@_inner
 def _read_row(rows, high, size, index, steps):
     """:func:`_read_count` from the rows of a block."""
     if high is not None:
@@ -536,7 +544,7 @@ def _read_row(rows, high, size, index, steps):
 
 
 # ------------------------------------------------------------------------------------- a block of events
-@numba.njit(cache=True)
+@_inner
 def _fill(stream, origin, at, end, limit, block):
     """Copy the relevant events from number ``at`` of a key's run, which has ``end``, up to time ``limit`` or as many as
     there is room for, but never part of those of one timestamp. Returns how many, the next event's number, and whether
@@ -567,7 +575,7 @@ def _fill(stream, origin, at, end, limit, block):
     return used, at, plain
 
 
-@numba.njit(cache=True)
+@_inner
 def _count_kinds(block, used, plain):
     """Number the block's events by type: ``first`` and ``total``."""
     first, total = block.first, block.total
@@ -584,7 +592,7 @@ def _count_kinds(block, used, plain):
         first[kind + 1] += first[kind]
 
 
-@numba.njit(cache=True)
+@_inner
 def _sort_kinds(block, used):
     """List the block's events by type, each with the number of its timestamp, and mark the timestamps of each type.
     Returns how many there are; ``source`` becomes the number of each event's."""
@@ -611,7 +619,7 @@ def _sort_kinds(block, used):
     return group + 1
 
 
-@numba.njit(cache=True)
+@_inner
 def _sum_bits(block, groups):
     in_use = groups // 64 + 1
     for kind in range(block.kinds + 1):
@@ -621,7 +629,7 @@ def _sum_bits(block, groups):
             sofar += _bits_set(block.words[word])
 
 
-@numba.njit(cache=True, forceinline=True)
+@_inlined
 def _rank(block, kind, group):
     """How many of the block's timestamps before this one have an event of the type."""
     word = kind * block.width + (group >> 6)
@@ -629,7 +637,7 @@ def _rank(block, kind, group):
     return np.int64(block.before[word]) + np.int64(_bits_set(block.words[word] & below))
 
 
-@numba.njit(cache=True, forceinline=True)
+@_inlined
 def _chain(
     low, size, low_rows, size_rows, state, own, parent, lanes, width, group, times, at, count, words, before, base
 ):
@@ -711,7 +719,7 @@ def _chain(
     return bits
 
 
-@numba.njit(cache=True)
+@_inner
 def _chain_wide(low, high, size, rows, state, own, parent, lanes, block, plain, kind, above):
     """:func:`_chain` in 128 bits; events are compacted less than 2**32 times."""
     half, low_half = _all_lanes(low, np.uint64(32)), _all_lanes(low, np.uint64(2**32 - 1))
@@ -743,7 +751,7 @@ def _chain_wide(low, high, size, rows, state, own, parent, lanes, block, plain, 
         _store(size, state + lane, sizes)
 
 
-@numba.njit(cache=True, forceinline=True)
+@_inlined
 def _chain_kind(
     low, size, low_rows, size_rows, state, own, parent, lanes, width, block, plain, kind, above
 ):  # fmt: skip
@@ -761,7 +769,7 @@ def _chain_kind(
     )  # fmt: skip
 
 
-@numba.njit(cache=True, forceinline=True)
+@_inlined
 def _chain_products(
     low, size, low_rows, size_rows, state, own, parent, lanes, block, kind, above, middle, pair
 ):  # fmt: skip
@@ -802,7 +810,7 @@ def _chain_products(
     return top
 
 
-@numba.njit(cache=True, forceinline=True)
+@_inlined
 def _chain_node(low, high, size, rows, own, parent, lanes, block, plain, trie, node, middle):
     """Take a node over the block. Returns a bound of its last row, and whether that is one though a row may wrap."""
     kind, above = trie.kind[node], trie.kind[trie.parent[node]]
@@ -823,7 +831,7 @@ def _chain_node(low, high, size, rows, own, parent, lanes, block, plain, trie, n
     return np.float64(bits), False
 
 
-@numba.njit(cache=True, forceinline=True)
+@_inlined
 def _record(low_rows, size, size_rows, own, node_kind, lanes, block, middle, node):
     """Keep the node's rows that hold at the events which some query meets there."""
     for place in range(middle.record_first[node], middle.record_first[node + 1]):
@@ -841,7 +849,7 @@ def _record(low_rows, size, size_rows, own, node_kind, lanes, block, middle, nod
                     _store(middle.size, mine + lane, _load(size_rows, theirs + lane))
 
 
-@numba.njit(cache=True)
+@_inner
 def _by_node(trie, low, high, size, rows, middle, windows, block, plain, seen, run, found, filled):
     """Process a block node by node, its root's rows being in place; report windows that end inside it.
 
@@ -957,7 +965,7 @@ class Counts(NamedTuple):
     size: NDArray[np.float64] | None
 
 
-@numba.njit(cache=True)
+@_inner
 def _set_count(low, high, size, index, number):
     low[index] = number
     if high is not None:
@@ -966,7 +974,7 @@ def _set_count(low, high, size, index, number):
         size[index] = number
 
 
-@numba.njit(cache=True)
+@_inner
 def _follow_counts(low, high, size, to, parent, lanes, often):
     if size is None:
         raise ValueError("bounds are kept for blocks that are processed node by node")
@@ -1043,7 +1051,7 @@ def _open_of_integer_sums(state, index):
     _set_count(state.low, state.high, state.size, index, 1)
 
 
-@numba.njit(cache=True)
+@_inner
 def _follow_sums(
     low, high, size, sum_low, sum_high, sum_, bound, to, parent, lanes, often, value_low, value_high, value_bound
 ):
@@ -1075,7 +1083,7 @@ def _follow_of_integer_sums(state, values, kind, to, parent, lanes, event, often
     _follow_counts(state.low, state.high, state.size, to, parent, lanes, often)
 
 
-@numba.njit(cache=True)
+@_inner
 def _read_sum(low, high, size, bound, index, steps):
     error = bound[index] * steps * 2.0**-51
     if high is None:
@@ -1202,7 +1210,7 @@ def _read_of_extremes(state, index, steps):
 
 
 # ------------------------------------------------------------------------------- windows, as they move on
-@numba.njit(cache=True)
+@_inner
 def _first_from(block, used, time):
     """The first event of the block that is not before a time."""
     low, high = 0, used
@@ -1215,7 +1223,7 @@ def _first_from(block, used, time):
     return low
 
 
-@numba.njit(cache=True)
+@_inner
 def _report(state, index, steps, query, run, window, found, filled):
     some, low, high, double, flag = _read(state, index, steps)
     if some:
@@ -1230,7 +1238,7 @@ def _report(state, index, steps, query, run, window, found, filled):
     return filled, flag == UNSURE
 
 
-@numba.njit(cache=True)
+@_inner
 def _close(trie, state, windows, span, window, opened, seen, run, found, filled):
     """Report what all queries of a range have found in a window."""
     lanes, lane, unsure = windows.lanes, _lane(windows, window), False
@@ -1242,7 +1250,7 @@ def _close(trie, state, windows, span, window, opened, seen, run, found, filled)
     return filled, unsure
 
 
-@numba.njit(cache=True)
+@_inner
 def _by_event(trie, state, values, windows, stream, origin, block, used, newest, due, opened, seen, run, found, filled):
     """Process a block event by event."""
     lanes, slide, deepest, unsure = windows.lanes, windows.slide, trie.deepest, False
@@ -1281,7 +1289,7 @@ def _by_event(trie, state, values, windows, stream, origin, block, used, newest,
     return filled, unsure
 
 
-@numba.njit(cache=True)
+@_inner
 def _copy_row(low, high, size, dense, to, lanes):
     for lane in range(0, lanes, LANES):
         _store(dense.low_rows, to + lane, _load(low, lane))
@@ -1291,7 +1299,7 @@ def _copy_row(low, high, size, dense, to, lanes):
             _store(dense.size_rows, to + lane, _load(size, lane))
 
 
-@numba.njit(cache=True)
+@_inner
 def _root_rows(state, windows, dense, block, used, newest):
     """The root's rows: in which windows an event lies; a new row where windows open inside the block."""
     lanes, slide = windows.lanes, windows.slide
@@ -1319,7 +1327,7 @@ def _root_rows(state, windows, dense, block, used, newest):
     return newest
 
 
-@numba.njit(cache=True)
+@_inner
 def _closings(windows, block, used, newest, due):
     for span in range(windows.kinds):
         closings = 0
@@ -1336,7 +1344,7 @@ def _closings(windows, block, used, newest, due):
         block.closings[span] = closings
 
 
-@numba.njit(cache=True)
+@_inner
 def _is_dense(trie, costs, block, used, lanes):
     deepest, work = trie.deepest, 0
     for e in range(used):
@@ -1348,18 +1356,21 @@ def _is_dense(trie, costs, block, used, lanes):
     return costs[0] * trie.nodes < costs[1] * work * (lanes // LANES) + costs[2] * used
 
 
-@numba.njit(cache=True)
+@_inner
 def _next_end(windows, due, time):
     """When the next window ends that has not ended by a time."""
     found = np.int64(2**63 - 1)
     for span in range(windows.kinds):
         whole = windows.spans[span] + windows.shift
-        found = min(found, max(due[span], (time - whole) // windows.slide + 1) * windows.slide + whole)
+        end = due[span] * windows.slide + whole
+        if end <= time:
+            end = ((time - whole) // windows.slide + 1) * windows.slide + whole
+        found = min(found, end)
     return found
 
 
 # ----------------------------------------------------------------------------- cells, position by position
-@numba.njit(cache=True)
+@_inner
 def _reset_cells(trie, low, size, lanes):
     """No event: only the empty substring has a match."""
     for index in range(trie.nodes * lanes):
@@ -1373,7 +1384,7 @@ def _reset_cells(trie, low, size, lanes):
                 size[node * lanes + trie.depth[node]] = 1.0
 
 
-@numba.njit(cache=True)
+@_inner
 def _extend_cells(trie, low, size, cells, block, plain, shots, base, shots_low, shots_size):
     """Process a block node by node into cells.
 
@@ -1418,7 +1429,7 @@ def _extend_cells(trie, low, size, cells, block, plain, shots, base, shots_low, 
     return False
 
 
-@numba.njit(cache=True)
+@_inner
 def _sweep(trie, low, size, cells, stream, block, origin, at, end, limit, edges, shots_low, shots_size):
     """The cells of one key's events from number ``at`` up to time ``limit``.
 
@@ -1428,7 +1439,7 @@ def _sweep(trie, low, size, cells, stream, block, origin, at, end, limit, edges,
     _reset_cells(trie, low, size, cells.lanes)
     for node in range(trie.nodes):
         cells.tops[node] = 1.0
-    shot, seen = 0, 0
+    shot, seen = np.int64(0), np.int64(0)
     while at < end and stream.step * stream.time[origin + stream.step * at] < limit:
         used, at, plain = _fill(stream, origin, at, end, limit, block)
         if used == 0:
@@ -1453,7 +1464,7 @@ def _sweep(trie, low, size, cells, stream, block, origin, at, end, limit, edges,
     return at, seen, False
 
 
-@numba.njit(cache=True)
+@_inner
 def _shoot(trie, low, size, cells, first, last, shots_low, shots_size):
     lanes = cells.lanes
     for shot in range(first, last):
@@ -1467,7 +1478,7 @@ def _shoot(trie, low, size, cells, first, last, shots_low, shots_size):
 
 
 # --------------------------------------------------------------------------------------------- fragments
-@numba.njit(cache=True)
+@_inner
 def _append(trie, low, size, windows, cells):
     """Let the windows' rows go on with a fragment's cells: for a prefix p the sum over its cuts p = uv of what the row
     of u holds times the matches of v in the fragment. Longest prefixes first, as all read the rows before the fragment;
@@ -1492,7 +1503,7 @@ def _append(trie, low, size, windows, cells):
             _store(size, node * lanes + lane, sizes)
 
 
-@numba.njit(cache=True)
+@_inner
 def _by_fragment(trie, state, windows, cells, stream, block, origin, at, end, newest, due, opened, seen):
     """Process one key's events up to the next edge, as a fragment. Returns the newest window, the next event's number,
     and how many events were relevant."""
@@ -1516,13 +1527,13 @@ def _by_fragment(trie, state, windows, cells, stream, block, origin, at, end, ne
     return newest, at, more
 
 
-@numba.njit(cache=True)
-def _slide(trie, state, values, dense, always, middle, cells, windows, stream, block, origin, end, run, found, filled):
+@_inner
+def _slide(trie, state, values, dense, sparse, middle, cells, windows, stream, block, origin, end, run, found, filled):
     """Take the windows of one key over its events, ``end`` of them from index ``origin`` on.
 
     Returns ``found`` and how much of it is filled, and whether the state could not tell something. ``dense``: room for
-    node by node, or None if the state knows only event by event; ``always``: it knows only node by node. ``middle``:
-    what it meets, or None; ``cells``: room to process it fragment by fragment, or None.
+    node by node, or None if the state knows only event by event; ``sparse``: None if it knows only node by node.
+    ``middle``: what it meets, or None; ``cells``: room to process it fragment by fragment, or None.
     """
     lanes, slide, shift, spans = windows.lanes, windows.slide, windows.shift, windows.spans
     longest = spans[windows.kinds - 1]
@@ -1534,7 +1545,7 @@ def _slide(trie, state, values, dense, always, middle, cells, windows, stream, b
     due, opened = block.due, block.opened
     for span in range(windows.kinds):
         due[span] = oldest
-    at, seen, unsure = 0, 0, False
+    at, seen, unsure = np.int64(0), np.int64(0), False
     while not unsure:
         found = _with_room(found, filled, 2 * lanes * trie.ended)
         into = _raw(found)
@@ -1574,7 +1585,7 @@ def _slide(trie, state, values, dense, always, middle, cells, windows, stream, b
         seen += used
         _count_kinds(block, used, plain)
         if dense is not None:  # known when compiled, unlike what follows
-            node_by_node = always or _is_dense(trie, dense.costs, block, used, lanes)
+            node_by_node = sparse is None or _is_dense(trie, dense.costs, block, used, lanes)
             if node_by_node:
                 groups = _sort_kinds(block, used)
                 newest = _root_rows(state, windows, dense, block, used, newest)
@@ -1589,16 +1600,17 @@ def _slide(trie, state, values, dense, always, middle, cells, windows, stream, b
                     for kind in range(block.kinds):
                         middle.passed[kind] += block.first[kind + 1] - block.first[kind]
                 continue
-        filled, doubtful = _by_event(
-            trie, state, values, windows, stream, origin, block, used, newest, due, opened, seen, run, into, filled
-        )  # fmt: skip
-        unsure |= doubtful
-        newest = max(newest, (block.time[used - 1] - shift) // slide)
+        if sparse is not None:
+            filled, doubtful = _by_event(
+                trie, state, values, windows, stream, origin, block, used, newest, due, opened, seen, run, into, filled
+            )  # fmt: skip
+            unsure |= doubtful
+            newest = max(newest, (block.time[used - 1] - shift) // slide)
     return found, filled, unsure
 
 
-@numba.njit(cache=True)
-def slide_windows(trie, state, values, dense, always, cells, windows, stream, block, runs, chosen, found):
+@_kernel
+def slide_windows(trie, state, values, dense, sparse, cells, windows, stream, block, runs, chosen, found):
     """All windows of some keys. ``runs`` (k + 1,): where each key's events begin; ``chosen``: numbers of the keys.
 
     Returns the answers, how many there are, and which of the chosen keys the state could not count. A key's answers are
@@ -1607,18 +1619,18 @@ def slide_windows(trie, state, values, dense, always, cells, windows, stream, bl
     trie, state, windows, stream, block = _raw(trie), _raw(state), _raw(windows), _raw(stream), _raw(block)
     values, dense, cells = _raw_or_none(values), _raw_or_none(dense), _raw_or_none(cells)
     failed = np.zeros(len(chosen), np.bool_)
-    filled, failures = 0, 0
+    filled, failures = np.int64(0), 0
     for place in range(len(chosen)):
         run = chosen[place]
         # where most keys need doubles it is no use to try without
-        if always and failures > 3 and 4 * failures > 3 * place and place % 16:
+        if sparse is None and failures > 3 and 4 * failures > 3 * place and place % 16:
             failed[place] = True
             failures += 1
             continue
         before, size = filled, runs[run + 1] - runs[run]
         origin = runs[run] if stream.step > 0 else runs[run + 1] - 1
         found, filled, unsure = _slide(
-            trie, state, values, dense, always, None, cells, windows, stream, block, origin, size, run, found, filled
+            trie, state, values, dense, sparse, None, cells, windows, stream, block, origin, size, run, found, filled
         )  # fmt: skip
         if unsure:
             failed[place] = True
@@ -1628,7 +1640,7 @@ def slide_windows(trie, state, values, dense, always, cells, windows, stream, bl
 
 
 # --------------------------------------------------------------------------------------------- the middle
-@numba.njit(cache=True)
+@_inner
 def _index_from(time, first, last, instant):
     while first < last:
         half = (first + last) // 2
@@ -1639,7 +1651,7 @@ def _index_from(time, first, last, instant):
     return first
 
 
-@numba.njit(cache=True)
+@_inner
 def _limited(windows, least, greatest, first, last):
     """Only the windows first..last of those from ``least`` to ``greatest``."""
     for kind in range(windows.kinds):
@@ -1651,7 +1663,7 @@ def _limited(windows, least, greatest, first, last):
     )  # fmt: skip
 
 
-@numba.njit(cache=True)
+@_kernel
 def meet_windows(
     ahead, back, ahead_state, back_state, ahead_dense, back_dense, ahead_middle, back_middle, windows, back_windows,
     stream, block, rows, runs, chosen, found, back_found,
@@ -1669,7 +1681,7 @@ def meet_windows(
     windows, back_windows = _raw(windows), _raw(back_windows)
     slide, span, lanes = windows.slide, windows.spans[0], windows.lanes
     failed = np.zeros(len(chosen), np.bool_)
-    filled, back_filled = 0, 0
+    filled, back_filled = np.int64(0), np.int64(0)
     kinds, pairs = len(ahead_middle.total), len(ahead_middle.pair_kind)
     reverse = Stream(stream.time, stream.type, stream.count, -1, stream.local, stream.codes)
     for place in range(len(chosen)):
@@ -1707,13 +1719,13 @@ def meet_windows(
             back_kept.passed[:] = 0
             turned = back_windows.turned
             back_found, back_filled, unsure = _slide(
-                back, back_state, None, back_dense, True, _raw(back_kept), None,
+                back, back_state, None, back_dense, None, _raw(back_kept), None,
                 _limited(back_windows, back_least, back_greatest, turned - following + 1, turned - window),
                 reverse, block, last - 1, last - begin, run, back_found, back_filled,
             )  # fmt: skip
             if not unsure:
                 found, filled, unsure = _slide(
-                    ahead, ahead_state, None, ahead_dense, True, _raw(ahead_kept), None,
+                    ahead, ahead_state, None, ahead_dense, None, _raw(ahead_kept), None,
                     _limited(windows, least, greatest, window, following - 1), stream, block, begin, last - begin,
                     run, found, filled,
                 )  # fmt: skip
@@ -1729,7 +1741,7 @@ def meet_windows(
     return found, filled, back_found, back_filled, failed
 
 
-@numba.njit(cache=True)
+@_inner
 def _with_rows(middle, size, needed):
     if len(middle.low) >= needed:
         return middle
@@ -1742,7 +1754,7 @@ def _with_rows(middle, size, needed):
     )  # fmt: skip
 
 
-@numba.njit(cache=True)
+@_inner
 def _aligned(size, like):
     room = np.empty(size + LANES, like.dtype)
     first = (-room.ctypes.data % 64) // 8
@@ -1757,7 +1769,7 @@ class Shots(NamedTuple):
     size: NDArray[np.float64] | None
 
 
-@numba.njit(cache=True)
+@_inner
 def _join_at(
     ahead, ahead_low, ahead_size, back_low, back_size, lanes, lengths, windows, first, last, with_ahead, with_back,
     steps, run, found, filled,
@@ -1800,7 +1812,7 @@ def _join_at(
     return filled, False
 
 
-@numba.njit(cache=True)
+@_inner
 def _between_landmarks(
     ahead, back, ahead_cells, back_cells, ahead_shots, back_shots, lengths, windows, stream, block, origin, end, run,
     found, filled,
@@ -1809,7 +1821,8 @@ def _between_landmarks(
     landmark on, to where windows end, and a pass from each landmark backwards, to where they begin."""
     slide, span, lanes = windows.slide, windows.spans[0], ahead_cells.lanes
     reverse = Stream(stream.time, stream.type, stream.count, -1, stream.local, stream.codes)
-    at, before, kept, known, unsure = 0, 0, np.int64(0), False, False
+    known, unsure = np.bool_(False), np.bool_(False)
+    nothing = at = before = kept = np.int64(0)
     while at < end or known:
         number = kept + 1
         if at < end:
@@ -1842,7 +1855,7 @@ def _between_landmarks(
         if there:
             edges = 1 - np.arange(last - 1, first - 1, -1) * slide
             _, _, unsure = _sweep(
-                back, back_cells.low, back_cells.size, back_cells, reverse, block, origin + at - 1, 0, at - begin,
+                back, back_cells.low, back_cells.size, back_cells, reverse, block, origin + at - 1, nothing, at - begin,
                 1 - mark, edges, back_shots.low, back_shots.size,
             )  # fmt: skip
             if unsure:
@@ -1852,7 +1865,7 @@ def _between_landmarks(
     return found, filled, unsure
 
 
-@numba.njit(cache=True)
+@_inner
 def _reverse(shots, count, width):
     for i in range(count // 2):
         a, b = i * width, (count - 1 - i) * width
@@ -1861,14 +1874,14 @@ def _reverse(shots, count, width):
         _swap(shots.size, a, b, width)
 
 
-@numba.njit(cache=True)
+@_inner
 def _swap(column, a, b, width):
     if column is not None:
         for k in range(width):
             column[a + k], column[b + k] = column[b + k], column[a + k]
 
 
-@numba.njit(cache=True)
+@_kernel
 def landmark_windows(
     ahead, back, ahead_cells, back_cells, ahead_shots, back_shots, lengths, windows, stream, block, runs, chosen, found
 ):  # fmt: skip
@@ -1877,7 +1890,7 @@ def landmark_windows(
     ahead_shots, back_shots = _raw(ahead_shots), _raw(back_shots)
     windows, stream, block = _raw(windows), _raw(stream), _raw(block)
     failed = np.zeros(len(chosen), np.bool_)
-    filled, failures = 0, 0
+    filled, failures = np.int64(0), 0
     for place in range(len(chosen)):
         run = chosen[place]
         if ahead_cells.size is None and failures > 3 and 4 * failures > 3 * place and place % 16:
@@ -1897,7 +1910,7 @@ def landmark_windows(
 
 
 # ----------------------------------------------------------------------------------------- compaction
-@numba.njit(cache=True)
+@_kernel
 def is_ascending(key, time, kind):
     for i in range(1, len(key)):
         if key[i] == key[i - 1]:
@@ -1908,7 +1921,7 @@ def is_ascending(key, time, kind):
     return True
 
 
-@numba.njit(cache=True)
+@_kernel
 def codes(key, time, kind, first_key, first_time, first_kind, times, kinds):
     """One number (n,) for each combination, in its order."""
     out = np.empty(len(key), np.int64)
@@ -1917,7 +1930,7 @@ def codes(key, time, kind, first_key, first_time, first_kind, times, kinds):
     return out
 
 
-@numba.njit(cache=True)
+@_kernel
 def histogram(code, count, cells):
     total = np.zeros(cells, np.int64)
     for i in range(len(code)):
@@ -1925,7 +1938,7 @@ def histogram(code, count, cells):
     return total
 
 
-@numba.njit(cache=True)
+@_kernel
 def wide_sums(low, high, first):
     """Sums of 128-bit integers (n,) over the runs that begin at ``first`` (r,)."""
     low_sum, high_sum = np.zeros(len(first), np.uint64), np.zeros(len(first), np.int64)
@@ -1938,7 +1951,7 @@ def wide_sums(low, high, first):
     return low_sum, high_sum
 
 
-@numba.njit(cache=True)
+@_kernel
 def double_sums(total, residue, first):
     """Sums of double-doubles (n,) over the runs that begin at ``first`` (r,)."""
     high, low = np.zeros(len(first)), np.zeros(len(first))
@@ -1951,7 +1964,7 @@ def double_sums(total, residue, first):
     return high, low
 
 
-@numba.njit(cache=True)
+@_kernel
 def runs_of(key):
     """Where the events of each key begin (k + 1,), of ascending keys (n,): by doubling steps, as keys have many."""
     starts = [0]
@@ -1973,7 +1986,7 @@ def runs_of(key):
     return np.array(starts)
 
 
-@numba.njit(cache=True)
+@_kernel
 def by_query(query, queries):
     """The answers (a,) ordered by query, and where each query's begin (queries + 1,)."""
     first = np.zeros(queries + 1, np.int64)

@@ -680,7 +680,7 @@ class _Pass:
             return kernels.aligned(len(trie.kind) * self._lanes, dtype)
 
         def take(state: Any) -> Taker:
-            return lambda chosen: self._slide(trie, state, values, None, False, chosen)
+            return lambda chosen: self._slide(trie, state, values, None, True, chosen)
 
         values: Any
         if measure.function == "known" or (measure.function == "sum" and attribute.exact):
@@ -718,11 +718,11 @@ class _Pass:
         dense = self._dense(trie, self._group.loose_bits > NARROW - MARGIN)
         low = kernels.aligned(len(trie.kind) * self._lanes, np.uint64)
         if self._group.bits < NARROW:
-            yield lambda chosen: self._slide(trie, kernels.Counts(low, None, None), None, dense, True, chosen)
+            yield lambda chosen: self._slide(trie, kernels.Counts(low, None, None), None, dense, False, chosen)
         if self._group.bits < MIDDLING:
             size = kernels.aligned(len(low), np.float64)
             loose = dense._replace(strict=False)
-            yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, loose, False, chosen)
+            yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, loose, True, chosen)
 
     def _wide(self, chosen: Longs) -> Taken:
         trie = self._trie(self._group.backward)
@@ -730,14 +730,14 @@ class _Pass:
             kernels.aligned(len(trie.kind) * self._lanes, dtype) for dtype in (np.uint64, np.uint64, np.float64)
         )
         dense = self._dense(trie, False, wide=True)
-        return self._slide(trie, kernels.Counts(low, high, size), None, dense, False, chosen)
+        return self._slide(trie, kernels.Counts(low, high, size), None, dense, True, chosen)
 
     def _cells(self) -> Iterator[Taker]:
         trie = self._trie(self._group.backward)
         low, size = (kernels.aligned(len(trie.kind) * self._lanes, dtype) for dtype in (np.uint64, np.float64))
         cells = self._cell_room(trie, True)
         if self._group.bits < MIDDLING:
-            yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, None, False, chosen, cells)
+            yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, None, True, chosen, cells)
 
     def _landmarks(self) -> Iterator[Taker]:
         tries, windows = [self._trie(backward) for backward in (False, True)], self._windows(False)
@@ -837,12 +837,12 @@ class _Pass:
         )
 
     def _slide(
-        self, trie: kernels.Trie, state: Any, values: Any, dense: Any, always: bool, chosen: Longs, cells: Any = None
+        self, trie: kernels.Trie, state: Any, values: Any, dense: Any, sparse: bool, chosen: Longs, cells: Any = None
     ) -> Taken:
         backward = self._group.backward
         found, filled, failed = kernels.slide_windows(
-            *(trie, state, values, dense, always, cells, self._windows(backward), self._streams[backward], self._block),
-            *(self._runs, chosen, kernels.found_room(1 << 12)),
+            *(trie, state, values, dense, sparse or None, cells, self._windows(backward), self._streams[backward]),
+            *(self._block, self._runs, chosen, kernels.found_room(1 << 12)),
         )
         return [(backward, _part(found, filled))], failed
 
