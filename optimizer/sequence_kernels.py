@@ -506,6 +506,12 @@ def _times(a, b, c, d):
 
 
 @_inner
+def _is_over(low, high):
+    """An unsigned integer has more than 38 digits."""
+    return high > _MOST_HIGH or (high == _MOST_HIGH and low > _MOST_LOW)
+
+
+@_inner
 def _read_wide(low, high, size, error):
     """High word and flag of what is low and high modulo 2**128 and differs from ``size`` by ``error`` at most."""
     if not (error < _WIDE_SURE and abs(size) < 1.6e38):
@@ -516,15 +522,17 @@ def _read_wide(low, high, size, error):
     if negative:
         low, high = ~low, ~high
         low, high = _sum(low, high, np.uint64(1), np.uint64(0))
-    over = high > _MOST_HIGH or (high == _MOST_HIGH and low > _MOST_LOW)
-    return top, OVER if over else FINE
+    return top, OVER if _is_over(low, high) else FINE
 
 
 @_inner
 def _read_count(low, high, size, index, steps):
     """Whether there is a match, low word, high word, and flag."""
     if size is None:
-        return low[index] != 0, low[index], np.int64(0), FINE
+        if high is None:
+            return low[index] != 0, low[index], np.int64(0), FINE
+        over = _is_over(low[index], high[index])
+        return low[index] != 0 or high[index] != 0, low[index], np.int64(high[index]), OVER if over else FINE
     error = size[index] * steps * 2.0**-52
     if high is None:
         top, flag = _whole(low[index], size[index], error)
@@ -534,10 +542,13 @@ def _read_count(low, high, size, index, steps):
 
 
 @_inner
-def _read_row(rows, high, size, index, steps):
-    """:func:`_read_count` from the rows of a block."""
+def _read_row(rows, high, size, index, steps, short):
+    """:func:`_read_count` from the rows of a block; ``short``: without doubles, 64 bits do."""
     if high is not None:
-        return _read_count(rows.low_rows, rows.high_rows, rows.size_rows, index, steps)
+        if size is not None:
+            return _read_count(rows.low_rows, rows.high_rows, rows.size_rows, index, steps)
+        if not short:
+            return _read_count(rows.low_rows, rows.high_rows, None, index, steps)
     if size is not None:
         return _read_count(rows.low_rows, None, rows.size_rows, index, steps)
     return _read_count(rows.low_rows, None, None, index, steps)
@@ -719,36 +730,78 @@ def _chain(
     return bits
 
 
-@_inner
-def _chain_wide(low, high, size, rows, state, own, parent, lanes, block, plain, kind, above):
-    """:func:`_chain` in 128 bits; events are compacted less than 2**32 times."""
-    half, low_half = _all_lanes(low, np.uint64(32)), _all_lanes(low, np.uint64(2**32 - 1))
+@_inlined
+def _more_wide(low, low_rows, high_rows, theirs, often):
+    """A vector of 128-bit counts, each taken ``often``, which is less than 2**32 (None: once)."""
+    c, d = _load(low_rows, theirs), _load(high_rows, theirs)
+    if often is not None:
+        # known to be short, the multiplications are of 32 bits
+        half, short = _all_lanes(low, np.uint64(32)), _all_lanes(low, often & np.uint64(2**32 - 1))
+        lower = _multiply(_both(c, _all_lanes(low, np.uint64(2**32 - 1))), short)
+        upper = _multiply(_shift_right(c, half), short)
+        c = _add(lower, _shift_left(upper, half))
+        d = _add(_add(_multiply(d, short), _shift_right(upper, half)), _less(c, lower))
+    return c, d
+
+
+@_inlined
+def _chain_wide(
+    low, high, size, low_rows, high_rows, size_rows, state, own, parent, lanes, group, times, at, count, words, before,
+    base,
+):  # fmt: skip
+    """:func:`_chain` in 128 bits; events are compacted less than 2**32 times. Returns a bound of the last row."""
+    one, sixty_three, six = np.uint64(1), np.uint64(63), np.uint64(6)
+    bits = low_bits = np.uint64(0)
     for lane in range(0, lanes, LANES):
-        a, b, sizes = _load(low, state + lane), _load(high, state + lane), _load(size, state + lane)
+        a, b = _load(low, state + lane), _load(high, state + lane)
         mine = own + lane
-        _store(rows.low_rows, mine, a)
-        _store(rows.high_rows, mine, b)
-        _store(rows.size_rows, mine, sizes)
-        for e in range(block.first[kind], block.first[kind + 1]):
-            theirs = parent + lane + _rank(block, above, np.int64(block.group[e])) * lanes
-            c, d, more = _load(rows.low_rows, theirs), _load(rows.high_rows, theirs), _load(rows.size_rows, theirs)
-            if not plain:
-                often = _all_lanes(low, block.times[e])
-                lower = _multiply(_both(c, low_half), often)
-                upper = _multiply(_shift_right(c, half), often)
-                c = _add(lower, _shift_left(upper, half))
-                d = _add(_add(_multiply(d, often), _shift_right(upper, half)), _less(c, lower))
-                more = _multiply(more, _all_lanes(size, block.times[e]))
+        _store(low_rows, mine, a)
+        _store(high_rows, mine, b)
+        if size is not None:
+            sizes = _load(size, state + lane)
+            _store(size_rows, mine, sizes)
+        for e in range(at, at + count):
+            when = np.uint64(group[e])
+            word = base + np.int64(when >> six)
+            below = words[word] & ((one << (when & sixty_three)) - one)
+            theirs = parent + lane + (np.int64(before[word]) + np.int64(_bits_set(below))) * lanes
+            if times is not None:
+                c, d = _more_wide(low, low_rows, high_rows, theirs, times[e])
+            else:
+                c, d = _more_wide(low, low_rows, high_rows, theirs, None)
             a = _add(a, c)
             b = _add(_add(b, d), _less(a, c))
-            sizes = _add(sizes, more)
             mine += lanes
-            _store(rows.low_rows, mine, a)
-            _store(rows.high_rows, mine, b)
-            _store(rows.size_rows, mine, sizes)
+            _store(low_rows, mine, a)
+            _store(high_rows, mine, b)
+            if size is not None:
+                more = _load(size_rows, theirs)
+                if times is not None:
+                    more = _multiply(more, _all_lanes(size, times[e]))
+                sizes = _add(sizes, more)
+                _store(size_rows, mine, sizes)
         _store(low, state + lane, a)
         _store(high, state + lane, b)
-        _store(size, state + lane, sizes)
+        bits |= _any_bits(b)
+        low_bits |= _any_bits(a)
+        if size is not None:
+            _store(size, state + lane, sizes)
+    return np.float64(low_bits) if bits == 0 else (np.float64(bits) + 1.0) * _WORD
+
+
+@_inner
+def _chain_wide_kind(low, high, size, rows, state, own, parent, lanes, block, plain, kind, above):
+    first, base = block.first[kind], above * block.width
+    count = block.first[kind + 1] - first
+    if plain:
+        return _chain_wide(
+            low, high, size, rows.low_rows, rows.high_rows, rows.size_rows, state, own, parent, lanes, block.group,
+            None, first, count, block.words, block.before, base,
+        )  # fmt: skip
+    return _chain_wide(
+        low, high, size, rows.low_rows, rows.high_rows, rows.size_rows, state, own, parent, lanes, block.group,
+        block.times, first, count, block.words, block.before, base,
+    )  # fmt: skip
 
 
 @_inlined
@@ -823,8 +876,19 @@ def _chain_node(low, high, size, rows, own, parent, lanes, block, plain, trie, n
             )  # fmt: skip
             return top, True
     if high is not None:
-        _chain_wide(low, high, size, rows, node * lanes, own, parent, lanes, block, plain, kind, above)
-        return 0.0, True
+        if size is None:
+            before, added = rows.tops[trie.parent[node]], rows.tops[trie.parent[node]] * np.float64(block.total[kind])
+            if rows.tops[node] + added < _SURE:
+                # 64 bits do for this node so far; high words are not touched
+                bits = _chain_kind(
+                    low, None, rows.low_rows, None, node * lanes, own, parent, lanes, lanes, block, plain, kind, above
+                )  # fmt: skip
+                return np.float64(bits), False
+            if before < _SURE and trie.parent[node] > 0:
+                for index in range(parent, parent + (block.first[above + 1] - block.first[above] + 1) * lanes):
+                    rows.high_rows[index] = 0
+        top = _chain_wide_kind(low, high, size, rows, node * lanes, own, parent, lanes, block, plain, kind, above)
+        return top, False
     bits = _chain_kind(
         low, size, rows.low_rows, rows.size_rows, node * lanes, own, parent, lanes, lanes, block, plain, kind, above
     )  # fmt: skip
@@ -853,8 +917,8 @@ def _record(low_rows, size, size_rows, own, node_kind, lanes, block, middle, nod
 def _by_node(trie, low, high, size, rows, middle, windows, block, plain, seen, run, found, filled):
     """Process a block node by node, its root's rows being in place; report windows that end inside it.
 
-    Returns the number of answers ``filled``, and UNSURE where a count may have passed 2**62 without doubles beside it,
-    or the doubles do not tell a count.
+    Returns the number of answers ``filled``, and UNSURE where a count may have passed 2**62 (of 128 bits 2**126) without
+    doubles beside it, or the doubles do not tell a count.
     """
     lanes, tops, opened = windows.lanes, rows.tops, block.opened
     stride = (block.size + 1) * lanes
@@ -870,7 +934,10 @@ def _by_node(trie, low, high, size, rows, middle, windows, block, plain, seen, r
         top, safe = _chain_node(low, high, size, rows, own, own - stride, lanes, block, plain, trie, node, middle)
         if size is None:
             added = tops[trie.parent[node]] * np.float64(block.total[kind])
-            if top >= _SURE or (added >= _SURE and not safe):
+            sure = _SURE if high is None else _WIDE_SURE
+            if top >= sure or (added >= sure and not safe):
+                return filled, UNSURE
+            if high is not None and block.total[kind] >= 1 << 32:  # more than vectors multiply
                 return filled, UNSURE
             tops[node] = top
         if middle is not None:
@@ -885,7 +952,7 @@ def _by_node(trie, low, high, size, rows, middle, windows, block, plain, seen, r
                 lane = _lane(windows, window)
                 index = own + _rank(block, kind, block.closing[2 * (span * lanes + c) + 1]) * lanes + lane
                 steps = trie.repeats * (seen - opened[lane]) + trie.roundings
-                some, low_word, high_word, flag = _read_row(rows, high, size, index, steps)
+                some, low_word, high_word, flag = _read_row(rows, high, size, index, steps, top < _SURE)
                 if flag == UNSURE:
                     return filled, UNSURE
                 if some:
@@ -958,7 +1025,7 @@ def _read_any(state, index, steps):
 
 
 class Counts(NamedTuple):
-    """COUNT(*): modulo 2**64; with ``size``, the same as doubles; with ``high`` as well, modulo 2**128."""
+    """COUNT(*): modulo 2**64; with ``high``, modulo 2**128; with ``size``, the same as doubles beside it."""
 
     low: NDArray[np.uint64]
     high: NDArray[np.uint64] | None
@@ -1822,7 +1889,8 @@ def _between_landmarks(
     slide, span, lanes = windows.slide, windows.spans[0], ahead_cells.lanes
     reverse = Stream(stream.time, stream.type, stream.count, -1, stream.local, stream.codes)
     known, unsure = np.bool_(False), np.bool_(False)
-    nothing = at = before = kept = np.int64(0)
+    nothing = np.int64(0)
+    at, before, kept = np.int64(0), np.int64(0), np.int64(0)
     while at < end or known:
         number = kept + 1
         if at < end:

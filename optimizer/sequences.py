@@ -18,7 +18,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -354,27 +355,30 @@ Pattern = tuple[int, ...]
 
 
 class _Load:
-    """How many events there are of each type (estimated from a sample), of how many keys, and over how many ticks, all
-    keys together; and what executors cost on them."""
+    """How many events there are of each type, and how many before they were compacted (estimated from a sample), of how
+    many keys, and over how many ticks, all keys together; and what executors cost on them."""
 
     def __init__(self, events: Events) -> None:
-        sample = events.type[:: len(events) // SAMPLE + 1]
-        codes, counts = np.unique(sample, return_counts=True)
-        scale = len(events) / max(1, len(sample))
+        step = len(events) // SAMPLE + 1
+        codes, places, counts = np.unique(events.type[::step], return_inverse=True, return_counts=True)
+        each = np.bincount(places, events.count[::step], minlength=len(codes))
+        scale = len(events) / max(1, len(places))
+        self._of, self.bits = cache(self._nodes_of), cache(self._bits)
         self._events = dict(zip(codes.tolist(), (counts * scale).tolist(), strict=True))
+        self._occurrences = dict(zip(codes.tolist(), (each * scale).tolist(), strict=True))
         runs = kernels.runs_of(events.key)
         self._keys = len(runs) - 1
         self._ticks = float((events.time[runs[1:] - 1] - events.time[runs[:-1]]).sum()) + self._keys
 
-    def _of(self, patterns: Iterable[Pattern]) -> tuple[dict[Pattern, float], float]:
+    def _nodes_of(self, patterns: tuple[Pattern, ...]) -> tuple[dict[Pattern, float], float]:
         """Of all prefixes of some patterns the events of the last type; and all relevant events."""
         nodes = {pattern[: n + 1] for pattern in patterns for n in range(len(pattern))}
         kinds = {node[-1] for node in nodes}
         return {node: self._events.get(node[-1], 0.0) for node in nodes}, sum(self._events.get(k, 0.0) for k in kinds)
 
-    def bits(self, patterns: Iterable[Pattern], range_: float) -> float:
+    def _bits(self, patterns: tuple[Pattern, ...], range_: float) -> float:
         """Binary digits of the largest count to be expected, were events spread evenly."""
-        rate = {code: max(events * range_ / self._ticks, 1e-9) for code, events in self._events.items()}
+        rate = {code: max(events * range_ / self._ticks, 1e-9) for code, events in self._occurrences.items()}
         return max(
             sum(math.log2(rate.get(code, 1e-9)) for code in pattern) - math.lgamma(len(pattern) + 1) / math.log(2)
             for pattern in patterns
@@ -385,7 +389,7 @@ class _Load:
         overlap = -(-range_ // slide)
         return min(slide * (_lanes(overlap) - overlap), BLOCK * self._ticks / max(1.0, sum(self._events.values())))
 
-    def _vector(self, patterns: Sequence[Pattern], range_: int) -> float:
+    def _vector(self, patterns: tuple[Pattern, ...], range_: int) -> float:
         return COSTS.vector * (COSTS.doubles if self.bits(patterns, range_) > NARROW else 1.0)
 
     def _windows(self, relevant: float, slide: int, range_: int) -> float:
@@ -395,7 +399,7 @@ class _Load:
             else min(relevant * range_ / slide, (self._ticks + self._keys * range_) / slide)
         )
 
-    def windows(self, patterns: Sequence[Pattern], slide: int, range_: int) -> float:
+    def windows(self, patterns: tuple[Pattern, ...], slide: int, range_: int) -> float:
         nodes, relevant = self._of(patterns)
         overlap = -(-range_ // slide)
         vectors = _lanes(overlap) // kernels.LANES
@@ -410,7 +414,7 @@ class _Load:
         windows = self._windows(relevant, slide, range_)
         return min(dense, alone) + windows * (len(patterns) * COSTS.answer + len(nodes) * COSTS.clear)
 
-    def fragments(self, patterns: Sequence[Pattern], slide: int, range_: int, edges: int) -> float:
+    def fragments(self, patterns: tuple[Pattern, ...], slide: int, range_: int, edges: int) -> float:
         nodes, relevant = self._of(patterns)
         vectors = _lanes(-(-range_ // slide)) // kernels.LANES
         fragments = min(relevant, edges * (self._ticks / slide + self._keys))
@@ -423,9 +427,9 @@ class _Load:
             + windows * (len(patterns) * COSTS.answer + len(nodes) * COSTS.clear)
         )
 
-    def landmarks(self, patterns: Sequence[Pattern], slide: int, range_: int) -> float:
+    def landmarks(self, patterns: tuple[Pattern, ...], slide: int, range_: int) -> float:
         ahead, relevant = self._of(patterns)
-        back, _ = self._of([pattern[::-1] for pattern in patterns])
+        back, _ = self._of(tuple(pattern[::-1] for pattern in patterns))
         blocks = min(relevant, self._ticks / range_ + self._keys + relevant / BLOCK)
         vector = self._vector(patterns, range_)
         joined = sum(COSTS.shot + COSTS.cut * len(pattern) for pattern in patterns)
@@ -436,13 +440,13 @@ class _Load:
             + self._windows(relevant, slide, range_) * joined
         )
 
-    def middle(self, patterns: Sequence[Pattern], slide: int, range_: int) -> float:
+    def middle(self, patterns: tuple[Pattern, ...], slide: int, range_: int) -> float:
         pairs = sorted(set(zip(patterns, _cuts(patterns), strict=True)))
         met = [(pattern, cut) for pattern, cut in pairs if 0 < cut < len(pattern)]
         if not met:
             return math.inf
-        ahead, _ = self._of([pattern[:cut] for pattern, cut in pairs])
-        back, _ = self._of([pattern[:cut:-1] if cut else pattern[::-1] for pattern, cut in pairs])
+        ahead, _ = self._of(tuple(pattern[:cut] for pattern, cut in pairs))
+        back, _ = self._of(tuple(pattern[:cut:-1] if cut else pattern[::-1] for pattern, cut in pairs))
         relevant = self._of(patterns)[1]
         vectors = _lanes(-(-range_ // slide)) // kernels.LANES * self._vector(patterns, range_)
         kept = sum(self._events.get(suffix[0], 0.0) for suffix in {pattern[cut:] for pattern, cut in met})
@@ -510,7 +514,7 @@ def _group(
     shift = (1 - range_) % slide if backward else 0
     if any(query.slide % slide or (backward and (1 - query.range - shift) % slide) for query in queries):
         return None
-    patterns = [query.pattern[:: -1 if backward else 1] for query in queries]
+    patterns = tuple(query.pattern[:: -1 if backward else 1] for query in queries)
     if executor == "windows":
         cost = load.windows(patterns, slide, range_)
     elif executor == "fragments":
@@ -538,8 +542,8 @@ def _merged_groups(load: _Load, executor: str, asked: Sequence[Asked], backward:
         groups = [group for group in groups if group not in best[2]] + [best[1]]
 
 
-NARROW, MIDDLING = 64.0, 100.0
-"""Up to about so many bits counts are known not to wrap in 64 bits, or told by doubles beside them."""
+NARROW, MIDDLING, BROAD = 64.0, 100.0, 127.0
+"""Up to about so many bits counts are known not to wrap in 64 bits, or told by doubles beside them; or in 128 bits."""
 
 MARGIN = 5.0
 """Bits that an expected count may fall short by."""
@@ -553,8 +557,7 @@ def _lanes(windows: int) -> int:
 
 
 # --------------------------------------------------------------------------------------------- a pass
-@dataclass(frozen=True)
-class _Step:
+class _Step(NamedTuple):
     """From a prefix to a longer one: a local type, and the pair (kernels.Middle) that is met there, if any."""
 
     kind: int
@@ -601,7 +604,7 @@ def _tree(
     span = np.array(spans)
     at_span, span_first = _by(span[query], max(spans) + 1)
     at_kept, kept_first = _by(ends[len(query) :], len(steps))
-    repeats = max((path.count(step) for path in map(list, paths.values()) for step in path), default=1)
+    repeats = max((max(Counter(path).values()) for path in paths.values()), default=1)
     trie = kernels.Trie(
         kind, np.array(parent), np.array(depth), leaf, deepest, of_kind + 1, of_kind_first, query[at_end], end_first,
         span, query[at_span], ends[at_span], span_first, repeats, roundings, len(steps), len(span), len(query),
@@ -638,6 +641,7 @@ class _Pass:
         self._streams = [
             kernels.Stream(events.time, events.type, events.count, step, table, len(table)) for step in (1, -1)
         ]
+        self._trie = cache(self._new_trie)
         self._lanes = _lanes(-(-group.range // group.slide))
         edges = group.range // group.slide + 2
         self._block = kernels.block_room(max(BLOCK, len(types)), len(types), len(self._kinds), self._lanes, edges)
@@ -661,7 +665,7 @@ class _Pass:
             self._lanes, turn, turned, len(steps), least.min(), greatest.max(),
         )  # fmt: skip
 
-    def _trie(self, backward: bool) -> kernels.Trie:
+    def _new_trie(self, backward: bool) -> kernels.Trie:
         paths = {q: pattern[:: -1 if backward else 1] for q, pattern in enumerate(self._patterns)}
         return _tree(paths, self._spans, len(self._local), self._roundings)[0]
 
@@ -723,6 +727,9 @@ class _Pass:
             size = kernels.aligned(len(low), np.float64)
             loose = dense._replace(strict=False)
             yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, loose, True, chosen)
+        high = kernels.aligned(len(low), np.uint64)
+        broad = self._dense(trie, self._group.loose_bits > BROAD - MARGIN, wide=True)
+        yield lambda chosen: self._slide(trie, kernels.Counts(low, high, None), None, broad, False, chosen)
 
     def _wide(self, chosen: Longs) -> Taken:
         trie = self._trie(self._group.backward)

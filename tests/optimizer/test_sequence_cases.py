@@ -175,3 +175,38 @@ def test_counts_beyond_38_digits_are_told(executor: str) -> None:
     (huge, small) = answers(compact(rows), [asked("A" * 64, 200, 200), asked("AA", 200, 200)], executor)
     assert huge.count.over.all() and huge.count.integers() == [None]
     assert small.count.integers() == [math.comb(200, 2)]
+
+
+@pytest.mark.parametrize("executor", [None, *EXECUTORS])
+@pytest.mark.parametrize("often", [1, 1000, 2**31, 2**40])
+def test_counts_of_every_size_side_by_side(executor: str | None, often: int) -> None:
+    """Prefixes of one pattern that take 64 bits, 128 or more than 38 digits, events that stand for many, windows with
+    gaps between them, and keys of which one has more than the next."""
+    rng = np.random.default_rng(often)
+    rows, counts = [], []
+    for key, events in enumerate((3000, 40, 900)):
+        times = np.unique(rng.integers(0, 600, events) + 400 * rng.integers(0, 2, events))
+        rows += [(key, time, TYPES[rng.integers(0, 4)]) for time in times.tolist()]
+        counts += [often + key * 3 if place % 7 else 1 for place in range(len(times))]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    types = np.array([TYPES.index(name) for name in columns[2]], dtype=np.int32)
+    events = Events(np.array(columns[0]), np.array(columns[1]), types, np.array(counts))
+    queries = [asked("ABCD" * 6, 96, 16), asked("ABCD" * 2, 96, 16), asked("DC", 96, 16), asked("AABB" * 3, 96, 16)]
+    for one, found in zip(queries, answers(events, queries, executor), strict=True):
+        assert {place: values[0] for place, values in table(found).items()} == _weighted(events, one)
+
+
+def _weighted(events: Events, one: Asked) -> dict[tuple[int, int], int | None]:
+    """Counts of events that stand for many, no two of one time, in Python's integers; None for more than 38 digits."""
+    found: dict[tuple[int, int], int | None] = {}
+    rows = list(zip(*(column.tolist() for column in (events.key, events.time, events.type, events.count)), strict=True))
+    for key in {row[0] for row in rows}:
+        for start in range(-one.range // one.slide * one.slide, 1100, one.slide):
+            counts = [1] + [0] * len(one.pattern)
+            for row in rows:
+                if row[0] == key and start <= row[1] < start + one.range:
+                    for at in range(len(one.pattern), 0, -1):
+                        counts[at] += row[3] * counts[at - 1] * (row[2] == one.pattern[at - 1])
+            if counts[-1]:
+                found[key, start] = counts[-1] if counts[-1] < 10**38 else None
+    return found
