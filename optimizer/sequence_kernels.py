@@ -917,7 +917,7 @@ def _record(low_rows, size, size_rows, own, node_kind, lanes, block, middle, nod
 def _by_node(trie, low, high, size, rows, middle, windows, block, plain, seen, run, found, filled):
     """Process a block node by node, its root's rows being in place; report windows that end inside it.
 
-    Returns the number of answers ``filled``, and UNSURE where a count may have passed 2**62 (of 128 bits 2**126) without
+    Returns the number of answers ``filled``, and UNSURE where a count may pass 2**62 (2**126, of 128 bits) without
     doubles beside it, or the doubles do not tell a count.
     """
     lanes, tops, opened = windows.lanes, rows.tops, block.opened
@@ -1919,7 +1919,7 @@ def _between_landmarks(
             )  # fmt: skip
         if unsure:
             break
-        known, kept, before = there, number, seen
+        known, kept, before = there, number, np.int64(seen)
         if there:
             edges = 1 - np.arange(last - 1, first - 1, -1) * slide
             _, _, unsure = _sweep(

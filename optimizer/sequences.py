@@ -727,9 +727,10 @@ class _Pass:
             size = kernels.aligned(len(low), np.float64)
             loose = dense._replace(strict=False)
             yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, loose, True, chosen)
-        high = kernels.aligned(len(low), np.uint64)
-        broad = self._dense(trie, self._group.loose_bits > BROAD - MARGIN, wide=True)
-        yield lambda chosen: self._slide(trie, kernels.Counts(low, high, None), None, broad, False, chosen)
+        if self._group.bits < BROAD:
+            high = kernels.aligned(len(low), np.uint64)
+            broad = self._dense(trie, self._group.loose_bits > BROAD - MARGIN, wide=True)
+            yield lambda chosen: self._slide(trie, kernels.Counts(low, high, None), None, broad, False, chosen)
 
     def _wide(self, chosen: Longs) -> Taken:
         trie = self._trie(self._group.backward)
