@@ -1706,6 +1706,183 @@ def slide_windows(trie, state, values, dense, sparse, cells, windows, stream, bl
     return found, filled, failed
 
 
+# ------------------------------------------------------------------------------------- keys of few events
+class Lone(NamedTuple):
+    """Counts modulo 2**64 of keys that have few events for the number of nodes: only rows with a match are touched.
+
+    ``live`` (nodes,): the last window that a row may have a match in; ``clean``: the windows before it have been taken
+    out of the row. Until then their lanes hold what they ended with; a row whose windows have all ended is written
+    anew. ``opened`` (lanes,), ``due`` (spans,) as in :class:`Block`. ``most``: occurrences that a window may have for
+    no count to pass 2**63.
+    """
+
+    low: NDArray[np.uint64]
+    live: Longs
+    clean: Longs
+    opened: Longs
+    due: Longs
+    most: int
+
+
+@_inlined
+def _without_ended(room, windows, node, oldest):
+    if room.clean[node] < oldest:
+        for window in range(room.clean[node], oldest):
+            room.low[node * windows.lanes + _lane(windows, window)] = 0
+        room.clean[node] = oldest
+
+
+@_inner
+def _follow_lone(trie, room, windows, first, last, often, oldest, newest, latest):
+    """Let the nodes ``of_kind[first:last]`` follow their parents. Returns the last window in which a query may match,
+    ``latest`` before."""
+    low, live, lanes = room.low, room.live, windows.lanes
+    for place in range(first, last):
+        node = trie.of_kind[place]
+        parent = trie.parent[node]
+        until = newest if parent == 0 else live[parent]
+        if until < oldest:
+            continue
+        if parent > 0:
+            _without_ended(room, windows, parent, oldest)
+        anew = live[node] < oldest
+        if anew:
+            live[node], room.clean[node] = until, oldest
+        else:
+            _without_ended(room, windows, node, oldest)
+            live[node] = max(live[node], until)
+        for lane in range(0, lanes, LANES):
+            more = _load(low, parent * lanes + lane)
+            if often != 1:
+                more = _multiply(more, _all_lanes(low, often))
+            if not anew:
+                more = _add(more, _load(low, node * lanes + lane))
+            _store(low, node * lanes + lane, more)
+        if trie.query_first[node] < trie.query_first[node + 1]:
+            latest = max(latest, until)
+    return latest
+
+
+@_inner
+def _close_lone(trie, room, windows, span, first, last, run, found, filled):
+    """Report what the queries of a range have found in the windows ``first`` to ``last``."""
+    for window in range(first, last + 1):
+        if _is_asked(windows, span, window):
+            lane = _lane(windows, window)
+            for place in range(trie.span_first[span], trie.span_first[span + 1]):
+                node = trie.span_node[place]
+                if room.live[node] >= window and room.low[node * windows.lanes + lane] != 0:
+                    found.query[filled] = trie.span_query[place]
+                    found.run[filled] = run
+                    found.window[filled] = window
+                    found.low[filled] = room.low[node * windows.lanes + lane]
+                    found.high[filled] = 0
+                    found.flag[filled] = FINE
+                    filled += 1
+    return filled
+
+
+@_inner
+def _lone(trie, room, windows, stream, origin, end, run, found, space, filled):
+    """All windows of one key. Returns the number of answers filled (more than ``space``: it does not suffice), and
+    whether a count may be too large."""
+    lanes, slide, shift, kinds = windows.lanes, windows.slide, windows.shift, windows.kinds
+    step, codes = stream.step, np.uint32(stream.codes - 1)
+    live, due, longest = room.live, room.due, windows.spans[kinds - 1]
+    oldest = (step * stream.time[origin] - shift - longest) // slide + 1
+    newest, latest, seen, at, edge = oldest - 1, oldest - 1, np.int64(0), np.int64(0), step * stream.time[origin]
+    for node in range(trie.nodes):
+        live[node] = newest
+    for lane in range(lanes):
+        room.low[lane] = 0
+    for span in range(kinds):
+        due[span] = oldest
+    while True:
+        now, kind = np.int64(0), np.int64(-1)
+        while at < end:
+            kind = stream.local[min(np.uint32(stream.type[origin + step * at]), codes)]
+            if kind >= 0:
+                now = step * stream.time[origin + step * at]
+                break
+            at += 1
+        if at == end or now >= edge:
+            if filled + lanes * trie.ended > space:
+                return space + 1, False
+            edge = FAR_EDGE
+            for span in range(kinds):
+                before = due[span]
+                if at < end:
+                    due[span] = max(before, (now - shift - windows.spans[span]) // slide + 1)
+                last = newest if at == end else min(newest, due[span] - 1)
+                for window in range(before, last + 1):
+                    if seen - room.opened[_lane(windows, window)] > room.most:
+                        return filled, True
+                filled = _close_lone(trie, room, windows, span, before, min(last, latest), run, found, filled)
+                edge = min(edge, due[span] * slide + shift + windows.spans[span])
+            if at == end:
+                return filled, False
+            begin = due[kinds - 1]
+            for window in range(oldest, min(begin - 1, newest) + 1):
+                room.low[_lane(windows, window)] = 0
+            oldest = begin
+            following = max(newest + 1, begin)
+            newest = max(newest, (now - shift) // slide)
+            for window in range(following, newest + 1):
+                room.opened[_lane(windows, window)] = seen
+                if windows.first <= window <= windows.last:
+                    room.low[_lane(windows, window)] = 1
+            edge = min(edge, (newest + 1) * slide + shift)
+        until, events = at + 1, 1
+        while until < end and step * stream.time[origin + step * until] == now:
+            events += stream.local[min(np.uint32(stream.type[origin + step * until]), codes)] >= 0
+            until += 1
+        width = trie.deepest + 1
+        # the longest prefixes first: what they follow has not seen this timestamp yet
+        for depth in range(trie.deepest if events > 1 else 1, 0, -1):
+            for event in range(at, until):
+                kind = stream.local[min(np.uint32(stream.type[origin + step * event]), codes)]
+                if kind < 0:
+                    continue
+                place, places = kind * width + trie.deepest - depth, 1
+                if events == 1:
+                    place, places = kind * width, width
+                first, last = trie.of_kind_first[place], trie.of_kind_first[place + places]
+                often = stream.count[origin + step * event]
+                latest = _follow_lone(trie, room, windows, first, last, often, oldest, newest, latest)
+                if depth == 1:
+                    seen += often
+        at = until
+
+
+FAR_EDGE = 2**63 - 1
+
+
+@_kernel
+def lone_windows(trie, room, windows, stream, runs, chosen, lone, found):
+    """As :func:`slide_windows`, of the keys that are ``lone`` (among those chosen); the others fail."""
+    trie, room, windows, stream = _raw(trie), _raw(room), _raw(windows), _raw(stream)
+    failed, filled = np.zeros(len(chosen), np.bool_), np.int64(0)
+    for place in range(len(chosen)):
+        failed[place] = not lone[place]
+        if not lone[place]:
+            continue
+        run, before = chosen[place], filled
+        origin = runs[run] if stream.step > 0 else runs[run + 1] - 1
+        while True:
+            filled, unsure = _lone(
+                trie, room, windows, stream, origin, runs[run + 1] - runs[run], run, _raw(found), len(found.query),
+                before,
+            )  # fmt: skip
+            if filled <= len(found.query):
+                break
+            # again, with more room
+            found = _with_room(found, before, len(found.query) + windows.lanes * trie.ended)
+        if unsure:
+            failed[place] = True
+            filled = before
+    return found, filled, failed
+
+
 # --------------------------------------------------------------------------------------------- the middle
 @_inner
 def _index_from(time, first, last, instant):

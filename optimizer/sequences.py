@@ -721,6 +721,7 @@ class _Pass:
         trie = self._trie(self._group.backward)
         dense = self._dense(trie, self._group.loose_bits > NARROW - MARGIN)
         low = kernels.aligned(len(trie.kind) * self._lanes, np.uint64)
+        yield from self._lone(trie, low)
         if self._group.bits < NARROW:
             yield lambda chosen: self._slide(trie, kernels.Counts(low, None, None), None, dense, False, chosen)
         if self._group.bits < MIDDLING:
@@ -731,6 +732,41 @@ class _Pass:
             high = kernels.aligned(len(low), np.uint64)
             broad = self._dense(trie, self._group.loose_bits > BROAD - MARGIN, wide=True)
             yield lambda chosen: self._slide(trie, kernels.Counts(low, high, None), None, broad, False, chosen)
+
+    def _lone(self, trie: kernels.Trie, low: NDArray[np.uint64]) -> Iterator[Taker]:
+        """The keys with few events, if there are any."""
+        if len(self._runs) == 1:
+            return
+        time, first = self._events.time, self._runs[:-1]
+        events, ticks = np.diff(self._runs), time[self._runs[1:] - 1] - time[first] + 1
+        # of an event, relevant or not: how often it came, and nodes of its type
+        every = len(time) // SAMPLE + 1
+        per_kind = np.bincount(trie.kind[1:], minlength=len(self._local) + 1)
+        local = self._streams[0].local
+        nodes = float(per_kind[local[np.minimum(self._events.type[::every], len(local) - 1)]].mean())
+        often = float(self._events.count[::every].mean())
+        # as kernels._is_dense has it, of blocks of average length
+        overlap = -(-self._group.range // self._group.slide)
+        blocks = 1 + events / self._block.size + ticks / (self._group.slide * (self._lanes - overlap + 1))
+        per_event = DENSE[1] * nodes * (self._lanes // kernels.LANES) + DENSE[2]
+        most = _most(trie.deepest, trie.repeats)
+        lone = DENSE[0] * trie.nodes * blocks > per_event * events
+        lone &= often * events * np.minimum(1.0, self._group.range / ticks) < most
+        if not lone.any():
+            return
+        sizes = len(trie.kind), len(trie.kind), self._lanes, len(self._kinds)
+        live, clean, opened, due = (np.zeros(size, dtype=np.int64) for size in sizes)
+        room = kernels.Lone(low, live, clean, opened, due, most)
+        backward = self._group.backward
+
+        def take(chosen: Longs) -> Taken:
+            found, filled, failed = kernels.lone_windows(
+                *(trie, room, self._windows(backward), self._streams[backward], self._runs, chosen, lone[chosen]),
+                kernels.found_room(1 << 12),
+            )
+            return [(backward, _part(found, filled))], failed
+
+        yield take
 
     def _wide(self, chosen: Longs) -> Taken:
         trie = self._trie(self._group.backward)
@@ -872,22 +908,41 @@ class _Pass:
                 start = 1 - start - np.array([query.range for query in self._asked])[part.query]
             runs.append(part.run.astype(np.int64))
             starts.append(start)
-        whole = kernels.Found(*(np.concatenate(columns) for columns in zip(*(part for _, part in parts), strict=True)))
-        run, start = np.concatenate(runs), np.concatenate(starts)
-        out = []
-        order, first = kernels.by_query(whole.query, len(self._asked))
-        for q in range(len(self._asked)):
-            which = order[first[q] : first[q + 1]]
-            if not kernels.is_ascending(run[which], start[which], start[which]):
-                which = which[np.lexsort((start[which], run[which]))]
-            out.append((run[which], start[which], kernels.Found(*(column[which] for column in whole))))
-        return out
+        order, first = kernels.by_query(np.concatenate([part.query for _, part in parts]), len(self._asked))
+        run, start = np.concatenate(runs)[order], np.concatenate(starts)[order]
+        for begin, end in itertools.pairwise(first.tolist()):
+            if not kernels.is_ascending(run[begin:end], start[begin:end], start[begin:end]):
+                again = begin + np.lexsort((start[begin:end], run[begin:end]))
+                for column in (order, run, start):
+                    column[begin:end] = column[again]
+        columns = zip(*(part for _, part in parts), strict=True)
+        whole = [(column[0] if len(parts) == 1 else np.concatenate(column))[order] for column in columns]
+        return [
+            (run[begin:end], start[begin:end], kernels.Found(*(column[begin:end] for column in whole)))
+            for begin, end in itertools.pairwise(first.tolist())
+        ]
 
 
 Taken = tuple[list[tuple[bool, kernels.Found]], NDArray[np.bool_]]
 """What was found, forward or backwards, and which of the keys could not be counted."""
 
 Taker = Callable[[Longs], Taken]
+
+
+def _most(longest: int, repeats: int) -> int:
+    """Events of a window (those of one type ``repeats`` times in a pattern) with which no pattern of so many types at
+    most can match 2**63 times: d factors that add up to n are (n/d)**d at most."""
+
+    def bits(events: int) -> float:
+        return max(length * math.log2(repeats * events / length) for length in range(1, longest + 1))
+
+    most = 1
+    while bits(2 * most) < 62.0:
+        most *= 2
+    step = most
+    while step := step // 2:
+        most += step * (bits(most + step) < 62.0)
+    return most
 
 
 def _part(found: kernels.Found, filled: int) -> kernels.Found:
