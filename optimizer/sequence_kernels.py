@@ -2232,15 +2232,30 @@ def runs_of(key):
 
 
 @_kernel
-def by_query(query, queries):
-    """The answers (a,) ordered by query, and where each query's begin (queries + 1,)."""
+def by_query(query, run, start, low, high, double, flag, queries):
+    """Where each query's answers begin (queries + 1,), the columns of answers (a,) but the first, ordered by query, and
+    of each query whether its answers ascend by run and start (queries,)."""
     first = np.zeros(queries + 1, np.int64)
     for i in range(len(query)):
         first[query[i] + 1] += 1
     for q in range(queries):
         first[q + 1] += first[q]
-    place, order = first.copy(), np.empty(len(query), np.int64)
+    place, ascending = first.copy(), np.ones(queries, np.bool_)
+    runs, starts = np.empty(len(query), np.int64), np.empty(len(query), np.int64)
+    lows, highs = np.empty(len(query), np.uint64), np.empty(len(query), np.int64)
+    doubles, flags = np.empty(len(query), np.float64), np.empty(len(query), np.uint8)
     for i in range(len(query)):
-        order[place[query[i]]] = i
-        place[query[i]] += 1
-    return order, first
+        q = query[i]
+        p = place[q]
+        place[q] = p + 1
+        runs[p], starts[p], lows[p], highs[p], doubles[p], flags[p] = (
+            run[i],
+            start[i],
+            low[i],
+            high[i],
+            double[i],
+            flag[i],
+        )
+        if p > first[q] and (runs[p] < runs[p - 1] or (runs[p] == runs[p - 1] and starts[p] <= starts[p - 1])):
+            ascending[q] = False
+    return first, runs, starts, lows, highs, doubles, flags, ascending

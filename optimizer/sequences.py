@@ -378,9 +378,9 @@ class _Load:
 
     def _bits(self, patterns: tuple[Pattern, ...], range_: float) -> float:
         """Binary digits of the largest count to be expected, were events spread evenly."""
-        rate = {code: max(events * range_ / self._ticks, 1e-9) for code, events in self._occurrences.items()}
+        digits = {code: math.log2(max(n * range_ / self._ticks, 1e-9)) for code, n in self._occurrences.items()}
         return max(
-            sum(math.log2(rate.get(code, 1e-9)) for code in pattern) - math.lgamma(len(pattern) + 1) / math.log(2)
+            sum(digits.get(code, -30.0) for code in pattern) - math.lgamma(len(pattern) + 1) / math.log(2)
             for pattern in patterns
         )
 
@@ -762,7 +762,7 @@ class _Pass:
         def take(chosen: Longs) -> Taken:
             found, filled, failed = kernels.lone_windows(
                 *(trie, room, self._windows(backward), self._streams[backward], self._runs, chosen, lone[chosen]),
-                kernels.found_room(1 << 12),
+                kernels.found_room(ROOM),
             )
             return [(backward, _part(found, filled))], failed
 
@@ -800,7 +800,7 @@ class _Pass:
             def take(chosen: Longs, rooms: Any = rooms, shots: Any = shots) -> Taken:
                 found, filled, failed = kernels.landmark_windows(
                     *(*tries, *rooms, *shots, lengths, windows, self._streams[0], self._block, self._runs, chosen),
-                    kernels.found_room(1 << 12),
+                    kernels.found_room(ROOM),
                 )
                 return [(False, _part(found, filled))], failed
 
@@ -844,7 +844,7 @@ class _Pass:
             def take(chosen: Longs, states: Any = states) -> Taken:
                 found, filled, back_found, back_filled, failed = kernels.meet_windows(
                     *(ahead, back, *states, *denses, *middles, *windows, self._streams[0], self._block, KEPT_ROWS),
-                    *(self._runs, chosen, kernels.found_room(1 << 12), kernels.found_room(1 << 12)),
+                    *(self._runs, chosen, kernels.found_room(ROOM), kernels.found_room(ROOM)),
                 )
                 return [(False, _part(found, filled)), (True, _part(back_found, back_filled))], failed
 
@@ -886,7 +886,7 @@ class _Pass:
         backward = self._group.backward
         found, filled, failed = kernels.slide_windows(
             *(trie, state, values, dense, sparse or None, cells, self._windows(backward), self._streams[backward]),
-            *(self._block, self._runs, chosen, kernels.found_room(1 << 12)),
+            *(self._block, self._runs, chosen, kernels.found_room(ROOM)),
         )
         return [(backward, _part(found, filled))], failed
 
@@ -900,27 +900,27 @@ class _Pass:
             chosen = chosen[failed]
             if len(chosen) == 0:
                 break
-        runs, starts = [], []
+        ranges = np.array([query.range for query in self._asked])
         for backward, part in parts:
-            windows = self._windows(backward)
-            start = part.window * windows.slide + windows.shift
+            # in place: these are long
+            windows, start = self._windows(backward), part.window
+            start *= windows.slide
+            start += windows.shift
             if backward:
-                start = 1 - start - np.array([query.range for query in self._asked])[part.query]
-            runs.append(part.run.astype(np.int64))
-            starts.append(start)
-        order, first = kernels.by_query(np.concatenate([part.query for _, part in parts]), len(self._asked))
-        run, start = np.concatenate(runs)[order], np.concatenate(starts)[order]
-        for begin, end in itertools.pairwise(first.tolist()):
-            if not kernels.is_ascending(run[begin:end], start[begin:end], start[begin:end]):
-                again = begin + np.lexsort((start[begin:end], run[begin:end]))
-                for column in (order, run, start):
-                    column[begin:end] = column[again]
-        columns = zip(*(part for _, part in parts), strict=True)
-        whole = [(column[0] if len(parts) == 1 else np.concatenate(column))[order] for column in columns]
-        return [
-            (run[begin:end], start[begin:end], kernels.Found(*(column[begin:end] for column in whole)))
-            for begin, end in itertools.pairwise(first.tolist())
-        ]
+                np.subtract(1, start, out=start)
+                start -= ranges[part.query] if len(self._kinds) > 1 else ranges[0]
+        columns: Any = zip(*(part for _, part in parts), strict=True)
+        whole = parts[0][1] if len(parts) == 1 else kernels.Found(*map(np.concatenate, columns))
+        first, run, start, *found, ascending = kernels.by_query(*whole, len(self._asked))
+        out = []
+        for q, (begin, end) in enumerate(itertools.pairwise(first.tolist())):
+            low, high, double, flag = (column[begin:end] for column in found)
+            mine = [run[begin:end], start[begin:end], low, high, double, flag]
+            if not ascending[q]:
+                again = np.lexsort((mine[1], mine[0]))
+                mine = [column[again] for column in mine]
+            out.append((mine[0], mine[1], kernels.Found(whole.query[:0], whole.run[:0], mine[1], *mine[2:])))
+        return out
 
 
 Taken = tuple[list[tuple[bool, kernels.Found]], NDArray[np.bool_]]
@@ -961,30 +961,44 @@ def _cuts(patterns: Sequence[Sequence[Any]]) -> list[int]:
     A node that several patterns use is paid for by each in part, as they are cut so far; a product is as dear as
     :data:`PRODUCT` nodes. Patterns are cut again until the nodes and products in all do not get fewer.
     """
-    texts = [tuple(pattern) for pattern in patterns]
+    lengths = [len(pattern) for pattern in patterns]
+    # numbers of text[:1], text[:2], ..., and of text[0:], text[1:], ...
+    heads = _prefixes(patterns)
+    tails = [numbers[::-1] for numbers in _prefixes([pattern[::-1] for pattern in patterns])]
     cuts: list[int] | None = None
-    best, fewest = [len(text) for text in texts], math.inf
+    best, fewest = lengths, math.inf
     while True:
-        ahead, back = Counter[Any](), Counter[Any]()
-        for i, text in enumerate(texts):
-            last = len(text) if cuts is None else cuts[i]
-            first = 0 if cuts is None or cuts[i] == 0 else cuts[i] + 1
-            ahead.update(text[:n] for n in range(1, last + 1))
-            back.update(text[n:] for n in range(first, len(text)))
+        ahead, back = Counter[int](), Counter[int]()
+        for i, length in enumerate(lengths):
+            ahead.update(heads[i][: length if cuts is None else cuts[i]])
+            back.update(tails[i][0 if cuts is None or cuts[i] == 0 else cuts[i] + 1 :])
         if cuts is not None:
-            met = {(text, cut) for text, cut in zip(texts, cuts, strict=True) if 0 < cut < len(text)}
-            total = len(ahead) + len(back) + PRODUCT * len(met) + len({text[cut:] for text, cut in met})
+            met = {(heads[i][-1], cut, tails[i][cut]) for i, cut in enumerate(cuts) if 0 < cut < lengths[i]}
+            total = len(ahead) + len(back) + PRODUCT * len(met) + len({suffix for _, _, suffix in met})
             if total >= fewest:
                 return best
             best, fewest = cuts, total
         cuts = []
-        for text in texts:
+        for i, length in enumerate(lengths):
             # what the prefixes and the suffixes cost that end, or begin, at each position
-            heads = [0.0, *itertools.accumulate(1 / (ahead[text[:n]] or 1) for n in range(1, len(text) + 1))]
-            tails = [0.0, *itertools.accumulate(1 / (back[text[n:]] or 1) for n in range(len(text) - 1, -1, -1))][::-1]
-            options = {0: tails[0], len(text): heads[-1]}
-            options |= {cut: heads[cut] + PRODUCT + tails[cut + 1] for cut in range(1, len(text) - 1)}
+            before = [0.0, *itertools.accumulate(1 / (ahead[number] or 1) for number in heads[i])]
+            behind = [0.0, *itertools.accumulate(1 / (back[number] or 1) for number in tails[i][::-1])][::-1]
+            options = {0: behind[0], length: before[-1]}
+            options |= {cut: before[cut] + PRODUCT + behind[cut + 1] for cut in range(1, length - 1)}
             cuts.append(min(options, key=lambda cut: (options[cut], -cut)))
+
+
+def _prefixes(texts: Sequence[Sequence[Any]]) -> list[list[int]]:
+    """For each text a number for each of its prefixes, equal ones alike."""
+    known: dict[tuple[int, Any], int] = {}
+    found = []
+    for text in texts:
+        numbers, last = [], -1
+        for each in text:
+            last = known.setdefault((last, each), len(known))
+            numbers.append(last)
+        found.append(numbers)
+    return found
 
 
 FUNCTIONS = ("sum", "known", "min", "max")
@@ -997,6 +1011,9 @@ DENSE = (60.0, 4.0, 20.0)
 
 BLOCK = 2048
 """Events that are processed together at most: their rows of a few nodes fit a processor's second cache."""
+
+ROOM = 1 << 19
+"""Answers that there is room for at first; what is not written is not taken from the machine."""
 
 KEPT_ROWS = 1 << 18
 """Rows that a backward pass keeps for the forward pass to meet, more or less."""
