@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import multiprocessing
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -379,10 +381,9 @@ class _Load:
     def _bits(self, patterns: tuple[Pattern, ...], range_: float) -> float:
         """Binary digits of the largest count to be expected, were events spread evenly."""
         digits = {code: math.log2(max(n * range_ / self._ticks, 1e-9)) for code, n in self._occurrences.items()}
-        return max(
-            sum(digits.get(code, -30.0) for code in pattern) - math.lgamma(len(pattern) + 1) / math.log(2)
-            for pattern in patterns
-        )
+        digits |= {code: -30.0 for pattern in patterns for code in pattern if code not in digits}
+        orders = {length: math.lgamma(length + 1) / math.log(2) for length in set(map(len, patterns))}
+        return max(sum(map(digits.__getitem__, pattern)) - orders[len(pattern)] for pattern in patterns)
 
     def beyond(self, slide: int, range_: int) -> float:
         """How many ticks a block may go on behind the end of a window that is open when it begins."""
@@ -480,6 +481,10 @@ def choose(events: Events, asked: Sequence[Asked], executor: str | None = None) 
         return best
     found: list[Group] = []
     for group in best:
+        if group.cost < LOOKING * sum(len(asked[i].pattern) for i in group.members):
+            # what might be saved is about what it takes to find out
+            found.append(group)
+            continue
         # a group as it is can be processed by fragments too, and queries of the same windows by every executor
         options = [[group], _apart(load, "fragments", asked, [group.members], False)]
         for other in ("landmarks", "middle"):
@@ -547,6 +552,9 @@ NARROW, MIDDLING, BROAD = 64.0, 100.0, 127.0
 
 MARGIN = 5.0
 """Bits that an expected count may fall short by."""
+
+LOOKING = 20_000.0
+"""Nanoseconds for each type of a pattern below which executors are not compared: five times what that takes."""
 
 SAMPLE = 1 << 14
 PRODUCT = 3.0
@@ -671,9 +679,12 @@ class _Pass:
 
     def counts(self) -> list[tuple[Longs, Longs, Integers]]:
         """For each query, of each answer its run of events, the start of its window, and the count."""
+        return [(run, start, _integers(part)) for run, start, part in self._climb(self.ladder())]
+
+    def ladder(self) -> Iterator[Taker]:
+        """Ways to count: the keys that one cannot count are left to the next."""
         first = {"windows": self._rows, "fragments": self._cells, "landmarks": self._landmarks, "middle": self._middle}
-        found = self._climb(itertools.chain(first[self._group.executor](), [self._wide]))
-        return [(run, start, _integers(part)) for run, start, part in found]
+        return itertools.chain(first[self._group.executor](), [self._wide])
 
     def measured(self, measure: Measure) -> list[Integers | Numbers]:
         """A measure's values, in the order of :meth:`counts`."""
@@ -716,7 +727,7 @@ class _Pass:
             Numbers(part.high if attribute.exact else doubles(part.high), part.low > 0) for _, _, part in found
         ]  # fmt: skip
 
-    # Each executor as a ladder of takers: the keys that one cannot count are left to the next.
+    # Each executor as takers, the fastest first.
     def _rows(self) -> Iterator[Taker]:
         trie = self._trie(self._group.backward)
         dense = self._dense(trie, self._group.loose_bits > NARROW - MARGIN)
@@ -1019,3 +1030,37 @@ KEPT_ROWS = 1 << 18
 """Rows that a backward pass keeps for the forward pass to meet, more or less."""
 
 EXECUTORS = ("windows", "fragments", "landmarks", "middle")
+
+
+# ------------------------------------------------------------------------------------------- compiling
+def compile_kernels(executors: Sequence[str] = EXECUTORS) -> None:
+    """Compile what these executors (and measures, with ``windows``) need into Numba's cache, where it is not there."""
+    one = np.ones(3, dtype=np.int64)
+    raw = one, np.array([1, 2, 2]), np.zeros(3, dtype=np.int32), {"whole": (one, None), "double": (one / 2, None)}
+    Events.of(*raw[:3])
+    Events.of(one, np.array([1, 1 << 60, 2]), raw[2])
+    asked = [Asked((0, 0, 0, 0, 0, 0), 8, 4)]
+    for executor in executors:
+        events = Events.of(*raw)
+        (group,) = choose(events, asked, executor)
+        runs, none = kernels.runs_of(events.key), np.zeros(0, dtype=np.int64)
+        for take in _Pass(events, runs, asked, None, replace(group, bits=0.0)).ladder():
+            take(none)
+    if "windows" in executors:
+        # so often that sums take 128 bits
+        events = replace(Events.of(*raw), count=np.full(2, 1 << 31))
+        measures = tuple(Measure("sum", name, 0) for name in ("whole", "double")) + (Measure("max", "whole", 0),)
+        answers(events, [Asked((0, 0), 8, 4, measures)])
+
+
+def main() -> None:
+    print("compiling the kernels of event sequences (once, about half a minute) ...", end=" ", flush=True)
+    begin = time.monotonic()
+    # what both need is little
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        pool.map(compile_kernels, [EXECUTORS[:2], EXECUTORS[2:]], chunksize=1)
+    print(f"{time.monotonic() - begin:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
