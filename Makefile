@@ -23,6 +23,7 @@ export GX_ANALYTICS_ENABLED := false
 PACKAGES := $(VENV)/.packages
 PROJECT := $(VENV)/.project
 JARS := .cache/.jars
+KERNELS := .cache/.kernels
 
 .PHONY: help setup demo up down status test test-all bench lint format clean
 
@@ -32,7 +33,7 @@ help: ## this list
 	  while IFS=$$'\t' read -r name what; do printf '  make %-9s %s\n' "$$name" "$$what"; done
 	@printf '\nThe command line is %s/bin/heddle (try --help).\n' '$(VENV)'
 
-setup: $(PROJECT) $(JARS) ## .venv from pinned dependencies, Delta's JVM jar (once)
+setup: $(PROJECT) $(JARS) $(KERNELS) ## .venv from pinned dependencies, Delta's JVM jar, kernels (once)
 
 $(VENV)/.uv-$(UV_VERSION):
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' || \
@@ -57,6 +58,11 @@ $(PROJECT): pyproject.toml $(PACKAGES)
 $(JARS): $(PACKAGES) spark_jobs/session.py
 	@echo "==> Delta's JVM jar"
 	@$(PY) -m spark_jobs.session --fetch-jars
+	@mkdir -p .cache && touch $@
+
+# Changed ones are compiled again where they are used.
+$(KERNELS): | $(PROJECT)
+	@$(PY) -m optimizer.sequences
 	@mkdir -p .cache && touch $@
 
 demo: setup ## a year of real flights through Airflow and Spark, with a summary (exit 0)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from optimizer import sequence_kernels, sequences
 from optimizer.sequences import EXECUTORS, Answers, Asked, Events, Integers, Measure, answers, compacted
 
 Row = tuple[int, int, str, int]
@@ -150,6 +153,34 @@ def test_every_executor_counts_as_dynamic_programming_does(
         assert {place: values[0] for place, values in table(found).items()} == expected(rows, one)
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+@settings(max_examples=60, deadline=None)
+@given(ROWS, st.lists(ASKED, min_size=1, max_size=5))
+def test_every_way_to_count_counts_as_dynamic_programming_does(
+    executor: str, rows: list[Row], queries: list[Asked]
+) -> None:
+    """Not only the first of an executor's ways, which so few events leave no key to the others."""
+    events = compact(rows)
+    runs = sequence_kernels.runs_of(events.key)
+    for group in sequences.choose(events, queries, executor):
+        mine = [queries[i] for i in group.members]
+        for number in range(6):
+            one_pass = sequences._Pass(events, runs, mine, None, replace(group, bits=0.0))
+            ways = list(one_pass.ladder())
+            if number >= len(ways):
+                break
+            taken = ways[number](np.arange(len(runs) - 1))
+            for one, (run, start, found) in zip(mine, one_pass._climb([partial(_already, taken)]), strict=True):
+                counts = zip(run.tolist(), start.tolist(), sequences._integers(found).integers(), strict=True)
+                counted = {(int(events.key[runs[at]]), begin): count for at, begin, count in counts}
+                left = set(events.key[runs[:-1][taken[1]]].tolist())
+                assert counted == {at: count for at, count in expected(rows, one).items() if at[0] not in left}
+
+
+def _already(taken: sequences.Taken, chosen: sequences.Longs) -> sequences.Taken:
+    return taken
+
+
 @settings(max_examples=40, deadline=None)
 @given(ROWS, st.lists(ASKED, min_size=1, max_size=3), st.lists(st.integers(0, 60), max_size=3))
 def test_pieces_and_their_order_change_nothing(rows: list[Row], queries: list[Asked], cuts: list[int]) -> None:
@@ -213,3 +244,12 @@ def _weighted(events: Events, one: Asked) -> dict[tuple[int, int], int | None]:
             if counts[-1]:
                 found[key, start] = counts[-1] if counts[-1] < 10**38 else None
     return found
+
+
+@pytest.mark.parametrize("executor", [None, *EXECUTORS])
+def test_a_burst_in_a_quiet_key(executor: str | None) -> None:
+    """What the average window holds says little about the fullest."""
+    rows = [(0, time, "A", 1) for time in (*range(200), 1_000_000)]
+    one = asked("A" * 20, 200, 200)
+    (found,) = answers(compact(rows), [one], executor)
+    assert table(found) == {(0, 0): [math.comb(200, 20)]}
