@@ -1054,7 +1054,7 @@ def compile_kernels(executors: Sequence[str] = EXECUTORS) -> None:
 
 
 def main() -> None:
-    print("compiling the kernels of event sequences (once, about a minute) ...", end=" ", flush=True)
+    print("compiling the kernels of event sequences (once, a minute or two) ...", end=" ", flush=True)
     begin = time.monotonic()
     # what both need is little
     with multiprocessing.get_context("spawn").Pool(2) as pool:
