@@ -71,6 +71,8 @@ class LocalScheduler:
         Execute tasks before they are due if nothing else is to be done.
     now
         Number of the last update; lifetimes (``until``) count by it.
+    fixed
+        Cost of each joint execution, whatever it executes; hybrid periods and cheapest cycles depend on it.
 
     Attributes
     ----------
@@ -86,11 +88,17 @@ class LocalScheduler:
     """
 
     def __init__(
-        self, groups: Iterable[Group] = (), mode: str = "late-pending", *, work_conserving: bool = True, now: int = 0
+        self,
+        groups: Iterable[Group] = (),
+        mode: str = "late-pending",
+        *,
+        work_conserving: bool = True,
+        now: int = 0,
+        fixed: Fraction | int = 0,
     ) -> None:
         if mode not in MODES:
             raise ValueError(f"unknown mode {mode!r}: one of {', '.join(MODES)}")
-        self.mode, self.work_conserving, self.now = mode, work_conserving, now
+        self.mode, self.work_conserving, self.now, self.fixed = mode, work_conserving, now, fixed
         self.d: dict[Task, int] = {}
         self._groups: dict[str, list[SubGroup]] = {}
         self._periods: dict[Task, int] = {}
@@ -168,9 +176,9 @@ class LocalScheduler:
         else:
             tasks, members = [self._task_of(name, each) for each in found], [(each,) for each in found]
             shortened = self.mode in ("hybrid", "late", "late-pending")
-            periods = hybrid_periods(group) if shortened else [each.period for each in found]
+            periods = hybrid_periods(group, self.fixed) if shortened else [each.period for each in found]
         if self.mode == "free-riders":
-            self._cycles[name] = plan_schedule(1, [group]).cycles[0], tuple(tasks)
+            self._cycles[name] = plan_schedule(1, [group], self.fixed).cycles[0], tuple(tasks)
             self._anchors.setdefault(name, self.now)
         for task in before.keys() - set(tasks):
             self._forget(task)

@@ -159,7 +159,8 @@ class Published(Clocked):
 
     def turn(self, spark: SparkSession) -> None:
         if self.scheduler is None:
-            self.scheduler = LocalScheduler(self.plan.schedules[0].groups, self.name, work_conserving=False)
+            (schedule,) = self.plan.schedules
+            self.scheduler = LocalScheduler(schedule.groups, self.name, work_conserving=False, fixed=schedule.fixed)
         while True:
             instant = self.next_step()
             number = (instant - NOON) // self.step
@@ -233,7 +234,7 @@ def in_time(found: Clocked, spark: SparkSession, runs: int) -> bool:
     return all(
         later - earlier <= period * found.step
         for name, period in bounds_of(found.plan.schedules[0].groups)
-        for times in [[*(at for at in found.executed[name] if at >= begin), found.reached]]
+        for times in [[*(at for at in found.executed.get(name, []) if at >= begin), found.reached]]
         for earlier, later in itertools.pairwise([begin, *times])
     )
 
@@ -247,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--schedulers", nargs="+", default=[*MODES, "ours"], choices=[*MODES, "ours"])
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(arguments)
-    console = Console()
+    console = Console(width=120)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         stream = packets(folder, given.rate, given.seconds * 4 + 240)
@@ -273,7 +274,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             spark.stop()
     table = Table(title=f"{given.queries} queries, {given.rate} packets/s, an update every {given.step} s")
     for name in rows[0]:
-        table.add_column(name.replace("_", " "), justify="left" if name == "scheduler" else "right", no_wrap=True)
+        table.add_column(
+            name.replace("_", " "), justify="left" if name == "scheduler" else "right", no_wrap=True, overflow="fold"
+        )
     for row in rows:
         table.add_row(*map(str, row.values()))
     console.print(table)

@@ -374,3 +374,12 @@ def test_figures_of_one_rate_are_of_the_same_simulations() -> None:
         for row in (low, high):
             assert row["ours_load"] <= row["hs_load"] <= row["cs_load"] and row["hs_tasks"] <= row["cs_tasks"]
             assert all(row[f"{name}_latency"] >= 0 and 0 < row[f"{name}_met"] <= 1 for name in golab.TECHNIQUES)
+
+
+def test_a_cost_of_every_execution_makes_hybrid_periods_shorter() -> None:
+    group = Group("g", (SubGroup(2, 1, ("a",), 1), SubGroup(3, 2, ("b",), 1)))
+    periods = {}
+    for fixed in (0, 100):
+        scheduler = LocalScheduler([group], "hybrid", fixed=fixed)
+        periods[fixed] = [scheduler.period(Task("g", name)) for name in ("a", "b")]
+    assert periods == {0: [2, 3], 100: [2, 2]}
