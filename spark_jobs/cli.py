@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
@@ -64,6 +65,7 @@ Rates = Annotated[
 ]
 Begin = Annotated[str, typer.Option("--from", help="Start of the interval (UTC, e.g. 2013-07-01).")]
 End = Annotated[str, typer.Option("--to", help="End of the interval, exclusive (UTC).")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
 OptionalBegin = Annotated[str | None, typer.Option("--from", help="Only windows that end after this instant.")]
 OptionalEnd = Annotated[str | None, typer.Option("--to", help="Only windows that end at or before this instant.")]
 
@@ -765,6 +767,152 @@ def tick(
         _show_record(record)
     _tell([Diagnostic(**problem) for problem in record["diagnostics"]])
     raise typer.Exit(1 if record["diagnostics"] else 0)
+
+
+@app.command(
+    epilog="Examples: heddle backfill --warehouse house --from 2013-01-01 --to 2014-01-01 --dry-run   "
+    "|   heddle backfill --warehouse house --from 2013-01-01 --to 2014-01-01 --every '30 days'"
+)
+def backfill(
+    warehouse: House,
+    begin: Begin,
+    end: End,
+    every: Annotated[str, typer.Option("--every", help="How much history a run takes.", metavar="DURATION")] = "7 days",
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Publish history by the stored plan, in few large runs, oldest first; what is published already is left as it is,
+    so a backfill that was cut off goes on where it was. Live runs may go on beside it."""
+    from optimizer.parser import parse_duration
+    from spark_jobs.history import prices
+    from spark_jobs.sources import parse_instant
+    from spark_jobs.tables import Warehouse
+
+    with _coded():
+        house = Warehouse.open(warehouse, create=False)
+        _, version = _stored(warehouse)
+        size = parse_duration(every)
+        if size <= 0:
+            raise HeddleError("HDL-115", "--every is a duration longer than 0", "e.g. --every '7 days'")
+        with errors.status("listing sources"):
+            found = prices(house, version, parse_instant(begin), parse_instant(end), time.time_ns() // 1000, size)
+        wanted = [(one.begin, one.end) for one in found if not one.published]
+        told = [
+            [
+                _interval(one.begin, one.end),
+                "yes" if one.published else "no",
+                f"{one.events:,}",
+                f"{one.cpu_seconds:.0f}",
+            ]
+            for one in found
+        ]
+        if not as_json:
+            _print_rows("the runs of this backfill", ("interval", "published", "events to read", "CPU-s"), told)
+            total = sum(one.events for one in found), sum(one.cpu_seconds for one in found)
+            console.print(f"{len(wanted)} runs, about {total[0]:,} events and {total[1]:.0f} CPU-s", highlight=False)
+        records = [] if dry_run or not wanted else _runs(house, version, wanted, "backfill")
+    if as_json:
+        _print_json(
+            {"format_version": 1, "plan_version": version, "runs": [asdict(one) for one in found]} | _ran(records)
+        )
+    raise typer.Exit(_finish(records))
+
+
+@app.command(epilog="Examples: heddle repair --warehouse var/warehouse --dry-run   |   heddle repair --warehouse house")
+def repair(warehouse: House, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Find the published intervals whose source has changed since (late events, files that came or went) and publish
+    them again, as new revisions, by the stored plan. Needs no JVM to find them."""
+    from spark_jobs.history import outdated
+    from spark_jobs.tables import Warehouse
+
+    with _coded():
+        house = Warehouse.open(warehouse, create=False)
+        _, version = _stored(warehouse)
+        with errors.status("comparing sources with what was published"):
+            found = outdated(house, time.time_ns() // 1000)
+        if not as_json:
+            told = [
+                [_interval(one.begin, one.end), str(one.revision), str(len(one.queries)), f"{one.windows:,}"]
+                for one in found
+            ]
+            if told:
+                _print_rows("published of sources that changed", ("interval", "revision", "queries", "windows"), told)
+            else:
+                console.print("everything published is of its sources as they are", highlight=False)
+        spans = [(one.begin, one.end) for one in found]
+        records = [] if dry_run or not spans else _runs(house, version, spans, "repair")
+    if as_json:
+        _print_json({"format_version": 1, "outdated": [asdict(one) for one in found]} | _ran(records))
+    raise typer.Exit(_finish(records))
+
+
+@app.command(epilog="Examples: heddle rollback 3 --warehouse var/warehouse --reason 'slower since 4'")
+def rollback(
+    plan_version: Annotated[int, typer.Argument(help="The version to go back to.", show_default=False)],
+    warehouse: House,
+    reason: Annotated[str, typer.Option("--reason", help="Kept with the plan.")] = "",
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make an earlier plan the plan in force, queries and all, as a new version: runs that started keep theirs, stored
+    partial aggregates of its synopses are used again. The next refresh plans anew from the registered files."""
+    from optimizer.plan import diff as diff_plans
+    from spark_jobs.planning import publish_plan
+    from spark_jobs.tables import Warehouse
+
+    with _coded():
+        house = Warehouse.open(warehouse, create=False)
+        current, newest = _stored(warehouse)
+        earlier, _ = _stored(warehouse, plan_version)
+        change = diff_plans(current, earlier)
+        version = newest
+        if not dry_run:
+            version, _ = publish_plan(house, earlier, "heddle rollback", reason or f"back to version {plan_version}")
+    if as_json:
+        _print_json(change.to_json() | {"from": newest, "to": plan_version, "version": version, "dry_run": dry_run})
+        return
+    console.print(f"plan version {newest} -> {plan_version}" + ("" if dry_run else f", as {version}"), highlight=False)
+    show_diff(change, earlier)
+
+
+def _interval(begin: int, end: int) -> str:
+    from spark_jobs.sources import format_instant
+
+    return f"{format_instant(begin)} .. {format_instant(end)}"
+
+
+def _ran(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {"records": list(records)} if records else {}
+
+
+def _finish(records: Sequence[dict[str, Any]]) -> int:
+    """Tell what went wrong in some runs; the exit code."""
+    problems = [Diagnostic(**problem) for record in records for problem in record["diagnostics"]]
+    _tell(problems)
+    return 1 if problems else 0
+
+
+def _runs(house: Warehouse, version: int, spans: Sequence[tuple[int, int]], kind: str) -> list[dict[str, Any]]:
+    """Several intervals in one session, with a progress bar; what was published stays if one fails."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from spark_jobs.run import run as run_interval
+    from spark_jobs.session import start_session
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    records = []
+    with Progress(*columns, console=errors) as bar:
+        line = bar.add_task("starting Spark", total=len(spans))
+        spark = start_session(f"heddle {kind}")
+        try:
+            for begin, end in spans:
+                bar.update(line, description=_interval(begin, end))
+                run_id = f"{kind}/{_interval(begin, end)}"
+                records.append(run_interval(spark, house, version, begin, end, run_id).to_json())
+                bar.advance(line)
+        finally:
+            spark.stop()
+    return records
 
 
 def _run(

@@ -22,7 +22,7 @@ from datetime import timedelta
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
@@ -171,17 +171,10 @@ def run(
     costs = fit_of(warehouse)
     clock = as_of if as_of is not None else time.time_ns() // 1000
     record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries), live=live, late=late)
-    before = refreshed_at(warehouse, begin)
-    wanted = (refreshes.late if late else refreshes.ticks)(plan.schedules, begin, end, before)
-    plan = refreshes.pinned(plan, wanted, begin, end)
     record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(_unused(spark))}
     stages = _Stages(record, report)
     with stages("list", "listing sources"):
-        sources, failed = _sources(plan, record)
-        ends = {name: min(end, clock - plan.workload.stream(name).lateness) for name in sources}
-        record.withheld = {name: format_instant(at) for name, at in ends.items() if at < end}
-        parts = _parts(plan, begin, ends)
-        content = _content(plan, parts, sources, ends, begin, end)
+        plan, before, sources, failed, ends, parts, content = _prepared(warehouse, plan, record, clock)
     _reconcile(warehouse, begin, end)
     if not recompute and (previous := _published(warehouse, begin, end, content)) is not None:
         record.status, record.revision, record.answers = (
@@ -263,6 +256,73 @@ def run(
 
 
 # ------------------------------------------------------------------------------------------- planning
+class _Prepared(NamedTuple):
+    """What a run sets out to do: the plan with the instants to be answered (``before``: when queries with a refresh
+    bound were answered last), what its streams hold and up to when, the synopses, and the hash of all that decides."""
+
+    plan: SharingPlan
+    before: dict[str, int]
+    sources: dict[str, list[Split]]
+    failed: list[str]
+    ends: dict[str, int]
+    parts: list[Part]
+    content: str
+
+
+def _prepared(warehouse: Warehouse, plan: SharingPlan, record: RunRecord, clock: int) -> _Prepared:
+    begin, end = record.begin, record.end
+    before = refreshed_at(warehouse, begin)
+    wanted = (refreshes.late if record.late else refreshes.ticks)(plan.schedules, begin, end, before)
+    plan = refreshes.pinned(plan, wanted, begin, end)
+    sources, failed = _sources(plan, record)
+    ends = {name: min(end, clock - plan.workload.stream(name).lateness) for name in sources}
+    record.withheld = {name: format_instant(at) for name, at in ends.items() if at < end}
+    parts = _parts(plan, begin, ends)
+    return _Prepared(plan, before, sources, failed, ends, parts, _content(plan, parts, sources, ends, begin, end))
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a run over (begin, end] would be: ``published`` if it would change nothing; else the events that it would
+    read, about, and the CPU seconds that the plan's costs predict. Windows of rows are not in the price."""
+
+    begin: int
+    end: int
+    published: bool
+    events: int = 0
+    cpu_seconds: float = 0.0
+
+
+def price(warehouse: Warehouse, plan: SharingPlan, plan_version: int, begin: int, end: int, clock: int) -> Price:
+    """The price of a run, without running it, and without a JVM."""
+    record = RunRecord("price", plan_version, begin, end)
+    record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1}
+    plan, _, sources, _, ends, parts, content = _prepared(warehouse, plan, record, clock)
+    if _published(warehouse, begin, end, content) is not None:
+        return Price(begin, end, True)
+    timed = [part for part in parts if part.synopsis.sequenced is None]
+    spans: list[Span] = []
+    for name, splits in sources.items():
+        spans += _gaps(warehouse, [part for part in parts if part.synopsis.stream == name], splits, record)
+    events = sum(
+        events_between(sources[name], min(span.begin for span in mine), min(ends[name], max(span.end for span in mine)))
+        for name in sources
+        if (mine := [span for span in spans if span.synopsis.stream == name])
+    )
+    filled = [span for span in spans if span.synopsis.sequenced is None]
+    predict(fit_of(warehouse), warehouse, plan, record, Work(begin, timed, filled, sources))
+    return Price(begin, end, False, round(events), record.predicted_cpu_seconds or 0.0)
+
+
+def changed_since(warehouse: Warehouse, plan: SharingPlan, row: Mapping[str, Any], clock: int) -> bool:
+    """Whether a row of the log, the newest publication of its interval, would have other content by the plan that it
+    was pinned to: events came late, or went, or windows have ended that were withheld."""
+    past = json.loads(row["record"])
+    begin, end = _micros(row["interval_start"]), _micros(row["interval_end"])
+    record = RunRecord("check", row["plan_version"], begin, end, late=past.get("late", False))
+    return _prepared(warehouse, plan, record, clock).content != row["content"]
+
+
 def _sources(plan: SharingPlan, record: RunRecord) -> tuple[dict[str, list[Split]], list[str]]:
     """The splits of every stream that can be listed, and the names of those that cannot."""
     sources, failed = {}, []

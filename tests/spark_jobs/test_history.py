@@ -1,0 +1,143 @@
+"""Backfills, repairs of what came late, and plans taken back: the same answers, and only what is needed is run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from optimizer.errors import HeddleError
+from spark_jobs import cli
+from spark_jobs.history import chunks, outdated, prices, standing
+from spark_jobs.planning import current_version, load_plan
+from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Laboratory, steady
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOW = DAY + 10 * 1440 * MINUTE
+
+
+@given(st.integers(0, 10**9), st.integers(1, 10**6), st.integers(1, 10**5))
+def test_chunks_tile_an_interval_at_the_same_places(begin: int, length: int, every: int) -> None:
+    every = max(every, length // 50 + 1)
+    found = list(chunks(begin, begin + length, every))
+    assert found[0][0] == begin and found[-1][1] == begin + length
+    assert all(first[1] == second[0] and first[1] % every == 0 for first, second in zip(found, found[1:], strict=False))
+    assert all(0 < last - first <= every for first, last in found)
+
+
+def test_an_empty_backfill_is_refused() -> None:
+    with pytest.raises(HeddleError, match="HDL-504"):
+        list(chunks(5, 5))
+
+
+@pytest.fixture
+def laboratory(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
+    found = Laboratory(spark, tmp_path)
+    found.write(steady(180))
+    found.write([], "quotes")
+
+    # the tests' one session serves the command line, too
+    monkeypatch.setattr("spark_jobs.session.start_session", lambda name: _Kept(spark))
+    return found
+
+
+class _Kept:
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.spark, name)
+
+    def stop(self) -> None:
+        pass
+
+
+def heddle(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli.app, list(arguments))
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout
+
+
+def at(minute: int) -> str:
+    return f"2013-07-01T{minute // 60:02}:{minute % 60:02}"
+
+
+@pytest.mark.spark
+def test_a_backfill_says_its_price_and_goes_on_where_it_was(laboratory: Laboratory) -> None:
+    version = laboratory.plan()
+    house = str(laboratory.warehouse.root)
+    asked = ("backfill", "--warehouse", house, "--from", at(30), "--to", at(170), "--every", "1 hour")
+    code, out = heddle(*asked, "--dry-run", "--json")
+    told = json.loads(out)["runs"]
+    assert code == 0 and laboratory.log("published") == []
+    assert [(one["begin"] - DAY) // MINUTE for one in told] == [30, 60, 120]
+    assert not any(one["published"] for one in told) and all(one["cpu_seconds"] > 0 for one in told)
+    # the first run reads the history of its windows besides
+    assert told[0]["events"] >= 30
+    # cut off after the first run
+    laboratory.run(version, 30, 60)
+    found = prices(laboratory.warehouse, version, DAY + 30 * MINUTE, DAY + 170 * MINUTE, NOW, 60 * MINUTE)
+    assert [one.published for one in found] == [True, False, False] and found[0].events == 0
+    assert heddle(*asked)[0] == 0
+    assert [row["revision"] for row in laboratory.log("published")] == [1, 1, 1]
+    assert laboratory.wrong(version, 30, 170) == []
+    code, out = heddle(*asked)
+    assert code == 0 and "0 runs, about 0 events" in out and len(laboratory.log("published")) == 3
+
+
+@pytest.mark.spark
+def test_repair_publishes_again_what_changed_and_nothing_else(laboratory: Laboratory) -> None:
+    version = laboratory.plan()
+    house = str(laboratory.warehouse.root)
+    for begin in (0, 60, 120):
+        laboratory.run(version, begin, begin + 60, f"run {begin}")
+    assert outdated(laboratory.warehouse, NOW) == []
+    assert "as they are" in heddle("repair", "--warehouse", house)[1]
+    laboratory.write([*steady(180), (100.5, "A", 7.0, 5), (100.5, "C", 1.0, 1)])
+    found = outdated(laboratory.warehouse, NOW)
+    # one file: whatever it may hold has changed; each interval is told with what may be others now
+    assert {(one.begin - DAY) // MINUTE for one in found} >= {60, 120} and found[0].queries == ("by_symbol", "all")
+    before = laboratory.versions()
+    code, out = heddle("repair", "--warehouse", house, "--dry-run", "--json")
+    assert code == 0 and len(json.loads(out)["outdated"]) == len(found) and laboratory.versions() == before
+    assert laboratory.wrong(version, 0, 180) != []
+    assert heddle("repair", "--warehouse", house)[0] == 0
+    assert laboratory.wrong(version, 0, 180) == []
+    assert outdated(laboratory.warehouse, NOW) == []
+    assert len(standing(laboratory.warehouse)) == 3
+
+
+@pytest.mark.spark
+def test_a_later_publication_stands_for_what_it_covers(laboratory: Laboratory) -> None:
+    version = laboratory.plan()
+    laboratory.run(version, 0, 60, "a")
+    laboratory.run(version, 60, 120, "b")
+    laboratory.run(version, 0, 120, "both")
+    assert [row["run_id"] for row in standing(laboratory.warehouse)] == ["both"]
+    # a new plan makes nothing outdated
+    laboratory.plan(QUERIES.replace("25 minutes", "35 minutes"))
+    assert outdated(laboratory.warehouse, NOW) == []
+
+
+@pytest.mark.spark
+def test_rollback_takes_the_earlier_plan_as_a_new_version(laboratory: Laboratory) -> None:
+    first = laboratory.plan()
+    laboratory.run(first, 30, 90)
+    second = laboratory.plan(QUERIES.replace("25 minutes", "35 minutes"))
+    house = str(laboratory.warehouse.root)
+    code, out = heddle("rollback", str(first), "--warehouse", house, "--dry-run")
+    assert code == 0 and "by_symbol" in out and current_version(laboratory.warehouse) == second
+    code, out = heddle("rollback", str(first), "--warehouse", house, "--reason", "slower", "--json")
+    told = json.loads(out)
+    assert (told["from"], told["to"], told["version"]) == (second, first, 3)
+    assert load_plan(laboratory.warehouse, 3).fingerprint == load_plan(laboratory.warehouse, first).fingerprint
+    # what its synopses hold is used again, and the answers are those of before
+    assert laboratory.run(3, 30, 90, "again").status == "unchanged"
+    assert heddle("rollback", "9", "--warehouse", house)[0] != 0
