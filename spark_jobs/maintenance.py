@@ -1,0 +1,208 @@
+"""Keeping a warehouse small and quick, without ever changing an answer or breaking a reader.
+
+Live runs write small files and small commits, killed runs leave files that no commit names, replaced revisions stay for
+readers that have begun. Maintenance merges the small files of a day into large ones, drops partial aggregates that no
+recent plan can use, removes files that no version younger than the retention refers to, and checkpoints the logs. Each
+commit is made under the warehouse's lease, as those of runs are; it needs no JVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from optimizer.synopsis import counts_of, synopses_of
+from optimizer.window import DAY, day_label
+from spark_jobs.files import now_millis, write_files
+from spark_jobs.planning import current_version, load_plan
+from spark_jobs.tables import INSTANT, TABLES, Warehouse
+
+FEW = 8
+"""Files of a day that are left as they are."""
+
+LARGE = 64 << 20
+"""Bytes from which on a file is large enough."""
+
+BATCH = 512 << 20
+"""Bytes of small files that are merged at once, so held in memory."""
+
+PLANS = 3
+"""Versions of the plan, the newest ones, whose synopses are kept: a rollback finds its partial aggregates."""
+
+SMALL_TABLES = (
+    "publish_log",
+    "quality_results",
+    "quarantine",
+    "sharing_plans",
+    "stream_statistics",
+    "workload_queries",
+)
+
+
+@dataclass
+class Maintained:
+    """What was done, or would be: small files merged and into how many, rows of partial aggregates dropped and why,
+    files removed that nothing refers to."""
+
+    merged: int = 0
+    into: int = 0
+    rows_of_no_plan: int = 0
+    rows_too_old: int = 0
+    removed: int = 0
+    tables: dict[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format_version": 1, **asdict(self)}
+
+
+def maintain(
+    warehouse: Warehouse,
+    keep: int = 30 * DAY,
+    retention: int = 7 * DAY,
+    dry_run: bool = False,
+    report: Callable[[str], None] = lambda line: None,
+) -> Maintained:
+    """Merge, drop, remove, checkpoint. Running runs and readers go on.
+
+    ``keep`` (microseconds): partial aggregates are kept for so long beyond the longest window that ends at the newest
+    published instant; older ones are computed again if a backfill asks for them. ``retention`` (microseconds): files
+    are removed so long after the last version that referred to them, or after they were written if none ever did;
+    what reads or runs for longer loses its files.
+    """
+    found = Maintained()
+    wanted = _wanted(warehouse)
+    horizon = _horizon(warehouse, keep)
+    for table in ("partials", "results"):
+        for day in _days(warehouse, table):
+            report(f"merging {table} of {day}")
+            _merge(warehouse, table, day, wanted, horizon, dry_run, found)
+    for name in TABLES:
+        report(f"removing what nothing refers to: {name}")
+        with warehouse.lease():
+            table = DeltaTable(warehouse.path(name))
+            if name in SMALL_TABLES and not dry_run:
+                table.optimize.compact()
+                table = DeltaTable(warehouse.path(name))
+            hours = retention // (3600 * 1_000_000)
+            gone = table.vacuum(hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
+            found.tables[name] = len(gone)
+            found.removed += len(gone)
+            if not dry_run:
+                table = DeltaTable(warehouse.path(name))
+                table.create_checkpoint()
+                table.cleanup_metadata()
+    return found
+
+
+def _wanted(warehouse: Warehouse) -> set[str] | None:
+    """Fingerprints of the synopses of the newest plans; None: no plan, so no reason to drop anything."""
+    newest = current_version(warehouse)
+    if newest is None:
+        return None
+    found: set[str] = set()
+    for version in range(max(1, newest - PLANS + 1), newest + 1):
+        plan = load_plan(warehouse, version)
+        for tree in plan.trees:
+            stream = plan.workload.stream(tree.stream)
+            found |= {synopsis.fingerprint for synopsis in synopses_of(stream, tree.queries, tree.together)}
+            if tree.per is not None:
+                found.add(counts_of(stream, tree.per).fingerprint)
+                found |= {synopsis.fingerprint for synopsis in synopses_of(stream, tree.queries)}
+    return found
+
+
+def _horizon(warehouse: Warehouse, keep: int) -> str | None:
+    """The first day whose partial aggregates are kept; None: all. Windows of rows count from the stream's first."""
+    newest = current_version(warehouse)
+    ends = [
+        row["interval_end"]
+        for row in warehouse.rows("publish_log", ["interval_end", "event"])
+        if row["event"] == "published"
+    ]
+    if newest is None or not ends:
+        return None
+    queries = load_plan(warehouse, newest).workload.queries
+    if any(query.window.is_rows for query in queries):
+        return None
+    end = int(pa.scalar(max(ends), INSTANT).value)
+    return day_label(end - max(query.window.reach for query in queries) - keep)
+
+
+def _days(warehouse: Warehouse, table: str) -> list[str]:
+    return sorted({file["day"] for file in warehouse.files(table, "", "9")})
+
+
+def _merge(
+    warehouse: Warehouse,
+    table: str,
+    day: str,
+    wanted: set[str] | None,
+    horizon: str | None,
+    dry_run: bool,
+    found: Maintained,
+) -> None:
+    """Merge the small files of one day, in as many commits as there are batches."""
+    drop = table == "partials" and wanted is not None
+    with warehouse.lease() as token:
+        files = warehouse.files(table, day, day)
+        old = drop and horizon is not None and day < horizon
+        for batch in _batches(files, old or drop):
+            small = len(files) > FEW and len(batch) > 1
+            if not (small or drop):
+                continue
+            rows, lost = _read(Path(warehouse.path(table)), batch, day), 0
+            whole = len(rows)
+            if old:
+                rows, found.rows_too_old = rows.slice(0, 0), found.rows_too_old + whole
+                lost = whole
+            elif drop and wanted is not None:
+                rows = rows.filter(pc.is_in(rows["fingerprint"], pa.array(sorted(wanted), pa.string())))
+                lost = whole - len(rows)
+                found.rows_of_no_plan += lost
+            if not small and not lost:
+                continue
+            found.merged += len(batch)
+            if dry_run:
+                continue
+            written = list(write_files(warehouse.path(table), rows)) if len(rows) else []
+            found.into += len(written)
+            partition = {"day": day}
+            actions: list[AddAction | RemoveAction] = [
+                AddAction(file.path, file.size, partition, now_millis(), False, file.stats) for file in written
+            ]
+            actions += [RemoveAction(file["path"], False, now_millis(), file["size"], partition) for file in batch]
+            warehouse.check_lease(token)
+            schema, partition_by = TABLES[table]
+            DeltaTable(warehouse.path(table)).create_write_transaction(actions, "append", schema, partition_by)
+
+
+def _batches(files: list[dict[str, Any]], every: bool) -> Iterator[list[dict[str, Any]]]:
+    """Small files in batches; large ones by themselves if ``every`` file is to be looked into."""
+    batch: list[dict[str, Any]] = []
+    size = 0
+    for file in files:
+        if file["size"] >= LARGE:
+            if every:
+                yield [file]
+            continue
+        if batch and size + file["size"] > BATCH:
+            yield batch
+            batch, size = [], 0
+        batch.append(file)
+        size += file["size"]
+    if batch:
+        yield batch
+
+
+def _read(root: Path, files: list[dict[str, Any]], day: str) -> pa.Table:
+    # each by its own reader: a partitioned dataset would infer columns from the folder's name
+    rows = pa.concat_tables([pq.ParquetFile(root / file["path"]).read() for file in files])
+    return rows.append_column("day", pa.array([day] * len(rows), pa.string()))
