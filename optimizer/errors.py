@@ -8,13 +8,27 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+MOST = {"message": 600, "hint": 600, "file": 1024, "query": 160}
+"""Characters that a finding keeps of each of its texts: they repeat what somebody wrote, who may have written a lot."""
+
+
+def printable(text: str, most: int | None = None) -> str:
+    """Text that cannot act on a terminal, a page or a log: what is not printable (escape sequences, line ends,
+    characters that turn the direction of writing, halves of characters) by its code point, cut after ``most``."""
+    if most is not None and len(text) > most:
+        text = text[: most - 1] + "…"
+    if text.isprintable():
+        return text
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return printable(shown, most)
+
 
 @dataclass(frozen=True)
 class Diagnostic:
     """One finding about one query, stream or warehouse.
 
     ``line`` and ``column`` are 1-based positions in ``file`` (0: not about a position);
-    ``severity`` is ``"error"`` (the query or stream is left out) or ``"warning"``.
+    ``severity`` is ``"error"`` (the query or stream is left out) or ``"warning"``. Texts are made printable and cut.
     """
 
     code: str
@@ -25,6 +39,10 @@ class Diagnostic:
     column: int = 0
     query: str = ""
     severity: str = "error"
+
+    def __post_init__(self) -> None:
+        for name, most in MOST.items():
+            object.__setattr__(self, name, printable(getattr(self, name), most))
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}:{self.column}: " if self.line else (f"{self.file}: " if self.file else "")

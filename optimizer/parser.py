@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import bisect
 import difflib
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -55,6 +56,9 @@ from optimizer.query import (
 )
 
 DAY = 86_400 * SECOND
+
+FILE_BYTES = 64 << 20
+"""Largest workload file that is read."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,7 @@ _UNITS = {
     "day": DAY,
     "week": 7 * DAY,
 }
+_LONGEST_DURATION = 256
 _TERM = re.compile(r"([+-]?\d{1,18}(?:\.\d{1,6})?)\s*([a-z]+)", re.ASCII)
 
 
@@ -113,6 +118,8 @@ def parse_duration(text: str) -> int:
     Raises HDL-204 if it is malformed, uses months or years, or is not a whole number of microseconds.
     """
     example = "write it like '5 minutes', '90 seconds' or '1 day 6 hours'"
+    if len(text) > _LONGEST_DURATION:
+        raise HeddleError("HDL-204", f"a duration of {len(text)} characters", example)
     total, rest = Fraction(0), text.strip().lower()
     if not rest:
         raise HeddleError("HDL-204", "the duration is empty", example)
@@ -177,7 +184,7 @@ _PIECE = re.compile(
     | (?P<open>['"`][^\n]*)""",
     re.VERBOSE,
 )
-_SETTING = re.compile(r"--\s*(name|owner|until)\s*:\s*(.*?)\s*", re.IGNORECASE)
+_SETTING = re.compile(r"--\s*(name|owner|until)\s*:(.*)", re.IGNORECASE)
 _RULES = {
     "name": "1 to 128 letters, digits, _ . - (a letter or _ first)",
     "owner": "1 to 128 printable characters",
@@ -404,13 +411,34 @@ _NULL = Type("null")
 """Type of NULL until what stands beside it is known; never leaves this module."""
 
 _QUERY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}", re.ASCII)
+_MOST_COMPARED = 256
+"""Known names that a wrong one is compared with, to say what may have been meant."""
+
 _RESERVED = ("window_start", "window_end")
+_MOST_PROBLEMS = 32
+"""Findings about one query that are reported, the first ones."""
+
 _SHOWN = 60
 """Characters of somebody's text that a message repeats."""
 
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+
+
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
+    "\ufff0-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+"""Characters that nobody sees, or that make a text look like another: controls, zero width, direction of writing, tags,
+halves of characters. The joiners U+200C and U+200D are not among them: some scripts need them in literals."""
+
+
+def _check_characters(text: str, start: int) -> None:
+    found = _UNSEEN.search(text)
+    if found is not None:
+        message = f"the character U+{ord(found[0]):04X} cannot be seen and is not allowed"
+        raise _Refused("HDL-119", message, "remove it", start + found.start())
 
 
 def _quoted(name: str) -> str:
@@ -428,7 +456,8 @@ def _resolve(name: str, known: Iterable[str]) -> str | None:
 
 
 def _did_you_mean(name: str, known: Iterable[str], what: str) -> str:
-    known = sorted(known)
+    known = list(itertools.islice(known, _MOST_COMPARED))
+    known.sort()
     lower = {candidate.lower(): candidate for candidate in known}
     close = difflib.get_close_matches(name.lower(), lower, 1)
     if close:
@@ -658,13 +687,16 @@ class _Reader:
     # ------------------------------------------------------------------------------------------ tokens
     def _tokens(self) -> list[Token]:
         limits = self.limits
-        size = len(self.text.encode())
+        size = len(self.text.encode(errors="surrogatepass"))
         if size > limits.bytes:
             raise _Refused("HDL-301", f"the query has {size} bytes, the limit is {limits.bytes}", "split it")
         try:
             tokens = Spark().tokenize(self.text)
         except TokenError:
             raise _Refused("HDL-101", "this text cannot be split into words", "look for stray quotes") from None
+        # our own comments are blanked: what is left are those of other languages
+        if not tokens or any(token.comments for token in tokens):
+            raise _Refused("HDL-103", "templates are not allowed", "write the value", max(self.text.find("{"), 0))
         if len(tokens) > limits.tokens:
             raise _Refused("HDL-302", f"the query has {len(tokens)} words, the limit is {limits.tokens}", "split it")
         first = tokens[0]
@@ -1549,7 +1581,7 @@ def parse(text: str, streams: Mapping[str, Stream], file: str = "", limits: Limi
             setting = _SETTING.fullmatch(comment)
             if setting is None:
                 continue
-            what, value = setting[1].lower(), setting[2]
+            what, value = setting[1].lower(), setting[2].strip()
             if what in given:
                 bad.append((at, "HDL-109", f"a second {what} for one query", "is a semicolon missing above?"))
             given.add(what)
@@ -1561,6 +1593,15 @@ def parse(text: str, streams: Mapping[str, Stream], file: str = "", limits: Limi
                 until = instant
             else:
                 bad.append((at, "HDL-109", f"{_shown(value)} is no {what}", _RULES[what]))
+        try:
+            # in its comments too, which may be made to look like the query
+            for at, comment in statement.comments:
+                _check_characters(comment, at)
+            _check_characters(
+                text[statement.start : min(statement.end, statement.start + limits.bytes)], statement.start
+            )
+        except _Refused as refused:
+            bad.append((refused.at, refused.code, refused.message, refused.hint))
         if name in where:
             hint = f"the first is in line {position(where[name])[0]} and is kept"
             bad.append((statement.start, "HDL-209", f"two queries are named {name}", hint))
@@ -1571,7 +1612,7 @@ def parse(text: str, streams: Mapping[str, Stream], file: str = "", limits: Limi
             continue
         reader = _Reader(statement.text, streams, limits)
         query = reader.read(name, owner, text[statement.start : statement.end].rstrip())
-        for found in reader.problems:
+        for found in reader.problems[:_MOST_PROBLEMS]:
             report(statement.start + found.at, name, found.code, found.message, found.hint)
         for found in reader.warnings:
             report(statement.start + found.at, name, found.code, found.message, found.hint, "warning")
@@ -1596,7 +1637,12 @@ def load_workload(
     diagnostics: list[Diagnostic] = []
     for path in files:
         try:
-            text = Path(path).read_bytes().decode("utf-8-sig")
+            with Path(path).open("rb") as opened:
+                content = opened.read(FILE_BYTES + 1)
+            if len(content) > FILE_BYTES:
+                diagnostics.append(Diagnostic("HDL-111", f"is larger than {FILE_BYTES} bytes", "split it", str(path)))
+                continue
+            text = content.decode("utf-8-sig")
         except OSError as error:
             diagnostics.append(Diagnostic("HDL-111", f"cannot be read: {error.strerror}", file=str(path)))
             continue

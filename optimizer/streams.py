@@ -54,12 +54,26 @@ TYPES: dict[str, Type] = {
 }
 """Column types by their names in streams.yaml; ``decimal(p,s)`` beside them."""
 
-FILE_BYTES = 1 << 20
-"""Largest streams.yaml that is read."""
+FILE_BYTES = 1 << 17
+"""Largest streams.yaml that is read: some thousand columns. (PyYAML reads 100 kB a second.)"""
+
+NODES = 20_000
+"""Keys and values that are read of it, those behind an alias each time anew."""
+
+_MOST_FINDINGS = 100
 
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\)", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_SECRET = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]*:/+[^/]*@|[?&;](?:[a-z_-]*(?:secret|password|token|key|sig)[a-z_-]*)=", re.IGNORECASE
+)
+_PLAIN_TAGS = {
+    f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp", "map", "seq")
+}
+
+SYSTEM = tuple(map(Path, ("/boot", "/dev", "/etc", "/proc", "/run/secrets", "/sys", "/var/run/secrets")))
+"""Folders that no stream is read from, whatever the settings say."""
 
 
 def parse_type(text: str) -> Type:
@@ -101,15 +115,19 @@ def with_schema(stream: Stream, schema: Mapping[str, Type] | Iterable[tuple[str,
     return replace(stream, schema=pairs)
 
 
-def load_streams(path: str | Path) -> tuple[dict[str, Stream], tuple[Diagnostic, ...]]:
+def load_streams(
+    path: str | Path, roots: Iterable[str | Path] | None = None
+) -> tuple[dict[str, Stream], tuple[Diagnostic, ...]]:
     """The streams that a file declares, by name, and what is wrong with the others.
 
+    ``roots``: the only folders that sources may lie in, links resolved (None: any but :data:`SYSTEM`).
     Never raises for bad content. Relative source paths are resolved against the file's folder; ``schema`` may
     be absent (then it is empty, see :func:`with_schema`), ``lateness`` (then it is zero) and ``step`` (a minute) too.
     """
     file = str(path)
     try:
-        content = Path(path).read_bytes()
+        with Path(path).open("rb") as opened:
+            content = opened.read(FILE_BYTES + 1)
         if len(content) > FILE_BYTES:
             return {}, (Diagnostic("HDL-450", f"is larger than {FILE_BYTES} bytes", file=file),)
         root = yaml.compose(content.decode("utf-8-sig"), Loader=yaml.SafeLoader)
@@ -122,9 +140,10 @@ def load_streams(path: str | Path) -> tuple[dict[str, Stream], tuple[Diagnostic,
         mark = error.problem_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
         return {}, (Diagnostic("HDL-451", f"is not YAML: {error.problem}", "", file, line, column),)
-    except (yaml.YAMLError, RecursionError):
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError):
         return {}, (Diagnostic("HDL-451", "is not YAML that can be read", "", file),)
-    reader = _Reader(Path(path).absolute().parent, file)
+    allowed = None if roots is None else tuple(Path(root).resolve() for root in roots)
+    reader = _Reader(Path(path).absolute().parent, file, allowed)
     return reader.read(root), tuple(reader.diagnostics)
 
 
@@ -143,9 +162,10 @@ class _Bad(Exception):
 
 
 class _Reader:
-    def __init__(self, folder: Path, file: str) -> None:
-        self.folder, self.file = folder, file
+    def __init__(self, folder: Path, file: str, roots: tuple[Path, ...] | None) -> None:
+        self.folder, self.file, self.roots = folder, file, roots
         self.diagnostics: list[Diagnostic] = []
+        self.nodes = 0
 
     def report(self, bad: _Bad, stream: str = "") -> None:
         mark = bad.node.start_mark
@@ -167,6 +187,8 @@ class _Reader:
             return streams
         for name_node, node in entries:
             name = str(name_node.value)
+            if len(self.diagnostics) >= _MOST_FINDINGS:
+                break
             try:
                 if not _NAME.fullmatch(name):
                     hint = "letters, digits and underscores, not starting with a digit"
@@ -185,11 +207,9 @@ class _Reader:
         if format_ not in FORMATS:
             message = f"there is no source format {format_!r}"
             raise _Bad("HDL-457", message, _close(format_, FORMATS), source["format"])
-        if not path:
-            raise _Bad("HDL-457", "the source's path is empty", "a file or folder", source["path"])
-        where = path if _URI.match(path) else str(Path(self.folder, path).resolve())
+        where = self._place(path, source["path"])
         spans = {"lateness": 0, "step": 60 * SECOND}
-        for key, least in (("lateness", 0), ("step", SECOND)):
+        for key, least, most in (("lateness", 0, 366 * DAY), ("step", SECOND, DAY)):
             if key not in keys:
                 continue
             try:
@@ -198,6 +218,8 @@ class _Reader:
                 raise _Bad("HDL-457", error.diagnostic.message, error.diagnostic.hint, keys[key]) from None
             if spans[key] < least:
                 raise _Bad("HDL-457", f"{key} is too short", f"{duration_text(least)} or more", keys[key])
+            if spans[key] > most:
+                raise _Bad("HDL-457", f"{key} is too long", f"{duration_text(most)} at most", keys[key])
         if DAY % spans["step"]:
             hint = "e.g. '1 minute', '5 minutes' or '1 hour'"
             raise _Bad("HDL-457", "a day is no multiple of the step", hint, keys["step"])
@@ -207,6 +229,8 @@ class _Reader:
         schema: dict[str, Type] = {}
         for column, type_node in self._items(keys["schema"]):
             text = self._text(type_node)
+            if not (column.value.isprintable() and 0 < len(column.value) <= 255):
+                raise _Bad("HDL-457", f"{column.value!r} cannot name a column", "1 to 255 printable characters", column)
             if column.value in schema:
                 raise _Bad("HDL-456", f"column {column.value} is declared twice", "", column)
             try:
@@ -222,13 +246,46 @@ class _Reader:
             at = keys["time" if found.code == "HDL-455" else "schema"]
             raise _Bad(found.code, message, found.hint, at) from None
 
+    def _place(self, path: str, node: yaml.Node) -> str:
+        """Where a source is: an absolute path without links, or a URI as it was written."""
+        if not path:
+            raise _Bad("HDL-457", "the source's path is empty", "a file or folder", node)
+        if not path.isprintable() or len(path) > 1024:
+            raise _Bad("HDL-457", "the source's path is none", "1 to 1024 printable characters", node)
+        if _SECRET.match(path) or (_URI.match(path) and _SECRET.search(path)):
+            # never repeated: it would end up in plans, pages and logs
+            hint = "credentials belong to the environment of whoever reads the source"
+            raise _Bad("HDL-458", "the source's path has a user, a password or a key in it", hint, node)
+        if _URI.match(path):
+            if self.roots is not None:
+                raise _Bad(
+                    "HDL-458", "the source is no folder or file here", "HEDDLE_SOURCES says where they lie", node
+                )
+            return path
+        place = Path(self.folder, path).resolve()
+        inside = any(place.is_relative_to(root) for root in self.roots) if self.roots is not None else True
+        if not inside or any(place.is_relative_to(folder) for folder in SYSTEM):
+            hint = "HEDDLE_SOURCES names the folders of sources" if self.roots is not None else "move the data"
+            raise _Bad("HDL-458", "the source lies where no stream is read from", hint, node)
+        return str(place)
+
     def _items(self, node: yaml.Node) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
         if not isinstance(node, yaml.MappingNode):
             raise _Bad("HDL-453", "expected `key: value` pairs here", "see the example in the README", node)
+        self.nodes += 1 + 2 * len(node.value)
+        if self.nodes > NODES:
+            raise _Bad("HDL-459", f"more than {NODES} keys and values, counting aliases", "declare fewer", node)
         for key, value in node.value:
+            self._check_tag(key)
+            self._check_tag(value)
             if not isinstance(key, yaml.ScalarNode):
                 raise _Bad("HDL-453", "a key must be a plain word", "", key)
             yield key, value
+
+    def _check_tag(self, node: yaml.Node) -> None:
+        # << and = have tags of their own without anybody writing one
+        if node.tag not in _PLAIN_TAGS and not (isinstance(node, yaml.ScalarNode) and node.value in ("<<", "=")):
+            raise _Bad("HDL-453", "tags are not allowed", "write plain keys and values", node)
 
     def _keys(self, node: yaml.Node, known: Mapping[str, bool]) -> dict[str, yaml.Node]:
         """The values of a mapping with fixed keys (True: required)."""

@@ -338,10 +338,14 @@ def parse_group(query: ACQ, texts: Sequence[str]) -> Group:
             if type.name == "timestamp" and text != "\\N":
                 stored = pa.array([parse_instant(text)])
             values.append(stored.cast(arrow_type(type))[0].as_py())
-        except (pa.ArrowInvalid, HeddleError) as error:
+        # text that cannot be UTF-8, and types that no text is converted into
+        except (pa.ArrowException, UnicodeError, HeddleError) as error:
             raise _unknown_group(query, [tuple(texts)]) from error
     return tuple(values)
 
+
+LONGEST_HAVING = 2048
+"""Characters of the thresholds that a look-up may ask for."""
 
 _CONDITION = re.compile(r"\s*(\w+)\s*(<=|>=|!=|<>|=|<|>)\s*('(?:[^']|'')*'|[-+]?[\w.]+)\s*")
 
@@ -353,6 +357,8 @@ def parse_having(query: ACQ, text: str) -> tuple[Condition, ...]:
     """
     outputs = {output.name: output for output in query.computed}
     found = []
+    if len(text) > LONGEST_HAVING:
+        raise HeddleError("HDL-608", f"thresholds of {len(text)} characters", f"{LONGEST_HAVING} at most")
     for part in re.split(r"\bAND\b(?=(?:[^']*'[^']*')*[^']*$)", text, flags=re.IGNORECASE):
         match = _CONDITION.fullmatch(part)
         output = outputs.get(match.group(1)) if match else None
@@ -366,7 +372,7 @@ def _literal(output: Output, text: str) -> Literal:
     family = family_of(output.type)
     if text.startswith("'") and family == "string":
         return Literal(text[1:-1].replace("''", "'"), STRING)
-    if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)", text) and family == "number":
+    if re.fullmatch(r"[-+]?(\d+(\.\d*)?|\.\d+)", text, re.ASCII) and family == "number":
         return exact_literal(Decimal(text))
     raise HeddleError("HDL-608", f"{output.name} is {output.type}: it cannot be compared with {text}", "see above")
 

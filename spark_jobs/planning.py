@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from optimizer import refreshes
-from optimizer.cost import CostModel, measured
+from optimizer.cost import COST_MODELS, CostModel, measured
 from optimizer.cost import cost_model as named_model
 from optimizer.errors import Diagnostic, HeddleError
 from optimizer.parser import load_workload
@@ -28,6 +28,7 @@ from optimizer.plan import SharingPlan, build_plan, diff, from_rows, to_json, to
 from optimizer.query import Stream, Workload
 from optimizer.query import to_json as values_to_json
 from optimizer.schedule import Schedule
+from optimizer.search import ALGORITHMS
 from optimizer.shards import Profile
 from optimizer.streams import load_streams
 from optimizer.synopsis import families_of
@@ -39,7 +40,8 @@ from spark_jobs.tables import INSTANT, MARKER, Warehouse
 
 StrPath = str | Path
 
-RATE = re.compile(r"\d{1,30}/\d{1,30}|(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?")
+RATE = re.compile(r"\d{1,30}/\d{1,30}|(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?", re.ASCII)
+_LONGEST_RATE = 100
 
 TOLERANCE = 0.05
 """How much dearer than a plan from scratch the plan in force may become before it is replaced."""
@@ -349,10 +351,16 @@ def refresh_plan(
     ``heddle plan --json``), ``diff`` (lines for people, with the answers whose partials are recomputed),
     ``diagnostics``. Raises HeddleError if no query is usable (HDL-113).
     """
+    if algorithm not in ALGORITHMS or cost_model not in COST_MODELS:
+        known = f"known: {', '.join(ALGORITHMS)}; {', '.join(COST_MODELS)}"
+        raise HeddleError("HDL-112", f"there is no search {algorithm!r} by the cost model {cost_model!r}", known)
+    if not 0 <= tolerance < float("inf"):
+        raise HeddleError("HDL-112", f"{tolerance!r} is no tolerance", "0.05 permits a plan 5 % dearer than a new one")
+    given = {name: parse_rate(str(rate)[:_LONGEST_RATE]) for name, rate in (rates or {}).items()}
     inputs = load_inputs(workload, streams)
     if not inputs.workload.queries:
-        raise HeddleError("HDL-113", "no usable query:\n" + "\n".join(map(str, inputs.diagnostics)))
-    given = {name: Fraction(str(rate)) for name, rate in (rates or {}).items()}
+        first = "; ".join(f"{found.code} {found.message}" for found in inputs.diagnostics[:3])
+        raise HeddleError("HDL-113", f"no usable query: {first}", "`heddle validate` says all that is wrong")
     existing = (Path(warehouse) / MARKER).exists()
     house = Warehouse.open(warehouse) if existing or not dry_run else None
     found, measurements, unreadable = rates_of(inputs.workload, given, house)

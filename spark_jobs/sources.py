@@ -443,6 +443,8 @@ def times_of(batch: pa.RecordBatch, stream: Stream) -> tuple[np.ndarray[Any, Any
 def parse_instant(text: str) -> int:
     """An instant as microseconds UTC: ISO 8601, a date alone being its midnight; UTC without a zone."""
     cleaned = text.strip()
+    if not cleaned.isprintable() or len(cleaned) > 64:
+        raise HeddleError("HDL-114", f"{text!r} is not an instant", "write 2013-07-01T00:00:00 (UTC)")
     if re.fullmatch(r"\d{4}-\d\d-\d\d", cleaned):
         cleaned += "T00:00:00"
     try:

@@ -11,6 +11,7 @@ from optimizer.cost import CostModel, SearchProblem
 from optimizer.errors import HeddleError
 from optimizer.plan import PlanDiff, SharingPlan, build_plan, diff, sharing_as
 from optimizer.query import ACQ, Workload
+from spark_jobs.planning import parse_rate
 
 _RATE = re.compile(r"\s*(.*\S)\s*([=×x*])\s*([0-9.][0-9./eE+-]*)\s*", re.DOTALL)
 
@@ -29,8 +30,8 @@ class RateChange:
         found = _RATE.fullmatch(text)
         try:
             if found is not None:
-                return cls(found[1], Fraction(found[3]), found[2] != "=")
-        except (ValueError, ZeroDivisionError):
+                return cls(found[1], parse_rate(found[3]), found[2] != "=")
+        except HeddleError:
             pass
         raise HeddleError(
             "HDL-112", f"{text!r} is no rate", "e.g. trades=1200 (tuples a second) or tradesx3 (a factor)"
