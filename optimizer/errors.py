@@ -6,6 +6,7 @@ Codes are stable and grouped: ``HDL-1xx`` query text, ``HDL-2xx`` meaning (names
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import asdict, dataclass
 
 MOST = {"message": 600, "hint": 600, "file": 1024, "query": 160}
@@ -19,8 +20,12 @@ def printable(text: str, most: int | None = None) -> str:
         text = text[: most - 1] + "…"
     if text.isprintable():
         return text
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-    return printable(shown, most)
+    shown = "".join(c if _is_seen(c) else c.encode("unicode_escape").decode("ascii") for c in text)
+    return shown if most is None or len(shown) <= most else shown[: most - 1] + "…"
+
+
+def _is_seen(character: str) -> bool:
+    return character.isprintable() or unicodedata.category(character) == "Zs"
 
 
 @dataclass(frozen=True)

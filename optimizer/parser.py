@@ -1626,14 +1626,21 @@ def parse(text: str, streams: Mapping[str, Stream], file: str = "", limits: Limi
 
 
 def load_workload(
-    files: Iterable[str | Path], streams: Mapping[str, Stream], limits: Limits | None = None
+    files: Iterable[str | Path],
+    streams: Mapping[str, Stream],
+    limits: Limits | None = None,
+    quota: int | None = None,
 ) -> tuple[Workload, tuple[Diagnostic, ...]]:
     """The workload of some files, and what was found wrong with them.
+
+    ``quota``: the most queries of one owner (those without one are one owner's); the first ones are kept, the others
+    are refused one by one (HDL-311).
 
     A file that cannot be read gives HDL-111, a name that an earlier file has HDL-209; the first one is kept.
     """
     queries: dict[str, ACQ] = {}
     origin: dict[str, str] = {}
+    held: dict[str, int] = {}
     diagnostics: list[Diagnostic] = []
     for path in files:
         try:
@@ -1657,6 +1664,14 @@ def load_workload(
                 message = f"two queries are named {query.name}"
                 hint = f"the first is in {origin[query.name]} and is kept"
                 diagnostics.append(Diagnostic("HDL-209", message, hint, str(path), *position, query.name))
+            elif quota is not None and held.get(query.owner, 0) >= quota:
+                whose = f"of {query.owner}" if query.owner else "without an owner"
+                message, hint = (
+                    f"there are {quota} queries {whose} already, the quota",
+                    "remove some, or raise HEDDLE_OWNER_QUOTA",
+                )
+                diagnostics.append(Diagnostic("HDL-311", message, hint, str(path), *position, query.name))
             else:
+                held[query.owner] = held.get(query.owner, 0) + 1
                 queries[query.name], origin[query.name] = query, str(path)
     return Workload(tuple(queries.values()), tuple(streams.values())), tuple(diagnostics)

@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from html import escape
+from html import escape as escape_markup
 
 import numpy as np
 
 from optimizer.cost import SearchProblem
+from optimizer.errors import printable
 from optimizer.plan import ExecutionTree, SharingPlan
 from optimizer.query import ACQ, SECOND, Call, Column, Expression, Literal, Window
 from optimizer.refreshes import rhythms, summary
@@ -49,6 +50,11 @@ FRAGMENTS_SHOWN = 96
 
 FEWEST_FRAGMENTS = 12
 """Short composite slides are repeated until so many fragments are seen."""
+
+
+def escape(text: str) -> str:
+    """Text that is neither markup nor anything that turns or hides what stands beside it."""
+    return escape_markup(printable(text))
 
 
 # -------------------------------------------------------------------------------------------- costs
@@ -263,7 +269,9 @@ def _head(plan: SharingPlan, facts: Mapping[str, str]) -> str:
     rates = ", ".join(f"{name} {_number(float(rate))}/s" for name, rate in plan.rates[:6])
     rates += f", … {len(plan.rates) - 6} more" if len(plan.rates) > 6 else ""
     told = {"algorithm": plan.algorithm, "cost model": plan.cost_model, "tuples": rates or "none", **facts}
-    chips = "".join(f"<span><i>{escape(name)}</i> {escape(value)}</span>" for name, value in told.items() if value)
+    chips = "".join(
+        f"<span><i>{escape(name)}</i> {escape(_cut(value, 600))}</span>" for name, value in told.items() if value
+    )
     return f'<header>{_LOGO}<div><h1>Sharing plan</h1><p class="chips">{chips}</p></div></header>'
 
 

@@ -7,6 +7,7 @@ is plain HTML (:mod:`optimizer.plan_page`), made from the rows of ``sharing_plan
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
@@ -65,10 +66,12 @@ def build_app() -> FastAPI:
     app.router.routes.clear()
 
     @app.get("/", response_class=HTMLResponse)
-    def page(version: int | None = None) -> HTMLResponse:
-        rows = plan_rows(str(Settings.of_environment().warehouse), version)
+    def page(version: str | None = None) -> HTMLResponse:
+        # any text: FastAPI's own refusals repeat what they refuse, and a table's numbers have 64 bits
+        asked = int(version) if version and re.fullmatch(r"[1-9]\d{0,17}", version, re.ASCII) else None
+        rows = plan_rows(str(Settings.of_environment().warehouse), asked) if version is None or asked else []
         if version is not None and not rows:
-            raise HTTPException(404, f"there is no plan version {version}")
+            raise HTTPException(404, "there is no such plan version")
         policy = "default-src 'none'; style-src 'unsafe-inline'"
         return HTMLResponse(render(rows), headers={"Content-Security-Policy": policy})
 

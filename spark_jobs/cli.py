@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from optimizer.errors import Diagnostic, HeddleError
+from optimizer.errors import Diagnostic, HeddleError, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,9 +43,22 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+
+
+class _Plain(Console):
+    """Prints texts as they are: names, owners and values are users' text, and neither markup nor escape sequences."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(markup=False, emoji=False, **arguments)
+
+    def render_str(self, text: str, **arguments: Any) -> Text:
+        lines = "\n".join(printable(line) for line in text.split("\n"))
+        return super().render_str(lines, **arguments)
+
+
 # into a pipe or a log, lines are as long as the tables need
-console = Console(width=None if sys.stdout.isatty() else 160)
-errors = Console(stderr=True)
+console = _Plain(width=None if sys.stdout.isatty() else 160)
+errors = _Plain(stderr=True)
 
 TREES_SHOWN = 60
 """Most trees of a plan's table: the dearest."""
@@ -347,7 +361,7 @@ def _deliver_plan(
         show_plan(data)
         return
     if format is PlanFormat.text:
-        plain = Console(width=160, color_system=None, force_terminal=False)
+        plain = _Plain(width=160, color_system=None, force_terminal=False)
         with plain.capture() as captured:
             show_plan(data, plain)
         text = captured.get()
@@ -575,14 +589,12 @@ def show_diff(change: PlanDiff, new: SharingPlan) -> None:
 
 
 def _print_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.text import Text
-
     table = Table(title=title, title_justify="left")
     for name in columns:
         left = name in ("old", "new", "query", "because", "quantity", "experiment")
         table.add_column(name, justify="left" if left else "right")
     for row in rows[:LISTED]:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*row)
     console.print(table)
     if len(rows) > LISTED:
         console.print(f"  … {len(rows) - LISTED:,} more (--json has all)")
@@ -944,7 +956,7 @@ def _run(
                 as_of=live_at,
                 live=live_at is not None,
                 late=late,
-                report=lambda line: status.update(line),
+                report=lambda line: status.update(Text(printable(line))),
             )
         finally:
             spark.stop()
@@ -1099,8 +1111,6 @@ def lookup(
     as_json: AsJson = False,
 ) -> None:
     """Answer a query from the stored partial aggregates, at any instant or over another window. Needs no JVM."""
-    import csv
-
     from optimizer.parser import parse_duration
     from spark_jobs.lookup import Reader, parse_group, parse_having
     from spark_jobs.sources import parse_instant
@@ -1118,7 +1128,7 @@ def lookup(
         raise typer.BadParameter("--format parquet needs --output FILE")
     with _coded():
         lookups = Reader(warehouse, plan_version).query(query)
-        chosen = parse_group(lookups.query, next(csv.reader([group]), [""])) if group is not None else None
+        chosen = parse_group(lookups.query, _csv_line(group)) if group is not None else None
         if at is not None:
             table = lookups.at(parse_instant(at), chosen)
         else:
@@ -1127,6 +1137,15 @@ def lookup(
             wanted = parse_having(lookups.query, having) if having is not None else True
             table = lookups.window(first, last, wanted, chosen)
     _deliver_answers(table, query, format, output, limit)
+
+
+def _csv_line(text: str) -> list[str]:
+    import csv
+
+    try:
+        return next(csv.reader([text]), [""])
+    except csv.Error:
+        raise HeddleError("HDL-605", "--group is no line of CSV", "its values in the query's order") from None
 
 
 def _deliver_answers(table: pa.Table, query: str, format: Format, output: Path | None, limit: int) -> None:
@@ -1312,8 +1331,6 @@ def experiments(
 
 
 def _list_experiments(chosen: Sequence[Experiment], as_json: bool) -> None:
-    from rich.text import Text
-
     if as_json:
         columns = ("name", "paper", "figure", "title", "claim", "minutes")
         _print_json({"experiments": [{name: getattr(found, name) for name in columns} for found in chosen]})
@@ -1323,7 +1340,7 @@ def _list_experiments(chosen: Sequence[Experiment], as_json: bool) -> None:
         table.add_column(name, justify="right" if name.startswith("minutes") else "left")
     for found in chosen:
         cells = (found.paper, found.figure, found.title, found.claim, f"{found.minutes:g}")
-        table.add_row(*(Text(cell) for cell in cells))
+        table.add_row(*cells)
     console.print(table)
 
 
@@ -1405,7 +1422,9 @@ def compare(
             # long plain jobs are cheaper under the JVM's optimising compiler, short ones under its quick one
             spark = start_session("heddle compare", quick=shared["rows_scanned"] < 1_000_000)
             try:
-                samples = measure(spark, made, first, last, sample, report=lambda line: status.update(line))
+                samples = measure(
+                    spark, made, first, last, sample, report=lambda line: status.update(Text(printable(line)))
+                )
             finally:
                 spark.stop()
     mean_cpu = sum(found["cpu_seconds"] for found in samples) / len(samples)
@@ -1484,7 +1503,9 @@ def calibrate(
             with errors.status("starting Spark") as status, tempfile.TemporaryDirectory() as place:
                 spark = start_session("heddle calibrate")
                 try:
-                    found = calibrate(spark, Path(place), quick, report=lambda line: status.update(line))
+                    found = calibrate(
+                        spark, Path(place), quick, report=lambda line: status.update(Text(printable(line)))
+                    )
                 finally:
                     spark.stop()
     if output is not None:

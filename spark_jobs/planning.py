@@ -7,6 +7,7 @@ trees keeps the version that is there, so rates that wander a little do not chur
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -47,6 +48,10 @@ TOLERANCE = 0.05
 """How much dearer than a plan from scratch the plan in force may become before it is replaced."""
 
 
+OWNER_QUOTA = 10_000
+"""The most queries of one owner, unless ``HEDDLE_OWNER_QUOTA`` says otherwise."""
+
+
 @dataclass(frozen=True)
 class Inputs:
     """A workload as registered, with everything that was found wrong with it (the rest is usable)."""
@@ -59,15 +64,31 @@ class Inputs:
         return [found for found in self.diagnostics if found.severity == "error"]
 
 
+def owner_quota() -> int:
+    """The most queries of one owner, from ``HEDDLE_OWNER_QUOTA``. Raises HDL-120 if that is no number."""
+    text = os.environ.get("HEDDLE_OWNER_QUOTA") or str(OWNER_QUOTA)
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
+        raise HeddleError("HDL-120", f"HEDDLE_OWNER_QUOTA is {text!r}", "a whole number of queries, 0 or more")
+    return int(text)
+
+
+def source_roots() -> list[str] | None:
+    """The folders that streams are read from, from ``HEDDLE_SOURCES`` (None: any but the system's)."""
+    text = os.environ.get("HEDDLE_SOURCES")
+    return [folder for folder in text.split(os.pathsep) if folder] if text else None
+
+
 def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
     """Read streams and queries. Bad streams and queries are left out and reported; the others are returned.
 
+    Streams lie in :func:`source_roots`, an owner has at most :func:`owner_quota` queries.
     Raises HDL-111 if a file is missing.
     """
+    quota = owner_quota()
     for path in [*files, streams_file]:
         if not Path(path).is_file():
             raise HeddleError("HDL-111", f"there is no file {path}", "check the path", file=str(path))
-    streams, found = load_streams(streams_file)
+    streams, found = load_streams(streams_file, source_roots())
     diagnostics = list(found)
     known: dict[str, Stream] = {}
     for name, stream in streams.items():
@@ -75,7 +96,7 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
             known[name] = stream if stream.schema else replace(stream, schema=discover_schema(stream))
         except HeddleError as error:
             diagnostics.append(error.diagnostic)
-    workload, found = load_workload(list(files), known)
+    workload, found = load_workload(list(files), known, quota=quota)
     return Inputs(workload, (*diagnostics, *found))
 
 
@@ -390,5 +411,5 @@ def refresh_plan(
 
 def watermark_delay(streams: StrPath) -> int:
     """The largest lateness of the declared streams, in microseconds: how long after its end an interval is complete."""
-    known, _ = load_streams(streams)
+    known, _ = load_streams(streams, source_roots())
     return max((stream.lateness for stream in known.values()), default=0)

@@ -358,7 +358,14 @@ def _postgres_lease(name: str) -> Iterator[None]:
         return
     import psycopg2
 
-    connection = psycopg2.connect(dsn)
+    try:
+        connection = psycopg2.connect(dsn)
+    except psycopg2.Error as error:
+        # psycopg2 repeats the DSN, or what it took for the host, with the password in it: nothing of it goes on
+        state = f" (SQLSTATE {error.pgcode})" if error.pgcode else ""
+        raise HeddleError(
+            "HDL-513", f"the PostgreSQL of the lease cannot be reached{state}", "check HEDDLE_LEASE_DSN and the server"
+        ) from None
     try:
         with connection.cursor() as cursor:
             # released by the server when the connection ends, however it ends
