@@ -326,6 +326,7 @@ _FORBIDDEN: dict[TokenType, tuple[str, str]] = {
     TokenType.L_BRACKET: ("brackets are not allowed", "columns are plain values"),
     TokenType.ARROW: ("-> is not allowed", ""),
     TokenType.COLON: (": is not allowed", ""),
+    TokenType.PIPE_GT: ("|> is not allowed", "write one SELECT"),
     TokenType.SEMICOLON: ("a statement ends here", "one statement at a time"),
 }
 _MEANT = {"mean": "avg", "average": "avg", "len": "count", "std": "stddev", "var": "variance"}
@@ -475,7 +476,9 @@ def _opaque(tokens: Sequence[Token]) -> list[Token]:
     for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
         called = after is not None and after.token_type == TokenType.L_PAREN and token.token_type not in _QUOTED
         quantifier = before is not None and before.token_type in (TokenType.LIKE, TokenType.ILIKE)
-        if called and not quantifier and token.text.lower() in _OPAQUE:
+        # any other function too: it has shortcuts of its own for a thousand, some double their work at every level
+        function = token.token_type == TokenType.VAR and token.text.upper() != "GROUP"  # WITHIN GROUP (ORDER BY x)
+        if called and not quantifier and (function or token.text.lower() in _OPAQUE):
             token = Token(TokenType.VAR, "=" + token.text, token.line, token.col, token.start, token.end)
         found.append(token)
     return found
@@ -731,10 +734,16 @@ class _Reader:
             raise _Refused("HDL-103", "substitutions are not allowed in strings", "write the value", token.start)
         if token.token_type == TokenType.COMMA and after is not None and after.token_type == TokenType.FROM:
             raise _Refused("HDL-101", "nothing follows this comma", "remove it", token.start)
+        if token.token_type == TokenType.IDENTIFIER and not token.text:
+            raise _Refused("HDL-101", "this name is empty", "write a name between the quotes", token.start)
         called = after is not None and after.token_type == TokenType.L_PAREN
         if called and token.text.lower() in ("cast", "try_cast", "convert", "transform"):
             hint = "the stream's schema fixes the types"
             raise _Refused("HDL-103", f"{token.text} is not allowed", hint, token.start)
+        # sqlglot reads what may be a type twice, and what is inside it again twice: 2^depth times in all
+        if called and token.token_type in Spark.Parser.TYPE_TOKENS and token.text.lower() not in _OPAQUE:
+            hint = _did_you_mean(token.text, [*_FORMS, *_CALLABLE], "functions")
+            raise _Refused("HDL-104", f"there is no function {_shown(token.text)}", hint, token.start)
 
     def _check_nesting(self, tokens: Sequence[Token]) -> None:
         """Bound recursion before any recursive code runs: parentheses, and prefix operators not yet ended."""
@@ -1027,6 +1036,9 @@ class _Reader:
             raise _Refused("HDL-101", message, "", len(str(found.get("start_context") or ""))) from None
         except RecursionError:
             raise _Refused("HDL-303", "expressions are nested too deeply", "remove parentheses") from None
+        except Exception as error:
+            # a slip of sqlglot's on text that nobody means: it costs its own query alone
+            raise _Refused("HDL-101", f"the query cannot be read ({type(error).__name__})", "write it plainer") from None
         tree = trees[0] if len(trees) == 1 else None
         if not isinstance(tree, exp.Select):
             message = "this is not a plain SELECT"

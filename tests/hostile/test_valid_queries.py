@@ -1,0 +1,42 @@
+"""What the language has is never taken for an attack."""
+
+from __future__ import annotations
+
+from tests.hostile.guard import Canary, parsed
+from tests.hostile.valid_queries import query
+
+FEATURES = (
+    *(
+        "ROWS",
+        "ENDING",
+        "AT MOST",
+        "PATTERN",
+        "HAVING",
+        "WITH (error",
+        "PARTITION BY",
+        "GROUP BY",
+        "-- until",
+        "-- owner",
+    ),
+    *(
+        "LIKE",
+        "IN (",
+        "BETWEEN",
+        "IS NULL",
+        "DISTINCT",
+        "approx_percentile",
+        "date '",
+        "timestamp '",
+        "`qty`",
+        "/* so */",
+    ),
+)
+
+
+def test_no_valid_query_is_refused(canary: Canary) -> None:
+    texts = [query(seed) for seed in range(500)]
+    for text in texts:
+        result = parsed(text, canary)
+        assert not result.errors and len(result.queries) == 1, text + "\n" + "\n".join(map(str, result.errors))
+    assert len(set(texts)) == 500
+    assert [feature for feature in FEATURES if not any(feature in text for text in texts)] == []

@@ -1,0 +1,149 @@
+"""Valid queries from the grammar, by a seed: every feature of the README's "The query language"."""
+
+from __future__ import annotations
+
+import random
+
+from optimizer.aggregates import AGGREGATES
+
+COLUMNS = {
+    "a column": ("symbol", "price", "volume", "qty", "fee", "day", "ok", "ts"),
+    "a number": ("price", "volume", "qty", "fee", "qty * 2", "qty + volume", "fee / 3", "abs(qty)", "-price"),
+    "an integer": ("volume", "qty", "qty + 1", "abs(qty)", "coalesce(qty, 0)"),
+    "a condition": ("ok", "qty > 1", "NOT ok", "symbol LIKE 'a%' AND ok", "price IS NOT NULL"),
+}
+COMPARISONS = (
+    "qty {o} 3",
+    "price {o} 1.5",
+    "volume {o} -7",
+    "fee {o} 12.34",
+    "symbol {o} 'NYSE'",
+    "day {o} '2013-07-04'",
+    "ts {o} timestamp '2013-07-04 18:30:00'",
+    "day {o} date '2013-07-04'",
+    "qty * 2 + 1 {o} volume",
+    "price / qty {o} 1e3",
+    "lower(symbol) {o} 'x'",
+    'upper(symbol) {o} "X"',
+    "coalesce(symbol, 'none') {o} 'none'",
+    "abs(-qty) {o} 5L",
+    "`qty` {o} 1",
+    "trades.qty {o} 1",
+)
+CONDITIONS = (
+    "ok",
+    "NOT ok",
+    "symbol IS NULL",
+    "price IS NOT NULL",
+    "symbol IN ('a', 'b', 'it\\'s')",
+    "qty NOT IN (1, 2, 3)",
+    "symbol LIKE 'A%'",
+    "symbol NOT LIKE '%\\\\_x'",
+    "qty BETWEEN 1 AND 5",
+    "price NOT BETWEEN -1.5 AND 2",
+    "symbol = 'می\u200cخواهم'",
+)
+DURATIONS = {
+    "30 seconds": 30,
+    "1 minute": 60,
+    "90 seconds": 90,
+    "5 minutes": 300,
+    "1 hour": 3600,
+    "2 hours 30 minutes": 9000,
+    "1 day": 86_400,
+    "1 week": 604_800,
+}
+"""Spans as they are written, and their seconds."""
+APPROXIMATE = (
+    "approx_count_distinct(symbol)",
+    "approx_count_distinct(symbol, 0.01)",
+    "approx_percentile(price, 0.9)",
+    "approx_percentile(fee, 0.5, 100)",
+    "percentile_approx(qty, 0.1, 10)",
+    "approx_top_k(symbol)",
+    "approx_top_k(symbol, 7)",
+)
+
+
+def _aggregate(random: random.Random) -> str:
+    if random.random() < 0.15:
+        return random.choice(APPROXIMATE)
+    if random.random() < 0.2:
+        return random.choice(("count(*)", "count(1)", "count(DISTINCT symbol)", "COUNT(DISTINCT qty + 1)"))
+    name = random.choice(sorted(AGGREGATES))
+    found = AGGREGATES[name]
+    arguments = [random.choice(COLUMNS[found.takes])]
+    if found.signature == "value+by":
+        arguments.append(random.choice(("qty", "ts", "price * 2")))
+    if found.signature == "value+fraction":
+        arguments.append(random.choice(("0.5", "0.99", "1", "5e-1")))
+    if found.signature == "value+k":
+        arguments.append(random.choice(("1", "3", "1000")))
+    return f"{random.choice((name, name.upper()))}({', '.join(arguments)})"
+
+
+def _condition(random: random.Random, depth: int = 3) -> str:
+    kind = random.randrange(5) if depth else 0
+    if kind < 2:
+        operator = random.choice(("=", "<>", "!=", "<", "<=", ">", ">="))
+        return random.choice((*COMPARISONS, *CONDITIONS)).format(o=operator)
+    if kind == 2:
+        return f"NOT ({_condition(random, depth - 1)})"
+    word = random.choice((" AND ", " OR "))
+    parts = [_condition(random, depth - 1) for _ in range(random.randint(2, 3))]
+    return "(" + word.join(f"({part})" for part in parts) + ")"
+
+
+def _window(random: random.Random, groups: list[str], pattern: bool) -> str:
+    kind = random.randrange(5)
+    if kind == 0 and not pattern:
+        per = random.sample(groups, random.randint(0, len(groups)))
+        by = f" PARTITION BY {', '.join(per)}" if per else ""
+        return f"WINDOW ROWS {random.randint(1, 1000)} SLIDE {random.randint(1, 50)}{by} ON ts"
+    if kind == 1:
+        return f"WINDOW RANGE '{random.choice(('1 hour', '1 day'))}' SLIDE AT MOST '10 minutes' ON ts"
+    slide = random.choice(list(DURATIONS))
+    range_ = random.choice([found for found in DURATIONS if DURATIONS[found] <= 1440 * DURATIONS[slide]])
+    ago = f" ENDING '{random.choice(list(DURATIONS))}' AGO" if random.random() < 0.25 else ""
+    return f"WINDOW RANGE '{range_}' SLIDE '{slide}'{ago} ON ts"
+
+
+def _sequence(random: random.Random) -> tuple[str, list[str]]:
+    events = [random.choice(("A", "B", "'New York'")) for _ in range(random.randint(1, 4))]
+    names = [event.strip("'") for event in events]
+    event = random.choice(names)
+    quoted = event if event.isidentifier() else f"`{event}`"
+    per = random.choice(("", " PARTITION BY qty", " PARTITION BY qty, ok"))
+    aggregates = ["count(*)", f"count({quoted})", f"sum({quoted}.volume)", f"avg({quoted}.fee)", f"max({quoted}.day)"]
+    return f"PATTERN SEQ({', '.join(events)}) ON symbol{per}", random.sample(aggregates, random.randint(1, 3))
+
+
+def query(seed: int) -> str:
+    """A valid query, the same for a seed for ever."""
+    made = random.Random(seed)
+    groups = made.sample(["symbol", "qty", "day", "ok", "fee"], made.choice((0, 0, 1, 1, 2)))
+    pattern, aggregates = "", [_aggregate(made) for _ in range(made.randint(1, 4))]
+    if made.random() < 0.15:
+        groups = [group for group in groups if group in ("qty", "ok")]
+        pattern, aggregates = _sequence(made)
+    outputs = [f"{call} AS a{number}" for number, call in enumerate(aggregates)]
+    select = made.sample(groups, made.randint(0, len(groups))) + outputs
+    window = _window(made, groups, bool(pattern))
+    lines = [f"-- name: q_{seed}.{made.choice(('x', 'y-z'))}"]
+    if made.random() < 0.5:
+        lines.append(f"-- owner: {made.choice(('desk one', 'Zoë <z@example.org>', '数据', '[red]x[/]'))}")
+    if made.random() < 0.2 and "ROWS" not in window:
+        lines.append("-- until: 2030-12-31T18:00:00")
+    clauses = [window, pattern, f"WHERE {_condition(made)}" if made.random() < 0.6 else ""]
+    clauses = [clause for clause in clauses if clause]
+    clauses += [f"GROUP BY {', '.join(groups)}"] if groups else []
+    if made.random() < 0.25:
+        clauses.append(f"HAVING count(*) > {made.randint(0, 9)} AND 1e6 >= count(*)")
+    holistic = any(
+        word in " ".join(outputs).lower() for word in ("percentile(", "median", "distinct", "mode", "top_k(")
+    )
+    if holistic and not pattern and made.random() < 0.5:
+        clauses.append("WITH (error = 0.01)")
+    break_ = made.choice((" ", "\n", "\n  ", " /* so */ "))
+    lines.append(f"SELECT {', '.join(select)} FROM trades{break_}{break_.join(clauses)}{made.choice((';', ''))}")
+    return "\n".join(lines)
