@@ -1038,7 +1038,9 @@ class _Reader:
             raise _Refused("HDL-303", "expressions are nested too deeply", "remove parentheses") from None
         except Exception as error:
             # a slip of sqlglot's on text that nobody means: it costs its own query alone
-            raise _Refused("HDL-101", f"the query cannot be read ({type(error).__name__})", "write it plainer") from None
+            raise _Refused(
+                "HDL-101", f"the query cannot be read ({type(error).__name__})", "write it plainer"
+            ) from None
         tree = trees[0] if len(trees) == 1 else None
         if not isinstance(tree, exp.Select):
             message = "this is not a plain SELECT"

@@ -262,7 +262,11 @@ class _Reader:
                     "HDL-458", "the source is no folder or file here", "HEDDLE_SOURCES says where they lie", node
                 )
             return path
-        place = Path(self.folder, path).resolve()
+        try:
+            place = Path(self.folder, path).resolve()
+        except (OSError, RuntimeError):
+            # a link that may not be read, or that leads to itself
+            raise _Bad("HDL-458", "the source's path cannot be followed", "name the folder itself", node) from None
         inside = any(place.is_relative_to(root) for root in self.roots) if self.roots is not None else True
         if not inside or any(place.is_relative_to(folder) for folder in SYSTEM):
             hint = "HEDDLE_SOURCES names the folders of sources" if self.roots is not None else "move the data"

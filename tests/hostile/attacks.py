@@ -596,3 +596,214 @@ def queries() -> list[tuple[str, str]]:
     found += [(category, PREFIX + "WHERE " + text) for category, texts in CONDITIONS.items() for text in texts]
     found += [(category, f"SELECT {text} FROM trades @W") for category, texts in EXPRESSIONS.items() for text in texts]
     return [(category, expanded(text)) for category, text in found]
+
+
+STREAM = """streams:
+  trades:
+    source: {format: csv, path: @PATH}
+    time: ts
+    schema: {ts: timestamp, symbol: string}
+"""
+
+PATHS: tuple[str, ...] = (
+    "/etc/passwd",
+    "/etc/shadow",
+    "../../../../../../../../etc/passwd",
+    "./../../../../../../../../../etc/../etc/passwd",
+    "/proc/self/environ",
+    "/proc/1/root/etc/passwd",
+    "/dev/zero",
+    "/dev/stdin",
+    "/sys/kernel",
+    "/run/secrets/db",
+    "link-to-etc/passwd",
+    '"a\\0b"',
+    '"/etc/passwd\\0.csv"',
+    '"\\ud800"',
+    '"\\x1b[31m"',
+    '"a\\nb"',
+    '"\\u202eb"',
+    '"\\UFFFFFFFF"',
+    '"\\U7FFFFFFFFFFF"',
+    "''",
+    '"  "',
+    "{a×2000}",
+    "s3a://key:@SECRETVALUE@bucket/trades",
+    "https://user:@SECRETVALUE@example.org/trades",
+    "abfss://container:@SECRETVALUE@account/trades?x=1",
+    "https://example.org/trades?sig=@SECRETVALUE",
+    "https://example.org/trades?a=1&access_token=@SECRETVALUE",
+    "postgresql://user:@SECRETVALUE@host/db",
+    "file:/a:@SECRETVALUE@b",
+    "[a, b]",
+    "{a: b}",
+    "*none",
+    "!!python/object/apply:os.system [ls]",
+    "!!python/name:os.system x",
+    "!!binary L2V0Yy9wYXNzd2Q=",
+    "!env @SECRET",
+)
+
+ONE = "streams:\n  a: {source: {format: csv, path: x}, time: t"
+
+YAML: dict[str, str] = {
+    "nothing": "",
+    "null bytes": "streams:\x00",
+    "not UTF-8": "\udcff\udcfe",
+    "surrogates": "streams: \ud800",
+    "a list": "- streams",
+    "a scalar": "streams",
+    "two documents": "streams: {}\n---\nstreams: {}",
+    "an unknown key": "streams: {}\nexec: rm",
+    "streams twice": "streams: {}\nstreams: {}",
+    "a stream twice": ONE + "}\n  a: {source: {format: csv, path: /etc}, time: t}",
+    "a merge key": "streams:\n  a: &a {source: {format: csv, path: x}, time: t}\n  b:\n    <<: *a",
+    "an alias to itself": "streams: &a\n  x: *a",
+    "a billion laughs": "streams:\n  a: &a [x, x]\n  b: &b [*a, *a]\n  c: &c [*b, *b]\n  d: &d [*c, *c]\n  e: [*d, *d]",
+    "aliases of a wide schema": "streams:\n  a: {source: &s {format: csv, path: x}, time: ts, "
+    "schema: &c {ts: timestamp, "
+    + ", ".join(f"c{number}: long" for number in range(3000))
+    + "}}\n"
+    + "".join(f"  s{number}: {{source: *s, time: ts, schema: *c}}\n" for number in range(500)),
+    "an undefined alias": "streams: *x",
+    "a python object": "!!python/object/apply:os.system ['ls']",
+    "a python module": "streams: !!python/module:os",
+    "an unknown tag": "!x streams: {}",
+    "a huge version": "%YAML {9×5000}.1\n---\nstreams: {}",
+    "a huge integer": "streams: {9×5000}",
+    "a directive": "%TAG ! tag:x,2000:\n---\nstreams: !y {}",
+    "sequences in sequences": "{[×60000}",
+    "mappings in mappings": "{- ×50000}",
+    "keys of keys": "{? ×50000}",
+    "blocks in blocks": "{a:\n ×300}",
+    "too much": "# {x×200000}",
+    "many wrong streams": "streams: {" + "a: 1, " * 15000 + "}",
+    "a complex key": "streams: {[a]: 1}",
+    "a name with a path": "streams:\n  ../x: {source: {format: csv, path: x}, time: t}",
+    "a name with markup": "streams:\n  <script>: {source: {format: csv, path: x}, time: t}",
+    "a name with styles": "streams:\n  '[red]': {source: {format: csv, path: x}, time: t}",
+    "a name with escapes": 'streams:\n  "\\e[31m": {source: {format: csv, path: x}, time: t}',
+    "a name in other letters": "streams:\n  \u0430: {source: {format: csv, path: x}, time: t}",
+    "a long name": "streams:\n  {x×500}: {source: {format: csv, path: x}, time: t}",
+    "an unknown format": "streams:\n  a: {source: {format: jdbc, path: x}, time: t}",
+    "options of a source": "streams:\n  a: {source: {format: csv, path: x, options: {inferSchema: true}}, time: t}",
+    "a column with escapes": ONE + ', schema: {t: timestamp, "\\e[2J": long}}',
+    "a column that turns": ONE + ', schema: {t: timestamp, "\\u202e": long}}',
+    "a long column": ONE + ", schema: {t: timestamp, {x×300}: long}}",
+    "a column twice": ONE + ", schema: {t: timestamp, x: long, X: int}}",
+    "a type of code": ONE + ", schema: {t: timestamp, x: 'array<array<long>>'}}",
+    "a type too wide": ONE + ", schema: {t: timestamp, x: 'decimal(99,2)'}}",
+    "a type too long": ONE + ", schema: {t: timestamp, x: {y×5000}}}",
+    "lateness of ages": ONE + ", lateness: 999999999999999999 weeks}",
+    "lateness of the future": ONE + ", lateness: -1 day}",
+    "lateness of many terms": ONE + ", lateness: {1s ×20000}}",
+    "a step of nothing": ONE + ", step: 0 s}",
+    "a step of an age": ONE + ", step: 1000000 weeks}",
+}
+
+RATES = (
+    *("", "-1", "nan", "inf", "-inf", "1e9999999", "1e-9999999", "1/0", "1e100", "1_000", "١", "1" * 100_000),
+    *("${env:@SECRET}", "@CANARY", "1;2", "1\x00", "\udcff", "trades", "1,5", "[red]", "\x1b[31m1", "1e", "/1", "1//2"),
+)
+
+INSTANTS = (
+    *(
+        "",
+        "now",
+        "today",
+        "-1",
+        "0",
+        "99999-01-01",
+        "2013-13-01",
+        "2013-02-30",
+        "2013-01-01T25:00",
+        "9" * 100_000,
+        "\udcff",
+    ),
+    *(
+        "2013-01-01\x00",
+        "\x1b[31m",
+        "${env:@SECRET}",
+        "@CANARY",
+        "2013-01-01' OR '1'='1",
+        "2013-01-01T00:00:00[red]",
+        "nan",
+    ),
+)
+
+THRESHOLDS = (
+    *(
+        "",
+        "n",
+        "n >",
+        "n > ",
+        "x > 1",
+        "n > 1 OR n > 2",
+        "NOT n > 1",
+        "n > n",
+        "n > (1)",
+        "n > sum(x)",
+        "n > 1; DROP TABLE x",
+    ),
+    *(
+        "n > 'a'",
+        "s > 1",
+        "s = 'a",
+        "s LIKE 'a'",
+        "n > 1e999999999",
+        "n > nan",
+        "n > 0x1",
+        "n > ${env:@SECRET}",
+        "__import__",
+    ),
+    *(
+        "n > " + "9" * 50,
+        "n > " + "1" * 2000 + "x",
+        "n > 1 AND " * 5000 + "n > 1",
+        "AND " * 30_000,
+        "'" * 50_000,
+        "n > \udcff",
+    ),
+    *(
+        "n > 1 AND",
+        "AND n > 1",
+        "n > 1 AND AND n > 2",
+        "lambda: 1",
+        "n == 1",
+        "n =< 1",
+        "[red]n[/red] > 1",
+        "\x1b[31mn > 1",
+    ),
+)
+
+VERSIONS = (
+    *(
+        "0",
+        "-1",
+        "1.5",
+        "1e3",
+        "0x1",
+        "abc",
+        "",
+        " ",
+        "9" * 19,
+        "9" * 400,
+        "9" * 5000,
+        "1;DROP TABLE x",
+        "1' OR '1'='1",
+    ),
+    *(
+        "../../etc/passwd",
+        "@CANARY",
+        "<script>alert(1)</script>",
+        "[red]",
+        "\x1b[31m",
+        "\x00",
+        "１",
+        "true",
+        "null",
+        "NaN",
+        "@SECRET",
+    ),
+)
+"""Plan versions as the page in Airflow may be asked for them."""
