@@ -25,7 +25,7 @@ PROJECT := $(VENV)/.project
 JARS := .cache/.jars
 KERNELS := .cache/.kernels
 
-.PHONY: help setup demo up down status test test-all bench lint format clean
+.PHONY: help setup demo up down status test test-all fuzz bench lint format clean
 
 help: ## this list
 	@printf 'Heddle: shared sliding-window aggregates on Spark and Airflow\n\n'
@@ -82,6 +82,9 @@ test: setup ## unit and Spark tests (fast ones; PYTEST='-k name' narrows)
 
 test-all: setup ## everything, also the tests that are minutes long
 	@$(PY) -m pytest -m 'slow or not slow' $(PYTEST)
+
+fuzz: setup ## hostile queries by the hundred thousand (FUZZ=1000000 for more, FUZZ_SEED=n for others)
+	@HEDDLE_FUZZ=$(or $(FUZZ),100000) HEDDLE_FUZZ_SEED=$(or $(FUZZ_SEED),100000) $(PY) -m pytest tests/hostile/test_fuzz.py
 
 bench: setup ## the shared pipeline beside Spark, DuckDB and Polars (BENCH='--help')
 	@$(PY) -m tests.benchmarks.sharing $(BENCH)

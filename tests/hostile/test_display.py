@@ -1,0 +1,198 @@
+"""Hostile but legal names and values where people see them: the page, the terminal, JSON, the routes of the plugin."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from optimizer.errors import Diagnostic, printable
+from optimizer.parser import load_workload
+from optimizer.plan import SharingPlan, build_plan, diff
+from optimizer.plan_page import mermaid, page
+from optimizer.query import Stream, Workload
+from spark_jobs import cli
+from tests.hostile import attacks
+from tests.hostile.attacks import LEGAL
+from tests.hostile.guard import SECRET_NAME, STREAMS, Canary, filled
+
+ROOT = Path(__file__).resolve().parents[2]
+TRICKS = (
+    "<script>alert(1)</script>",
+    "[red]x[/red]",
+    "[/]",
+    "\x1b[31mred\x1b]0;title\x07",
+    "\u202eredro",
+    "a\r\nb",
+    "\x9b2J",
+    ":smile:",
+    "</code></details>",
+    '"><img src=x onerror=alert(1)>',
+    "[link=file:///etc/passwd]y[/link]",
+)
+ACTIVE = ("\x1b", "\x07", "\x9b", "\u202e", "\r", "<script", "<img", '</code></details>"')
+
+
+def _plan(canary: Canary, names: bool) -> SharingPlan:
+    """A plan of the legal texts; ``names``: of queries, streams and columns with names that no parser lets pass, as the
+    Python API may make them."""
+    texts = [f"-- name: q{number}\n{filled(text, canary)}" for number, text in enumerate(LEGAL)]
+    (canary.path.parent / "legal.sql").write_text(";\n".join(texts))
+    workload, found = load_workload([canary.path.parent / "legal.sql"], STREAMS)
+    assert not found and len(workload.queries) == len(LEGAL)
+    if names:
+        stream = STREAMS["trades"]
+        hostile = Stream(TRICKS[0] + TRICKS[3], stream.source, stream.schema, stream.time)
+        queries = tuple(replace(workload.queries[0], name=trick, owner=trick, stream=hostile.name) for trick in TRICKS)
+        workload = Workload(queries, (hostile,))
+    return build_plan(workload, {stream.name: Fraction(10) for stream in workload.streams}, "weave-share")
+
+
+@pytest.mark.parametrize("names", (False, True))
+def test_the_page_and_the_flowchart(names: bool, canary: Canary) -> None:
+    plan = _plan(canary, names)
+    for trick in TRICKS:
+        html, chart = page(plan, {"because": trick, trick: "x" * 10_000}), mermaid(plan)
+        canary.check(html, chart)
+        assert not [active for active in ACTIVE if active in html or active in chart]
+        assert "<script" not in html and html.count("<details") == html.count("</details>")
+        assert "x" * 1000 not in html
+    assert "&lt;script&gt;alert(1)" in page(plan)
+    assert "\\x1b[31m" in page(plan, {"because": TRICKS[3]})
+
+
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """The command line's consoles on a colour terminal."""
+    out = io.StringIO()
+    console = cli._Plain(file=out, width=400, force_terminal=True, color_system="truecolor")
+    monkeypatch.setattr(cli, "console", console)
+    monkeypatch.setattr(cli, "errors", console)
+    return out
+
+
+def _literal(text: str) -> str:
+    """A text as a terminal has to show it."""
+    return printable(text.split("\n")[-1])
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_terminal_tables_show_texts_as_they_are(trick: str, canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = _terminal(monkeypatch)
+    table = pa.table({"symbol": [trick, None], f"{trick}n": [1.5, 2.5], "error": [trick, trick]})
+    cli.show_answers(table, trick)
+    cli._print_rows(trick, ("query", trick), [[trick, trick]])
+    cli._tell([Diagnostic("HDL-101", trick, trick, trick, 1, 1, trick)])
+    written = out.getvalue()
+    assert written.count(_literal(trick)) >= 8
+    # the console's own styles are escape sequences too: none of the trick's
+    for active in ("\x1b[31mred", "\x1b]", "\x07", "\x9b", "\u202e", "\x1b[31mx", "\x1b]8;", "\U0001f604"):
+        assert active not in written
+
+
+def test_plans_and_differences_in_the_terminal(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
+    from optimizer.plan import to_json
+
+    out = _terminal(monkeypatch)
+    plan, other = _plan(canary, True), _plan(canary, False)
+    cli.show_plan(to_json(plan), cli.console)
+    cli.show_diff(diff(None, plan), plan)
+    cli.show_diff(diff(other, plan), plan)
+    written = out.getvalue()
+    canary.check(written)
+    assert "[red]x[/red]" in written and "\\x1b[31mred" in written
+    assert not [active for active in ("\x1b[31mred", "\x1b]", "\x07", "\x9b", "\u202e") if active in written]
+
+
+def test_the_command_line(canary: Canary, tmp_path: Path) -> None:
+    (tmp_path / "streams.yaml").write_text(
+        attacks.STREAM.replace("@PATH", "trades.csv").replace("symbol: string", "symbol: string, qty: int, ok: boolean")
+    )
+    (tmp_path / "trades.csv").write_text("ts,symbol,qty,ok\n2013-01-01 00:00:00,A,1,true\n")
+    texts = [f"-- name: q{number}\n{filled(text, canary)}" for number, text in enumerate(LEGAL)]
+    texts += [filled(text, canary) for _, text in attacks.queries() if len(text) < 3000]
+    (tmp_path / "w.sql").write_bytes(";\n".join(texts).encode(errors="replace"))
+    run = CliRunner()
+    files = [str(tmp_path / "w.sql"), "--streams", str(tmp_path / "streams.yaml")]
+    for command in (["validate"], ["validate", "--json"], ["plan", "--rate", "trades=1"], ["plan", "--json"]):
+        done = run.invoke(cli.app, [command[0], *files, *command[1:]])
+        # 1: queries were refused, as told; nothing else went wrong
+        assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.exception
+        canary.check(done.stdout, done.stderr)
+        assert not [active for active in ("\x1b", "\x07", "\x9b", "\u202e", "\x00") if active in done.output]
+        if "--json" in command:
+            assert json.loads(done.stdout)["format_version"] == 1
+    assert (
+        "[red]x[/red]" in json.loads(run.invoke(cli.app, ["validate", *files, "--json"]).stdout)["queries"][1]["owner"]
+    )
+
+
+PROBE = """
+import json, os, sys
+from airflow.api_fastapi.core_api import security
+security.requires_access_dag = lambda *_, **__: (lambda: None)
+from fractions import Fraction
+from fastapi.testclient import TestClient
+from optimizer.plan import build_plan
+from optimizer.query import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
+from spark_jobs.planning import publish_plan
+from spark_jobs.tables import Warehouse
+import sharing_plan_page as page
+given = json.loads(sys.argv[1])
+stream = Stream("trades", Source("csv", "x"), (("ts", TIMESTAMP),), "ts")
+outputs = (Output("n", "count", None, None, LONG),)
+query = ACQ("q", "trades", Window(8 * SECOND, 4 * SECOND), outputs, owner=given["trick"])
+plan = build_plan(Workload((query,), (stream,)), {"trades": Fraction(1)}, "shared")
+publish_plan(Warehouse.open(os.environ["HEDDLE_WAREHOUSE"]), plan, given["trick"], given["trick"])
+client = TestClient(page.build_app(), raise_server_exceptions=False)
+asked = [("/", {"version": version}) for version in given["versions"]] + [(path, {}) for path in given["paths"]]
+found = []
+for path, parameters in asked:
+    done = client.get(path, params=parameters)
+    found.append([path, parameters, done.status_code, done.text])
+good = client.get("/", params={"version": "1"})
+print("RESULT" + json.dumps([found, good.status_code, good.text, good.headers["content-security-policy"]]))
+"""
+PATHS = (
+    "/..%2f..%2fetc/passwd",
+    "/%2e%2e/%2e%2e/etc/passwd",
+    "/static/../../etc/passwd",
+    "/docs",
+    "/x" * 2000,
+    "/<script>",
+)
+
+
+def test_the_routes_of_the_plugin(canary: Canary, tmp_path: Path) -> None:
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")},
+        "AIRFLOW_HOME": str(tmp_path / "airflow"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(tmp_path / "plugins"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{tmp_path}/airflow.db",
+        "HEDDLE_WAREHOUSE": str(tmp_path / "house"),
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
+    }
+    versions = [text.replace("@CANARY", str(canary.path)).replace("@SECRET", SECRET_NAME) for text in attacks.VERSIONS]
+    given = json.dumps({"versions": versions, "paths": PATHS, "trick": "".join(TRICKS)})
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, given], env=environment, capture_output=True, text=True, cwd=tmp_path
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
+    assert lines, done.stdout + done.stderr
+    found, status, html, policy = json.loads(lines[-1].removeprefix("RESULT"))
+    for path, parameters, code, text in found:
+        assert code == 404 and len(text) < 200, (path, parameters, code, text[:300])
+        canary.check(text)
+        assert not any(len(value) > 3 and value in text for value in parameters.values())
+    assert status == 200 and "default-src 'none'" in policy
+    canary.check(html, done.stdout, done.stderr)
+    assert not [active for active in ACTIVE if active in html]
