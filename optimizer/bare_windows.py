@@ -108,8 +108,8 @@ def read_windows(path: Path) -> tuple[Windows, list[Diagnostic]]:
     if len(bad) > SHOWN:
         found.append(Diagnostic("HDL-118", f"and {len(bad) - SHOWN:,} more rows of {path} are no windows", "left out"))
     if not good.any():
-        told = "\n".join(map(str, found))
-        raise HeddleError("HDL-113", f"there is no usable row in {path}" + (f":\n{told}" if told else ""))
+        told = "; ".join(one.message for one in found)
+        raise HeddleError("HDL-113", f"there is no usable row in {path}" + (f": {told}" if told else ""))
     rows = lines - 2 - np.searchsorted(skipped, lines)
     return Windows(rows[good], ranges[good], slides[good]), found
 
