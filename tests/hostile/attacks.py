@@ -142,6 +142,7 @@ WHOLE: dict[str, tuple[str, ...]] = {
         "SELECT count(*) FROM trades @W /\u2060* x *\u2060/",
         "SELECT count(*) FROM trades @W WHERE ok /* \u202e ;)'x' = lobmys DNA \u2066 */",
         "SELECT count(*) -- \u202e sedart MORF\n FROM trades @W",
+        "-- \u202e sedart MORF\nSELECT count(*) FROM trades @W",
     ),
     "variables and placeholders": (
         "SELECT count(*) FROM ${env:@SECRET} @W",
@@ -707,6 +708,7 @@ RATES = (
 )
 
 INSTANTS = (
+    "1 s " * 1_000_000,
     *(
         "",
         "now",

@@ -22,7 +22,7 @@ from spark_jobs.lookup import parse_group, parse_having
 from spark_jobs.planning import parse_rate, parse_rates
 from spark_jobs.sources import parse_instant
 from spark_jobs.what_if import RateChange
-from tests.hostile.guard import WINDOW, Canary, bounded, check_findings, parsed, told
+from tests.hostile.guard import WINDOW, Canary, TooLong, bounded, check_findings, parsed, told
 from tests.hostile.mutations import NASTY, mutated
 from tests.hostile.valid_queries import query
 
@@ -36,7 +36,7 @@ def each(test: str, count: int, check: Callable[[int], str]) -> Counter[str]:
     for seed in range(FIRST, FIRST + count):
         try:
             outcomes[check(seed)] += 1
-        except Exception as error:
+        except (Exception, TooLong) as error:
             again = f"HEDDLE_FUZZ=1 HEDDLE_FUZZ_SEED={seed} python -m pytest tests/hostile/test_fuzz.py -k {test}"
             raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}\nagain: {again}") from error
     return outcomes
