@@ -1055,7 +1055,10 @@ class _Reader:
         return tree
 
     def _from(self, tree: exp.Select) -> None:
-        source = tree.args["from_"]
+        source = tree.args.get("from_")
+        if source is None:
+            # the word stands somewhere, as something else
+            raise _Refused("HDL-101", "the query has no FROM", _SOURCES)
         table = source.this
         if type(table) is not exp.Table or not isinstance(table.this, exp.Identifier):
             self._refuse("HDL-103", "FROM takes the name of a stream", _SOURCES, source)

@@ -43,6 +43,8 @@ WHOLE: dict[str, tuple[str, ...]] = {
         "SELECT count(*) FROM trades TABLESAMPLE (10 PERCENT) @W",
         "SELECT count(*) FROM identifier('trades') @W",
         "SELECT count(*) FROM stream(trades) @W",
+        "SELECT count(*) AS FROM @W",
+        "SELECT count(*) AS  FROM \n@W",
         "SELECT count(*) FROM trades AS OF 1 @W",
     ),
     "statements that are no queries": (
@@ -708,7 +710,7 @@ RATES = (
 )
 
 INSTANTS = (
-    "1 s " * 1_000_000,
+    "1 second " * 300_000,
     *(
         "",
         "now",
