@@ -887,6 +887,42 @@ def rollback(
     show_diff(change, earlier)
 
 
+@app.command(
+    epilog="Examples: heddle maintain --warehouse DIR --dry-run   |   heddle maintain --warehouse DIR --keep '90 days'"
+)
+def maintain(
+    warehouse: House,
+    keep: Annotated[
+        str, typer.Option("--keep", help="Keep partial aggregates so long beyond the longest window.")
+    ] = "30 days",
+    retention: Annotated[
+        str, typer.Option("--retention", help="Keep files that nothing refers to so long, for readers.")
+    ] = "7 days",
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Merge small files, drop partial aggregates that no recent plan uses, remove files that nothing refers to. Answers
+    do not change; runs and readers go on. Needs no JVM."""
+    from optimizer.parser import parse_duration
+    from spark_jobs.maintenance import maintain as maintain_warehouse
+    from spark_jobs.tables import Warehouse
+
+    with _coded(), errors.status("reading the logs") as status:
+        house = Warehouse.open(warehouse, create=False)
+        spans = parse_duration(keep), parse_duration(retention)
+        if min(spans) < 0:
+            raise HeddleError("HDL-115", "--keep and --retention are durations, not negative", "e.g. '7 days'")
+        found = maintain_warehouse(house, *spans, dry_run, report=lambda line: status.update(line))
+    if as_json:
+        _print_json(found.to_json() | {"dry_run": dry_run})
+        return
+    would = "would be " if dry_run else ""
+    console.print(f"{found.merged:,} small files {would}merged into {found.into:,}", highlight=False)
+    dropped = f"{found.rows_of_no_plan:,} of no recent plan, {found.rows_too_old:,} older than any window"
+    console.print(f"partial rows {would}dropped: {dropped}", highlight=False)
+    console.print(f"{found.removed:,} files {would}removed that nothing refers to", highlight=False)
+
+
 def _interval(begin: int, end: int) -> str:
     from spark_jobs.sources import format_instant
 

@@ -21,12 +21,17 @@ from spark_jobs.planning import load_plan
 from spark_jobs.run import Price, changed_since, price
 from spark_jobs.tables import INSTANT, Warehouse
 
+MOST = 10_000
+"""Runs that one backfill may have."""
+
 
 def chunks(begin: int, end: int, every: int = 7 * DAY) -> Iterator[tuple[int, int]]:
     """[begin, end) (microseconds) in pieces of ``every``, cut at its multiples since the epoch, so that a backfill over
     another span of the same history meets the same pieces."""
     if end <= begin:
         raise HeddleError("HDL-504", "the interval is empty: --to must be after --from")
+    if (end - begin) // every > MOST:
+        raise HeddleError("HDL-504", f"the interval takes more than {MOST:,} runs", "give a longer --every")
     while begin < end:
         last = min(end, begin - begin % every + every)
         yield begin, last

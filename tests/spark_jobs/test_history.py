@@ -35,6 +35,8 @@ def test_chunks_tile_an_interval_at_the_same_places(begin: int, length: int, eve
 def test_an_empty_backfill_is_refused() -> None:
     with pytest.raises(HeddleError, match="HDL-504"):
         list(chunks(5, 5))
+    with pytest.raises(HeddleError, match="longer --every"):
+        list(chunks(0, 10**18, 10))
 
 
 @pytest.fixture
