@@ -86,6 +86,9 @@ test-all: setup ## everything, also the tests that are minutes long
 fuzz: setup ## hostile queries by the hundred thousand (FUZZ=1000000 for more, FUZZ_SEED=n for others)
 	@HEDDLE_FUZZ=$(or $(FUZZ),100000) HEDDLE_FUZZ_SEED=$(or $(FUZZ_SEED),100000) $(PY) -m pytest tests/hostile/test_fuzz.py
 
+chaos: setup ## rounds of faults at every failpoint, in long histories (CHAOS=rounds)
+	@HEDDLE_CHAOS=$(or $(CHAOS),12) $(PY) -m pytest -m slow tests/chaos -s
+
 bench: setup ## the shared pipeline beside Spark, DuckDB and Polars (BENCH='--help')
 	@$(PY) -m tests.benchmarks.sharing $(BENCH)
 

@@ -53,6 +53,15 @@ def steady(minutes: int = 120, first: int = 0) -> list[Event]:
     ]
 
 
+def table_of(events: Sequence[Event]) -> pa.Table:
+    """Events as a stream's source has them."""
+    rows = [
+        {"ts": None if at is None else round(DAY + at * MINUTE), "symbol": who, "price": price, "volume": volume}
+        for at, who, price, volume in events
+    ]
+    return pa.Table.from_pylist(rows, ARROW)
+
+
 @dataclass
 class Laboratory:
     """``folder`` holds one Parquet file a stream (trades, quotes) and a warehouse."""
@@ -68,11 +77,7 @@ class Laboratory:
         return self.folder / f"{stream}.parquet"
 
     def write(self, events: Sequence[Event], stream: str = "trades") -> None:
-        rows = [
-            {"ts": None if at is None else round(DAY + at * MINUTE), "symbol": who, "price": price, "volume": volume}
-            for at, who, price, volume in events
-        ]
-        self.events[stream] = pa.Table.from_pylist(rows, ARROW)
+        self.events[stream] = table_of(events)
         pq.write_table(self.events[stream], self.source(stream))
 
     def plan(self, text: str = QUERIES, algorithm: str = "weave-share") -> int:

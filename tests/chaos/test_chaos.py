@@ -1,0 +1,151 @@
+"""A sweep of faults: whatever dies where, readers see whole intervals that equal the oracle, also before the retry.
+
+``make chaos`` plays more of them (``CHAOS=rounds``); a failure prints its history, and the command that repeats it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import spark_jobs.maintenance as maintenance
+import spark_jobs.quality as quality
+import spark_jobs.run as running
+from spark_jobs import tables
+from tests.chaos.harness import FAILPOINTS, PLANS, History, play
+from tests.spark_jobs.laboratory import Laboratory
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+ROUNDS = int(os.environ.get("HEDDLE_CHAOS", "0"))
+"""Rounds over all failpoints; 0: each goes off once, three in a history."""
+
+THREES = [FAILPOINTS[first : first + 3] for first in range(0, len(FAILPOINTS), 3)]
+
+
+@pytest.fixture(autouse=True)
+def without_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counts that Great Expectations judges are tested elsewhere; here the judge is the oracle."""
+    monkeypatch.setattr(quality, "expectations", lambda *given: [])
+
+
+@pytest.mark.parametrize("number", range(len(THREES)))
+def test_every_failpoint_once(spark: SparkSession, tmp_path: Path, number: int) -> None:
+    play(Laboratory(spark, tmp_path), number, THREES[number])
+
+
+def back_and_forth(laboratory: Laboratory) -> None:
+    """An interval by a plan, a larger one by another, the first again: its content is what it was, its answers not."""
+    history = History(laboratory, random.Random(0))
+    for plan, end in ((0, 60), (1, 180), (0, 60)):
+        history.version = laboratory.plan(PLANS[plan])
+        history.run(0, end, None)
+
+
+def test_going_back_to_an_earlier_plan_publishes_again(spark: SparkSession, tmp_path: Path) -> None:
+    back_and_forth(Laboratory(spark, tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1000 + max(1, ROUNDS)))
+def test_rounds(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    deaths = 0
+    for number, failpoints in enumerate(THREES):
+        place = tmp_path / str(number)
+        place.mkdir()
+        deaths += play(Laboratory(spark, place), seed * 100 + number, failpoints).deaths
+    print(f"round {seed}: {len(FAILPOINTS)} failpoints, {deaths} deaths, 0 violations")
+    assert deaths > len(FAILPOINTS) // 2
+
+
+# ------------------------------------------------------------------------- the judge can tell
+def nothing_replaced(table: str) -> Callable[[pytest.MonkeyPatch], None]:
+    def broken(patch: pytest.MonkeyPatch) -> None:
+        held = tables.Warehouse.replace
+
+        def replace(self: Any, name: str, written: Any, days: Any, replaced: Any, *given: Any, **named: Any) -> int:
+            if name == table:
+
+                def replaced(rows: pa.Table) -> pa.Array:
+                    return pa.array([False] * len(rows))
+
+            return held(self, name, written, days, replaced, *given, **named)
+
+        patch.setattr(tables.Warehouse, "replace", replace)
+
+    return broken
+
+
+def stale_partials(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(running, "_token", lambda *given: "always the same")
+
+
+def stale_content(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(running, "_content", lambda *given: "always the same")
+
+
+def overlaps_overlooked(patch: pytest.MonkeyPatch) -> None:
+    def published(warehouse: Any, begin: int, end: int, content: str) -> Any:
+        rows = [row for row in running._log_rows(warehouse, begin, end) if row["event"] == "published"]
+        same = [row for row in rows if row["content"] == content]
+        return same[-1] if same else None
+
+    patch.setattr(running, "_published", published)
+
+
+def nothing_removed_by_maintenance(patch: pytest.MonkeyPatch) -> None:
+    held = maintenance.DeltaTable.create_write_transaction
+
+    def write(self: Any, actions: Any, *given: Any, **named: Any) -> None:
+        held(self, [action for action in actions if isinstance(action, maintenance.AddAction)], *given, **named)
+
+    patch.setattr(maintenance.DeltaTable, "create_write_transaction", write)
+
+
+def every_revision_anew(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(running, "_revision", lambda *given: 1)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        nothing_replaced("results"),
+        nothing_replaced("partials"),
+        stale_partials,
+        stale_content,
+        overlaps_overlooked,
+        nothing_removed_by_maintenance,
+        every_revision_anew,
+    ],
+    ids=[
+        "results not replaced",
+        "partials not replaced",
+        "stale partials",
+        "stale content",
+        "overlaps",
+        "merge",
+        "revision",
+    ],
+)
+def test_a_broken_warehouse_is_found_out(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    broken(monkeypatch)
+    for seed in range(8):
+        place = tmp_path / str(seed)
+        place.mkdir()
+        try:
+            back_and_forth(Laboratory(spark, place)) if seed == 0 else play(Laboratory(spark, place), seed, (), steps=4)
+        except Exception as found:  # the judge, the run's own checks or the warehouse: any of them may tell
+            assert str(found)
+            return
+    pytest.fail("nobody noticed")
