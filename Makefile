@@ -25,7 +25,7 @@ PROJECT := $(VENV)/.project
 JARS := .cache/.jars
 KERNELS := .cache/.kernels
 
-.PHONY: help setup demo up down status test test-all fuzz bench lint format clean
+.PHONY: help setup demo up down status test test-all fuzz chaos bench lint format clean
 
 help: ## this list
 	@printf 'Heddle: shared sliding-window aggregates on Spark and Airflow\n\n'
