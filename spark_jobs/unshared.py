@@ -366,10 +366,10 @@ def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
     behind their ends are filtered out.
 
     Windows of rows have their ``position``, the number of the first row, behind the end; ``frame`` then has just the
-    stream's columns, in its order, and all its events. A refresh bound is taken as the slide: a job by itself has
-    nothing to wait for.
+    stream's columns, in its order, and all its events. A refresh bound is taken as the slide, as a job by itself has
+    nothing to wait for, unless the window names the instants that are asked for.
     """
-    range_, slide = query.window.range, query.window.period
+    range_, slide = query.window.range, query.window.period if query.window.at is None else query.window.slide
     schema = schema_of(frame)
     window, time = F.col("`heddle window`"), _named(time_column)
     told = {"window_start": window["start"], "window_end": window["end"]}
@@ -384,6 +384,10 @@ def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
         frame = frame.select("*", F.window(time, *sizes).alias("heddle window"))
         if slide > range_:
             frame = frame.where(time < told["window_end"])
+        if query.window.at is not None:
+            asked = [instant - query.window.ago for instant in query.window.at]
+            ends = F.unix_micros(window["start"]) + range_
+            frame = frame.where(ends.isin(asked) if asked else F.lit(False))
     if query.pattern is not None:
         found = _sequences(frame, query, time, told, query.computed, schema)
         for condition in query.having:

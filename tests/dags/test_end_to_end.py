@@ -48,6 +48,8 @@ DagBundlesManager().sync_bundles_to_db()
 sync_bag_to_db(bag, "dags-folder", None)
 
 def run(name, **conf):
+    # dag.test of Airflow 3.3 looks deadlines up by what they say instead of by their ids
+    bag.dags[name].deadline = None
     done = bag.dags[name].test(run_conf=conf)
     with create_session() as session:
         events = [[e.asset.uri, e.extra] for e in session.query(AssetEvent).order_by(AssetEvent.id)]
