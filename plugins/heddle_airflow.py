@@ -183,6 +183,31 @@ class AggregateOperator(SparkSubmitOperator):
         super().execute(context)
 
 
+class RepairOperator(SparkSubmitOperator):
+    """``spark-submit spark_jobs/history.py``: publish again what is of sources that changed, in one session.
+
+    Parameters: ``found``, the return value of the task that looked (``{"plan_version", "days"}``).
+    """
+
+    template_fields = (*SparkSubmitOperator.template_fields, "found")
+
+    def __init__(self, *, found: Any, **arguments: Any) -> None:
+        settings = Settings.of_environment()
+        super().__init__(application=str(settings.home / "spark_jobs" / "history.py"), **arguments)
+        self.found = found
+
+    def execute(self, context: Any) -> None:
+        from spark_jobs.session import spark_settings
+
+        self.conf: dict[Any, Any] = {**spark_settings(), **(self.conf or {})}
+        self.application_args = [
+            *("--warehouse", str(Settings.of_environment().warehouse)),
+            *("--plan-version", str(self.found["plan_version"])),
+            *("--days", str(self.found["days"])),
+        ]
+        super().execute(context)
+
+
 class HeddlePlugin(AirflowPlugin):
     """Registers the link, so that the api-server knows it."""
 

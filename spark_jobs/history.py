@@ -8,9 +8,18 @@ revisions: the partial aggregates of unchanged times are reused.
 
 from __future__ import annotations
 
+import argparse
+import json
+import sys
+import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import pyarrow as pa
 
@@ -18,7 +27,8 @@ from optimizer.errors import HeddleError
 from optimizer.plan import SharingPlan
 from optimizer.window import DAY, instants
 from spark_jobs.planning import load_plan
-from spark_jobs.run import Price, changed_since, price
+from spark_jobs.run import Listed, Price, changed_since, listed, price, run
+from spark_jobs.session import start_session
 from spark_jobs.tables import INSTANT, Warehouse
 
 MOST = 10_000
@@ -43,7 +53,8 @@ def prices(
 ) -> list[Price]:
     """What the runs of a backfill would be, in order; those that are published already cost nothing."""
     plan = load_plan(warehouse, plan_version)
-    return [price(warehouse, plan, plan_version, first, last, clock) for first, last in chunks(begin, end, every)]
+    spans, known = list(chunks(begin, end, every)), listed(plan)
+    return [price(warehouse, plan, plan_version, first, last, clock, known) for first, last in spans]
 
 
 @dataclass(frozen=True)
@@ -58,17 +69,22 @@ class Outdated:
     windows: int
 
 
-def outdated(warehouse: Warehouse, clock: int) -> list[Outdated]:
+def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list[Outdated]:
     """The published intervals whose content is no longer what was published, by their begin.
 
     Intervals that a later publication covers are its business. An interval is judged by the plan that it was published
-    by: a new plan makes nothing outdated.
+    by: a new plan makes nothing outdated. ``since`` (microseconds): only intervals that end later.
     """
-    plans: dict[int, SharingPlan] = {}
+    plans: dict[int, tuple[SharingPlan, Listed]] = {}
     found = []
     for row in standing(warehouse):
-        plan = plans.setdefault(row["plan_version"], load_plan(warehouse, row["plan_version"]))
-        if changed_since(warehouse, plan, row, clock):
+        if since is not None and _micros(row["interval_end"]) <= since:
+            continue
+        if row["plan_version"] not in plans:
+            plan = load_plan(warehouse, row["plan_version"])
+            plans[row["plan_version"]] = plan, listed(plan)
+        plan, known = plans[row["plan_version"]]
+        if changed_since(warehouse, plan, row, clock, known):
             begin, end = _micros(row["interval_start"]), _micros(row["interval_end"])
             queries = plan.workload.queries
             windows = sum(
@@ -81,22 +97,54 @@ def outdated(warehouse: Warehouse, clock: int) -> list[Outdated]:
 
 
 def standing(warehouse: Warehouse) -> list[dict[str, Any]]:
-    """The log rows of the publications that stand, by their intervals: the newest of each, and none that a later one
-    covers."""
+    """The log rows of the publications that stand, by their intervals: the newest of each, and none that one later
+    publication covers."""
     rows = [row for row in warehouse.rows("publish_log") if row["event"] == "published"]
-    found: list[dict[str, Any]] = []
+    found = []
+    # of the later publications those that no other holds: their begins and their ends ascend
+    begins: list[Any] = []
+    ends: list[Any] = []
     for row in sorted(rows, key=lambda row: -row["table_version"]):
-        if not _covered(row, found):
-            found.append(row)
+        begin, end = row["interval_start"], row["interval_end"]
+        place = bisect_right(begins, begin)
+        if place and ends[place - 1] >= end:
+            continue
+        found.append(row)
+        low = bisect_left(begins, begin)
+        high = bisect_right(ends, end, low)
+        begins[low:high], ends[low:high] = [begin], [end]
     return sorted(found, key=lambda row: row["interval_start"])
-
-
-def _covered(row: dict[str, Any], later: Sequence[dict[str, Any]]) -> bool:
-    return any(
-        other["interval_start"] <= row["interval_start"] and other["interval_end"] >= row["interval_end"]
-        for other in later
-    )
 
 
 def _micros(moment: Any) -> int:
     return int(pa.scalar(moment, INSTANT).value)
+
+
+# ------------------------------------------------------------------------------------------------ main
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Repair what is outdated by a plan version: what the DAG ``repair_results`` submits."""
+    parser = argparse.ArgumentParser(description="publish intervals again whose source has changed")
+    parser.add_argument("--warehouse", required=True)
+    parser.add_argument("--plan-version", type=int, required=True)
+    parser.add_argument("--days", type=float, required=True, help="look so far back from now")
+    given = parser.parse_args(arguments)
+    warehouse, clock = Warehouse.open(given.warehouse, create=False), time.time_ns() // 1000
+    found = outdated(warehouse, clock, clock - round(given.days * DAY))
+    problems: list[Any] = []
+    if not found:
+        return 0
+    spark = start_session("heddle repair")
+    try:
+        for one in found:
+            run_id = f"repair/{one.begin}/{one.end}"
+            print(f"heddle: {len(one.queries)} queries, {one.windows} windows", flush=True)
+            record = run(spark, warehouse, given.plan_version, one.begin, one.end, run_id)
+            problems += record.diagnostics
+            print(json.dumps(record.to_json()), flush=True)
+    finally:
+        spark.stop()
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

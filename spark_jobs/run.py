@@ -269,12 +269,23 @@ class _Prepared(NamedTuple):
     content: str
 
 
-def _prepared(warehouse: Warehouse, plan: SharingPlan, record: RunRecord, clock: int) -> _Prepared:
+Listed = tuple[dict[str, list[Split]], list[str]]
+"""What the streams of a plan hold, and the names of those that cannot be listed."""
+
+
+def listed(plan: SharingPlan) -> Listed:
+    """The splits of every stream of a plan, to be looked at for many intervals."""
+    return _sources(plan, RunRecord("list", 0, 0, 1))
+
+
+def _prepared(
+    warehouse: Warehouse, plan: SharingPlan, record: RunRecord, clock: int, known: Listed | None = None
+) -> _Prepared:
     begin, end = record.begin, record.end
     before = refreshed_at(warehouse, begin)
     wanted = (refreshes.late if record.late else refreshes.ticks)(plan.schedules, begin, end, before)
     plan = refreshes.pinned(plan, wanted, begin, end)
-    sources, failed = _sources(plan, record)
+    sources, failed = known if known is not None else _sources(plan, record)
     ends = {name: min(end, clock - plan.workload.stream(name).lateness) for name in sources}
     record.withheld = {name: format_instant(at) for name, at in ends.items() if at < end}
     parts = _parts(plan, begin, ends)
@@ -293,11 +304,13 @@ class Price:
     cpu_seconds: float = 0.0
 
 
-def price(warehouse: Warehouse, plan: SharingPlan, plan_version: int, begin: int, end: int, clock: int) -> Price:
-    """The price of a run, without running it, and without a JVM."""
+def price(
+    warehouse: Warehouse, plan: SharingPlan, plan_version: int, begin: int, end: int, clock: int, known: Listed
+) -> Price:
+    """The price of a run, without running it, and without a JVM. ``known``: what the streams hold."""
     record = RunRecord("price", plan_version, begin, end)
     record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1}
-    plan, _, sources, _, ends, parts, content = _prepared(warehouse, plan, record, clock)
+    plan, _, sources, _, ends, parts, content = _prepared(warehouse, plan, record, clock, known)
     if _published(warehouse, begin, end, content) is not None:
         return Price(begin, end, True)
     timed = [part for part in parts if part.synopsis.sequenced is None]
@@ -314,13 +327,13 @@ def price(warehouse: Warehouse, plan: SharingPlan, plan_version: int, begin: int
     return Price(begin, end, False, round(events), record.predicted_cpu_seconds or 0.0)
 
 
-def changed_since(warehouse: Warehouse, plan: SharingPlan, row: Mapping[str, Any], clock: int) -> bool:
+def changed_since(warehouse: Warehouse, plan: SharingPlan, row: Mapping[str, Any], clock: int, known: Listed) -> bool:
     """Whether a row of the log, the newest publication of its interval, would have other content by the plan that it
     was pinned to: events came late, or went, or windows have ended that were withheld."""
     past = json.loads(row["record"])
     begin, end = _micros(row["interval_start"]), _micros(row["interval_end"])
     record = RunRecord("check", row["plan_version"], begin, end, late=past.get("late", False))
-    return _prepared(warehouse, plan, record, clock).content != row["content"]
+    return _prepared(warehouse, plan, record, clock, known).content != row["content"]
 
 
 def _sources(plan: SharingPlan, record: RunRecord) -> tuple[dict[str, list[Split]], list[str]]:

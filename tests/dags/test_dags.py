@@ -64,7 +64,7 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_the_dags_load(parsed: dict[str, Any]) -> None:
     assert parsed["errors"] == {}
-    assert set(parsed["dags"]) == {"refresh_sharing_plan", "aggregate_windows", "maintain_warehouse"}
+    assert set(parsed["dags"]) == {"refresh_sharing_plan", "aggregate_windows", "maintain_warehouse", "repair_results"}
 
 
 def test_parsing_imports_nothing_heavy(parsed: dict[str, Any]) -> None:
@@ -89,6 +89,7 @@ def test_parsing_takes_a_fraction_of_a_second(parsed: dict[str, Any]) -> None:
 def test_a_fixed_handful_of_tasks_in_order(parsed: dict[str, Any]) -> None:
     dags = parsed["dags"]
     assert dags["maintain_warehouse"]["tasks"] == {"maintain": []}
+    assert dags["repair_results"]["tasks"] == {"look": ["repair"], "repair": []}
     assert dags["refresh_sharing_plan"]["tasks"] == {"refresh": ["announce"], "announce": []}
     assert dags["aggregate_windows"]["tasks"] == {
         "pin_plan": ["aggregate", "report"],

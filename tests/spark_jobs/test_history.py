@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from optimizer.errors import HeddleError
 from spark_jobs import cli
-from spark_jobs.history import chunks, outdated, prices, standing
+from spark_jobs.history import chunks, main, outdated, prices, standing
 from spark_jobs.planning import current_version, load_plan
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Laboratory, steady
 
@@ -114,6 +115,36 @@ def test_repair_publishes_again_what_changed_and_nothing_else(laboratory: Labora
     assert laboratory.wrong(version, 0, 180) == []
     assert outdated(laboratory.warehouse, NOW) == []
     assert len(standing(laboratory.warehouse)) == 3
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 6)), max_size=12))
+def test_what_stands_is_what_no_later_publication_covers(spans: list[tuple[int, int]]) -> None:
+    rows = [
+        {"event": "published", "table_version": number, "interval_start": begin, "interval_end": begin + length}
+        for number, (begin, length) in enumerate(spans)
+    ]
+    expected = [
+        row["table_version"]
+        for row in rows
+        if not any(
+            other["interval_start"] <= row["interval_start"] and other["interval_end"] >= row["interval_end"]
+            for other in rows[row["table_version"] + 1 :]
+        )
+    ]
+    house = SimpleNamespace(rows=lambda table: rows)
+    found = [row["table_version"] for row in standing(house)]  # type: ignore[arg-type]
+    assert sorted(found) == expected
+
+
+@pytest.mark.spark
+def test_the_job_of_the_dag_repairs_what_is_recent(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = laboratory.plan()
+    laboratory.run(version, 0, 60)
+    laboratory.write([*steady(180), (30.5, "A", 7.0, 5)])
+    monkeypatch.setattr("spark_jobs.history.start_session", lambda name: _Kept(laboratory.spark))
+    house = ["--warehouse", str(laboratory.warehouse.root), "--plan-version", str(version)]
+    assert main([*house, "--days", "1"]) == 0 and laboratory.wrong(version, 0, 60) != []
+    assert main([*house, "--days", "100000"]) == 0 and laboratory.wrong(version, 0, 60) == []
 
 
 @pytest.mark.spark

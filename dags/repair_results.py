@@ -1,0 +1,51 @@
+"""Publish intervals again whose source has changed since: late events, files that came or went. Hourly; costs no Spark
+session while there are none.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pendulum
+from airflow.sdk import CronDataIntervalTimetable, Param, dag, get_current_context, task
+from airflow.sdk.exceptions import AirflowSkipException
+from heddle_airflow import RepairOperator, Settings
+
+
+@dag(
+    schedule=CronDataIntervalTimetable("20 * * * *", timezone="UTC"),
+    start_date=pendulum.datetime(2013, 1, 1, tz="UTC"),
+    catchup=False,
+    max_active_runs=1,
+    doc_md=__doc__,
+    tags=["heddle"],
+    default_args={"retries": 2, "retry_delay": timedelta(seconds=30)},
+    params={"days": Param(7, type="number", exclusiveMinimum=0, description="of intervals that ended so lately")},
+)
+def repair_results() -> None:
+    @task
+    def look() -> dict[str, Any]:
+        """Compare sources with what was published; skipped, and so the repair, if nothing changed."""
+        import time
+
+        from spark_jobs.history import outdated
+        from spark_jobs.planning import current_version
+        from spark_jobs.tables import MARKER, Warehouse
+
+        settings, days = Settings.of_environment(), get_current_context()["params"]["days"]
+        if not (settings.warehouse / MARKER).exists():
+            raise AirflowSkipException("there is no warehouse yet")
+        warehouse, clock = Warehouse.open(settings.warehouse, create=False), time.time_ns() // 1000
+        day = timedelta(days=1) // timedelta(microseconds=1)
+        found = outdated(warehouse, clock, clock - round(days * day))
+        if not found:
+            raise AirflowSkipException("everything published is of its sources as they are")
+        for one in found:
+            print(f"outdated: {one}")
+        return {"plan_version": current_version(warehouse), "days": days}
+
+    RepairOperator(task_id="repair", name="heddle", conn_id="spark_default", found=look())
+
+
+repair_results()
