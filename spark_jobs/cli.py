@@ -63,6 +63,9 @@ errors = _Plain(stderr=True)
 TREES_SHOWN = 60
 """Most trees of a plan's table: the dearest."""
 
+RECOMPUTED = "shared=unshared("
+"""What checks are called that compare shared answers with unshared ones."""
+
 USAGE = {"HDL-111", "HDL-112", "HDL-114", "HDL-115", "HDL-116", "HDL-407", "HDL-501", "HDL-502", "HDL-504"}
 """Codes that mean the command was called wrongly: exit code 2."""
 
@@ -1224,6 +1227,10 @@ def status(
         "intervals_published": len(intervals),
         "checks_passed": sum(row["success"] for row in checks),
         "checks_failed": sum(not row["success"] for row in checks),
+        "recomputed": {
+            "queries": sum(row["check"].startswith(RECOMPUTED) for row in checks),
+            "different": sum(row["check"].startswith(RECOMPUTED) and not row["success"] for row in checks),
+        },
         "refreshes": _lateness(made, runs),
         "runs": [json.loads(row["record"]) | {"event": row["event"], "at": _plain(row["at"])} for row in runs[:last]],
     }
@@ -1235,6 +1242,9 @@ def status(
         f"published; checks passed {data['checks_passed']}, failed {data['checks_failed']}",
         highlight=False,
     )
+    compared = data["recomputed"]
+    told = f"{compared['queries']:,}, different {compared['different']}"
+    console.print(f"sampled queries recomputed unshared from raw events: {told}", highlight=False)
     table = Table(title="last runs", title_justify="left")
     for name in (
         "at",
