@@ -195,14 +195,11 @@ def explained(schedules: Iterable[Schedule], query: str) -> tuple[str, ...]:
         asked = f"{duration_text(found.bound)} was asked as the most"
         lines = [f"refreshed every {every} ({asked})"]
         if found.along:
-            shown = ", ".join(found.along[:SHOWN]) + (
-                f", … {len(found.along) - SHOWN} more" * (len(found.along) > SHOWN)
-            )
+            more = f", … {len(found.along) - SHOWN} more" if len(found.along) > SHOWN else ""
+            shown = ", ".join(found.along[:SHOWN]) + more
             lines.append(f"  each time together with {shown}: one run, one scan of their synopsis")
         if found.longest < found.bound:
-            lines.append(
-                "  sooner than asked, because runs that others need scan its window anyway or cost the session"
-            )
+            lines.append("  sooner than asked: it rides along with runs that others need, and needs none of its own")
         return (*lines, f"  {summary(schedule)}")
     return ()
 
