@@ -86,7 +86,9 @@ def _subgroups(
         post = sum(rows) * coefficients.per_row_passed + answers * coefficients.per_answer
         scan = max(rows) * coefficients.per_row_read
         names = tuple(query.name for query in members)
-        found.append(SubGroup(period, scan, names, post + len(members) * coefficients.per_refresh))
+        ends = [query.until for query in members if query.until is not None]
+        until = max(ends) // step if len(ends) == len(members) else None
+        found.append(SubGroup(period, scan, names, post + len(members) * coefficients.per_refresh, until=until))
     return tuple(found)
 
 
@@ -126,16 +128,17 @@ def ticks(schedules: Sequence[Schedule], begin: int, end: int, refreshed: Mappin
     return sorted(found.items())
 
 
-def next_tick(schedules: Sequence[Schedule], after: int) -> int:
-    """The first instant after another at which something is refreshed."""
+def next_tick(schedules: Sequence[Schedule], after: int) -> int | None:
+    """The first instant after another at which something is refreshed; None: all lifetimes are over."""
     found = (schedule.next_tick(after) for schedule in schedules)
-    return min(instant for instant in found if instant is not None)
+    return min((instant for instant in found if instant is not None), default=None)
 
 
-def newest(schedules: Sequence[Schedule], instant: int) -> int:
-    """The last instant up to this one at which something is refreshed."""
+def newest(schedules: Sequence[Schedule], instant: int) -> int | None:
+    """The last instant up to this one at which something is refreshed; None: all lifetimes had been over before."""
     longest = max(schedule.step * group.period for schedule in schedules for group in schedule.groups)
-    return ticks(schedules, instant - longest, instant)[-1][0]
+    found = ticks(schedules, instant - longest, instant)
+    return found[-1][0] if found else None
 
 
 def late(schedules: Sequence[Schedule], begin: int, end: int, refreshed: Mapping[str, int]) -> Ticks:

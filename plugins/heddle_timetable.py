@@ -84,11 +84,15 @@ class RefreshTimetable(CronDataIntervalTimetable):
         earliest = micros(restriction.earliest) if restriction.earliest else 0
         complete = micros(_now()) - found.delay
         end = newest(found.schedules, complete)
-        if end <= max(after, earliest):
+        if end is None or end <= max(after, earliest):
             end = next_tick(found.schedules, max(after, earliest))
+        if end is None:  # the lifetimes of all queries with a refresh bound are over
+            return super().next_dagrun_info(
+                last_automated_data_interval=last_automated_data_interval, restriction=restriction
+            )
         if restriction.latest is not None and end > micros(restriction.latest):
             return None
-        begin = max(after, newest(found.schedules, end - 1))
+        begin = max(after, newest(found.schedules, end - 1) or 0)
         interval = DataInterval(_moment(begin), _moment(end))
         return DagRunInfo(run_after=_moment(end + found.delay), data_interval=interval)
 
@@ -115,9 +119,8 @@ class NextRefresh(BaseDeadlineReference):
             DagRun.dag_id == dag_id, DagRun.run_id == run_id, DagRun.run_type == "scheduled"
         )
         end, found = session.scalar(mine), _published()
-        if end is None or found is None:
-            return None
-        return _moment(next_tick(found.schedules, micros(end)) + found.delay)
+        following = next_tick(found.schedules, micros(end)) if end is not None and found is not None else None
+        return None if following is None else _moment(following + found.delay)
 
 
 async def overloaded(**kwargs: Any) -> None:

@@ -321,21 +321,25 @@ def due(warehouse: Warehouse, clock: int, begin: int | None = None) -> Due | Non
 
     Live runs follow one another without a gap: each begins where the one before it ended, and ends at the newest
     instant that the schedule asks for and that late events have had their time for. If there are several since, the
-    run is late: it stands for all of them. Without queries with a refresh bound, every midnight is such an instant,
-    and no run is late. The first run begins at ``begin``, or at the instant before its own.
+    run is late: it stands for all of them. Without queries with a refresh bound (or once their lifetimes are over),
+    every midnight is such an instant, and no run is late. The first run begins at ``begin``, or at the instant before
+    its own.
     """
     found = in_force(warehouse)
     if found is None:
         return None
     complete, reached = clock - found.delay, frontier(warehouse)
-    if not found.schedules:
+    since = complete if reached is None else reached
+    if not found.schedules or refreshes.next_tick(found.schedules, since) is None:
         end = complete - complete % DAY
         first = reached if reached is not None else end - DAY if begin is None else begin
         return Due(found.version, first, end, False) if end > first else None
     if reached is None:
-        end = refreshes.newest(found.schedules, complete)
-        first = refreshes.newest(found.schedules, end - 1) if begin is None else begin
-        return Due(found.version, first, end, False) if end > first else None
+        newest = refreshes.newest(found.schedules, complete)
+        if newest is None:
+            return None
+        before = refreshes.newest(found.schedules, newest - 1) if begin is None else begin
+        return Due(found.version, before, newest, False) if before is not None and before < newest else None
     if complete <= reached:
         return None
     wanted = refreshes.ticks(found.schedules, reached, complete, refreshed_at(warehouse, reached))

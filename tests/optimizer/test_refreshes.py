@@ -213,6 +213,18 @@ def test_pinned_plans_answer_at_these_instants_and_within_lifetimes() -> None:
     assert refreshes.pinned(whole, [], 0, DAY) is whole
 
 
+def test_a_schedule_ends_with_the_last_lifetime() -> None:
+    until = "-- until: 1970-01-01T01:00\n"
+    (schedule,) = planned(until + text({"a": (10, 5)}) + until + text({"b": (20, 7)})).schedules
+    assert {each.until for group in schedule.groups for each in group.subgroups} == {60}
+    last = refreshes.newest([schedule], 60 * MINUTE)
+    assert last is not None and 53 * MINUTE < last <= 60 * MINUTE
+    assert refreshes.next_tick([schedule], 60 * MINUTE) is refreshes.newest([schedule], DAY) is None
+    # one that goes on keeps its sub-group going
+    (schedule,) = planned(until + text({"a": (10, 5)}) + text({"c": (10, 5)})).schedules
+    assert refreshes.next_tick([schedule], DAY) == DAY + 5 * MINUTE
+
+
 def test_bounds_must_be_multiples_of_the_slide() -> None:
     for at_most, per in ((MINUTE // 2, None), (MINUTE + 1, None), (MINUTE, ())):
         with pytest.raises(ValueError, match="refresh bound"):
@@ -231,7 +243,9 @@ def test_overload_passes_and_loses_nothing(asked: dict[str, tuple[int, int]], du
     for duration in [*durations, *[1] * 40]:
         wanted = refreshes.ticks(schedules, reached, clock, known)
         if not wanted:
-            clock = refreshes.next_tick(schedules, reached)
+            coming = refreshes.next_tick(schedules, reached)
+            assert coming is not None
+            clock = coming
             wanted = refreshes.ticks(schedules, reached, clock, known)
         end = wanted[-1][0]
         answered = refreshes.late(schedules, reached, end, known) if len(wanted) > 1 else wanted

@@ -37,6 +37,7 @@ WINDOW RANGE '6 minutes' SLIDE AT MOST '4 minutes' ON ts;
 -- name: exact
 SELECT symbol, count(*) AS n FROM trades WINDOW RANGE '10 minutes' SLIDE '10 minutes' ON ts GROUP BY symbol;
 """
+EXACT = "-- name: exact" + BOUND.partition("-- name: exact")[2]
 BOUNDS = {"often": 2, "seldom": 3, "rare": 5, "shuttles": 4}
 
 
@@ -224,3 +225,14 @@ def test_the_command_line_ticks_and_tells_how_late_queries_are(laboratory: Labor
 def heddle(*arguments: str) -> tuple[int, str]:
     done = CliRunner().invoke(app, list(arguments))
     return done.exit_code, done.stdout
+
+
+def test_after_the_last_lifetime_live_runs_are_daily(laboratory: Laboratory) -> None:
+    until = "-- until: 2013-07-01T00:43\n"
+    version = laboratory.plan("".join(until + "-- name:" + text for text in BOUND.split("-- name:")[1:5]) + EXACT)
+    laboratory.run(version, 30, 40, live=True)
+    last = due(laboratory.warehouse, DAY + 300 * MINUTE)
+    assert last is not None and DAY + 40 * MINUTE < last.end <= DAY + 43 * MINUTE
+    laboratory.run(version, 40, (last.end - DAY) // MINUTE, "last", live=True)
+    assert due(laboratory.warehouse, DAY + 300 * MINUTE) is None
+    assert due(laboratory.warehouse, DAY + 1441 * MINUTE) == Due(version, last.end, DAY + 1440 * MINUTE, False)
