@@ -284,3 +284,8 @@ def test_thresholds_leave_a_row_out_unless_rounding_decides(spark: SparkSession)
     assert verdict((total, ">", 0, LONG)) is None and verdict((count, "<", 3, LONG), (total, ">", 0, LONG)) is False
     # 2 of 3 volumes are distinct, give or take 2.2
     assert verdict((users, "<", 4, LONG)) is None and verdict((users, "<", 5, LONG)) is True
+    # the text of the most frequent values is nothing to recompute
+    top = Output("top", "top_k", Column("volume"), LONG, STRING, parameter=Decimal(2))
+    assert (
+        verdict((top, ">", "a,b", STRING)) is None and verdict((count, ">", 3, LONG), (top, ">", "a", STRING)) is False
+    )
