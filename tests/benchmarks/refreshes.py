@@ -25,6 +25,7 @@ import statistics
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -112,7 +113,7 @@ def workload(stream: Stream, queries: int, seed: int = 1) -> Workload:
 
 # -------------------------------------------------------------------------------------------- the schedulers
 @dataclass
-class Clocked:
+class Clocked(ABC):
     """A scheduler with its own clock (microseconds) and warehouse; ``executed``: instants by query."""
 
     name: str
@@ -147,8 +148,9 @@ class Clocked:
         for name in names:
             self.executed.setdefault(name, []).append(instant)
 
+    @abstractmethod
     def turn(self, spark: SparkSession) -> None:
-        raise NotImplementedError
+        """One run: what the scheduler executes next, once its clock has come to it."""
 
 
 @dataclass
