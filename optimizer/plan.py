@@ -302,6 +302,7 @@ def build_plan(
     if algorithm not in ALGORITHMS:
         raise ValueError(f"unknown algorithm {algorithm!r}: one of {', '.join(ALGORITHMS)}")
     chosen = cost_model(model) if isinstance(model, str) else model
+    within = Fraction(tolerance) if math.isfinite(tolerance) else Fraction(10**9)
     read = {query.stream for query in workload.queries}
     workload = Workload(workload.queries, tuple(s for s in workload.streams if s.name in read))
     trees: list[ExecutionTree] = []
@@ -326,7 +327,7 @@ def build_plan(
 
         found = find(problem_of, algorithm, seconds)
         if earlier := _earlier_trees(previous, stream.name, queries):
-            found = keep(found, earlier, Fraction(tolerance) if math.isfinite(tolerance) else Fraction(10**9))
+            found = keep(found, earlier, within)
         scratch += sum(found.costs) if found.scratch is None else found.scratch
         members = [found.problem.expand([tree])[0] for tree in found.partition]
         order = sorted(range(len(members)), key=lambda n: members[n])
@@ -356,7 +357,9 @@ def build_plan(
         bounded += [name for name in found.inexact if name not in bounded]
     used = tuple((stream.name, Fraction(rates[stream.name])) for stream in workload.streams)
     earlier_schedules = previous.schedules if previous else ()
-    schedules = schedules_of(trees, workload, dict(used), chosen, earlier_schedules, tolerance if previous else 0)
+    schedules = schedules_of(
+        trees, workload, dict(used), chosen, earlier_schedules, within if previous else Fraction(0)
+    )
     return SharingPlan(
         tuple(trees),
         workload,

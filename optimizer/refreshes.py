@@ -48,7 +48,7 @@ def schedules_of(
     rates: Mapping[str, Fraction],
     model: CostModel,
     previous: Sequence[Schedule] = (),
-    tolerance: Fraction | float = 0,
+    tolerance: Fraction = Fraction(0),
 ) -> tuple[Schedule, ...]:
     """The cheapest schedules of the queries with a refresh bound, by their steps; none if there is no such query.
 
@@ -92,14 +92,14 @@ def _subgroups(
     return tuple(found)
 
 
-def _kept(cheapest: Schedule, previous: Sequence[Schedule], tolerance: Fraction | float) -> Schedule:
+def _kept(cheapest: Schedule, previous: Sequence[Schedule], tolerance: Fraction) -> Schedule:
     def decided(schedule: Schedule) -> object:
         return schedule.step, [[(each.period, each.queries) for each in group.subgroups] for group in schedule.groups]
 
     for earlier in previous:
         if decided(earlier) == decided(cheapest):
             cost = joint_cost(cheapest.groups, earlier.cycles, cheapest.fixed)
-            if cost <= cheapest.cost * (1 + Fraction(tolerance)):
+            if cost <= cheapest.cost * (1 + tolerance):
                 return replace(cheapest, cycles=earlier.cycles, cost=cost)
     return cheapest
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -111,7 +112,9 @@ def test_a_kept_schedule_is_within_the_tolerance() -> None:
     always = tuple(Cycle(1, ((0, tuple(range(len(group.subgroups)))),)) for group in schedule.groups)
     costly = replace(first, schedules=(replace(schedule, cycles=always),))
     assert planned(text(SEVEN), previous=costly, tolerance=0.05).schedules[0].cycles == schedule.cycles
-    assert planned(text(SEVEN), previous=costly, tolerance=9.0).schedules[0].cycles == costly.schedules[0].cycles
+    for tolerance in (9.0, math.inf):
+        kept = planned(text(SEVEN), previous=costly, tolerance=tolerance)
+        assert kept.schedules[0].cycles == costly.schedules[0].cycles
 
 
 def test_explain_says_when_why_and_what_it_saves() -> None:
