@@ -150,62 +150,70 @@ class SharingPlanLink(BaseOperatorLink):
         return "/sharing-plan/"
 
 
-class AggregateOperator(SparkSubmitOperator):
-    """``spark-submit spark_jobs/run.py`` for one interval, with the settings of every Heddle session.
+class SubmitOperator(SparkSubmitOperator):
+    """``spark-submit`` of one of Heddle's jobs with the settings of every Heddle session.
 
-    Parameters: ``pinned``, the return value of the task that pinned the plan
-    (``{"plan_version", "from", "to"}``, perhaps with ``live`` and ``late``). One Spark session does the whole interval.
+    Parameters: ``job``, the name of its module in ``spark_jobs``; ``given``, the return value of the task before, from
+    which :meth:`options` makes the job's options beside ``--warehouse`` and ``--plan-version``.
     """
 
-    operator_extra_links = (SharingPlanLink(),)
-    template_fields = (*SparkSubmitOperator.template_fields, "pinned")
+    template_fields = (*SparkSubmitOperator.template_fields, "given")
 
-    def __init__(self, *, pinned: Any, **arguments: Any) -> None:
+    def __init__(self, *, job: str, given: Any, **arguments: Any) -> None:
         settings = Settings.of_environment()
-        super().__init__(application=str(settings.home / "spark_jobs" / "run.py"), **arguments)
-        self.pinned = pinned
+        super().__init__(application=str(settings.home / "spark_jobs" / f"{job}.py"), **arguments)
+        self.given = given
+
+    def options(self, context: Any) -> list[str]:
+        """More options of the job; none unless a subclass has some."""
+        return []
 
     def execute(self, context: Any) -> None:
         from spark_jobs.session import spark_settings
 
-        settings = Settings.of_environment()
         # Read when the task runs, not when the file is parsed: the jar may come later than the DAG.
         self.conf: dict[Any, Any] = {**spark_settings(), **(self.conf or {})}
         self.application_args = [
-            *("--warehouse", str(settings.warehouse)),
-            *("--plan-version", str(self.pinned["plan_version"])),
-            *("--from", self.pinned["from"]),
-            *("--to", self.pinned["to"]),
-            # Every try of a run has the same id, so a retry goes on under the same revision.
-            *("--run-id", context["run_id"]),
-            *(f"--{flag}" for flag in ("live", "late") if self.pinned.get(flag)),
+            *("--warehouse", str(Settings.of_environment().warehouse)),
+            *("--plan-version", str(self.given["plan_version"])),
+            *self.options(context),
         ]
         super().execute(context)
 
 
-class RepairOperator(SparkSubmitOperator):
-    """``spark-submit spark_jobs/history.py``: publish again what is of sources that changed, in one session.
+class AggregateOperator(SubmitOperator):
+    """``spark_jobs/run.py`` for one interval, in one Spark session.
+
+    Parameters: ``pinned``, the return value of the task that pinned the plan
+    (``{"plan_version", "from", "to"}``, perhaps with ``live`` and ``late``).
+    """
+
+    operator_extra_links = (SharingPlanLink(),)
+
+    def __init__(self, *, pinned: Any, **arguments: Any) -> None:
+        super().__init__(job="run", given=pinned, **arguments)
+
+    def options(self, context: Any) -> list[str]:
+        return [
+            *("--from", self.given["from"]),
+            *("--to", self.given["to"]),
+            # Every try of a run has the same id, so a retry goes on under the same revision.
+            *("--run-id", context["run_id"]),
+            *(f"--{flag}" for flag in ("live", "late") if self.given.get(flag)),
+        ]
+
+
+class RepairOperator(SubmitOperator):
+    """``spark_jobs/history.py``: publish again what is of sources that changed, in one session.
 
     Parameters: ``found``, the return value of the task that looked (``{"plan_version", "days"}``).
     """
 
-    template_fields = (*SparkSubmitOperator.template_fields, "found")
-
     def __init__(self, *, found: Any, **arguments: Any) -> None:
-        settings = Settings.of_environment()
-        super().__init__(application=str(settings.home / "spark_jobs" / "history.py"), **arguments)
-        self.found = found
+        super().__init__(job="history", given=found, **arguments)
 
-    def execute(self, context: Any) -> None:
-        from spark_jobs.session import spark_settings
-
-        self.conf: dict[Any, Any] = {**spark_settings(), **(self.conf or {})}
-        self.application_args = [
-            *("--warehouse", str(Settings.of_environment().warehouse)),
-            *("--plan-version", str(self.found["plan_version"])),
-            *("--days", str(self.found["days"])),
-        ]
-        super().execute(context)
+    def options(self, context: Any) -> list[str]:
+        return ["--days", str(self.given["days"])]
 
 
 class HeddlePlugin(AirflowPlugin):

@@ -21,15 +21,13 @@ from typing import Any
 if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-import pyarrow as pa
-
 from optimizer.errors import HeddleError
 from optimizer.plan import SharingPlan
 from optimizer.window import DAY, instants
 from spark_jobs.planning import load_plan
 from spark_jobs.run import Listed, Price, changed_since, listed, price, run
 from spark_jobs.session import start_session
-from spark_jobs.tables import INSTANT, Warehouse
+from spark_jobs.tables import Warehouse, micros
 
 MOST = 10_000
 """Runs that one backfill may have."""
@@ -78,14 +76,14 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
     plans: dict[int, tuple[SharingPlan, Listed]] = {}
     found = []
     for row in standing(warehouse):
-        if since is not None and _micros(row["interval_end"]) <= since:
+        if since is not None and micros(row["interval_end"]) <= since:
             continue
         if row["plan_version"] not in plans:
             plan = load_plan(warehouse, row["plan_version"])
             plans[row["plan_version"]] = plan, listed(plan)
         plan, known = plans[row["plan_version"]]
         if changed_since(warehouse, plan, row, clock, known):
-            begin, end = _micros(row["interval_start"]), _micros(row["interval_end"])
+            begin, end = micros(row["interval_start"]), micros(row["interval_end"])
             queries = plan.workload.queries
             windows = sum(
                 len(instants(query.window, begin, end)) if query.window.at_most is None else 1
@@ -114,10 +112,6 @@ def standing(warehouse: Warehouse) -> list[dict[str, Any]]:
         high = bisect_right(ends, end, low)
         begins[low:high], ends[low:high] = [begin], [end]
     return sorted(found, key=lambda row: row["interval_start"])
-
-
-def _micros(moment: Any) -> int:
-    return int(pa.scalar(moment, INSTANT).value)
 
 
 # ------------------------------------------------------------------------------------------------ main

@@ -23,7 +23,7 @@ from optimizer.synopsis import counts_of, synopses_of
 from optimizer.window import DAY, day_label
 from spark_jobs.files import now_millis, write_files
 from spark_jobs.planning import current_version, load_plan
-from spark_jobs.tables import INSTANT, TABLES, Warehouse
+from spark_jobs.tables import TABLES, Warehouse, micros
 
 FEW = 8
 """Files of a day that are left as they are."""
@@ -132,7 +132,7 @@ def _horizon(warehouse: Warehouse, keep: int) -> str | None:
     queries = load_plan(warehouse, newest).workload.queries
     if any(query.window.is_rows for query in queries):
         return None
-    end = int(pa.scalar(max(ends), INSTANT).value)
+    end = micros(max(ends))
     return day_label(end - max(query.window.reach for query in queries) - keep)
 
 

@@ -37,7 +37,7 @@ from optimizer.window import DAY
 from spark_jobs.calibration import fit_of
 from spark_jobs.sources import discover_schema
 from spark_jobs.statistics import Measured, last_groups, last_measured, measure_source, profile
-from spark_jobs.tables import INSTANT, MARKER, Warehouse
+from spark_jobs.tables import INSTANT, MARKER, Warehouse, micros
 
 StrPath = str | Path
 
@@ -284,7 +284,7 @@ def frontier(warehouse: Warehouse) -> int | None:
     rows = _published_rows(warehouse, ds.field("interval_end").is_valid())
     for row in sorted(rows, key=lambda row: row["interval_end"], reverse=True):
         if json.loads(row["record"]).get("live"):
-            return int(pa.scalar(row["interval_end"], INSTANT).value)
+            return micros(row["interval_end"])
     return None
 
 

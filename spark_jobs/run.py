@@ -50,7 +50,7 @@ from spark_jobs.sequence_aggregates import Rolled, sequence_task, write_joined
 from spark_jobs.session import cpu_seconds, start_session
 from spark_jobs.sources import Split, check_columns, format_instant, parse_instant, snapshot_token, splits_of
 from spark_jobs.statistics import FEATURES, Measured, events_between, groups_per_fragment
-from spark_jobs.tables import INSTANT, Warehouse
+from spark_jobs.tables import INSTANT, Warehouse, micros
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -331,7 +331,7 @@ def changed_since(warehouse: Warehouse, plan: SharingPlan, row: Mapping[str, Any
     """Whether a row of the log, the newest publication of its interval, would have other content by the plan that it
     was pinned to: events came late, or went, or windows have ended that were withheld."""
     past = json.loads(row["record"])
-    begin, end = _micros(row["interval_start"]), _micros(row["interval_end"])
+    begin, end = micros(row["interval_start"]), micros(row["interval_end"])
     record = RunRecord("check", row["plan_version"], begin, end, late=past.get("late", False))
     return _prepared(warehouse, plan, record, clock, known).content != row["content"]
 
@@ -794,17 +794,13 @@ def _published(warehouse: Warehouse, begin: int, end: int, content: str) -> dict
     mine = [
         row
         for row in rows
-        if row["event"] == "published" and _micros(row["interval_start"]) < end and _micros(row["interval_end"]) > begin
+        if row["event"] == "published" and micros(row["interval_start"]) < end and micros(row["interval_end"]) > begin
     ]
     if not mine:
         return None
     newest = max(mine, key=lambda row: row["table_version"])
-    same = _micros(newest["interval_start"]) == begin and _micros(newest["interval_end"]) == end
+    same = micros(newest["interval_start"]) == begin and micros(newest["interval_end"]) == end
     return newest if same and newest["content"] == content else None
-
-
-def _micros(moment: Any) -> int:
-    return int(pa.scalar(moment, INSTANT).value)
 
 
 def _revision(warehouse: Warehouse, record: RunRecord, content: str, recompute: bool) -> int:

@@ -36,6 +36,12 @@ FORMAT = 2
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
+
+def micros(moment: Any) -> int:
+    """A moment of a table's row as microseconds since the epoch."""
+    return int(pa.scalar(moment, INSTANT).value)
+
+
 TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
     "workload_queries": (
         pa.schema(
