@@ -290,7 +290,9 @@ class Source:
 class Stream:
     """A declared stream. ``schema``: (column, type) pairs; ``time`` the event-time column;
     ``lateness`` in microseconds: how far behind the clock the watermark is; ``step`` in microseconds: the instants at
-    which queries with a refresh bound may be answered are its multiples."""
+    which queries with a refresh bound may be answered are its multiples. ``allowed_lateness`` in microseconds: events
+    of published times that come later than so long after them are refused; None: none are. ``event_id``: the column by
+    which an event is known that comes a second time."""
 
     name: str
     source: Source
@@ -298,6 +300,8 @@ class Stream:
     time: str
     lateness: int = 0
     step: int = _later(60 * SECOND)
+    allowed_lateness: int | None = _later(None)
+    event_id: str | None = _later(None)
 
     def type_of(self, column: str) -> Type | None:
         return dict(self.schema).get(column)

@@ -96,7 +96,8 @@ def parse_type(text: str) -> Type:
 def with_schema(stream: Stream, schema: Mapping[str, Type] | Iterable[tuple[str, Type]]) -> Stream:
     """The stream with these columns.
 
-    Raises HDL-456 if two columns differ by case alone, HDL-455 if the time column is missing or no timestamp.
+    Raises HDL-456 if two columns differ by case alone, HDL-455 if the time column is missing or no timestamp, HDL-461
+    if the column of event ids is missing or of a type that has none.
     """
     pairs = tuple(schema.items() if isinstance(schema, Mapping) else schema)
     seen: dict[str, str] = {}
@@ -112,6 +113,14 @@ def with_schema(stream: Stream, schema: Mapping[str, Type] | Iterable[tuple[str,
     if found != TIMESTAMP:
         message = f"stream {stream.name}: its time column {stream.time} is a {found}"
         raise HeddleError("HDL-455", message, "declare it as timestamp")
+    if stream.event_id is not None:
+        type_ = dict(pairs).get(stream.event_id)
+        if type_ is None:
+            message = f"stream {stream.name} has no column {stream.event_id} (its `event_id`)"
+            raise HeddleError("HDL-461", message, _close(stream.event_id, dict(pairs)))
+        if type_.name not in ("string", "long"):
+            message = f"stream {stream.name}: its column of event ids {stream.event_id} is a {type_}"
+            raise HeddleError("HDL-461", message, "name a column of strings or integers")
     return replace(stream, schema=pairs)
 
 
@@ -122,7 +131,8 @@ def load_streams(
 
     ``roots``: the only folders that sources may lie in, links resolved (None: any but :data:`SYSTEM`).
     Never raises for bad content. Relative source paths are resolved against the file's folder; ``schema`` may
-    be absent (then it is empty, see :func:`with_schema`), ``lateness`` (then it is zero) and ``step`` (a minute) too.
+    be absent (then it is empty, see :func:`with_schema`), ``lateness`` (then it is zero), ``step`` (a minute),
+    ``allowed_lateness`` (without end) and ``event_id`` (none) too.
     """
     file = str(path)
     try:
@@ -201,7 +211,8 @@ class _Reader:
         return streams
 
     def _stream(self, name: str, node: yaml.Node) -> Stream:
-        keys = self._keys(node, {"source": True, "schema": False, "time": True, "lateness": False, "step": False})
+        optional = ("schema", "lateness", "step", "allowed_lateness", "event_id")
+        keys = self._keys(node, {"source": True, "time": True} | dict.fromkeys(optional, False))
         source = self._keys(keys["source"], {"format": True, "path": True})
         format_, path = self._text(source["format"]), self._text(source["path"])
         if format_ not in FORMATS:
@@ -209,7 +220,8 @@ class _Reader:
             raise _Bad("HDL-457", message, _close(format_, FORMATS), source["format"])
         where = self._place(path, source["path"])
         spans = {"lateness": 0, "step": 60 * SECOND}
-        for key, least, most in (("lateness", 0, 366 * DAY), ("step", SECOND, DAY)):
+        limits = (("lateness", 0, 366 * DAY), ("step", SECOND, DAY), ("allowed_lateness", 0, 3660 * DAY))
+        for key, least, most in limits:
             if key not in keys:
                 continue
             try:
@@ -223,7 +235,11 @@ class _Reader:
         if DAY % spans["step"]:
             hint = "e.g. '1 minute', '5 minutes' or '1 hour'"
             raise _Bad("HDL-457", "a day is no multiple of the step", hint, keys["step"])
-        stream = Stream(name, Source(format_, where), (), self._text(keys["time"]), **spans)
+        if spans.get("allowed_lateness", spans["lateness"]) < spans["lateness"]:
+            hint = "runs wait for `lateness`; what comes later than `allowed_lateness` is refused"
+            raise _Bad("HDL-457", "allowed_lateness is shorter than lateness", hint, keys["allowed_lateness"])
+        event_id = self._text(keys["event_id"]) if "event_id" in keys else None
+        stream = Stream(name, Source(format_, where), (), self._text(keys["time"]), event_id=event_id, **spans)
         if "schema" not in keys:
             return stream
         schema: dict[str, Type] = {}
@@ -243,7 +259,7 @@ class _Reader:
         except HeddleError as error:
             found = error.diagnostic
             message = found.message.removeprefix(f"stream {name}: ")
-            at = keys["time" if found.code == "HDL-455" else "schema"]
+            at = keys[{"HDL-455": "time", "HDL-461": "event_id"}.get(found.code, "schema")]
             raise _Bad(found.code, message, found.hint, at) from None
 
     def _place(self, path: str, node: yaml.Node) -> str:

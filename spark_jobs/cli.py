@@ -847,11 +847,18 @@ def repair(warehouse: House, dry_run: DryRun = False, as_json: AsJson = False) -
             found = outdated(house, time.time_ns() // 1000)
         if not as_json:
             told = [
-                [_interval(one.begin, one.end), str(one.revision), str(len(one.queries)), f"{one.windows:,}"]
+                [
+                    _interval(one.begin, one.end),
+                    str(one.revision),
+                    *(f"{count:,}" for count in (one.radius.files, one.radius.rows, one.radius.fragments)),
+                    f"{len(one.radius.queries):,}",
+                    f"{one.radius.windows:,}",
+                ]
                 for one in found
             ]
+            columns = ("interval", "revision", "files", "late events", "fragments", "queries", "windows")
             if told:
-                _print_rows("published of sources that changed", ("interval", "revision", "queries", "windows"), told)
+                _print_rows("published of sources that changed", columns, told)
             else:
                 console.print("everything published is of its sources as they are", highlight=False)
         spans = [(one.begin, one.end) for one in found]
@@ -859,6 +866,48 @@ def repair(warehouse: House, dry_run: DryRun = False, as_json: AsJson = False) -
     if as_json:
         _print_json({"format_version": 1, "outdated": [asdict(one) for one in found]} | _ran(records))
     raise typer.Exit(_finish(records))
+
+
+@app.command(
+    epilog="Examples: heddle quarantine --warehouse house   |   heddle quarantine --warehouse DIR --release part-7.csv"
+)
+def quarantine(
+    warehouse: House,
+    take: Annotated[
+        list[str] | None, typer.Option("--release", help="Take in what is refused of a file.", metavar="FILE")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The files with events that came later than their stream's allowed_lateness, so that they are left out of what is
+    published; --release takes them in: `heddle repair` publishes anew what they change. Needs no JVM."""
+    from spark_jobs.arrivals import refusals, release
+    from spark_jobs.sources import format_instant
+    from spark_jobs.tables import Warehouse
+
+    with _coded():
+        house = Warehouse.open(warehouse, create=False)
+        released = release(house, take) if take else []
+        found = refusals(house)
+    if as_json:
+        _print_json(
+            {
+                "format_version": 1,
+                "refused": [asdict(one) for one in found],
+                "released": [asdict(one) for one in released],
+            }
+        )
+        return
+    for one in released:
+        console.print(f"released: {one.late:,} events of {one.path}; `heddle repair` takes them in", highlight=False)
+    rows = [
+        [one.stream, Path(one.path).name, format_instant(one.arrived), f"{one.late:,}", spans]
+        for one in found
+        for spans in ["; ".join(_interval(*span) for span in one.refused)]
+    ]
+    if rows:
+        _print_rows("events that came too late", ("stream", "file", "came", "events", "of"), rows)
+    else:
+        console.print("no event came too late", highlight=False)
 
 
 @app.command(epilog="Examples: heddle rollback 3 --warehouse var/warehouse --reason 'slower since 4'")
@@ -1021,6 +1070,16 @@ def _show_record(record: dict[str, Any]) -> None:
     if record["late"]:
         told = f"  this run came late: {len(record['lateness'])} queries beyond their bounds"
         console.print(told + "; it stands for all refreshes since the run before", highlight=False)
+    if record["radius"]:
+        found = record["radius"]
+        told = f"{found['files']:,} files, {found['rows']:,} late events in {found['fragments']:,} fragments"
+        told += f", {len(found['queries']):,} queries, {found['windows']:,} windows"
+        console.print(f"  changed since the revision before: {told}", highlight=False)
+    for stream, events in record["repeated"].items():
+        console.print(f"  {stream}: {events:,} events had come before and were left out", highlight=False)
+    for stream, events in record["refused"].items():
+        told = f"{events:,} events came later than is allowed and are left out: `heddle quarantine`"
+        console.print(f"  {stream}: {told}", highlight=False)
     for stream, at in record["withheld"].items():
         console.print(f"  {stream}: windows that end after its watermark {at} come later", highlight=False)
 

@@ -23,7 +23,8 @@ if __name__ == "__main__":  # spark-submit puts this file's folder first; the pr
 
 from optimizer.errors import HeddleError
 from optimizer.plan import SharingPlan
-from optimizer.window import DAY, instants
+from optimizer.window import DAY
+from spark_jobs.arrivals import Radius
 from spark_jobs.planning import load_plan
 from spark_jobs.run import Listed, Price, changed_since, listed, price, run
 from spark_jobs.session import start_session
@@ -51,20 +52,18 @@ def prices(
 ) -> list[Price]:
     """What the runs of a backfill would be, in order; those that are published already cost nothing."""
     plan = load_plan(warehouse, plan_version)
-    spans, known = list(chunks(begin, end, every)), listed(plan)
+    spans, known = list(chunks(begin, end, every)), listed(warehouse, plan, clock)
     return [price(warehouse, plan, plan_version, first, last, clock, known) for first, last in spans]
 
 
 @dataclass(frozen=True)
 class Outdated:
-    """A published interval (microseconds) whose source has changed: of which ``revision``, the ``queries`` whose
-    windows may be others now, and how many such ``windows`` there are."""
+    """A published interval (microseconds) whose source has changed, of which ``revision``, and what has changed."""
 
     begin: int
     end: int
     revision: int
-    queries: tuple[str, ...]
-    windows: int
+    radius: Radius
 
 
 def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list[Outdated]:
@@ -80,17 +79,12 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
             continue
         if row["plan_version"] not in plans:
             plan = load_plan(warehouse, row["plan_version"])
-            plans[row["plan_version"]] = plan, listed(plan)
+            plans[row["plan_version"]] = plan, listed(warehouse, plan, clock)
         plan, known = plans[row["plan_version"]]
-        if changed_since(warehouse, plan, row, clock, known):
+        radius = changed_since(warehouse, plan, row, clock, known)
+        if radius is not None:
             begin, end = micros(row["interval_start"]), micros(row["interval_end"])
-            queries = plan.workload.queries
-            windows = sum(
-                len(instants(query.window, begin, end)) if query.window.at_most is None else 1
-                for query in queries
-                if not query.window.is_rows
-            )
-            found.append(Outdated(begin, end, row["revision"], tuple(query.name for query in queries), windows))
+            found.append(Outdated(begin, end, row["revision"], radius))
     return found
 
 
@@ -131,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for one in found:
             run_id = f"repair/{one.begin}/{one.end}"
-            print(f"heddle: {len(one.queries)} queries, {one.windows} windows", flush=True)
+            print(f"heddle: {one.radius}", flush=True)
             record = run(spark, warehouse, given.plan_version, one.begin, one.end, run_id)
             problems += record.diagnostics
             print(json.dumps(record.to_json()), flush=True)

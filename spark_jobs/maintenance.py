@@ -8,6 +8,7 @@ commit is made under the warehouse's lease, as those of runs are; it needs no JV
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.synopsis import counts_of, synopses_of
 from optimizer.window import DAY, day_label
+from spark_jobs.arrivals import forget
 from spark_jobs.files import now_millis, write_files
 from spark_jobs.planning import current_version, load_plan
 from spark_jobs.tables import TABLES, Warehouse, micros
@@ -42,6 +44,7 @@ SMALL_TABLES = (
     "quality_results",
     "quarantine",
     "sharing_plans",
+    "source_files",
     "stream_statistics",
     "workload_queries",
 )
@@ -99,6 +102,7 @@ def maintain(
                 table = DeltaTable(warehouse.path(name))
                 table.create_checkpoint()
                 table.cleanup_metadata()
+    found.removed += forget(warehouse, time.time() - retention / 1e6, dry_run)
     return found
 
 

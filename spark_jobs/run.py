@@ -38,7 +38,8 @@ from optimizer.errors import Diagnostic, HeddleError
 from optimizer.plan import SharingPlan
 from optimizer.query import Stream, digest
 from optimizer.synopsis import FORMAT, Synopsis, counts_of, synopses_of
-from optimizer.window import DAY, day_label, day_pieces, history_start
+from optimizer.window import DAY, Fragments, day_label, day_pieces, history_start
+from spark_jobs.arrivals import Arrival, Radius, admitted, distinct, radius
 from spark_jobs.calibration import Work, fit_of, predict
 from spark_jobs.files import BUCKETS, DataFile, Failed, Task, write_files
 from spark_jobs.final_aggregates import COUNTED, Part, finals_task, merged
@@ -48,7 +49,15 @@ from spark_jobs.quality import audit, sample
 from spark_jobs.rows import Counts, first_day, row_finals_task, rows_task
 from spark_jobs.sequence_aggregates import Rolled, sequence_task, write_joined
 from spark_jobs.session import cpu_seconds, start_session
-from spark_jobs.sources import Split, check_columns, format_instant, parse_instant, snapshot_token, splits_of
+from spark_jobs.sources import (
+    Split,
+    check_columns,
+    format_instant,
+    parse_instant,
+    repeated_rows,
+    snapshot_token,
+    splits_of,
+)
 from spark_jobs.statistics import FEATURES, Measured, events_between, groups_per_fragment
 from spark_jobs.tables import INSTANT, Warehouse, micros
 
@@ -80,6 +89,11 @@ class RunRecord:
     Of queries with a refresh bound: ``refreshes`` says how many were answered at which instant (``at``, ``queries``);
     ``refreshed`` when each was answered last, before this run or by it; ``lateness`` by how much its bound was
     exceeded, of those that were late (microseconds of data time).
+
+    Of the sources: ``listed`` when they were (microseconds), ``failed`` streams that could not be listed, ``refused``
+    events of streams that came later than is allowed (in all of their files), ``repeated`` events that were left out
+    because they had come before (on the days that the run looked at). ``radius``: what had changed of an interval that
+    was published before (:class:`spark_jobs.arrivals.Radius`).
     """
 
     run_id: str
@@ -102,6 +116,11 @@ class RunRecord:
     prediction_error: float | None = None
     scanned: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     withheld: dict[str, str] = field(default_factory=dict)
+    listed: int = 0
+    failed: list[str] = field(default_factory=list)
+    refused: dict[str, int] = field(default_factory=dict)
+    repeated: dict[str, int] = field(default_factory=dict)
+    radius: dict[str, Any] | None = None
     live: bool = False
     late: bool = False
     refreshes: list[dict[str, Any]] = field(default_factory=list)
@@ -174,7 +193,13 @@ def run(
     record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(_unused(spark))}
     stages = _Stages(record, report)
     with stages("list", "listing sources"):
-        plan, before, sources, failed, ends, parts, content = _prepared(warehouse, plan, record, clock)
+        known = listed(warehouse, plan, clock, run_id)
+        record.diagnostics += known.problems
+        plan, before, sources, failed, ends, parts, content = _prepared(warehouse, plan, record, clock, known)
+        record.listed, record.failed = known.at, list(failed)
+        for name, files in known.arrivals.items():
+            refused = sum(one.late for one in files.values() if one.is_here)
+            record.refused |= {name: refused} if refused else {}
     _reconcile(warehouse, begin, end)
     if not recompute and (previous := _published(warehouse, begin, end, content)) is not None:
         record.status, record.revision, record.answers = (
@@ -185,6 +210,7 @@ def run(
         report(f"nothing changed since revision {record.revision}")
         return record
     _count_refreshes(record, plan, before, ends)
+    earlier = [row for row in _log_rows(warehouse, begin, end) if row["event"] == "published"]
     record.revision = _revision(warehouse, record, content, recompute)
     spans: list[Span] = []
     unanswered: list[str] = []
@@ -192,6 +218,7 @@ def run(
         for name in list(sources):
             try:
                 mine = [part for part in parts if part.synopsis.stream == name]
+                sources[name] = _distinct(warehouse, plan, name, sources[name], parts, ends, record)
                 counters = _counters(plan, name, sources[name], ends[name])
                 filled, broken = _write_partials(
                     spark, warehouse, plan.workload.stream(name), [*mine, *counters], sources[name], record
@@ -215,6 +242,8 @@ def run(
             _refuse(warehouse, record, "HDL-505", "none of the plan's streams could be read")
         if unanswered and not parts:
             _refuse(warehouse, record, "HDL-517", "none of the plan's queries could be answered")
+        if earlier:
+            record.radius = asdict(_radius(plan, parts, sources, ends, earlier[-1], known, record))
         content = _content(plan, parts, sources, ends, begin, end)
         _count_refreshes(record, plan, before, ends, unanswered)
     with stages("finals", "computing final aggregates"):
@@ -269,23 +298,46 @@ class _Prepared(NamedTuple):
     content: str
 
 
-Listed = tuple[dict[str, list[Split]], list[str]]
-"""What the streams of a plan hold, and the names of those that cannot be listed."""
+class Listed(NamedTuple):
+    """What the streams of a plan hold and the ledger of their files, the names of those that cannot be listed and what
+    is wrong with them, and when that was (microseconds)."""
+
+    sources: dict[str, list[Split]]
+    arrivals: dict[str, dict[str, Arrival]]
+    failed: list[str]
+    problems: list[dict[str, Any]]
+    at: int
 
 
-def listed(plan: SharingPlan) -> Listed:
-    """The splits of every stream of a plan, to be looked at for many intervals."""
-    return _sources(plan, RunRecord("list", 0, 0, 1))
+def listed(warehouse: Warehouse, plan: SharingPlan, clock: int, note: str | None = None) -> Listed:
+    """The splits of every stream of a plan that can be listed, to be looked at for many intervals.
+
+    ``note``: the run whose listing this is; it enters new files into the ledger (:mod:`spark_jobs.arrivals`). None:
+    nothing is written.
+    """
+    found = Listed({}, {}, [], [], 0)
+    for name in dict.fromkeys(tree.stream for tree in plan.trees):
+        try:
+            stream = plan.workload.stream(name)
+            queries = plan.workload.queries_of(name)
+            columns = {column for query in queries for column in query.columns()}
+            if any(query.window.is_rows for query in queries):
+                columns |= {column for column, _ in stream.schema}  # rows of equal times are ordered by all of them
+            splits = splits_of(stream)
+            check_columns(stream, splits, sorted(columns | ({stream.event_id} if stream.event_id else set())))
+            found.sources[name], found.arrivals[name] = admitted(warehouse, stream, splits, clock, note)
+        except HeddleError as error:
+            found.problems.append(error.diagnostic.to_json())
+            found.failed.append(name)
+    return found._replace(at=time.time_ns() // 1000)  # what this listing noted is not new after it
 
 
-def _prepared(
-    warehouse: Warehouse, plan: SharingPlan, record: RunRecord, clock: int, known: Listed | None = None
-) -> _Prepared:
+def _prepared(warehouse: Warehouse, plan: SharingPlan, record: RunRecord, clock: int, known: Listed) -> _Prepared:
     begin, end = record.begin, record.end
     before = refreshed_at(warehouse, begin)
     wanted = (refreshes.late if record.late else refreshes.ticks)(plan.schedules, begin, end, before)
     plan = refreshes.pinned(plan, wanted, begin, end)
-    sources, failed = known if known is not None else _sources(plan, record)
+    sources, failed = dict(known.sources), list(known.failed)
     ends = {name: min(end, clock - plan.workload.stream(name).lateness) for name in sources}
     record.withheld = {name: format_instant(at) for name, at in ends.items() if at < end}
     parts = _parts(plan, begin, ends)
@@ -327,32 +379,58 @@ def price(
     return Price(begin, end, False, round(events), record.predicted_cpu_seconds or 0.0)
 
 
-def changed_since(warehouse: Warehouse, plan: SharingPlan, row: Mapping[str, Any], clock: int, known: Listed) -> bool:
-    """Whether a row of the log, the newest publication of its interval, would have other content by the plan that it
-    was pinned to: events came late, or went, or windows have ended that were withheld."""
+def changed_since(
+    warehouse: Warehouse, plan: SharingPlan, row: Mapping[str, Any], clock: int, known: Listed
+) -> Radius | None:
+    """What has changed of what a row of the log published, the newest publication of its interval, by the plan that it
+    was pinned to: events came late, or went, or windows have ended that were withheld. None: it would have the same
+    content."""
     past = json.loads(row["record"])
     begin, end = micros(row["interval_start"]), micros(row["interval_end"])
     record = RunRecord("check", row["plan_version"], begin, end, late=past.get("late", False))
-    return _prepared(warehouse, plan, record, clock, known).content != row["content"]
+    pinned, _, sources, _, ends, parts, content = _prepared(warehouse, plan, record, clock, known)
+    if content == row["content"]:
+        return None
+    return _radius(pinned, parts, sources, ends, row, known, record)
 
 
-def _sources(plan: SharingPlan, record: RunRecord) -> tuple[dict[str, list[Split]], list[str]]:
-    """The splits of every stream that can be listed, and the names of those that cannot."""
-    sources, failed = {}, []
-    for name in dict.fromkeys(tree.stream for tree in plan.trees):
-        try:
-            stream = plan.workload.stream(name)
-            queries = plan.workload.queries_of(name)
-            columns = {column for query in queries for column in query.columns()}
-            if any(query.window.is_rows for query in queries):
-                columns |= {column for column, _ in stream.schema}  # rows of equal times are ordered by all of them
-            splits = splits_of(stream)
-            check_columns(stream, splits, sorted(columns))
-            sources[name] = splits
-        except HeddleError as error:
-            record.diagnostics.append(error.diagnostic.to_json())
-            failed.append(name)
-    return sources, failed
+def _radius(
+    plan: SharingPlan,
+    parts: Sequence[Part],
+    sources: Mapping[str, list[Split]],
+    ends: Mapping[str, int],
+    row: Mapping[str, Any],
+    known: Listed,
+    record: RunRecord,
+) -> Radius:
+    """What has changed since a row of the log published the record's interval."""
+    past = json.loads(row["record"])
+    due = {name: parse_instant(at) for name, at in past["withheld"].items()}
+    cut: dict[str, list[Fragments]] = {}
+    for part in parts:
+        if part.synopsis.per is None:
+            cut.setdefault(part.synopsis.stream, []).append(part.synopsis.fragments)
+    since = past.get("listed", micros(row["at"]))
+    return radius(plan, sources, known.arrivals, record.begin, ends, since, due, cut)
+
+
+def _distinct(
+    warehouse: Warehouse,
+    plan: SharingPlan,
+    name: str,
+    splits: list[Split],
+    parts: Sequence[Part],
+    ends: Mapping[str, int],
+    record: RunRecord,
+) -> list[Split]:
+    """The splits of a stream without the events that come a second time."""
+    begin = min((part.begin for part in parts if part.synopsis.stream == name), default=record.begin)
+    if any(tree.stream == name and tree.per is not None for tree in plan.trees):
+        begin = EVER
+    found = distinct(warehouse, plan.workload.stream(name), splits, begin, ends[name])
+    repeated = sum(len(repeated_rows(split)) for split in found)
+    record.repeated |= {name: repeated} if repeated else {}
+    return found
 
 
 def _count_refreshes(

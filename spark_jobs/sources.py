@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,8 @@ ZONE = r"(Z|:.*[+-]\d\d:?(\d\d)?)$"
 class Split:
     """One piece of a source. ``begin``, ``end``: event times lie in [begin, end) microseconds, or None if
     unknown; ``identity`` changes whenever the content may have changed; ``row_groups`` empty: the whole file;
-    ``constants``: values of partition columns, which Delta keeps outside the file."""
+    ``constants``: values of partition columns, which Delta keeps outside the file. Not taken in
+    (:mod:`spark_jobs.arrivals`) are events in the spans ``refused``, and rows that files in ``repeated`` name."""
 
     format: str
     path: str
@@ -59,15 +60,29 @@ class Split:
     end: int | None = None
     rows: int | None = None
     constants: tuple[tuple[str, Any], ...] = ()
+    refused: tuple[tuple[int, int], ...] = ()
+    repeated: tuple[str, ...] = ()
 
     def may_hold(self, begin: int, end: int) -> bool:
         """Whether an event of the split can lie in [begin, end)."""
         return (self.begin is None or self.begin < end) and (self.end is None or self.end > begin)
 
+    def mark(self, begin: int, end: int) -> str | None:
+        """What stands for its events in [begin, end); None if it has none."""
+        if not self.may_hold(begin, end):
+            return None
+        refused = [(max(first, begin), min(last, end)) for first, last in self.refused if first < end and last > begin]
+        if not refused:
+            return self.identity
+        low, high = max(begin, self.begin or begin), min(end, self.end if self.end is not None else end)
+        if any(first <= low and last >= high for first, last in refused):
+            return None
+        return f"{self.identity}|without {refused}"
+
 
 def snapshot_token(splits: list[Split], begin: int, end: int) -> str:
     """Hash of the content that can hold events of [begin, end): equal tokens, equal events."""
-    return digest(sorted({split.identity for split in splits if split.may_hold(begin, end)}))
+    return digest(sorted({mark for split in splits if (mark := split.mark(begin, end)) is not None}))
 
 
 # ------------------------------------------------------------------------------------------- listing
@@ -76,9 +91,16 @@ def splits_of(stream: Stream) -> list[Split]:
 
     Raises HDL-401 (nothing there), HDL-402 (a file cannot be read), HDL-405 (a Delta feature that is not read).
     """
+    found = _splits_of(stream)
+    if stream.event_id is None:
+        return found
+    return [replace(split, identity=f"{split.identity}|one of each {stream.event_id}") for split in found]
+
+
+def _splits_of(stream: Stream) -> list[Split]:
     if stream.source.format == "delta":
         return _delta_splits(stream)
-    found = []
+    found: list[Split] = []
     for path in _files(stream):
         identity = _identity(path)
         if stream.source.format == "csv":
@@ -285,11 +307,40 @@ def read_split(
     try:
         texts = {name for name in encoded if stream.type_of(name) == STRING}
         read = _read_csv(stream, split, wanted) if split.format == "csv" else _read_parquet(split, wanted, texts)
+        seen, repeated = 0, repeated_rows(split)
         for batch in read:
             columns_read = [_decoded(stream, split, name, batch.column(name), name in texts) for name in wanted]
-            yield pa.RecordBatch.from_arrays(columns_read, names=wanted)
+            decoded = pa.RecordBatch.from_arrays(columns_read, names=wanted)
+            yield _taken_in(decoded, stream, split, repeated, seen)
+            seen += len(decoded)
     except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise _unreadable(stream, split.path, error) from error
+
+
+def repeated_rows(split: Split) -> np.ndarray[Any, Any]:
+    """The rows of a split that are left out, ascending."""
+    found = [np.zeros(0, dtype=np.int64)]
+    for kept in split.repeated:
+        path, _, place = kept.rpartition("#")
+        found.append(pq.read_table(path, columns=["row"], filters=[("split", "=", int(place))])["row"].to_numpy())
+    return np.sort(np.concatenate(found))
+
+
+def _taken_in(
+    batch: pa.RecordBatch, stream: Stream, split: Split, repeated: np.ndarray[Any, Any], seen: int
+) -> pa.RecordBatch:
+    """A batch, the rows of a split from number ``seen`` on, without what is refused of it and what is repeated."""
+    if not len(repeated) and not split.refused:
+        return batch
+    kept = np.ones(len(batch), dtype=bool)
+    low, high = np.searchsorted(repeated, (seen, seen + len(batch)))
+    kept[repeated[low:high] - seen] = False
+    if split.refused:
+        column = batch.column(stream.time)
+        times = pc.fill_null(column.cast(pa.int64()), -(1 << 62)).to_numpy(zero_copy_only=False)
+        for first, last in split.refused:
+            kept &= (times < first) | (times >= last)
+    return batch if kept.all() else batch.filter(pa.array(kept))
 
 
 def check_columns(stream: Stream, splits: list[Split], columns: list[str]) -> None:

@@ -121,6 +121,23 @@ TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
         ),
         [],
     ),
+    "source_files": (
+        pa.schema(
+            [
+                pa.field("stream", pa.string(), nullable=False),
+                pa.field("identity", pa.string(), nullable=False),
+                pa.field("path", pa.string(), nullable=False),
+                pa.field("event", pa.string(), nullable=False),
+                pa.field("arrived", INSTANT, nullable=False),
+                pa.field("begin", INSTANT),
+                pa.field("end", INSTANT),
+                pa.field("refused", pa.string(), nullable=False),
+                pa.field("late", pa.int64(), nullable=False),
+                pa.field("at", INSTANT, nullable=False),
+            ]
+        ),
+        [],
+    ),
     "quarantine": (
         pa.schema(
             [
@@ -181,11 +198,13 @@ class Warehouse:
                 f"{path} was written by an older Heddle (format {found.get('format')}; this one writes {FORMAT})",
                 "name a new folder and backfill it: the answers are the same",
             )
+        if not all((path / name / "_delta_log").is_dir() for name in TABLES):
+            # tables that came with a later Heddle of this format
+            with warehouse.lease():
+                warehouse._create()
         return warehouse
 
     def _create(self) -> None:
-        if (self.root / MARKER).exists():
-            return
         for name, (schema, partition) in TABLES.items():
             if not DeltaTable.is_deltatable(str(self.root / name)):
                 DeltaTable.create(
@@ -195,6 +214,8 @@ class Warehouse:
                     configuration={"delta.isolationLevel": "Serializable"},
                     raise_if_key_not_exists=False,
                 )
+        if (self.root / MARKER).exists():
+            return
         temporary = self.root / (MARKER + ".new")
         temporary.write_text(json.dumps({"kind": "heddle warehouse", "format": FORMAT}))
         temporary.rename(self.root / MARKER)

@@ -46,6 +46,13 @@ def test_streams_are_read_and_paths_resolve_against_the_file(tmp_path: Path) -> 
     assert streams["flights"] == Stream("flights", Source("delta", "s3://bucket/flights"), (), "event_time", 0)
 
 
+def test_late_and_repeated_events_are_declared(tmp_path: Path) -> None:
+    text = STREAM + "    lateness: 1 minute\n    allowed_lateness: 7 days\n    event_id: i\n"
+    streams, diagnostics = load_streams(write(tmp_path, text + "    schema: {t: timestamp, i: string}\n"))
+    assert diagnostics == ()
+    assert (streams["a"].allowed_lateness, streams["a"].event_id) == (7 * 86_400_000_000, "i")
+
+
 STREAM = "streams:\n  a:\n    source: {format: csv, path: a.csv}\n    time: t\n"
 
 
@@ -61,6 +68,11 @@ STREAM = "streams:\n  a:\n    source: {format: csv, path: a.csv}\n    time: t\n"
         (STREAM + "    latenes: 1 hour\n", "HDL-452", 5),
         (STREAM + "    lateness: 1 month\n", "HDL-457", 5),
         (STREAM + "    lateness: -1 hour\n", "HDL-457", 5),
+        (STREAM + "    allowed_lateness: -1 hour\n", "HDL-457", 5),
+        (STREAM + "    lateness: 2 hours\n    allowed_lateness: 1 hour\n", "HDL-457", 6),
+        (STREAM + "    event_id: i\n    schema: {t: timestamp}\n", "HDL-461", 5),
+        (STREAM + "    event_id: i\n    schema: {t: timestamp, i: double}\n", "HDL-461", 5),
+        (STREAM + "    event_id: [i]\n", "HDL-453", 5),
         (STREAM + "    time: u\n", "HDL-456", 5),
         (STREAM + "    schema: {t: timestam}\n", "HDL-454", 5),
         (STREAM + "    schema: {t: timestamp, m: decimal(10,2)}\n", "HDL-454", 5),

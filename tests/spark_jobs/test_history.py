@@ -105,8 +105,9 @@ def test_repair_publishes_again_what_changed_and_nothing_else(laboratory: Labora
     assert "as they are" in heddle("repair", "--warehouse", house)[1]
     laboratory.write([*steady(180), (100.5, "A", 7.0, 5), (100.5, "C", 1.0, 1)])
     found = outdated(laboratory.warehouse, NOW)
-    # one file: whatever it may hold has changed; each interval is told with what may be others now
-    assert {(one.begin - DAY) // MINUTE for one in found} >= {60, 120} and found[0].queries == ("by_symbol", "all")
+    # one file, rewritten: whatever it may hold has changed; each interval is told with what may be others now
+    assert {(one.begin - DAY) // MINUTE for one in found} >= {60, 120}
+    assert found[0].radius.queries == ("by_symbol", "all") and found[0].radius.files == 2
     before = laboratory.versions()
     code, out = heddle("repair", "--warehouse", house, "--dry-run", "--json")
     assert code == 0 and len(json.loads(out)["outdated"]) == len(found) and laboratory.versions() == before
