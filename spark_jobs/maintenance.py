@@ -156,7 +156,8 @@ def _merge(
     """Merge the small files of one day, in as many commits as there are batches."""
     drop = table == "partials" and wanted is not None
     with warehouse.lease() as token:
-        files = warehouse.files(table, day, day)
+        current = DeltaTable(warehouse.path(table))
+        files = warehouse.files(table, day, day, current)
         old = drop and horizon is not None and day < horizon
         for batch in _batches(files, old or drop):
             small = len(files) > FEW and len(batch) > 1
@@ -183,9 +184,8 @@ def _merge(
                 AddAction(file.path, file.size, partition, now_millis(), False, file.stats) for file in written
             ]
             actions += [RemoveAction(file["path"], False, now_millis(), file["size"], partition) for file in batch]
-            warehouse.check_lease(token)
-            schema, partition_by = TABLES[table]
-            DeltaTable(warehouse.path(table)).create_write_transaction(actions, "append", schema, partition_by)
+            warehouse.commit(table, current, actions, token)
+            current = DeltaTable(warehouse.path(table), version=current.version() + 1)
 
 
 def _batches(files: list[dict[str, Any]], every: bool) -> Iterator[list[dict[str, Any]]]:

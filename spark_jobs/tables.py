@@ -5,7 +5,9 @@ Every write of partials and results replaces exactly one interval of one table, 
 replace. The design asks for Spark's ``replaceWhere``; committing the files that the tasks wrote gives the same
 guarantee without sending every answer through the JVM's row writer twice. Small tables (workload, plans, statistics,
 logs) are appended to. Every commit goes through delta-rs and through one lease, because two writers on one path can
-lose a commit.
+lose a commit. A lease can be lost by a process that does not know (it was stopped, the database of the lease was
+restarted); so every commit is also made on exactly the version of the table that it follows from, or not at all
+(HDL-510): whoever has committed in between had the lease.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors import HeddleError
@@ -33,6 +36,8 @@ from spark_jobs.results import RESULTS
 MARKER = "heddle.json"
 FORMAT = 2
 """Version of the tables' schemas. 2: partials have shards, results an instant and a position."""
+
+TOKEN_DIGITS = 20
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -233,26 +238,34 @@ class Warehouse:
         holder that finds a larger one has lost the lease and must not commit (:meth:`check_lease`).
         """
         path = self.root / ".lease"
-        with path.open("a+") as file, _postgres_lease(str(self.root)):
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            token = int(file.read() or 0) + 1
-            file.seek(0)
-            file.truncate()
-            file.write(str(token))
-            file.flush()
-            os.fsync(file.fileno())
+        with _postgres_lease(str(self.root)), _locked(path) as file:
+            token = self._token(os.pread(file, TOKEN_DIGITS, 0)) + 1
+            # as many digits as ever, over those before: whoever is killed here, or finds no room, leaves a token
+            os.pwrite(file, b"%0*d" % (TOKEN_DIGITS, token), 0)
+            os.fsync(file)
             yield token
 
     def check_lease(self, token: int) -> None:
         """Raises HDL-510 unless ``token`` is still the newest that was given out."""
-        newest = int((self.root / ".lease").read_text() or 0)
+        try:
+            newest = self._token((self.root / ".lease").read_bytes())
+        except FileNotFoundError:
+            newest = 0
         if newest != token:
+            raise self._lost(f"token {token}, now {newest}")
+
+    def _token(self, text: bytes) -> int:
+        if text and not text.isdigit():
             raise HeddleError(
-                "HDL-510",
-                f"this process lost the lease of {self.root} (token {token}, now {newest})",
-                "nothing was committed; run it again",
+                "HDL-540",
+                f"{self.root / '.lease'} does not hold the number of a lease",
+                "remove the file while nothing writes to the warehouse",
             )
+        return int(text or 0)
+
+    def _lost(self, why: str) -> HeddleError:
+        message = f"this process lost the lease of {self.root} ({why})"
+        return HeddleError("HDL-510", message, "nothing was committed; run it again")
 
     # ------------------------------------------------------------------------- reading without a JVM
     def rows(self, table: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
@@ -269,34 +282,74 @@ class Warehouse:
         rows: Sequence[dict[str, Any]],
         token: int,
         transaction: tuple[str, int] | None = None,
+        since: int | None = None,
     ) -> None:
         """Append rows to a small table in one commit, under the lease whose ``token`` the caller holds.
 
         ``transaction`` (application id, version): a commit of that id and a version at least as large is there
-        already exactly if this append was done before; it is then left out.
+        already exactly if this append was done before; it is then left out. ``since``: the version of the table that
+        the rows follow from, if they follow from what it held; it was read under the same lease.
+        Raises HDL-510 if another process has committed to the table since.
         """
         if not rows:
             return
+        current = DeltaTable(self.path(table), version=since)
+        # after the version is known: who gets the lease from now on commits after it, and this commit fails
         self.check_lease(token)
-        properties = CommitProperties()
-        if transaction is not None:
-            done = DeltaTable(self.path(table)).transaction_version(transaction[0])
-            if done is not None and done >= transaction[1]:
-                return
-            properties = CommitProperties(app_transactions=[Transaction(*transaction)])
-        schema = TABLES[table][0]
-        write_deltalake(
-            self.path(table),
-            pa.Table.from_pylist(list(rows), schema=schema),
-            mode="append",
-            commit_properties=properties,
-        )
+        done = None if transaction is None else current.transaction_version(transaction[0])
+        if transaction is not None and done is not None and done >= transaction[1]:
+            return
+        with self._exactly(table, current):
+            write_deltalake(
+                current,
+                pa.Table.from_pylist(list(rows), schema=TABLES[table][0]),
+                mode="append",
+                commit_properties=_properties(transaction),
+            )
+
+    @contextmanager
+    def _exactly(self, table: str, current: DeltaTable) -> Iterator[None]:
+        """What is committed within follows ``current`` immediately, or raises HDL-510."""
+        try:
+            yield
+        except CommitFailedError as error:
+            raise self._lost(f"{table} has changed since version {current.version()}") from error
+
+    def commit(
+        self,
+        table: str,
+        current: DeltaTable,
+        actions: Sequence[AddAction | RemoveAction],
+        token: int,
+        transaction: tuple[str, int] | None = None,
+    ) -> None:
+        """Commit data files of partials or results as the version after ``current``, which the caller read under the
+        lease whose ``token`` it holds. Raises HDL-510 if another process has committed since."""
+        self.check_lease(token)
+        schema, partition_by = TABLES[table]
+        with self._exactly(table, current):
+            current.create_write_transaction(
+                list(actions), "append", schema, partition_by, commit_properties=_properties(transaction)
+            )
+
+    def committed(self, table: str, application: str, revision: int) -> int | None:
+        """The version of ``table`` that a transaction made; None if the table's log does not reach back to it."""
+        wanted = {"appId": application, "version": revision}
+        for path in sorted((self.root / table / "_delta_log").glob("*.json"), reverse=True):
+            for line in path.read_text().splitlines():
+                found = json.loads(line).get("txn")
+                if found is not None and wanted.items() <= found.items():
+                    return int(path.stem)
+        return None
 
     # --------------------------------------------------------------------- partials and results
-    def files(self, table: str, first_day: str, last_day: str) -> list[dict[str, Any]]:
+    def files(
+        self, table: str, first_day: str, last_day: str, current: DeltaTable | None = None
+    ) -> list[dict[str, Any]]:
         """The committed data files of some days, by path: ``path``, ``day``, ``size`` and Delta's statistics
-        (``min.<column>``, ``max.<column>``)."""
-        actions = pa.table(DeltaTable(self.path(table)).get_add_actions(flatten=True)).to_pylist()
+        (``min.<column>``, ``max.<column>``); as of ``current``, else of now."""
+        current = DeltaTable(self.path(table)) if current is None else current
+        actions = pa.table(current.get_add_actions(flatten=True)).to_pylist()
         found = [
             row | {"day": row["partition.day"], "size": row["size_bytes"]}
             for row in actions
@@ -335,9 +388,9 @@ class Warehouse:
                     raise HeddleError(
                         "HDL-512", f"revision {revision} of {interval} came after revision {done} was published"
                     )
-                return int(current.version())
+                return self.committed(table, application, revision) or 0
             actions: list[AddAction | RemoveAction] = [_add(file) for file in written]
-            for file in self.files(table, *days):
+            for file in self.files(table, *days, current):
                 if untouched(file):
                     continue
                 # the file's own reader: a partitioned dataset would infer columns from the folder's name
@@ -351,10 +404,7 @@ class Warehouse:
                 actions.append(RemoveAction(file["path"], True, now_millis(), file["size"], partition))
                 if count < len(rows):
                     actions += [_add(kept) for kept in write_files(root, rows.filter(pc.invert(gone)))]
-            self.check_lease(token)
-            schema, partition_by = TABLES[table]
-            properties = CommitProperties(app_transactions=[Transaction(application, revision)])
-            current.create_write_transaction(actions, "append", schema, partition_by, commit_properties=properties)
+            self.commit(table, current, actions, token, (application, revision))
             after = DeltaTable(root)
             if after.transaction_version(application) != revision:
                 raise HeddleError(
@@ -362,7 +412,13 @@ class Warehouse:
                     f"the commit of {application} revision {revision} is not in the log of {root}",
                     "another writer may have ignored the lease; run it again",
                 )
-            return int(after.version())
+            return int(current.version()) + 1
+
+
+def _properties(transaction: tuple[str, int] | None) -> CommitProperties:
+    """A commit that is tried once: on the version that was read, never on a later one."""
+    made = None if transaction is None else [Transaction(*transaction)]
+    return CommitProperties(max_commit_retries=0, app_transactions=made)
 
 
 def _add(file: DataFile) -> AddAction:
@@ -375,6 +431,27 @@ def _begun(path: Path) -> bool:
         return False
     names = {entry.name for entry in path.iterdir()}
     return not names or (".lease" in names and names <= {".lease", MARKER, MARKER + ".new", *TABLES})
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """A file, locked: its descriptor. The file that has the name now, should it have been removed meanwhile."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _same(path, file):
+                yield file
+                return
+        finally:
+            os.close(file)
+
+
+def _same(path: Path, file: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file))
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

@@ -1,0 +1,206 @@
+"""Drivers that take turns: every interleaving of what they do to one warehouse can be drawn, and drawn again.
+
+Each *driver* is a thread, and just one of them runs at a time. At a *point* (before and after every lease, every look at
+a table, every commit, every file) it hands the turn to the next, whom a seed draws. The lease is the real file lock;
+who waits for it is just not drawn. An adversary may take the lease away from its holder, who does not notice: as if it
+had been stopped, or the database of the lease restarted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+import spark_jobs.run as running
+from spark_jobs import tables
+
+
+class Total:
+    """Counts what tasks tell, as Spark's accumulators do."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def add(self, amount: int) -> None:
+        self.value += amount
+
+
+class InProcess:
+    """Stands in for a Spark session whose tasks run in the driver: the pipeline is the real one, but what Spark and the
+    audit do (which other tests run)."""
+
+    defaultParallelism = 2
+
+    def __init__(self, point: Callable[[str], None] = lambda name: None) -> None:
+        self.sparkContext = self
+        self.point = point
+
+    def accumulator(self, value: int) -> Total:
+        return Total(value)
+
+    def statusTracker(self) -> InProcess:
+        return self
+
+    def getJobIdsForGroup(self) -> list[int]:
+        return [1]
+
+    def parallelize(self, numbers: Iterable[int], pieces: int) -> InProcess:
+        made = InProcess(self.point)
+        made.numbers = list(numbers)
+        return made
+
+    def mapPartitions(self, task: Callable[[Iterable[int]], Iterator[Any]]) -> InProcess:
+        self.task = task
+        return self
+
+    def collect(self) -> list[Any]:
+        self.point("before tasks")
+        found = list(self.task(self.numbers))
+        self.point("after tasks")
+        return found
+
+
+@dataclass
+class Orders:
+    """One ordering of what some drivers do. ``switch``: how likely a point hands the turn on; ``breaks``: how likely it
+    takes the lease from whoever holds it."""
+
+    chance: random.Random
+    root: Path
+    switch: float = 0.3
+    breaks: float = 0.0
+    told: list[str] = field(default_factory=list)
+    broken: int = 0
+
+    def __post_init__(self) -> None:
+        self.turn = threading.Condition()
+        self.now: int | None = None
+        self.live: set[int] = set()
+        self.waiting: set[int] = set()
+        self.names: dict[int, str] = {}
+        self.failures: list[BaseException] = []
+
+    def play(self, drivers: dict[str, Callable[[], None]]) -> None:
+        """Run them all to their ends, one at a time, in the drawn order. Raises what a driver raised."""
+        threads = [
+            threading.Thread(target=self._drive, args=(number, body), daemon=True)
+            for number, body in enumerate(drivers.values())
+        ]
+        self.names = dict(enumerate(drivers))
+        self.live = set(self.names)
+        with self.turn:
+            self._hand_on()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self.failures:
+            raise self.failures[0]
+
+    def _drive(self, number: int, body: Callable[[], None]) -> None:
+        _mine.number, _mine.orders = number, self
+        with self.turn:
+            self.turn.wait_for(lambda: self.now == number)
+        try:
+            body()
+        except BaseException as error:
+            self.failures.append(error)
+        finally:
+            with self.turn:
+                self.live.discard(number)
+                self.waiting.clear()
+                self._hand_on()
+
+    def _hand_on(self) -> None:
+        able = sorted(self.live - self.waiting) or sorted(self.live)
+        self.now = self.chance.choice(able) if able else None
+        self.turn.notify_all()
+
+    def point(self, name: str, always: bool = False) -> None:
+        """Perhaps another driver's turn."""
+        number = getattr(_mine, "number", None)
+        if number is None or _mine.orders is not self:
+            return
+        if self.breaks and self.chance.random() < self.breaks:
+            self._break()
+        if not always and self.chance.random() >= self.switch:
+            return
+        with self.turn:
+            self.told.append(f"{self.names[number]}: {name}")
+            self._hand_on()
+            self.turn.wait_for(lambda: self.now == number)
+
+    def _break(self) -> None:
+        """The lease of whoever holds it is anyone's."""
+        lease = self.root / ".lease"
+        content = lease.read_bytes()
+        lease.unlink()
+        lease.write_bytes(content)
+        self.broken += 1
+        self.told.append("the lease is taken away")
+        self.waiting.clear()
+
+    def lock(self, file: int, operation: int) -> None:
+        """``flock`` that lets others go on while it waits."""
+        number = getattr(_mine, "number", None)
+        while number is not None:
+            try:
+                return _flock(file, operation | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.waiting.add(number)
+                self.point("waits for the lease", always=True)
+        return _flock(file, operation)
+
+
+_mine = threading.local()
+_flock = fcntl.flock
+
+POINTS: tuple[tuple[Any, str], ...] = (
+    (tables.Warehouse, "check_lease"),
+    (DeltaTable, "__init__"),
+    (DeltaTable, "create_write_transaction"),
+    (tables, "write_deltalake"),
+    (tables, "write_files"),
+    (running, "write_files"),
+)
+
+
+@contextmanager
+def in_turns(orders: Orders) -> Iterator[None]:
+    """Every driver yields at every point."""
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in POINTS:
+            patch.setattr(owner, name, _yielding(orders, getattr(owner, name), name))
+        held = tables.Warehouse.lease
+
+        @contextmanager
+        def lease(self: tables.Warehouse) -> Iterator[int]:
+            orders.point("before lease")
+            with held(self) as token:
+                orders.point("has the lease")
+                yield token
+            orders.waiting.clear()
+            orders.point("after lease")
+
+        patch.setattr(tables.Warehouse, "lease", lease)
+        patch.setattr(tables.fcntl, "flock", orders.lock)
+        yield
+
+
+def _yielding(orders: Orders, held: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def yielding(*given: Any, **named: Any) -> Any:
+        orders.point(f"before {name}")
+        result = held(*given, **named)
+        orders.point(f"after {name}")
+        return result
+
+    return yielding

@@ -1,0 +1,200 @@
+"""Races of drivers over one warehouse: drawn orderings, two processes at once, and holders that lost their lease.
+
+``make chaos`` plays 1,000 orderings, and two processes that commit 2,000 times each. A failure prints what happened and
+the command that repeats it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from spark_jobs.tables import Warehouse
+from tests.chaos import commits
+from tests.chaos.world import begun, race, without_audit
+
+ROUNDS = int(os.environ.get("HEDDLE_CHAOS", "0"))
+SEED = int(os.environ.get("HEDDLE_CHAOS_SEED", "0"))
+ROOT = Path(__file__).resolve().parents[2]
+
+FEW, MANY = 24, 1000
+"""Orderings of `make test`, and of `make chaos`."""
+
+
+def repeat(test: str, seed: int) -> str:
+    return f"HEDDLE_CHAOS_SEED={seed} make test PYTEST='tests/chaos/test_races.py -k {test}'"
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A world to copy, and the place where copies live: plans hold the paths of their sources."""
+    folder = tmp_path_factory.mktemp("races")
+    place, template = folder / "place", folder / "template"
+    place.mkdir()
+    with without_audit():
+        begun(place)
+    shutil.move(place, template)
+    return template, place
+
+
+def orderings(places: tuple[Path, Path], first: int, count: int) -> tuple[Counter[str], int]:
+    refused: Counter[str] = Counter()
+    broken = 0
+    for seed in range(first, first + count):
+        try:
+            orders, played = race(*places, seed)
+        except AssertionError as error:
+            pytest.fail(f"{error}\n\nseed {seed}; once more: {repeat('test_some_orderings', seed)}")
+        refused += played.refused
+        broken += orders.broken
+    return refused, broken
+
+
+def test_some_orderings(places: tuple[Path, Path]) -> None:
+    """With HEDDLE_CHAOS_SEED: that ordering alone."""
+    refused, broken = orderings(places, SEED, 1) if SEED else orderings(places, 1, FEW)
+    assert SEED or (broken and refused["HDL-510"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(5400)
+def test_many_orderings(places: tuple[Path, Path]) -> None:
+    refused, broken = orderings(places, 1000, MANY if ROUNDS else 60)
+    told = ", ".join(f"{code} {count} times" for code, count in sorted(refused.items()))
+    print(f"{MANY if ROUNDS else 60} orderings, {broken} leases taken away, refused: {told}; 0 violations")
+
+
+# ---------------------------------------------------------------------------------- two processes at once
+def test_two_processes_commit_at_once(tmp_path: Path) -> None:
+    stress(tmp_path, 100)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_two_processes_commit_thousands_of_times(tmp_path: Path) -> None:
+    stress(tmp_path, 2000 if ROUNDS else 300)
+
+
+def stress(place: Path, rounds: int) -> None:
+    """Two processes append, replace and number under the lease: each commit is there once, none saw a stale number."""
+    house = Warehouse.open(place / "warehouse")
+    before = int((house.root / ".lease").read_text())
+    command = [sys.executable, "-m", "tests.chaos.commits", str(house.root), str(rounds)]
+    running = [subprocess.Popen([*command, name], cwd=ROOT) for name in ("left", "right")]
+    assert [process.wait(timeout=3000) for process in running] == [0, 0]
+    rows = house.rows("quarantine")
+    assert sorted((row["run_id"], row["rows"]) for row in rows) == sorted(
+        (name, number) for name in ("left", "right") for number in range(rounds)
+    )
+    # each was numbered by the version that it follows
+    assert sorted(int(row["detail"]) for row in rows) == list(range(2 * rounds))
+    replaced = commits.standing(house)
+    assert set(replaced) == set(range(commits.SPANS)) and all(len(found) == 1 for found in replaced.values())
+    published = [row for row in house.rows("publish_log") if row["event"] == "published"]
+    # the table's transactions are what the log says, and the newest of each is what stands
+    newest: dict[str, int] = {}
+    for row in published:
+        newest[row["content"]] = max(newest.get(row["content"], 0), row["revision"])
+    assert len({(row["content"], row["revision"]) for row in published}) == len(published)
+    assert {f"{span}": found[0] for span, found in replaced.items()} == newest
+    tokens = int((house.root / ".lease").read_text()) - before
+    assert tokens == 2 * (rounds + 2 * -(-rounds // commits.EVERY))
+    print(f"2 processes, {2 * rounds} appends, {len(published)} publications, {tokens} leases; none lost, none doubled")
+
+
+# --------------------------------------------------------------------------- holders that lost their lease
+@pytest.fixture(scope="module")
+def stopping() -> Iterator[subprocess.Popen[str]]:
+    """A process that does what it is told and stops (SIGSTOP) at a point of it."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.chaos.commits"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    yield process
+    process.kill()
+    process.wait(60)
+
+
+@pytest.mark.parametrize("what", commits.DEEDS)
+@pytest.mark.parametrize("point", commits.STOPS)
+def test_a_holder_that_was_stopped_commits_nothing(
+    tmp_path: Path, stopping: subprocess.Popen[str], what: str, point: str
+) -> None:
+    """Stopped before or after any step under its lease, another having committed meanwhile: HDL-510, nothing done."""
+    house = Warehouse.open(tmp_path / "warehouse")
+    commits.prepare(house)
+    assert stopping.stdin is not None and stopping.stdout is not None
+    print(json.dumps([str(house.root), what, point]), file=stopping.stdin, flush=True)
+    _, status = os.waitpid(stopping.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), f"there is no {point} in {what}"
+    try:
+        # another host believes that it is dead
+        content = (house.root / ".lease").read_bytes()
+        (house.root / ".lease").unlink()
+        (house.root / ".lease").write_bytes(content)
+        commits.DEEDS[what](house, "other")
+        before = commits.state(house)
+    finally:
+        os.kill(stopping.pid, signal.SIGCONT)
+    assert stopping.stdout.readline().strip() == "HDL-510"
+    assert commits.state(house) == before
+
+
+def test_a_lock_of_a_file_that_was_removed_is_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    house, locked, flock = Warehouse.open(tmp_path / "warehouse"), [], fcntl.flock
+
+    def late(file: int, operation: int) -> None:
+        if not locked:
+            (house.root / ".lease").unlink()
+        locked.append(file)
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with house.lease() as token:
+        house.check_lease(token)
+        assert os.path.samestat(os.fstat(locked[-1]), (house.root / ".lease").stat())
+    assert len(locked) == 2
+
+
+def test_a_token_survives_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    house = Warehouse.open(tmp_path / "warehouse")
+    with house.lease() as token:
+        pass
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", lambda *given: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(OSError, match="No space left"), house.lease():
+            pass
+    with house.lease() as after:
+        assert after == token + 1
+    (house.root / ".lease").write_text("not a number")
+    with pytest.raises(Exception, match="HDL-540"), house.lease():
+        pass
+
+
+def test_a_table_that_others_write_without_the_lease_is_not_written_blindly(tmp_path: Path) -> None:
+    """A commit follows the version that was read, whoever made the one in between."""
+    house = Warehouse.open(tmp_path / "warehouse")
+    commits.prepare(house)
+    at = dt.datetime(2013, 7, 1, tzinfo=dt.UTC)
+    row = {"run_id": "r", "stream": "s", "code": "c", "rows": 1, "detail": "", "at": at}
+    with house.lease() as token:
+        since = house.version("quarantine")
+        house.append("quarantine", [row], token, since=since)
+        with pytest.raises(Exception, match=f"HDL-510 .*quarantine has changed since version {since}"):
+            house.append("quarantine", [row], token, since=since)
+    assert len(DeltaTable(house.path("quarantine")).to_pyarrow_table()) == 1

@@ -1,0 +1,324 @@
+"""A warehouse that is small enough to be played with a thousand times, and the judge of all that it ever showed.
+
+The judge reads Delta's log by itself: which publications there were, in which order. It compares every version of the
+results that readers could have seen with the DuckDB oracle over the events as the publishing run had listed them, and
+the log of publications, the plans and the partial aggregates with what must be true of them.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+import spark_jobs.maintenance as maintenance
+import spark_jobs.run as running
+from optimizer.errors import HeddleError
+from spark_jobs.planning import current_version, load_plan
+from spark_jobs.read import _typed
+from spark_jobs.sources import format_instant
+from spark_jobs.tables import micros
+from tests import oracle
+from tests.chaos.orders import InProcess, Orders, in_turns
+from tests.spark_jobs.laboratory import QUERIES, Event, Laboratory, steady, table_of
+
+PLANS = (
+    QUERIES,
+    QUERIES.replace("25 minutes", "35 minutes"),
+    QUERIES
+    + "-- name: more\nSELECT max(price) AS high FROM trades WINDOW RANGE '30 minutes' SLIDE '15 minutes' ON ts;\n",
+)
+MINUTES = 120
+INTERVALS = ((0, 60), (60, 120), (0, 120))
+LATE: tuple[Event, ...] = ((20.25, "A", 7.0, 3), (50.25, "C", 8.0, 5), (70.25, "B", 9.0, 2))
+
+REFUSED = {"HDL-510", "HDL-511", "HDL-512", "HDL-541"}
+"""Codes of a run that changed nothing and is to be tried again."""
+
+_expected: dict[Any, Any] = {}
+
+
+class World(Laboratory):
+    """A laboratory whose source is a folder: late events come as files of their own, so a listing is a state."""
+
+    def source(self, stream: str = "trades") -> Path:
+        return self.folder / stream
+
+    def write(self, events: Sequence[Event], stream: str = "trades", name: str = "first") -> None:
+        folder = self.source(stream)
+        folder.mkdir(exist_ok=True)
+        pq.write_table(table_of(events), folder / f"_{name}")
+        (folder / f"_{name}").rename(folder / f"{name}.parquet")
+
+    def state(self) -> frozenset[str]:
+        return frozenset(path.stem for path in self.source().glob("*.parquet"))
+
+
+def events_of(state: frozenset[str]) -> list[Event]:
+    late = [LATE[int(name.removeprefix("late-"))] for name in sorted(state - {"first"})]
+    return [*steady(MINUTES), *late]
+
+
+def begun(folder: Path) -> World:
+    """A world in which one interval is published."""
+    made = World(InProcess(), folder)  # type: ignore[arg-type]
+    made.write(steady(MINUTES))
+    made.write([], "quotes")
+    version = made.plan(PLANS[0])
+    made.run(version, 0, 60, "before")
+    return made
+
+
+@contextmanager
+def without_audit() -> Iterator[None]:
+    """The audit needs Spark; here the judge is the oracle."""
+    with pytest.MonkeyPatch.context() as patch:
+        passed = [{"check": "none", "success": True, "detail": ""}]
+        patch.setattr(running, "audit", lambda *given: list(passed))
+        yield
+
+
+@dataclass
+class Race:
+    """Some drivers on a copy of a world, and what each of them listed."""
+
+    world: World
+    chance: random.Random
+    drivers: dict[str, Callable[[], None]] = field(default_factory=dict)
+    listed: dict[str, frozenset[str]] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
+    again: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def draw(self) -> None:
+        """Two to four drivers, at least one of them a run."""
+        kinds = [
+            "run",
+            *self.chance.choices(("run", "twin", "same", "plan", "late", "maintain"), (4, 3, 2, 2, 2, 1), k=3),
+        ]
+        for number, kind in enumerate(kinds[: self.chance.randint(2, 4)]):
+            begin, end = self.chance.choice(INTERVALS)
+            if kind in ("twin", "same") and self.again:
+                run_id, begin, end = self.chance.choice(self.again)
+                self.add_run(run_id if kind == "twin" else f"run {number}", begin, end, number)
+            elif kind == "plan":
+                text = self.chance.choice(PLANS)
+                self.drivers[f"{number}: plan {PLANS.index(text)}"] = lambda text=text: self.plan(text)
+            elif kind == "late":
+                late = self.chance.randrange(len(LATE))
+                self.drivers[f"{number}: late {late}"] = lambda late=late: self.late(late)
+            elif kind == "maintain":
+                self.drivers[f"{number}: maintain"] = self.maintain
+            else:
+                self.add_run(f"run {number}", begin, end, number)
+
+    def add_run(self, run_id: str, begin: int, end: int, number: int) -> None:
+        self.again.append((run_id, begin, end))
+        self.drivers[f"{number}: {run_id} of {begin}..{end}"] = lambda: self.run(run_id, begin, end)
+
+    # ----------------------------------------------------------------------------------------- what drivers do
+    def tried(self, body: Callable[[], Any]) -> bool:
+        try:
+            body()
+        except HeddleError as error:
+            if error.diagnostic.code not in REFUSED:
+                raise
+            self.refused[error.diagnostic.code] += 1
+            return False
+        return True
+
+    def run(self, run_id: str, begin: int, end: int) -> None:
+        version = current_version(self.world.warehouse) or 0
+        for _ in range(30):
+            if self.tried(lambda: self.world.run(version, begin, end, run_id)):
+                return
+        raise AssertionError(f"{run_id} is refused for ever")
+
+    def plan(self, text: str) -> None:
+        for _ in range(30):
+            if self.tried(lambda: self.world.plan(text)):
+                return
+        raise AssertionError("a plan is refused for ever")
+
+    def late(self, number: int) -> None:
+        self.world.write([LATE[number]], name=f"late-{number}")
+
+    def maintain(self) -> None:
+        self.tried(lambda: maintenance.maintain(self.world.warehouse))
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Remember which files the runs had listed, by the content that they say they publish."""
+        sources, content, mine = running._sources, running._content, threading.local()
+
+        def listing(*given: Any) -> Any:
+            mine.state = self.world.state()
+            return sources(*given)
+
+        def hashed(*given: Any) -> str:
+            made = content(*given)
+            self.listed[made] = mine.state
+            return made
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(running, "_sources", listing)
+            patch.setattr(running, "_content", hashed)
+            yield
+
+    # ----------------------------------------------------------------------------------------- the judge
+    def closing(self) -> None:
+        """What comes after every race: a run over everything, on the partial aggregates that were left."""
+        self.run("closing", 0, 120)
+
+    def publications(self) -> list[dict[str, Any]]:
+        """What Delta's own log of the results says was published, in order."""
+        found = []
+        for path in sorted((self.world.warehouse.root / "results" / "_delta_log").glob("*.json")):
+            for line in path.read_text().splitlines():
+                made = json.loads(line).get("txn")
+                if made is not None:
+                    _, begin, end = made["appId"].split("/")
+                    found.append({"at": int(path.stem), "span": (begin, end), "revision": made["version"]})
+        return found
+
+    def wrong(self) -> list[str]:
+        house = self.world.warehouse
+        log = sorted(house.rows("publish_log"), key=lambda row: row["at"])
+        for row in log:
+            row["span"] = tuple(format_instant(micros(row[name])) for name in ("interval_start", "interval_end"))
+        made, found = self.publications(), []
+        logged = {(row["span"], row["revision"], row["table_version"]) for row in log if row["event"] == "published"}
+        kept = [row for row in log if row["event"] == "published"]
+        if len(kept) != len({(row["span"], row["revision"]) for row in kept}):
+            found.append("one revision of an interval was published twice")
+        if logged != {(one["span"], one["revision"], one["at"]) for one in made}:
+            found.append(f"the log says {sorted(logged)}, the table {made}")
+        allocated = [(row["span"], row["revision"]) for row in log if row["event"] == "allocated"]
+        if len(allocated) != len(set(allocated)):
+            found.append("one revision was given out twice")
+        rows = {(row["span"], row["revision"]): row for row in log if row["event"] in ("allocated", "published")}
+        standing: list[dict[str, Any]] = []
+        for one in made:
+            row = rows.get((one["span"], one["revision"]))
+            if row is None:
+                found.append(f"nobody was given revision {one['revision']} of {one['span']}")
+                continue
+            standing = [
+                other
+                for other in standing
+                if not (
+                    row["interval_start"] <= other["interval_start"] and other["interval_end"] <= row["interval_end"]
+                )
+            ]
+            standing.append(row)
+            found += self.shown(one["at"], standing)
+        return found + self.plans_wrong() + self.partials_wrong()
+
+    def shown(self, version: int, standing: Sequence[dict[str, Any]]) -> list[str]:
+        """What is wrong with the answers that readers of a version of the results see."""
+        found: list[str] = []
+        table = DeltaTable(self.world.warehouse.path("results"), version=version).to_pyarrow_table()
+        instants = table["instant"].cast("int64").to_numpy()
+        pieces: list[tuple[int, int, dict[str, Any]]] = []
+        for row in standing:
+            begin, end = micros(row["interval_start"]), micros(row["interval_end"])
+            cut: list[tuple[int, int, dict[str, Any]]] = []
+            for low, high, other in pieces:
+                cut += [(low, min(high, begin), other)] if low < begin else []
+                cut += [(max(low, end), high, other)] if high > end else []
+            pieces = [*cut, (begin, end, row)]
+        covered = 0
+        for begin, end, row in pieces:
+            inside = table.filter(pa.array((instants > begin) & (instants <= end)))
+            covered += len(inside)
+            stamps = {
+                tuple(stamp.values()) for stamp in inside.select(["plan_version", "revision", "run_id"]).to_pylist()
+            }
+            if stamps - {(row["plan_version"], row["revision"], row["run_id"])}:
+                found.append(f"version {version}: {stamps} in what {row['run_id']} published")
+            plan, state = load_plan(self.world.warehouse, row["plan_version"]), self.listed[row["content"]]
+            strangers = set(inside["query"].to_pylist()) - {query.name for query in plan.workload.queries}
+            found += [f"version {version}: {name} was not asked for" for name in strangers]
+            for query in plan.workload.queries:
+                key = (query.fingerprint, state, begin, end)
+                if key not in _expected:
+                    _expected[key] = oracle.answers(query, table_of(events_of(state)), "ts", begin, end)
+                mine = inside.filter(pc.equal(inside["query"], query.name))
+                lines = oracle.compare(query, _typed(query, mine), _expected[key])
+                found += [f"version {version}, {row['run_id']}, {query.name}: {line}" for line in lines]
+        if covered != len(table):
+            found.append(f"version {version}: {len(table) - covered} answers that nobody published")
+        return found
+
+    def plans_wrong(self) -> list[str]:
+        house = self.world.warehouse
+        rows = house.rows("sharing_plans")
+        newest, found = current_version(house) or 0, []
+        prints = []
+        for version in range(1, newest + 1):
+            mine = [row for row in rows if row["plan_version"] == version]
+            kinds = {(row["fingerprint"], row["created_at"]) for row in mine}
+            if len(kinds) != 1 or len({row["row"] for row in mine}) != len(mine):
+                found.append(f"plan version {version} was stored {len(kinds)} times")
+                continue
+            prints.append(load_plan(house, version).fingerprint)
+        found += ["a plan was stored again unchanged"] * any(a == b for a, b in zip(prints, prints[1:], strict=False))
+        registered: dict[str, tuple[str, str]] = {}
+        for row in sorted(house.rows("workload_queries"), key=lambda row: row["at"]):
+            registered[row["query"]] = row["event"], row["fingerprint"]
+        live = {name: print for name, (event, print) in registered.items() if event != "removed"}
+        wanted = {query.name: query.fingerprint for query in load_plan(house, newest).workload.queries}
+        return found + [f"registered are {sorted(live)}, planned {sorted(wanted)}"] * (live != wanted)
+
+    def partials_wrong(self) -> list[str]:
+        table = DeltaTable(self.world.warehouse.path("partials")).to_pyarrow_table(
+            columns=["fingerprint", "fragment_start", "key", "shard"]
+        )
+        count = Counter(tuple(row.values()) for row in table.to_pylist())
+        return [f"{number} partial rows of {cell}" for cell, number in count.items() if number > 1][:3]
+
+
+def race(template: Path, place: Path, seed: int, setup: Callable[[Race], None] = Race.draw) -> tuple[Orders, Race]:
+    """One ordering on a copy of a world, judged."""
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(template, place)
+    chance = random.Random(seed)
+    orders = Orders(chance, place / "warehouse", chance.choice((0.05, 0.2, 0.5)), chance.choice((0.0, 0.0, 0.02, 0.1)))
+    played = Race(World(InProcess(orders.point), place), chance)  # type: ignore[arg-type]
+    setup(played)
+    with without_audit(), played.watched():
+        prepared(played)
+        try:
+            with in_turns(orders):
+                orders.play(played.drivers)
+            played.closing()
+            wrong = played.wrong()
+        except Exception as error:
+            wrong = [f"{type(error).__name__}: {error}"]
+            cause = error
+        else:
+            cause = None
+    if not orders.broken and set(played.refused) & {"HDL-510", "HDL-511"}:
+        wrong.append(f"a lease was lost that nobody took away: {played.refused}")
+    if wrong:
+        told = [f"drivers: {', '.join(played.drivers)}", *orders.told[-400:], *wrong[:8]]
+        raise AssertionError("\n".join(told)) from cause
+    return orders, played
+
+
+def prepared(played: Race) -> None:
+    """What the template's run had listed."""
+    for row in played.world.warehouse.rows("publish_log"):
+        played.listed[row["content"]] = frozenset({"first"})
