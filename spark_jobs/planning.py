@@ -206,12 +206,13 @@ def publish_plan(warehouse: Warehouse, plan: SharingPlan, created_by: str = "", 
     Returns the version and whether it is new.
     """
     with warehouse.lease() as token:
+        since = warehouse.version("sharing_plans")
         newest = current_version(warehouse)
         if newest is not None and load_plan(warehouse, newest).fingerprint == plan.fingerprint:
             return newest, False
         version = (newest or 0) + 1
         at = pa.scalar(time.time_ns() // 1000, INSTANT).as_py()
-        _register(warehouse, plan.workload, at, token, version)
+        _register(warehouse, plan.workload, at, token)
         rows = [
             {
                 "plan_version": version,
@@ -226,11 +227,13 @@ def publish_plan(warehouse: Warehouse, plan: SharingPlan, created_by: str = "", 
             }
             for row in to_rows(plan)
         ]
-        warehouse.append("sharing_plans", rows, token, ("sharing_plans", version))
+        warehouse.append("sharing_plans", rows, token, ("sharing_plans", version), since)
     return version, True
 
 
-def _register(warehouse: Warehouse, workload: Workload, at: Any, token: int, version: int) -> None:
+def _register(warehouse: Warehouse, workload: Workload, at: Any, token: int) -> None:
+    """What differs from what is registered: nothing, if this was done before."""
+    since = warehouse.version("workload_queries")
     last: dict[str, dict[str, Any]] = {}
     for row in sorted(warehouse.rows("workload_queries"), key=lambda row: row["at"]):
         last[row["query"]] = row
@@ -253,7 +256,7 @@ def _register(warehouse: Warehouse, workload: Workload, at: Any, token: int, ver
         for query, event in events
     ]
     rows += [row | {"event": "removed", "at": at} for row in live.values()]
-    warehouse.append("workload_queries", rows, token, ("workload_queries", version))
+    warehouse.append("workload_queries", rows, token, since=since)
 
 
 # ----------------------------------------------------------------------------------------------- live runs
