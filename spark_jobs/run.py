@@ -196,7 +196,7 @@ def run(
         known = listed(warehouse, plan, clock, run_id)
         record.diagnostics += known.problems
         plan, before, sources, failed, ends, parts, content = _prepared(warehouse, plan, record, clock, known)
-        record.listed, record.failed = known.at, list(failed)
+        record.listed, record.failed = known.at, failed
         for name, files in known.arrivals.items():
             refused = sum(one.late for one in files.values() if one.is_here)
             record.refused |= {name: refused} if refused else {}
@@ -244,7 +244,9 @@ def run(
             _refuse(warehouse, record, "HDL-517", "none of the plan's queries could be answered")
         if earlier:
             record.radius = asdict(_radius(plan, parts, sources, ends, earlier[-1], known, record))
-        content = _content(plan, parts, sources, ends, begin, end)
+        found = _content(plan, parts, sources, ends, begin, end)
+        if found != content:  # a revision says what it is a revision of, also if this process dies before it logs it
+            content, record.revision = found, _revision(warehouse, record, found, recompute)
         _count_refreshes(record, plan, before, ends, unanswered)
     with stages("finals", "computing final aggregates"):
         staged = _write_finals(spark, warehouse, parts, begin, record)
@@ -852,7 +854,7 @@ def _publish(
         )
 
     days = day_label(record.begin), day_label(record.end - 1)
-    interval = f"{format_instant(record.begin)}/{format_instant(record.end)}"
+    interval = _interval(record.begin, record.end)
     return warehouse.replace("results", staged, days, replaced, interval, record.revision, untouched)
 
 
@@ -884,6 +886,7 @@ def _published(warehouse: Warehouse, begin: int, end: int, content: str) -> dict
 def _revision(warehouse: Warehouse, record: RunRecord, content: str, recompute: bool) -> int:
     """The revision of this run: the one it was given before if it is a retry, else the next of the interval."""
     with warehouse.lease() as token:
+        since = warehouse.version("publish_log")
         rows = _log_rows(warehouse, record.begin, record.end)
         published = {row["revision"] for row in rows if row["event"] == "published"}
         for row in rows:
@@ -891,30 +894,54 @@ def _revision(warehouse: Warehouse, record: RunRecord, content: str, recompute: 
             if again and row["revision"] not in published and row["revision"] > max(published, default=0):
                 return int(row["revision"])
         revision = 1 + max((int(row["revision"]) for row in rows), default=0)
-        warehouse.append("publish_log", [_log_row(record, "allocated", content, None, revision)], token)
+        warehouse.append("publish_log", [_log_row(record, "allocated", content, None, revision)], token, since=since)
     return revision
 
 
 def _reconcile(warehouse: Warehouse, begin: int, end: int) -> None:
-    """The results table is the truth: log the publications that a crash kept out of the log."""
-    application = f"results/{format_instant(begin)}/{format_instant(end)}"
-    done = DeltaTable(warehouse.path("results")).transaction_version(application)
-    if done is None:
+    """The results table is the truth: log the publications that a crash kept out of the log, of every interval that
+    overlaps [begin, end)."""
+    if not _unlogged(warehouse, begin, end):
         return
     with warehouse.lease() as token:
-        rows = _log_rows(warehouse, begin, end)
-        if any(row["event"] == "published" and row["revision"] == done for row in rows):
-            return
-        for row in rows:
-            if row["event"] == "allocated" and row["revision"] == done:
-                found = row | {
-                    "event": "published",
-                    "answers": _answers_of(warehouse, row),
-                    "table_version": warehouse.version("results"),
-                    "at": _now(),
-                }
-                warehouse.append("publish_log", [found], token)
-                return
+        since = warehouse.version("publish_log")
+        found = [
+            row
+            | {
+                "event": "published",
+                "answers": _answers_of(warehouse, row),
+                "table_version": warehouse.committed("results", f"results/{_interval_of(row)}", row["revision"]) or 0,
+                "at": _now(),
+            }
+            for row in _unlogged(warehouse, begin, end)
+        ]
+        warehouse.append("publish_log", found, token, since=since)
+
+
+def _unlogged(warehouse: Warehouse, begin: int, end: int) -> list[dict[str, Any]]:
+    """The log's rows of revisions that were given out and are in the results table, but not in the log."""
+    rows = [
+        row
+        for row in warehouse.rows("publish_log")
+        if micros(row["interval_start"]) < end and micros(row["interval_end"]) > begin
+    ]
+    logged = {(_interval_of(row), row["revision"]) for row in rows if row["event"] == "published"}
+    results = DeltaTable(warehouse.path("results"))
+    return [
+        row
+        for row in rows
+        if row["event"] == "allocated"
+        and (_interval_of(row), row["revision"]) not in logged
+        and results.transaction_version(f"results/{_interval_of(row)}") == row["revision"]
+    ]
+
+
+def _interval_of(row: Mapping[str, Any]) -> str:
+    return _interval(micros(row["interval_start"]), micros(row["interval_end"]))
+
+
+def _interval(begin: int, end: int) -> str:
+    return f"{format_instant(begin)}/{format_instant(end)}"
 
 
 def _answers_of(warehouse: Warehouse, row: dict[str, Any]) -> int:
@@ -949,11 +976,20 @@ def _log_row(
 
 def _log(warehouse: Warehouse, record: RunRecord, event: str, content: str | None, table_version: int | None) -> None:
     with warehouse.lease() as token:
-        warehouse.append("publish_log", [_log_row(record, event, content, table_version, record.revision)], token)
+        since = warehouse.version("publish_log")
+        logged = any(
+            row["event"] == "published" and row["revision"] == record.revision
+            for row in _log_rows(warehouse, record.begin, record.end)
+        )
+        # another attempt of this run, or a run that found its answers, may have been first
+        if event != "published" or not logged:
+            row = _log_row(record, event, content, table_version, record.revision)
+            warehouse.append("publish_log", [row], token, since=since)
         if record.rows_without_time:
             detail = f"{record.rows_without_time} events without an event time were left out"
             row = {"run_id": record.run_id, "stream": "", "code": "HDL-410", "rows": record.rows_without_time}
-            warehouse.append("quarantine", [row | {"detail": detail, "at": _now()}], token)
+            done = (f"quarantine/{_interval(record.begin, record.end)}", record.revision)
+            warehouse.append("quarantine", [row | {"detail": detail, "at": _now()}], token, done)
 
 
 def _log_checks(warehouse: Warehouse, record: RunRecord) -> None:
