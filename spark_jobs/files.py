@@ -23,6 +23,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from optimizer.errors import HeddleError
+
+UNWRITABLE = "HDL-542"
+
 BUCKETS = 64
 """Buckets of group keys: the most tasks that can answer one run."""
 
@@ -80,16 +84,27 @@ def write_files(root: str | Path, rows: pa.Table) -> Iterator[DataFile]:
         part = (rows if len(days) == 1 else rows.filter(pc.equal(rows["day"], day))).drop_columns("day")
         path = f"day={day}/part-{uuid.uuid4().hex}.parquet"
         file = Path(root) / path
-        file.parent.mkdir(parents=True, exist_ok=True)
         leaves = {field.name: _leaf(field) for field in part.schema}
         plain = [name for name, leaf in leaves.items() if name == leaf]
         # doubles of measured values hardly shrink
         codecs = {leaf: "NONE" if name == "doubles" else "SNAPPY" for name, leaf in leaves.items()}
         options = {"compression": codecs, "use_dictionary": REPEATED, "write_statistics": plain}
-        with pq.ParquetWriter(file, part.schema, **options) as writer:
-            for group in _row_groups(part):
-                writer.write_table(group, row_group_size=len(group))
-        yield DataFile(path, day, file.stat().st_size, len(part), _statistics(part))
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with pq.ParquetWriter(file, part.schema, **options) as writer:
+                for group in _row_groups(part):
+                    writer.write_table(group, row_group_size=len(group))
+            size = file.stat().st_size
+        except OSError as error:
+            file.unlink(missing_ok=True)
+            raise unwritable(file, error) from error
+        yield DataFile(path, day, size, len(part), _statistics(part))
+
+
+def unwritable(path: str | Path, error: Exception) -> HeddleError:
+    return HeddleError(
+        UNWRITABLE, f"{path} cannot be written: {error}", "is the disk full? run it again when it is not"
+    )
 
 
 def _leaf(field: pa.Field) -> str:

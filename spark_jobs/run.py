@@ -41,7 +41,7 @@ from optimizer.synopsis import FORMAT, Synopsis, counts_of, synopses_of
 from optimizer.window import DAY, Fragments, day_label, day_pieces, history_start
 from spark_jobs.arrivals import Arrival, Radius, admitted, distinct, radius
 from spark_jobs.calibration import Work, fit_of, predict
-from spark_jobs.files import BUCKETS, DataFile, Failed, Task, write_files
+from spark_jobs.files import BUCKETS, UNWRITABLE, DataFile, Failed, Task, write_files
 from spark_jobs.final_aggregates import COUNTED, Part, finals_task, merged
 from spark_jobs.partial_aggregates import PARTIALS, Span, columns_of_synopsis, lift_task
 from spark_jobs.planning import load_plan, refreshed_at
@@ -230,9 +230,12 @@ def run(
                     )
                     spans, mine, parts, broken = spans + filled, mine + numbered, parts + numbered, broken | others
             except Exception as error:
+                coded = _coded(error)
+                if coded.diagnostic.code == UNWRITABLE:  # of no stream's making
+                    raise coded from error
                 failed.append(name)
                 del sources[name], ends[name]
-                record.diagnostics.append(_coded(error).diagnostic.to_json())
+                record.diagnostics.append(coded.diagnostic.to_json())
                 continue
             for part in [part for part in mine if part.synopsis.fingerprint in broken]:
                 parts.remove(part)
@@ -249,7 +252,7 @@ def run(
             content, record.revision = found, _revision(warehouse, record, found, recompute)
         _count_refreshes(record, plan, before, ends, unanswered)
     with stages("finals", "computing final aggregates"):
-        staged = _write_finals(spark, warehouse, parts, begin, record)
+        staged = _write_finals(spark, warehouse, parts, sources, begin, record)
         record.answers = sum(file.rows for file in staged)
         record.features |= {"queries": sum(len(part.queries) for part in parts), "answers": record.answers}
     paths = [warehouse.root / "results" / file.path for file in staged]
@@ -707,7 +710,11 @@ def _outcomes(spark: SparkSession, pieces: int, most: int, task: Callable[[Itera
     if pieces == 0:
         return []
     # not through SQL: planning, compiling and fetching a query costs more than this whole job
-    found: list[Any] = spark.sparkContext.parallelize(range(pieces), min(pieces, most)).mapPartitions(task).collect()
+    job = spark.sparkContext.parallelize(range(pieces), min(pieces, most)).mapPartitions(task)
+    try:
+        found: list[Any] = job.collect()
+    except Exception as error:
+        raise _coded(error) from error
     return found
 
 
@@ -738,11 +745,13 @@ def _token(synopsis: Synopsis, splits: list[Split], begin: int, end: int) -> str
     return snapshot_token(splits, begin if synopsis.per is None else EVER, end)
 
 
-def _coverage(warehouse: Warehouse, fingerprints: list[str]) -> dict[str, list[tuple[int, int, str]]]:
+def _coverage(
+    warehouse: Warehouse, fingerprints: list[str], current: DeltaTable | None = None
+) -> dict[str, list[tuple[int, int, str]]]:
     """Complete pieces [begin, end) of each synopsis with the token of the source they were computed from."""
     if not fingerprints:
         return {}
-    table = DeltaTable(warehouse.path("partials")).to_pyarrow_dataset()
+    table = (DeltaTable(warehouse.path("partials")) if current is None else current).to_pyarrow_dataset()
     found = table.to_table(
         columns=["fingerprint", "fragment_start", "fragment_end", "texts"],
         filter=ds.field("key").is_null() & ds.field("fingerprint").isin(fingerprints),
@@ -777,18 +786,29 @@ def _missing(part: Part, pieces: list[tuple[int, int, str]], splits: list[Split]
 
 # --------------------------------------------------------------------------------------------- finals
 def _write_finals(
-    spark: SparkSession, warehouse: Warehouse, parts: Sequence[Part], begin: int, record: RunRecord
+    spark: SparkSession,
+    warehouse: Warehouse,
+    parts: Sequence[Part],
+    sources: Mapping[str, list[Split]],
+    begin: int,
+    record: RunRecord,
 ) -> list[DataFile]:
     """Compute every answer into files of the results table that no commit names yet."""
     if not parts:
         return []
+    current = DeltaTable(warehouse.path("partials"))
+    pieces = _coverage(warehouse, [part.synopsis.fingerprint for part in parts], current)
+    for part in parts:
+        if _missing(part, pieces.get(part.synopsis.fingerprint, []), sources[part.synopsis.stream]) is not None:
+            message = "another run or maintenance has replaced partial aggregates that this run goes on with"
+            _refuse(warehouse, record, "HDL-541", message, "run it again")
     # event sequences are stored by days
     first = min(part.begin if part.synopsis.sequenced is None else part.begin // DAY * DAY for part in parts)
     last = max(part.end for part in parts)
     root = warehouse.root / "partials"
     needed = [
         file
-        for file in warehouse.files("partials", day_label(first), day_label(last - 1))
+        for file in warehouse.files("partials", day_label(first), day_label(last - 1), current)
         if file["max.fragment_start"] >= first and file["min.fragment_start"] < last
     ]
     stamp = {
@@ -1020,11 +1040,11 @@ def _log_statistics(warehouse: Warehouse, record: RunRecord) -> None:
         warehouse.append("stream_statistics", rows, token)
 
 
-def _refuse(warehouse: Warehouse, record: RunRecord, code: str, message: str) -> None:
-    diagnostics = [Diagnostic(code, message), *(Diagnostic(**found) for found in record.diagnostics)]
+def _refuse(warehouse: Warehouse, record: RunRecord, code: str, message: str, hint: str = "") -> None:
+    diagnostics = [Diagnostic(code, message, hint), *(Diagnostic(**found) for found in record.diagnostics)]
     record.diagnostics = [found.to_json() for found in diagnostics]
     _log(warehouse, record, "failed", None, None)
-    raise HeddleError(code, "\n".join([message, *(str(found) for found in diagnostics[1:])]))
+    raise HeddleError(code, "\n".join([message, *(str(found) for found in diagnostics[1:])]), hint)
 
 
 def _coded(error: Exception) -> HeddleError:

@@ -25,11 +25,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors import HeddleError
-from spark_jobs.files import DataFile, now_millis, write_files
+from spark_jobs.files import DataFile, now_millis, unwritable, write_files
 from spark_jobs.partial_aggregates import PARTIALS
 from spark_jobs.results import RESULTS
 
@@ -240,9 +240,12 @@ class Warehouse:
         path = self.root / ".lease"
         with _postgres_lease(str(self.root)), _locked(path) as file:
             token = self._token(os.pread(file, TOKEN_DIGITS, 0)) + 1
-            # as many digits as ever, over those before: whoever is killed here, or finds no room, leaves a token
-            os.pwrite(file, b"%0*d" % (TOKEN_DIGITS, token), 0)
-            os.fsync(file)
+            try:
+                # as many digits as ever, over those before: whoever is killed here, or finds no room, leaves a token
+                os.pwrite(file, b"%0*d" % (TOKEN_DIGITS, token), 0)
+                os.fsync(file)
+            except OSError as error:
+                raise unwritable(path, error) from error
             yield token
 
     def check_lease(self, token: int) -> None:
@@ -309,11 +312,14 @@ class Warehouse:
 
     @contextmanager
     def _exactly(self, table: str, current: DeltaTable) -> Iterator[None]:
-        """What is committed within follows ``current`` immediately, or raises HDL-510."""
+        """What is committed within follows ``current`` immediately, or raises HDL-510; HDL-542 if it cannot be written."""
+        before = int(current.version())
         try:
             yield
-        except CommitFailedError as error:
-            raise self._lost(f"{table} has changed since version {current.version()}") from error
+        except (DeltaError, OSError) as error:
+            if self.version(table) == before:
+                raise unwritable(self.path(table), error) from error
+            raise self._lost(f"{table} has changed since version {before}") from error
 
     def commit(
         self,

@@ -1,4 +1,4 @@
-"""Drivers that take turns: every interleaving of what they do to one warehouse can be drawn, and drawn again.
+"""Drivers that take turns: any interleaving of what they do to one warehouse can be drawn, and drawn again.
 
 Each *driver* is a thread, and just one of them runs at a time. At a *point* (before and after every lease, every look at
 a table, every commit, every file) it hands the turn to the next, whom a seed draws. The lease is the real file lock;

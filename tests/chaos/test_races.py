@@ -21,9 +21,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from optimizer.errors import HeddleError
 from spark_jobs.tables import Warehouse
 from tests.chaos import commits
-from tests.chaos.world import begun, race, without_audit
+from tests.chaos.world import INTRUDERS, STEPS, begun, interrupted, race, without_audit
 
 ROUNDS = int(os.environ.get("HEDDLE_CHAOS", "0"))
 SEED = int(os.environ.get("HEDDLE_CHAOS_SEED", "0"))
@@ -74,6 +75,26 @@ def test_many_orderings(places: tuple[Path, Path]) -> None:
     refused, broken = orderings(places, 1000, MANY if ROUNDS else 60)
     told = ", ".join(f"{code} {count} times" for code, count in sorted(refused.items()))
     print(f"{MANY if ROUNDS else 60} orderings, {broken} leases taken away, refused: {told}; 0 violations")
+
+
+# ------------------------------------------------------------------------------------ one that interrupts
+EVERY = [(step, after, intruder) for intruder in INTRUDERS for step in STEPS for after in (False, True)]
+
+
+@pytest.mark.parametrize("number", range(0, len(EVERY), 6))
+def test_a_run_is_interrupted(places: tuple[Path, Path], number: int) -> None:
+    """At each step by something, and by everything at some step."""
+    intruder = list(INTRUDERS)[number // 6 % len(INTRUDERS)]
+    step, after, _ = EVERY[number // 6 % (2 * len(STEPS))]
+    interrupted(*places, step, after, intruder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("step", "after", "intruder"), EVERY)
+def test_a_run_is_interrupted_by_everything_everywhere(
+    places: tuple[Path, Path], step: str, after: bool, intruder: str
+) -> None:
+    interrupted(*places, step, after, intruder)
 
 
 # ---------------------------------------------------------------------------------- two processes at once
@@ -177,12 +198,12 @@ def test_a_token_survives_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
         pass
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", lambda *given: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-        with pytest.raises(OSError, match="No space left"), house.lease():
+        with pytest.raises(HeddleError, match="HDL-542 .*No space left"), house.lease():
             pass
     with house.lease() as after:
         assert after == token + 1
     (house.root / ".lease").write_text("not a number")
-    with pytest.raises(Exception, match="HDL-540"), house.lease():
+    with pytest.raises(HeddleError, match="HDL-540"), house.lease():
         pass
 
 
@@ -195,6 +216,6 @@ def test_a_table_that_others_write_without_the_lease_is_not_written_blindly(tmp_
     with house.lease() as token:
         since = house.version("quarantine")
         house.append("quarantine", [row], token, since=since)
-        with pytest.raises(Exception, match=f"HDL-510 .*quarantine has changed since version {since}"):
+        with pytest.raises(HeddleError, match=f"HDL-510 .*quarantine has changed since version {since}"):
             house.append("quarantine", [row], token, since=since)
     assert len(DeltaTable(house.path("quarantine")).to_pyarrow_table()) == 1

@@ -45,14 +45,30 @@ MINUTES = 120
 INTERVALS = ((0, 60), (60, 120), (0, 120))
 LATE: tuple[Event, ...] = ((20.25, "A", 7.0, 3), (50.25, "C", 8.0, 5), (70.25, "B", 9.0, 2))
 
+
+class Died(BaseException):
+    """The process is gone: nothing in the code may catch it to go on."""
+
+
+def _die(*given: Any) -> None:
+    raise Died
+
+
 REFUSED = {"HDL-510", "HDL-511", "HDL-512", "HDL-541"}
 """Codes of a run that changed nothing and is to be tried again."""
+
+ALL_THERE = frozenset({"first"})
+"""What runs in other processes list, whose listings are not watched."""
 
 _expected: dict[Any, Any] = {}
 
 
 class World(Laboratory):
     """A laboratory whose source is a folder: late events come as files of their own, so a listing is a state."""
+
+    @classmethod
+    def at(cls, folder: Path, point: Callable[[str], None] = lambda name: None) -> World:
+        return cls(InProcess(point), folder)  # type: ignore[arg-type]
 
     def source(self, stream: str = "trades") -> Path:
         return self.folder / stream
@@ -74,7 +90,7 @@ def events_of(state: frozenset[str]) -> list[Event]:
 
 def begun(folder: Path) -> World:
     """A world in which one interval is published."""
-    made = World(InProcess(), folder)  # type: ignore[arg-type]
+    made = World.at(folder)
     made.write(steady(MINUTES))
     made.write([], "quotes")
     version = made.plan(PLANS[0])
@@ -158,6 +174,20 @@ class Race:
     def maintain(self) -> None:
         self.tried(lambda: maintenance.maintain(self.world.warehouse))
 
+    def dies_unlogged(self, begin: int, end: int) -> None:
+        """By another plan, and the process is gone between the publication and its log."""
+        self.plan(PLANS[1])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(running, "_log_statistics", _die)
+            with pytest.raises(Died):
+                self.world.run(current_version(self.world.warehouse) or 0, begin, end, "dead")
+
+    def forgotten(self) -> None:
+        """The plan's synopses are of no recent plan: what is stored of them goes."""
+        for number in range(maintenance.PLANS):
+            self.plan(QUERIES.replace("25 minutes", f"{26 + number} minutes").replace("40", f"{41 + number}"))
+        self.maintain()
+
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Remember which files the runs had listed, by the content that they say they publish."""
@@ -169,7 +199,7 @@ class Race:
 
         def hashed(*given: Any) -> str:
             made = content(*given)
-            self.listed[made] = mine.state
+            self.listed.setdefault(made, mine.state)
             return made
 
         with pytest.MonkeyPatch.context() as patch:
@@ -193,38 +223,46 @@ class Race:
                     found.append({"at": int(path.stem), "span": (begin, end), "revision": made["version"]})
         return found
 
-    def wrong(self) -> list[str]:
-        house = self.world.warehouse
-        log = sorted(house.rows("publish_log"), key=lambda row: row["at"])
+    def logged(self) -> list[dict[str, Any]]:
+        log = sorted(self.world.warehouse.rows("publish_log"), key=lambda row: row["at"])
         for row in log:
             row["span"] = tuple(format_instant(micros(row[name])) for name in ("interval_start", "interval_end"))
-        made, found = self.publications(), []
-        logged = {(row["span"], row["revision"], row["table_version"]) for row in log if row["event"] == "published"}
+        return log
+
+    def wrong(self) -> list[str]:
+        """Everything that must be true once a run over everything has ended."""
+        log, found = self.logged(), []
         kept = [row for row in log if row["event"] == "published"]
         if len(kept) != len({(row["span"], row["revision"]) for row in kept}):
             found.append("one revision of an interval was published twice")
-        if logged != {(one["span"], one["revision"], one["at"]) for one in made}:
-            found.append(f"the log says {sorted(logged)}, the table {made}")
+        told = {(row["span"], row["revision"], row["table_version"]) for row in kept}
+        made = {(one["span"], one["revision"], one["at"]) for one in self.publications()}
+        found += [f"the log says {sorted(told - made)}, the table {sorted(made - told)}"] * (told != made)
         allocated = [(row["span"], row["revision"]) for row in log if row["event"] == "allocated"]
-        if len(allocated) != len(set(allocated)):
-            found.append("one revision was given out twice")
-        rows = {(row["span"], row["revision"]): row for row in log if row["event"] in ("allocated", "published")}
+        found += ["one revision was given out twice"] * (len(allocated) != len(set(allocated)))
+        return found + self.seen_wrong() + self.plans_wrong() + self.partials_wrong()
+
+    def seen_wrong(self, since: int = 0) -> list[str]:
+        """What was wrong with what readers saw, at any time: whole publications, equal to the oracle."""
+        rows = {
+            (row["span"], row["revision"]): row for row in self.logged() if row["event"] in ("allocated", "published")
+        }
+        found: list[str] = []
         standing: list[dict[str, Any]] = []
-        for one in made:
+        for one in self.publications():
             row = rows.get((one["span"], one["revision"]))
             if row is None:
                 found.append(f"nobody was given revision {one['revision']} of {one['span']}")
                 continue
+            first, last = row["interval_start"], row["interval_end"]
             standing = [
-                other
-                for other in standing
-                if not (
-                    row["interval_start"] <= other["interval_start"] and other["interval_end"] <= row["interval_end"]
-                )
+                *(other for other in standing if other["interval_start"] < first or last < other["interval_end"]),
+                row,
             ]
-            standing.append(row)
-            found += self.shown(one["at"], standing)
-        return found + self.plans_wrong() + self.partials_wrong()
+            if one["at"] >= since:
+                found += self.shown(one["at"], standing)
+        newest = self.world.warehouse.version("results")
+        return found + self.shown(newest, standing)
 
     def shown(self, version: int, standing: Sequence[dict[str, Any]]) -> list[str]:
         """What is wrong with the answers that readers of a version of the results see."""
@@ -248,7 +286,8 @@ class Race:
             }
             if stamps - {(row["plan_version"], row["revision"], row["run_id"])}:
                 found.append(f"version {version}: {stamps} in what {row['run_id']} published")
-            plan, state = load_plan(self.world.warehouse, row["plan_version"]), self.listed[row["content"]]
+            plan = load_plan(self.world.warehouse, row["plan_version"])
+            state = self.listed.get(row["content"], ALL_THERE)
             strangers = set(inside["query"].to_pylist()) - {query.name for query in plan.workload.queries}
             found += [f"version {version}: {name} was not asked for" for name in strangers]
             for query in plan.workload.queries:
@@ -290,35 +329,101 @@ class Race:
         return [f"{number} partial rows of {cell}" for cell, number in count.items() if number > 1][:3]
 
 
-def race(template: Path, place: Path, seed: int, setup: Callable[[Race], None] = Race.draw) -> tuple[Orders, Race]:
-    """One ordering on a copy of a world, judged."""
+def copied(template: Path, place: Path, chance: random.Random, point: Callable[[str], None]) -> Race:
+    """A race to be set up, on a copy of a world."""
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(template, place)
+    made = Race(World.at(place, point), chance)
+    # what the template's run had listed
+    for row in made.world.warehouse.rows("publish_log"):
+        made.listed[row["content"]] = ALL_THERE
+    return made
+
+
+def race(template: Path, place: Path, seed: int) -> tuple[Orders, Race]:
+    """One drawn ordering, judged."""
     chance = random.Random(seed)
     orders = Orders(chance, place / "warehouse", chance.choice((0.05, 0.2, 0.5)), chance.choice((0.0, 0.0, 0.02, 0.1)))
-    played = Race(World(InProcess(orders.point), place), chance)  # type: ignore[arg-type]
-    setup(played)
-    with without_audit(), played.watched():
-        prepared(played)
+    played = copied(template, place, chance, orders.point)
+    played.draw()
+    told = [f"drivers: {', '.join(played.drivers)}"]
+
+    def play() -> None:
         try:
             with in_turns(orders):
                 orders.play(played.drivers)
-            played.closing()
-            wrong = played.wrong()
-        except Exception as error:
-            wrong = [f"{type(error).__name__}: {error}"]
-            cause = error
-        else:
-            cause = None
+        finally:
+            told.extend(orders.told[-400:])
+
+    judged(played, play, told)
     if not orders.broken and set(played.refused) & {"HDL-510", "HDL-511"}:
-        wrong.append(f"a lease was lost that nobody took away: {played.refused}")
-    if wrong:
-        told = [f"drivers: {', '.join(played.drivers)}", *orders.told[-400:], *wrong[:8]]
-        raise AssertionError("\n".join(told)) from cause
+        raise AssertionError(f"a lease was lost that nobody took away: {played.refused}")
     return orders, played
 
 
-def prepared(played: Race) -> None:
-    """What the template's run had listed."""
-    for row in played.world.warehouse.rows("publish_log"):
-        played.listed[row["content"]] = frozenset({"first"})
+def judged(played: Race, play: Callable[[], None], told: list[str]) -> None:
+    """What happened, then a run over everything, then the judge."""
+    cause = None
+    with without_audit(), played.watched():
+        try:
+            play()
+            played.closing()
+            wrong = played.wrong()
+        except Exception as error:
+            wrong, cause = [f"{type(error).__name__}: {error}"], error
+    if wrong:
+        raise AssertionError("\n".join([*told, *wrong[:8]])) from cause
+
+
+STEPS = (
+    "_prepared",
+    "_reconcile",
+    "_published",
+    "_revision",
+    "_gaps",
+    "_store",
+    "_write_finals",
+    "_log_checks",
+    "_publish",
+    "_log_statistics",
+    "_log",
+)
+"""Where a run can be interrupted: before each of these functions of :mod:`spark_jobs.run`, and after."""
+
+INTRUDERS: dict[str, Callable[[Race], None]] = {
+    "its retry": lambda race: race.run("interrupted", 60, 120),
+    "a run of the same, with late events": lambda race: (race.late(1), race.run("other", 60, 120))[1],
+    "a run of more, with late events and another plan": lambda race: (
+        race.late(1),
+        race.plan(PLANS[1]),
+        race.run("other", 0, 120),
+    )[2],
+    "a run of what it reads, with late events": lambda race: (race.late(0), race.late(1), race.run("other", 0, 60))[2],
+    "a run of more that dies before its log": lambda race: race.dies_unlogged(0, 120),
+    "plans that need nothing of it, and maintenance": lambda race: race.forgotten(),
+}
+
+
+def interrupted(template: Path, place: Path, step: str, after: bool, intruder: str) -> Race:
+    """A run of 60..120 that is stopped at a step, until all of another thing has happened; judged."""
+    played = copied(template, place, random.Random(0), lambda name: None)
+    held, left = getattr(running, step), [True]
+
+    def stopped(*given: Any, **named: Any) -> Any:
+        if not left:
+            return held(*given, **named)
+        left.clear()
+        if not after:
+            INTRUDERS[intruder](played)
+        result = held(*given, **named)
+        if after:
+            INTRUDERS[intruder](played)
+        return result
+
+    def play() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(running, step, stopped)
+            played.run("interrupted", 60, 120)
+
+    judged(played, play, [f"{intruder}, {'after' if after else 'before'} {step}"])
+    return played
