@@ -9,10 +9,12 @@ buckets reads just their row groups.
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +22,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from optimizer.errors import HeddleError
 
 UNWRITABLE = "HDL-542"
+UNREADABLE = "HDL-543"
+
+CHECKED = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+"""How data files are scanned: a page that is not what was written is an error."""
 
 BUCKETS = 64
 """Buckets of group keys: the most tasks that can answer one run."""
@@ -82,23 +89,35 @@ def write_files(root: str | Path, rows: pa.Table) -> Iterator[DataFile]:
     days = pc.unique(rows["day"]).sort().to_pylist()
     for day in days:
         part = (rows if len(days) == 1 else rows.filter(pc.equal(rows["day"], day))).drop_columns("day")
-        path = f"day={day}/part-{uuid.uuid4().hex}.parquet"
-        file = Path(root) / path
+        file = Path(root) / f"day={day}/part-{uuid.uuid4().hex}.parquet"
         leaves = {field.name: _leaf(field) for field in part.schema}
         plain = [name for name, leaf in leaves.items() if name == leaf]
         # doubles of measured values hardly shrink
         codecs = {leaf: "NONE" if name == "doubles" else "SNAPPY" for name, leaf in leaves.items()}
         options = {"compression": codecs, "use_dictionary": REPEATED, "write_statistics": plain}
-        try:
+        with writing(file):
             file.parent.mkdir(parents=True, exist_ok=True)
-            with pq.ParquetWriter(file, part.schema, **options) as writer:
+            with pq.ParquetWriter(file, part.schema, write_page_checksum=True, **options) as writer:
                 for group in _row_groups(part):
                     writer.write_table(group, row_group_size=len(group))
-            size = file.stat().st_size
-        except OSError as error:
-            file.unlink(missing_ok=True)
-            raise unwritable(file, error) from error
-        yield DataFile(path, day, size, len(part), _statistics(part))
+            named = signed(file)
+            size = named.stat().st_size
+        yield DataFile(f"day={day}/{named.name}", day, size, len(part), _statistics(part))
+
+
+@contextmanager
+def writing(file: Path) -> Iterator[None]:
+    """Raises HDL-542 for a file that cannot be written, and leaves nothing of it."""
+    try:
+        yield
+    except OSError as error:
+        file.unlink(missing_ok=True)
+        raise unwritable(file, error) from error
+
+
+def signed(file: Path) -> Path:
+    """A written file under the name that it keeps: with the checksum of its footer (Parquet has them for pages)."""
+    return file.rename(file.with_name(f"{file.stem}-{_footer(file)}.parquet"))
 
 
 def unwritable(path: str | Path, error: Exception) -> HeddleError:
@@ -156,21 +175,56 @@ def _plain(value: Any) -> Any:
     return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if hasattr(value, "strftime") else value
 
 
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Raises HDL-543 for what cannot be read of a table's data files."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        hint = "`heddle maintain` says what is to be done"
+        raise HeddleError(UNREADABLE, f"{path} cannot be read: {error}", hint) from error
+
+
+def opened(path: str | Path, **options: Any) -> pq.ParquetFile:
+    """A data file whose footer is checked now, and whose pages are when they are read."""
+    named = re.search(r"-([0-9a-f]{8})\.parquet$", str(path))
+    if named is not None and named[1] != _footer(path):
+        raise OSError("its footer is not what was written")
+    return pq.ParquetFile(path, page_checksum_verification=True, **options)
+
+
+def _footer(path: str | Path) -> str:
+    with Path(path).open("rb") as file:
+        end = file.seek(0, 2)
+        file.seek(max(0, end - 8))
+        length = int.from_bytes(file.read(4), "little")
+        file.seek(max(0, end - 8 - length))
+        return f"{zlib.crc32(file.read()):08x}"
+
+
+def read_file(path: str | Path) -> pa.Table:
+    """All rows of a data file. Raises HDL-543."""
+    with reading(path):
+        # the file's own reader: a partitioned dataset would infer columns from the folder's name
+        return opened(path).read()
+
+
 def read_buckets(paths: Iterable[str], buckets: set[int]) -> Iterator[pa.Table]:
-    """The rows of some buckets in some files of partials; texts that repeat come as dictionaries."""
+    """The rows of some buckets in some files of partials; texts that repeat come as dictionaries. Raises HDL-543."""
     chosen = pa.array(sorted(buckets), pa.int32())
     for path in paths:
-        file = pq.ParquetFile(path, memory_map=True, read_dictionary=["stream", "fingerprint", "key"])
-        at = file.schema_arrow.names.index("bucket")
-        groups, whole = [], True
-        for index in range(file.metadata.num_row_groups):
-            bounds = file.metadata.row_group(index).column(at).statistics
-            held = set(range(bounds.min, bounds.max + 1))
-            if held & buckets:
-                groups.append(index)
-                whole = whole and held <= buckets
-        if groups:
-            rows = file.read_row_groups(groups, use_threads=False)
+        with reading(path):
+            file = opened(path, memory_map=True, read_dictionary=["stream", "fingerprint", "key"])
+            at = file.schema_arrow.names.index("bucket")
+            groups, whole = [], True
+            for index in range(file.metadata.num_row_groups):
+                bounds = file.metadata.row_group(index).column(at).statistics
+                held = set(range(bounds.min, bounds.max + 1))
+                if held & buckets:
+                    groups.append(index)
+                    whole = whole and held <= buckets
+            rows = file.read_row_groups(groups, use_threads=False) if groups else None
+        if rows is not None:
             yield rows if whole else rows.filter(pc.is_in(rows["bucket"], chosen))
 
 

@@ -48,7 +48,7 @@ from optimizer.synopsis import Synopsis, synopses_of
 from optimizer.window import day_label, instants
 from spark_jobs.cells import Cells, Fixed, key_texts
 from spark_jobs.expressions import arrow_type
-from spark_jobs.files import bucket_of
+from spark_jobs.files import CHECKED, bucket_of, reading
 from spark_jobs.final_aggregates import (
     MANY,
     Answers,
@@ -285,7 +285,9 @@ class Reader:
         if buckets is not None:
             chosen &= ds.field("bucket").isin(buckets)
         columns = ["fragment_start", "fragment_end", "key", "shard", "longs", "doubles", "texts"]
-        return DeltaTable(self.warehouse.path("partials")).to_pyarrow_dataset().to_table(columns=columns, filter=chosen)
+        with reading(self.warehouse.path("partials")):
+            table = DeltaTable(self.warehouse.path("partials")).to_pyarrow_dataset()
+            return table.to_table(columns=columns, filter=chosen, fragment_scan_options=CHECKED)
 
     def _buckets(self, query: ACQ, synopsis: Synopsis, groups: Sequence[Group] | None) -> list[int] | None:
         """The buckets that hold the rows of some groups; None: all."""

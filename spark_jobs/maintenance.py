@@ -1,9 +1,10 @@
 """Keeping a warehouse small and quick, without ever changing an answer or breaking a reader.
 
 Live runs write small files and small commits, killed runs leave files that no commit names, replaced revisions stay for
-readers that have begun. Maintenance merges the small files of a day into large ones, drops partial aggregates that no
-recent plan can use, removes files that no version younger than the retention refers to, and checkpoints the logs. Each
-commit is made under the warehouse's lease, as those of runs are; it needs no JVM.
+readers that have begun. Maintenance reads every file: partial aggregates of a day that is damaged are dropped and
+computed again when they are needed, damaged answers are told. Then it merges the small files of a day into large ones,
+drops partial aggregates that no recent plan can use, removes files that no version younger than the retention refers
+to, and checkpoints the logs. Each commit is made under the warehouse's lease, as those of runs are; it needs no JVM.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
+from optimizer.errors import HeddleError
 from optimizer.synopsis import counts_of, synopses_of
 from optimizer.window import DAY, day_label
 from spark_jobs.arrivals import forget
-from spark_jobs.files import now_millis, write_files
+from spark_jobs.files import UNREADABLE, now_millis, opened, read_file, reading, write_files
 from spark_jobs.planning import current_version, load_plan
 from spark_jobs.tables import TABLES, Warehouse, micros
 
@@ -53,7 +55,7 @@ SMALL_TABLES = (
 @dataclass
 class Maintained:
     """What was done, or would be: small files merged and into how many, rows of partial aggregates dropped and why,
-    files removed that nothing refers to."""
+    files removed that nothing refers to; ``damaged``: what cannot be read, and why."""
 
     merged: int = 0
     into: int = 0
@@ -61,6 +63,7 @@ class Maintained:
     rows_too_old: int = 0
     removed: int = 0
     tables: dict[str, int] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         return {"format_version": 1, **asdict(self)}
@@ -73,26 +76,33 @@ def maintain(
     dry_run: bool = False,
     report: Callable[[str], None] = lambda line: None,
 ) -> Maintained:
-    """Merge, drop, remove, checkpoint. Running runs and readers go on.
+    """Read, merge, drop, remove, checkpoint. Running runs and readers go on.
 
     ``keep`` (microseconds): partial aggregates are kept for so long beyond the longest window that ends at the newest
     published instant; older ones are computed again if a backfill asks for them. ``retention`` (microseconds): files
     are removed so long after the last version that referred to them, or after they were written if none ever did;
-    what reads or runs for longer loses its files.
+    what reads or runs for longer loses its files. Raises HDL-543 in the end if published answers cannot be read.
     """
     found = Maintained()
+    broken = {table: _damaged(warehouse, table, report, found) for table in ("partials", "results")}
+    if not dry_run:
+        _drop(warehouse, broken["partials"])
     wanted = _wanted(warehouse)
     horizon = _horizon(warehouse, keep)
     for table in ("partials", "results"):
         for day in _days(warehouse, table):
+            if day in broken[table]:
+                continue
             report(f"merging {table} of {day}")
             _merge(warehouse, table, day, wanted, horizon, dry_run, found)
     for name in TABLES:
         report(f"removing what nothing refers to: {name}")
-        with warehouse.lease():
+        with warehouse.lease() as token:
             table = DeltaTable(warehouse.path(name))
+            warehouse.check_lease(token)
             if name in SMALL_TABLES and not dry_run:
-                table.optimize.compact()
+                with warehouse.exactly(name, table):
+                    table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
                 table = DeltaTable(warehouse.path(name))
             hours = retention // (3600 * 1_000_000)
             gone = table.vacuum(hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
@@ -103,7 +113,47 @@ def maintain(
                 table.create_checkpoint()
                 table.cleanup_metadata()
     found.removed += forget(warehouse, time.time() - retention / 1e6, dry_run)
+    if broken["results"]:
+        days = ", ".join(f"--from {day} --to {_after(day)}" for day in broken["results"])
+        message = f"published answers cannot be read: {'; '.join(found.damaged)}"
+        raise HeddleError(UNREADABLE, message, f"`heddle run --recompute` publishes them again: {days}")
     return found
+
+
+def _damaged(warehouse: Warehouse, table: str, report: Callable[[str], None], found: Maintained) -> list[str]:
+    """The days of which a file is missing, of another length than it was, or has a page that was not written so."""
+    days = []
+    for file in warehouse.files(table, "", "9"):
+        path = Path(warehouse.path(table)) / file["path"]
+        report(f"reading {table} of {file['day']}")
+        try:
+            with reading(path):
+                if path.stat().st_size != file["size"]:
+                    raise OSError(f"it has {path.stat().st_size} bytes, not {file['size']}")
+                data = opened(path)
+                for group in range(data.num_row_groups):
+                    data.read_row_group(group)
+        except HeddleError as error:
+            days.append(file["day"])
+            found.damaged.append(error.diagnostic.message)
+    return list(dict.fromkeys(days))
+
+
+def _drop(warehouse: Warehouse, days: list[str]) -> None:
+    """Drop all partial aggregates of some days: what says that a day is complete may be in another of its files."""
+    with warehouse.lease() as token:
+        current = DeltaTable(warehouse.path("partials"))
+        actions: list[AddAction | RemoveAction] = [
+            RemoveAction(file["path"], True, now_millis(), file["size"], {"day": day})
+            for day in days
+            for file in warehouse.files("partials", day, day, current)
+        ]
+        if actions:
+            warehouse.commit("partials", current, actions, token)
+
+
+def _after(day: str) -> str:
+    return str(np.datetime64(day) + 1)
 
 
 def _wanted(warehouse: Warehouse) -> set[str] | None:
@@ -207,6 +257,5 @@ def _batches(files: list[dict[str, Any]], every: bool) -> Iterator[list[dict[str
 
 
 def _read(root: Path, files: list[dict[str, Any]], day: str) -> pa.Table:
-    # each by its own reader: a partitioned dataset would infer columns from the folder's name
-    rows = pa.concat_tables([pq.ParquetFile(root / file["path"]).read() for file in files])
+    rows = pa.concat_tables([read_file(root / file["path"]) for file in files])
     return rows.append_column("day", pa.array([day] * len(rows), pa.string()))

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from optimizer.errors import HeddleError
 from optimizer.query import ACQ
 from optimizer.window import day_label
+from spark_jobs.files import CHECKED, reading
 from spark_jobs.planning import current_version, load_plan
 from spark_jobs.results import group_values, places, typed
 from spark_jobs.tables import INSTANT, Warehouse
@@ -61,7 +62,9 @@ def _rows(warehouse: Warehouse, query: str, begin: int | None, end: int | None) 
         chosen &= (ds.field("instant") > pa.scalar(begin, INSTANT)) & (ds.field("day") >= day_label(begin))
     if end is not None:
         chosen &= (ds.field("instant") <= pa.scalar(end, INSTANT)) & (ds.field("day") <= day_label(end - 1))
-    return DeltaTable(warehouse.path("results")).to_pyarrow_dataset().to_table(filter=chosen)
+    with reading(warehouse.path("results")):
+        table = DeltaTable(warehouse.path("results")).to_pyarrow_dataset()
+        return table.to_table(filter=chosen, fragment_scan_options=CHECKED)
 
 
 def _group_names(query: ACQ) -> list[str]:

@@ -25,7 +25,7 @@ from optimizer.query import ACQ, Type, Window
 from optimizer.synopsis import CARRIERS
 from spark_jobs.cells import numbered
 from spark_jobs.expressions import arrow_type
-from spark_jobs.files import DataFile
+from spark_jobs.files import DataFile, signed, writing
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -275,9 +275,7 @@ class ResultsFiles:
 
 class _File:
     def __init__(self, root: Path, day: str, columns: Sequence[str], stamp: Mapping[str, pa.Scalar]) -> None:
-        self.day, self.path = day, f"day={day}/part-{uuid.uuid4().hex}.parquet"
-        self.file = root / self.path
-        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.day, self.file = day, root / f"day={day}/part-{uuid.uuid4().hex}.parquet"
         self.stamp = stamp
         self.constants: dict[str, pa.Array] = {}
         self.parts: list[Answered] = []
@@ -288,17 +286,20 @@ class _File:
         self.schema = pa.schema(
             [one.with_type(pa.dictionary(pa.int32(), one.type)) if one.name in texts else one for one in stored]
         )
-        self.writer = pq.ParquetWriter(
-            self.file,
-            self.schema,
-            compression="snappy",
-            use_dictionary=texts,
-            column_encoding={name: how for name, how in _ENCODINGS.items() if name.split(".")[0] in columns},
-            # of row groups just those that queries are found by; Delta has the whole file's
-            write_statistics=["query"],
-            write_batch_size=ROW_GROUP,
-            store_schema=False,
-        )
+        with writing(self.file):
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.writer = pq.ParquetWriter(
+                self.file,
+                self.schema,
+                compression="snappy",
+                use_dictionary=texts,
+                column_encoding={name: how for name, how in _ENCODINGS.items() if name.split(".")[0] in columns},
+                # of row groups just those that queries are found by; Delta has the whole file's
+                write_statistics=["query"],
+                write_batch_size=ROW_GROUP,
+                store_schema=False,
+                write_page_checksum=True,
+            )
 
     def add(self, answered: Answered) -> None:
         self.parts.append(answered)
@@ -314,7 +315,8 @@ class _File:
         columns = {name: self._constant(name, found.rows) for name in self.stamp}
         columns |= {name: found.of(name) for name in self.schema.names if name not in columns}
         self.bounds.keys += pc.min_max(columns["key"].dictionary).as_py().values()
-        self.writer.write_table(pa.table(columns, schema=self.schema), row_group_size=found.rows)
+        with writing(self.file):
+            self.writer.write_table(pa.table(columns, schema=self.schema), row_group_size=found.rows)
         self.parts, self.pending, self.rows = [], 0, self.rows + found.rows
 
     def _constant(self, name: str, rows: int) -> pa.Array:
@@ -325,9 +327,12 @@ class _File:
 
     def close(self) -> DataFile:
         self.flush()
-        self.writer.close()
+        with writing(self.file):
+            self.writer.close()
+            named = signed(self.file)
+            size = named.stat().st_size
         told = self.bounds.told(self.rows, {name: value.as_py() for name, value in self.stamp.items()})
-        return DataFile(self.path, self.day, self.file.stat().st_size, self.rows, told)
+        return DataFile(f"day={self.day}/{named.name}", self.day, size, self.rows, told)
 
 
 class _Bounds:

@@ -30,7 +30,6 @@ if __name__ == "__main__":  # spark-submit puts this file's folder first; the pr
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from optimizer import refreshes
@@ -41,7 +40,7 @@ from optimizer.synopsis import FORMAT, Synopsis, counts_of, synopses_of
 from optimizer.window import DAY, Fragments, day_label, day_pieces, history_start
 from spark_jobs.arrivals import Arrival, Radius, admitted, distinct, radius
 from spark_jobs.calibration import Work, fit_of, predict
-from spark_jobs.files import BUCKETS, UNWRITABLE, DataFile, Failed, Task, write_files
+from spark_jobs.files import BUCKETS, CHECKED, UNWRITABLE, DataFile, Failed, Task, read_file, reading, write_files
 from spark_jobs.final_aggregates import COUNTED, Part, finals_task, merged
 from spark_jobs.partial_aggregates import PARTIALS, Span, columns_of_synopsis, lift_task
 from spark_jobs.planning import load_plan, refreshed_at
@@ -678,7 +677,9 @@ def _stored_rows(warehouse: Warehouse, part: Part) -> pa.Table:
     mine = (ds.field("fingerprint") == part.synopsis.fingerprint) & ds.field("key").is_valid()
     days = (ds.field("day") >= day_label(part.begin)) & (ds.field("day") <= day_label(part.end - 1))
     table = DeltaTable(warehouse.path("partials")).to_pyarrow_dataset()
-    rows = table.to_table(filter=mine & days & (starts >= part.begin) & (starts < part.end))
+    with reading(warehouse.path("partials")):
+        chosen = mine & days & (starts >= part.begin) & (starts < part.end)
+        rows = table.to_table(filter=chosen, fragment_scan_options=CHECKED)
     return rows.select(PARTIALS.names).cast(PARTIALS)
 
 
@@ -686,7 +687,7 @@ def _only(root: Path, files: Sequence[DataFile], fingerprints: set[str]) -> list
     """The files of partial rows without those of synopses that are not whole."""
     found: list[DataFile] = []
     for file in files:
-        rows = pq.ParquetFile(root / file.path).read()
+        rows = read_file(root / file.path)
         kept = rows.filter(pc.is_in(rows["fingerprint"], pa.array(sorted(fingerprints), pa.string())))
         if len(kept) == len(rows):
             found.append(file)
@@ -752,10 +753,12 @@ def _coverage(
     if not fingerprints:
         return {}
     table = (DeltaTable(warehouse.path("partials")) if current is None else current).to_pyarrow_dataset()
-    found = table.to_table(
-        columns=["fingerprint", "fragment_start", "fragment_end", "texts"],
-        filter=ds.field("key").is_null() & ds.field("fingerprint").isin(fingerprints),
-    )
+    with reading(warehouse.path("partials")):
+        found = table.to_table(
+            columns=["fingerprint", "fragment_start", "fragment_end", "texts"],
+            filter=ds.field("key").is_null() & ds.field("fingerprint").isin(fingerprints),
+            fragment_scan_options=CHECKED,
+        )
     pieces: dict[str, list[tuple[int, int, str]]] = {}
     for row in found.to_pylist():
         piece = (row["fragment_start"], row["fragment_end"], row["texts"][0])
@@ -873,9 +876,12 @@ def _publish(
             first is not None and last is not None and bool(last + near <= begin.as_py() or first - near > end.as_py())
         )
 
+    def whole(file: dict[str, Any]) -> bool:
+        return bool(day_label(record.begin - 1) < file["day"] < day_label(record.end)) and not (failed or unanswered)
+
     days = day_label(record.begin), day_label(record.end - 1)
     interval = _interval(record.begin, record.end)
-    return warehouse.replace("results", staged, days, replaced, interval, record.revision, untouched)
+    return warehouse.replace("results", staged, days, replaced, interval, record.revision, untouched, whole)
 
 
 def _log_rows(warehouse: Warehouse, begin: int, end: int) -> list[dict[str, Any]]:

@@ -23,13 +23,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors import HeddleError
-from spark_jobs.files import DataFile, now_millis, unwritable, write_files
+from spark_jobs.files import DataFile, now_millis, read_file, reading, unwritable, write_files
 from spark_jobs.partial_aggregates import PARTIALS
 from spark_jobs.results import RESULTS
 
@@ -273,7 +272,8 @@ class Warehouse:
     # ------------------------------------------------------------------------- reading without a JVM
     def rows(self, table: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
         """All rows of one of the small tables."""
-        found: list[dict[str, Any]] = DeltaTable(self.path(table)).to_pyarrow_table(columns=columns).to_pylist()
+        with reading(self.path(table)):
+            found: list[dict[str, Any]] = DeltaTable(self.path(table)).to_pyarrow_table(columns=columns).to_pylist()
         return found
 
     def version(self, table: str) -> int:
@@ -302,7 +302,7 @@ class Warehouse:
         done = None if transaction is None else current.transaction_version(transaction[0])
         if transaction is not None and done is not None and done >= transaction[1]:
             return
-        with self._exactly(table, current):
+        with self.exactly(table, current):
             write_deltalake(
                 current,
                 pa.Table.from_pylist(list(rows), schema=TABLES[table][0]),
@@ -311,8 +311,8 @@ class Warehouse:
             )
 
     @contextmanager
-    def _exactly(self, table: str, current: DeltaTable) -> Iterator[None]:
-        """What is committed within follows ``current`` immediately, or raises HDL-510; HDL-542 if it cannot be written."""
+    def exactly(self, table: str, current: DeltaTable) -> Iterator[None]:
+        """What is committed within follows ``current``, or HDL-510 is raised; HDL-542 if it cannot be written."""
         before = int(current.version())
         try:
             yield
@@ -333,7 +333,7 @@ class Warehouse:
         lease whose ``token`` it holds. Raises HDL-510 if another process has committed since."""
         self.check_lease(token)
         schema, partition_by = TABLES[table]
-        with self._exactly(table, current):
+        with self.exactly(table, current):
             current.create_write_transaction(
                 list(actions), "append", schema, partition_by, commit_properties=_properties(transaction)
             )
@@ -372,12 +372,14 @@ class Warehouse:
         interval: str,
         revision: int | None,
         untouched: Callable[[dict[str, Any]], bool] = lambda file: False,
+        whole: Callable[[dict[str, Any]], bool] = lambda file: False,
     ) -> int:
         """Replace one interval of ``table`` by the rows of ``written``, in one commit; returns its version.
 
         ``days``: first and last partition that the interval touches; ``replaced(rows)``: which stored rows it
-        replaces (booleans); ``untouched(file)``: True if a file's statistics show that it holds none. Files that hold
-        others too are rewritten without. ``interval`` and ``revision`` make the commit idempotent: the same revision
+        replaces (booleans); ``untouched(file)``: True if a file's statistics show that it holds none, ``whole(file)``:
+        that it holds no others, so that it may go even if it is damaged. Files that hold others too are rewritten
+        without. ``interval`` and ``revision`` make the commit idempotent: the same revision
         of the same interval is committed once, a lower one never (HDL-512). ``revision`` None takes the table's next
         version, for rows that another run may have replaced in between. Raises HDL-511 if the table's log does not
         show the commit afterwards.
@@ -395,19 +397,30 @@ class Warehouse:
                         "HDL-512", f"revision {revision} of {interval} came after revision {done} was published"
                     )
                 return self.committed(table, application, revision) or 0
+            for staged in written:
+                # maintenance with a short retention may have taken it for left over
+                with reading(Path(root) / staged.path):
+                    if (Path(root) / staged.path).stat().st_size != staged.size:
+                        raise OSError("it is not as long as it was written")
             actions: list[AddAction | RemoveAction] = [_add(file) for file in written]
             for file in self.files(table, *days, current):
                 if untouched(file):
                     continue
-                # the file's own reader: a partitioned dataset would infer columns from the folder's name
-                rows = pq.ParquetFile(Path(root) / file["path"]).read()
+                partition = {"day": file["day"]}
+                gone_whole = RemoveAction(file["path"], True, now_millis(), file["size"], partition)
+                try:
+                    rows = read_file(Path(root) / file["path"])
+                except HeddleError:
+                    if not whole(file):
+                        raise
+                    actions.append(gone_whole)
+                    continue
                 rows = rows.append_column("day", pa.array([file["day"]] * len(rows), pa.string()))
                 gone = pc.fill_null(replaced(rows), False)
                 count = pc.sum(gone).as_py() or 0
                 if count == 0:
                     continue
-                partition = {"day": file["day"]}
-                actions.append(RemoveAction(file["path"], True, now_millis(), file["size"], partition))
+                actions.append(gone_whole)
                 if count < len(rows):
                     actions += [_add(kept) for kept in write_files(root, rows.filter(pc.invert(gone)))]
             self.commit(table, current, actions, token, (application, revision))

@@ -1,7 +1,7 @@
 """Drivers that take turns: any interleaving of what they do to one warehouse can be drawn, and drawn again.
 
-Each *driver* is a thread, and just one of them runs at a time. At a *point* (before and after every lease, every look at
-a table, every commit, every file) it hands the turn to the next, whom a seed draws. The lease is the real file lock;
+Each *driver* is a thread, and just one of them runs at a time. At a *point* (before and after every lease, every look
+at a table, every commit, every file) it hands the turn to the next, whom a seed draws. The lease is the real file lock;
 who waits for it is just not drawn. An adversary may take the lease away from its holder, who does not notice: as if it
 had been stopped, or the database of the lease restarted.
 """

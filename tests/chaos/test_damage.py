@@ -1,0 +1,211 @@
+"""Files that are missing, cut off or changed, in the sources and in the warehouse: told, never answered from."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from typer.testing import CliRunner
+
+import spark_jobs.run as running
+from optimizer.errors import HeddleError
+from spark_jobs.cli import app
+from spark_jobs.maintenance import maintain
+from tests.chaos.world import World, without_audit
+from tests.spark_jobs.laboratory import DAY, MINUTE, steady, table_of
+
+BOTH = """
+-- name: trades_only
+SELECT symbol, count(*) AS n, sum(price) AS money FROM trades
+WINDOW RANGE '20 minutes' SLIDE '20 minutes' ON ts GROUP BY symbol;
+-- name: quotes_only
+SELECT count(*) AS n, max(symbol) AS last, sum(price) AS money FROM quotes
+WINDOW RANGE '20 minutes' SLIDE '20 minutes' ON ts;
+"""
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def half_written(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def without_its_last_byte(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def of_zeros(path: Path) -> None:
+    path.write_bytes(bytes(len(path.read_bytes())))
+
+
+def one_bit(path: Path) -> None:
+    """Among the values of the longest column: the length stays, the footer is whole."""
+    group = pq.read_metadata(path).row_group(0)
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    longest = max(chunks, key=lambda chunk: chunk.total_compressed_size)
+    first = longest.dictionary_page_offset or longest.data_page_offset
+    flip(path, first + longest.total_compressed_size - 2)
+
+
+def one_bit_of_the_footer(path: Path) -> None:
+    flip(path, len(path.read_bytes()) - 200)
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 4
+    path.write_bytes(content)
+
+
+DAMAGES = (gone, empty, half_written, without_its_last_byte, of_zeros, one_bit, one_bit_of_the_footer)
+Damage = Callable[[Path], None]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A world of two streams, of which one interval is published."""
+    folder = tmp_path_factory.mktemp("damage") / "world"
+    folder.mkdir()
+    with without_audit():
+        world = World.at(folder)
+        world.write(steady())
+        world.write(steady(), "quotes")
+        world.run(world.plan(BOTH), 0, 60, "before")
+    return folder
+
+
+@pytest.fixture
+def world(published: Path, tmp_path: Path) -> Iterator[World]:
+    """Put back where it was made: plans hold the paths of their sources."""
+    kept = tmp_path / "kept"
+    shutil.copytree(published, kept)
+    with without_audit():
+        yield World.at(published)
+    shutil.rmtree(published)
+    shutil.move(kept, published)
+
+
+def wrong(world: World, begin: int, end: int) -> list[str]:
+    world.events = dict.fromkeys(("trades", "quotes"), table_of(steady()))
+    return world.wrong(1, begin, end)
+
+
+def data_files(world: World, table: str) -> list[Path]:
+    root = world.warehouse.root / table
+    return [root / file["path"] for file in world.warehouse.files(table, "", "9")]
+
+
+# ----------------------------------------------------------------------------------------------- sources
+@pytest.mark.parametrize("damage", DAMAGES[:-2])
+def test_a_damaged_source_fails_its_stream_alone(world: World, damage: Damage) -> None:
+    kept = world.rows("quotes_only")
+    damage(world.source("quotes") / "first.parquet")
+    record = world.run(1, 0, 120, "damaged")
+    assert record.status == "published"
+    [told] = record.diagnostics
+    assert told["code"] == ("HDL-401" if damage is gone else "HDL-402") and "quotes" in told["message"]
+    assert world.rows("quotes_only") == kept
+    assert [line for line in wrong(world, 0, 120) if line.startswith("trades")] == []
+    world.write(steady(), "quotes")
+    assert world.run(1, 0, 120, "mended").diagnostics == [] and wrong(world, 0, 120) == []
+
+
+def test_a_source_that_goes_while_it_is_read_fails_its_stream_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listed whole, half of it there when it is read."""
+    listed = running._sources
+
+    def then_damaged(*given: object) -> object:
+        found = listed(*given)  # type: ignore[arg-type]
+        half_written(world.source("quotes") / "first.parquet")
+        return found
+
+    kept = world.rows("quotes_only")
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "_sources", then_damaged)
+        record = world.run(1, 60, 120, "damaged")
+    assert [told["code"] for told in record.diagnostics] == ["HDL-402"] and world.rows("quotes_only") == kept
+    world.write(steady(), "quotes")
+    # what was published without it is not taken for the whole
+    assert world.run(1, 60, 120, "mended").status == "published" and wrong(world, 0, 120) == []
+
+
+# --------------------------------------------------------------------------------------------- warehouse
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("which", ["first", "last"])
+def test_damaged_partial_aggregates_are_never_answered_from(world: World, damage: Damage, which: str) -> None:
+    paths = sorted(data_files(world, "partials"), key=lambda path: path.stat().st_size)
+    victim = paths[0 if which == "first" else -1]
+    damage(victim)
+    try:
+        [told] = world.run(1, 0, 120, "damaged").diagnostics  # what one stream needs fails that stream alone
+    except HeddleError as error:
+        told = error.diagnostic.to_json()
+    assert told["code"] == "HDL-543" and "heddle maintain" in told["hint"]
+    assert wrong(world, 0, 60) == []
+    found = maintain(world.warehouse)
+    assert len(found.damaged) == 1 and victim.name in found.damaged[0]
+    record = world.run(1, 0, 120, "damaged")
+    assert record.status == "published" and record.synopses_reused == 0
+    assert wrong(world, 0, 120) == [] and maintain(world.warehouse).damaged == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_answers_are_told_and_published_again(world: World, damage: Damage) -> None:
+    [victim] = data_files(world, "results")
+    damage(victim)
+    if damage is not one_bit_of_the_footer:  # readers of datasets check pages alone
+        with pytest.raises(HeddleError, match="HDL-543"):
+            world.rows("trades_only")
+    # a run cannot keep what else the file holds
+    with pytest.raises(HeddleError, match=f"HDL-543 .*{victim.name}"):
+        world.run(1, 30, 90, "damaged")
+    house = str(world.warehouse.root)
+    told = CliRunner().invoke(app, ["maintain", "--warehouse", house])
+    assert told.exit_code == 1 and "HDL-543" in told.stderr
+    assert "--recompute" in told.stderr and "--from 2013-07-01 --to 2013-07-02" in " ".join(told.stderr.split())
+    day = 24 * 60
+    assert world.run(1, 0, day, "again", recompute=True, as_of=DAY + 2 * day * MINUTE).status == "published"
+    assert wrong(world, 0, day) == [] and maintain(world.warehouse).damaged == []
+
+
+def test_staged_answers_that_are_gone_are_not_published(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maintenance that keeps nothing takes what a run has not published yet for left over."""
+    publish = running._publish
+
+    def after_maintenance(*given: object) -> int:
+        maintain(world.warehouse, retention=0)
+        return publish(*given)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "_publish", after_maintenance)
+        with pytest.raises(HeddleError, match="HDL-543"):
+            world.run(1, 60, 120, "slow")
+    assert wrong(world, 0, 60) == []
+    assert world.run(1, 60, 120, "slow").status == "published" and wrong(world, 0, 120) == []
+
+
+# ------------------------------------------------------------------------------------ vacuum under a reader
+def test_a_reader_of_an_older_version_keeps_its_files_for_the_retention(world: World) -> None:
+    held = DeltaTable(world.warehouse.path("results"))
+    before = held.to_pyarrow_table().to_pylist()
+    world.run(1, 0, 60, "again", recompute=True)
+    maintain(world.warehouse)
+    assert held.to_pyarrow_table().to_pylist() == before
+    maintain(world.warehouse, retention=0)
+    # told, not fewer answers
+    with pytest.raises(FileNotFoundError):
+        held.to_pyarrow_table()
+    assert wrong(world, 0, 60) == []
