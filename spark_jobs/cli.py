@@ -17,7 +17,7 @@ from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from optimizer.bare_windows import WindowPlan
     from optimizer.experiments import Experiment, Outcome
     from optimizer.plan import PlanDiff, SharingPlan
-    from optimizer.query import Workload
+    from optimizer.query import ACQ, Workload
     from spark_jobs.calibration import Fit
     from spark_jobs.planning import Inputs
     from spark_jobs.tables import Warehouse
@@ -186,24 +186,34 @@ def _built(
     warehouse: Warehouse | None = None,
     counter: Counter = Counter.auto,
     budget: float | None = None,
-) -> tuple[SharingPlan, bool]:
-    """The plan of some files, and whether something in them or in their streams was not usable.
+) -> tuple[SharingPlan, bool, tuple[ACQ, ...]]:
+    """The plan of some files, whether something in them or in their streams was not usable, and which of their queries
+    it leaves out because they are paused.
 
     A warehouse knows measured costs and rates, and the plan in force that is kept if it is about as cheap.
     """
     from optimizer.plan import build_plan
     from optimizer.search import SECONDS
-    from spark_jobs.planning import TOLERANCE, comparable_plan, model_of, parse_rates, profiles_of, rates_of
+    from spark_jobs.planning import (
+        TOLERANCE,
+        comparable_plan,
+        model_of,
+        parse_rates,
+        profiles_of,
+        rates_of,
+        without_paused,
+    )
 
     inputs = _inputs(files, streams)
     if not inputs.workload.queries:
         raise HeddleError("HDL-113", "there is no usable query", "see the messages above")
-    found, measurements, unreadable = rates_of(inputs.workload, parse_rates(rates), warehouse)
+    workload, paused = without_paused(inputs.workload, warehouse)
+    found, measurements, unreadable = rates_of(workload, parse_rates(rates), warehouse)
     _tell(unreadable)
     model, seconds = model_of(cost_model.value, measurements, warehouse), SECONDS if budget is None else budget
     previous = comparable_plan(warehouse, algorithm.value, cost_model.value)
     plan = build_plan(
-        inputs.workload,
+        workload,
         found,
         algorithm.value,
         model,
@@ -211,9 +221,9 @@ def _built(
         seconds,
         previous,
         TOLERANCE,
-        profiles_of(inputs.workload, found),
+        profiles_of(workload, found),
     )
-    return plan, bool(inputs.errors or unreadable)
+    return plan, bool(inputs.errors or unreadable), paused
 
 
 def _window_plan(
@@ -341,7 +351,8 @@ def plan(
         elif warehouse is not None and not files:
             made, facts["plan_version"] = _stored(warehouse)
         elif files and streams is not None:
-            made, failed = _built(files, streams, rate or [], algorithm, cost_model, _house(warehouse), counter, budget)
+            house = _house(warehouse)
+            made, failed, _ = _built(files, streams, rate or [], algorithm, cost_model, house, counter, budget)
             facts["seconds"] = round(time.process_time() - started, 6)
         else:
             raise typer.BadParameter("give FILES and --streams, or --warehouse, or --windows")
@@ -500,7 +511,7 @@ def explain(
         if warehouse is not None and not files:
             made, _ = _stored(warehouse)
         elif files and streams is not None:
-            made, _ = _built(files, streams, rate or [], algorithm, cost_model, _house(warehouse))
+            made, *_ = _built(files, streams, rate or [], algorithm, cost_model, _house(warehouse))
         else:
             raise typer.BadParameter("give FILES and --streams, or --warehouse")
         if query not in {found.name for found in made.workload.queries}:
@@ -652,7 +663,7 @@ def what_if(
             base, _ = _stored(warehouse)
         elif files and streams is not None:
             chosen = algorithm or Algorithm.best, cost_model or CostModel.paper
-            base, failed = _built(files, streams, base_rate or [], *chosen, _house(warehouse))
+            base, failed, _ = _built(files, streams, base_rate or [], *chosen, _house(warehouse))
         else:
             raise typer.BadParameter("give FILES and --streams, or --warehouse")
         extra, rates, wrong = _additional(base, add or [], streams, changes)
@@ -730,8 +741,8 @@ def run(
         if last <= first:
             raise HeddleError("HDL-504", "the interval is empty: --to must be after --from")
         house = Warehouse.open(warehouse)
-        made, failed = _built(files, streams, rate or [], algorithm, cost_model, house)
-        version, changed = publish_plan(house, made, "heddle run")
+        made, failed, paused = _built(files, streams, rate or [], algorithm, cost_model, house)
+        version, changed = publish_plan(house, made, "heddle run", paused=paused)
         errors.print(f"plan version {version}{' (new)' if changed else ''}: {len(made.trees)} trees", highlight=False)
         record = _run(house, version, first, last, recompute)
     if as_json:
@@ -919,15 +930,19 @@ def rollback(
     as_json: AsJson = False,
 ) -> None:
     """Make an earlier plan the plan in force, queries and all, as a new version: runs that started keep theirs, stored
-    partial aggregates of its synopses are used again. The next refresh plans anew from the registered files."""
+    partial aggregates of its synopses are used again. Queries that are paused stay so. The next refresh plans anew from
+    the registered files."""
     from optimizer.plan import diff as diff_plans
-    from spark_jobs.planning import publish_plan
+    from spark_jobs.planning import publish_plan, replanned, without_paused
     from spark_jobs.tables import Warehouse
 
     with _coded():
         house = Warehouse.open(warehouse, create=False)
         current, newest = _stored(warehouse)
         earlier, _ = _stored(warehouse, plan_version)
+        workload, paused = without_paused(earlier.workload, house)
+        if paused:
+            earlier = replanned(earlier, workload)
         change = diff_plans(current, earlier)
         version = newest
         if not dry_run:
@@ -937,6 +952,137 @@ def rollback(
         return
     console.print(f"plan version {newest} -> {plan_version}" + ("" if dry_run else f", as {version}"), highlight=False)
     show_diff(change, earlier)
+
+
+# ---------------------------------------------------------------------------------------- lifecycle
+Names = Annotated[list[str], typer.Argument(help="Names of queries.", metavar="QUERY...", show_default=False)]
+Reason = Annotated[str, typer.Option("--reason", help="Kept with the event and the plan.")]
+
+
+@app.command(epilog="Example: heddle pause hourly_volume by_host --warehouse var/warehouse --reason 'costs too much'")
+def pause(names: Names, warehouse: House, reason: Reason = "", as_json: AsJson = False) -> None:
+    """Answer some queries no more until they are resumed: a new plan version without them, at once, and so every later
+    one. They stay registered and their published answers stay, also where their intervals are run again. Needs no
+    JVM."""
+    _pause_or_resume(names, warehouse, "paused", reason, as_json)
+
+
+@app.command(epilog="Example: heddle resume hourly_volume --warehouse var/warehouse")
+def resume(names: Names, warehouse: House, reason: Reason = "", as_json: AsJson = False) -> None:
+    """Answer paused queries again, from the next run on, by a new plan version; `heddle backfill` fills the gap. Needs
+    no JVM."""
+    _pause_or_resume(names, warehouse, "resumed", reason, as_json)
+
+
+def _pause_or_resume(
+    names: Sequence[str], warehouse: Path, event: Literal["paused", "resumed"], reason: str, as_json: bool
+) -> None:
+    from spark_jobs.planning import pause_or_resume
+    from spark_jobs.tables import Warehouse
+
+    with _coded():
+        found = pause_or_resume(Warehouse.open(warehouse, create=False), event, names, reason)
+    if as_json:
+        _print_json(found)
+        return
+    for what, which in ((event, found["queries"]), (f"{event} already", found["already"])):
+        if which:
+            console.print(f"{what}: {', '.join(which)}", highlight=False, soft_wrap=True)
+    console.print(f"plan version {found['version']}{' (new)' if found['changed'] else ''}", highlight=False)
+    for line in found["diff"]:
+        console.print(f"  {line}", highlight=False, soft_wrap=True)
+
+
+@app.command(
+    epilog="Examples: heddle queries --warehouse var/warehouse   "
+    "|   heddle queries --warehouse var/warehouse --history hourly_volume"
+)
+def queries(
+    warehouse: House,
+    history: Annotated[
+        str | None, typer.Option("--history", help="All that happened to this query.", metavar="QUERY")
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at", help="The clock that lifetimes are compared with (UTC). Default: now.", show_default=False
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Every query that was ever registered: whose it is, whether it is running, paused, expired or removed, since when
+    and until when, and the newest plan that has it. Needs no JVM."""
+    from spark_jobs.lifecycle import check_registered, events, registered
+    from spark_jobs.sources import format_instant, parse_instant
+    from spark_jobs.tables import Warehouse, micros
+
+    with _coded():
+        clock = parse_instant(at) if at is not None else time.time_ns() // 1000
+        house = Warehouse.open(warehouse, create=False)
+        told = events(house)
+        held = registered(told)
+        if history is not None and history not in held:
+            check_registered(held, [history])
+    if history is not None:
+        mine = [
+            {
+                "at": format_instant(micros(row["at"])),
+                "event": row["event"],
+                "owner": row["owner"] or "",
+                "fingerprint": row["fingerprint"],
+                "plan_version": row.get("plan_version"),
+                "reason": row.get("reason") or "",
+                "text": row["text"] or "",
+            }
+            for row in told
+            if row["query"] == history
+        ]
+        if as_json:
+            _print_json({"query": history, "events": mine})
+        else:
+            _print_table(
+                f"history of {history}", ("at", "event", "owner", "fingerprint", "plan_version", "reason"), mine
+            )
+        return
+    versions: dict[str, int] = {}
+    for row in house.rows("sharing_plans", ["plan_version", "query"]):
+        versions[row["query"]] = max(versions.get(row["query"], 0), row["plan_version"])
+    found = [
+        {
+            "query": name,
+            "owner": one.query.owner,
+            "state": one.state(clock),
+            "paused": one.paused,
+            "stream": one.query.stream,
+            "registered": format_instant(one.since),
+            "until": format_instant(one.query.until) if one.query.until is not None else None,
+            "fingerprint": one.query.fingerprint,
+            "plan_version": versions.get(name),
+            "text": one.query.text,
+        }
+        for name, one in sorted(held.items())
+    ]
+    if as_json:
+        _print_json({"queries": found})
+        return
+    states = [one["state"] for one in found]
+    counted = ", ".join(f"{states.count(state)} {state}" for state in STATES if state in states)
+    columns = ("query", "owner", "state", "stream", "registered", "until", "fingerprint", "plan_version")
+    _print_table(counted or "no query was ever registered", columns, found)
+
+
+STATES = ("running", "paused", "expired", "removed")
+
+
+def _print_table(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """All rows, each value as it is, fingerprints in short."""
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        table.add_column(name.replace("_", " "), overflow="fold")
+    for row in rows:
+        cells = {"fingerprint": str(row["fingerprint"])[:8]}
+        table.add_row(*(cells.get(name) or ("" if row[name] is None else str(row[name])) for name in columns))
+    console.print(table)
 
 
 @app.command(

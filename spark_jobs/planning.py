@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -26,14 +26,14 @@ from optimizer.cost import cost_model as named_model
 from optimizer.errors import Diagnostic, HeddleError
 from optimizer.parser import load_workload
 from optimizer.plan import SharingPlan, build_plan, diff, from_rows, to_json, to_rows
-from optimizer.query import Stream, Workload
-from optimizer.query import to_json as values_to_json
+from optimizer.query import ACQ, Stream, Workload
 from optimizer.schedule import Schedule
 from optimizer.search import ALGORITHMS
 from optimizer.shards import Profile
 from optimizer.streams import load_streams
 from optimizer.synopsis import families_of
 from optimizer.window import DAY
+from spark_jobs import lifecycle
 from spark_jobs.calibration import fit_of
 from spark_jobs.sources import discover_schema
 from spark_jobs.statistics import Measured, last_groups, last_measured, measure_source, profile
@@ -200,19 +200,59 @@ def load_plan(warehouse: Warehouse, version: int) -> SharingPlan:
     return from_rows(rows)
 
 
-def publish_plan(warehouse: Warehouse, plan: SharingPlan, created_by: str = "", reason: str = "") -> tuple[int, bool]:
+@dataclass(frozen=True)
+class Change:
+    """Queries to pause or to resume (``event``: paused, resumed), as thought out on a plan version."""
+
+    event: Literal["paused", "resumed"]
+    names: tuple[str, ...]
+    plan_version: int
+
+
+def publish_plan(
+    warehouse: Warehouse,
+    plan: SharingPlan,
+    created_by: str = "",
+    reason: str = "",
+    paused: Sequence[ACQ] | None = None,
+    change: Change | None = None,
+) -> tuple[int, bool]:
     """Store a plan as the next version and register its queries; keep the current one if it says the same.
 
-    Returns the version and whether it is new.
+    ``paused``: the paused queries of the workload, which the plan does not have; those that are paused and not among
+    them are removed (None: all that are paused stay as they are). ``change``: what the plan pauses or resumes.
+    Returns the version and whether it is new. Raises HDL-522, and stores nothing, if somebody has paused or resumed
+    queries since the plan was made, so that it has one that is paused or lacks one that is not.
     """
     with warehouse.lease() as token:
-        since = warehouse.version("sharing_plans")
+        since, told_since = warehouse.version("sharing_plans"), warehouse.version("workload_queries")
         newest = current_version(warehouse)
-        if newest is not None and load_plan(warehouse, newest).fingerprint == plan.fingerprint:
-            return newest, False
-        version = (newest or 0) + 1
-        at = pa.scalar(time.time_ns() // 1000, INSTANT).as_py()
-        _register(warehouse, plan.workload, at, token)
+        told = lifecycle.events(warehouse)
+        same = newest is not None and load_plan(warehouse, newest).fingerprint == plan.fingerprint
+        version = newest if newest is not None and same else (newest or 0) + 1
+        # a clock that was turned back does not turn history round
+        now = max([time.time_ns() // 1000, *(micros(row["at"]) + 1 for row in told[-1:])])
+        at = pa.scalar(now, INSTANT).as_py()
+        held, rows = lifecycle.registered(told), []
+        if change is not None:
+            wanted = change.event == "paused"
+            moved = [held[name] for name in change.names if held[name].paused != wanted]
+            rows = [lifecycle.event_row(one.query, change.event, at, version, reason) for one in moved]
+            held = lifecycle.registered([*told, *rows])
+        resting = {name for name, one in held.items() if one.paused}
+        differ = resting.intersection(query.name for query in plan.workload.queries)
+        differ |= {query.name for query in paused or ()} - resting
+        if differ or (change is not None and change.plan_version != newest):
+            which = f": {', '.join(sorted(differ)[:12])}" if differ else ""
+            raise HeddleError("HDL-522", f"queries were paused, resumed or planned meanwhile{which}", "run it again")
+        # told once, however often this is cut off and tried again: what is registered already is no change
+        rows += [
+            lifecycle.event_row(query, event, at, version, reason)
+            for query, event in lifecycle.changes(held, plan.workload.queries, paused)
+        ]
+        warehouse.append("workload_queries", rows, token, since=told_since)
+        if same:
+            return version, False
         rows = [
             {
                 "plan_version": version,
@@ -231,32 +271,80 @@ def publish_plan(warehouse: Warehouse, plan: SharingPlan, created_by: str = "", 
     return version, True
 
 
-def _register(warehouse: Warehouse, workload: Workload, at: Any, token: int) -> None:
-    """What differs from what is registered: nothing, if this was done before."""
-    since = warehouse.version("workload_queries")
-    last: dict[str, dict[str, Any]] = {}
-    for row in sorted(warehouse.rows("workload_queries"), key=lambda row: row["at"]):
-        last[row["query"]] = row
-    live = {name: row for name, row in last.items() if row["event"] != "removed"}
-    events = []
-    for query in workload.queries:
-        before = live.pop(query.name, None)
-        if before is None or before["fingerprint"] != query.fingerprint:
-            events.append((query, "registered" if before is None else "replaced"))
-    rows = [
-        {
-            "query": query.name,
-            "fingerprint": query.fingerprint,
-            "owner": query.owner,
-            "text": query.text,
-            "definition": json.dumps(values_to_json(query)),
-            "event": event,
-            "at": at,
-        }
-        for query, event in events
-    ]
-    rows += [row | {"event": "removed", "at": at} for row in live.values()]
-    warehouse.append("workload_queries", rows, token, since=since)
+def without_paused(workload: Workload, warehouse: Warehouse | None) -> tuple[Workload, tuple[ACQ, ...]]:
+    """A workload less the queries that are paused, and those. Raises HDL-113 if all of them are."""
+    names = lifecycle.paused(lifecycle.registered(lifecycle.events(warehouse))) if warehouse is not None else {}
+    resting = tuple(query for query in workload.queries if query.name in names)
+    running = tuple(query for query in workload.queries if query.name not in names)
+    if resting and not running:
+        raise HeddleError("HDL-113", "every usable query is paused", "`heddle resume` some")
+    return replace(workload, queries=running), resting
+
+
+def replanned(base: SharingPlan, workload: Workload, rates: Mapping[str, Fraction] | None = None) -> SharingPlan:
+    """A plan for other queries that leaves those of ``base`` as they are, at its rates (``rates``: of more streams)."""
+    known = {**(rates or {}), **dict(base.rates)}
+    profiles = profiles_of(workload, known)
+    return build_plan(
+        workload, known, base.algorithm, base.model, previous=base, tolerance=float("inf"), profiles=profiles
+    )
+
+
+def pause_or_resume(
+    warehouse: Warehouse, event: Literal["paused", "resumed"], names: Sequence[str], reason: str = ""
+) -> dict[str, Any]:
+    """Take queries out of the plan in force until they are resumed, or put them back: at once, as a new plan version
+    that moves no other query. Runs that began keep their plan.
+
+    Returns ``version`` (in force afterwards), ``changed``, ``queries`` (whose state changed), ``already`` (those that
+    were so before) and ``diff`` (lines for people). Raises HDL-506 before the first plan, HDL-521 for an unknown name,
+    HDL-522 if another plan was stored meanwhile, HDL-523 if no query would be left, HDL-524 if no plan knows the stream
+    of a query.
+    """
+    version = current_version(warehouse) or 0
+    base = load_plan(warehouse, version)
+    held = lifecycle.registered(lifecycle.events(warehouse))
+    names = list(dict.fromkeys(names))
+    lifecycle.check_registered(held, names)
+    moved = [name for name in names if held[name].paused != (event == "paused")]
+    # by what is registered, not by the plan in force: a change that was cut off between the two is completed
+    wanted = [name for name, one in held.items() if not one.removed and one.paused == (name in moved)]
+    if not wanted:
+        raise HeddleError(
+            "HDL-523", "no query would be left to run", "to stop everything, pause the DAG or stop `heddle tick`"
+        )
+    planned = {query.name: query for query in base.workload.queries}
+    earlier = _last_with(warehouse, [name for name in wanted if name not in planned])
+    streams = {stream.name: stream for plan in (*earlier, base) for stream in plan.workload.streams}
+    rates = {name: rate for plan in earlier for name, rate in plan.rates}
+    order = [query.name for plan in (*reversed(earlier), base) for query in plan.workload.queries]
+    place = {name: number for number, name in reversed(list(enumerate(order)))}
+    queries = [held[name].query for name in sorted(wanted, key=lambda name: place.get(name, len(order)))]
+    if unknown := [query for query in queries if query.stream not in streams]:
+        hint = "take it out of its file, refresh the plan, and put it back"
+        raise HeddleError("HDL-524", f"no plan knows the stream {unknown[0].stream} of {unknown[0].name}", hint)
+    plan = replanned(base, Workload(tuple(queries), tuple(streams.values())), rates)
+    change = Change(event, tuple(names), version)
+    stored, changed = publish_plan(warehouse, plan, f"heddle {_COMMANDS[event]}", reason, None, change)
+    return {
+        "version": stored,
+        "changed": changed,
+        "queries": moved,
+        "already": [name for name in names if name not in moved],
+        "diff": diff(base, plan).lines(),
+    }
+
+
+_COMMANDS = {"paused": "pause", "resumed": "resume"}
+
+
+def _last_with(warehouse: Warehouse, names: Sequence[str]) -> list[SharingPlan]:
+    """The newest plans that have queries of these names, oldest first."""
+    versions: dict[str, int] = {}
+    if names:
+        for row in warehouse.rows("sharing_plans", ["plan_version", "query"]):
+            versions[row["query"]] = max(versions.get(row["query"], 0), row["plan_version"])
+    return [load_plan(warehouse, version) for version in sorted({versions[name] for name in names if name in versions})]
 
 
 # ----------------------------------------------------------------------------------------------- live runs
@@ -376,8 +464,9 @@ def refresh_plan(
     ``rates``: tuples per second that override what is measured. ``tolerance``: the plan in force is kept, with the
     queries that came woven in, while it costs at most ``1 + tolerance`` times the plan from scratch. A dry run writes
     nothing at all. Returns ``version`` (of the plan in force afterwards; None before any), ``changed``, ``plan`` (as
-    ``heddle plan --json``), ``diff`` (lines for people, with the answers whose partials are recomputed),
-    ``diagnostics``. Raises HeddleError if no query is usable (HDL-113).
+    ``heddle plan --json``), ``diff`` (lines for people, with the answers whose partials are recomputed), ``paused``
+    (names of queries that are left out until they are resumed), ``diagnostics``. Raises HeddleError if no query is
+    usable or all are paused (HDL-113).
     """
     if algorithm not in ALGORITHMS or cost_model not in COST_MODELS:
         known = f"known: {', '.join(ALGORITHMS)}; {', '.join(COST_MODELS)}"
@@ -391,19 +480,18 @@ def refresh_plan(
         raise HeddleError("HDL-113", f"no usable query: {first}", "`heddle validate` says all that is wrong")
     existing = (Path(warehouse) / MARKER).exists()
     house = Warehouse.open(warehouse) if existing or not dry_run else None
-    found, measurements, unreadable = rates_of(inputs.workload, given, house)
+    asked, paused = without_paused(inputs.workload, house)
+    found, measurements, unreadable = rates_of(asked, given, house)
     newest = current_version(house) if house else None
     old = load_plan(house, newest) if house and newest is not None else None
     model = model_of(cost_model, measurements, house)
     previous = comparable_plan(house, algorithm, cost_model)
-    profiles = profiles_of(inputs.workload, found)
-    plan = build_plan(
-        inputs.workload, found, algorithm, model, previous=previous, tolerance=tolerance, profiles=profiles
-    )
+    profiles = profiles_of(asked, found)
+    plan = build_plan(asked, found, algorithm, model, previous=previous, tolerance=tolerance, profiles=profiles)
     changed = old is None or old.fingerprint != plan.fingerprint
     version = newest
     if not dry_run and house is not None:
-        version, changed = publish_plan(house, plan, created_by, reason)
+        version, changed = publish_plan(house, plan, created_by, reason, paused)
         with house.lease() as token:
             house.append("stream_statistics", [measurement.row(created_by) for measurement in measurements], token)
     return {
@@ -412,6 +500,7 @@ def refresh_plan(
         "dry_run": dry_run,
         "plan": to_json(plan),
         "diff": diff(old, plan).lines(),
+        "paused": [query.name for query in paused],
         "diagnostics": [found.to_json() for found in (*inputs.diagnostics, *unreadable)],
     }
 

@@ -57,6 +57,8 @@ TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
                 pa.field("definition", pa.string()),
                 pa.field("event", pa.string(), nullable=False),
                 pa.field("at", INSTANT, nullable=False),
+                pa.field("plan_version", pa.int64()),
+                pa.field("reason", pa.string()),
             ]
         ),
         [],
@@ -307,6 +309,8 @@ class Warehouse:
                 current,
                 pa.Table.from_pylist(list(rows), schema=TABLES[table][0]),
                 mode="append",
+                # columns that came later than the warehouse; what was written before has nulls in them
+                schema_mode="merge",
                 commit_properties=_properties(transaction),
             )
 
