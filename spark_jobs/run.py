@@ -42,6 +42,7 @@ from spark_jobs.arrivals import Arrival, Radius, admitted, distinct, radius
 from spark_jobs.calibration import Work, fit_of, predict
 from spark_jobs.files import BUCKETS, CHECKED, UNWRITABLE, DataFile, Failed, Task, read_file, reading, write_files
 from spark_jobs.final_aggregates import COUNTED, Part, finals_task, merged
+from spark_jobs.lifecycle import beside
 from spark_jobs.partial_aggregates import PARTIALS, Span, columns_of_synopsis, lift_task
 from spark_jobs.planning import load_plan, refreshed_at
 from spark_jobs.quality import audit, sample
@@ -273,7 +274,8 @@ def run(
             _log(warehouse, record, "failed", None, None)
         raise
     with stages("publish", "publishing"):
-        table_version = _publish(warehouse, record, staged, failed, unanswered)
+        resting = beside(warehouse, plan_version, [query.name for query in plan.workload.queries])
+        table_version = _publish(warehouse, record, staged, failed, [*unanswered, *resting])
     record.status = "published"
     sampled = sample(answered.workload.queries, sources, begin, ends, random.Random(seed))
     record.features["queries_recomputed"] = len(sampled)
@@ -856,7 +858,7 @@ def _publish(
     """Publish the staged files as the whole answer of the interval, in one commit; the table's version.
 
     Replaced are the answers of instants in (begin, end], except those of streams that could not be read and of
-    queries that could not be answered.
+    queries that could not be answered or are paused.
     """
     begin, end = pa.scalar(record.begin, INSTANT), pa.scalar(record.end, INSTANT)
 
