@@ -112,6 +112,15 @@ def test_a_paused_query_is_in_no_plan_until_it_is_resumed(world: World) -> None:
     assert world.told("d") == ["registered", "removed"] and world.states()["d"] == "removed"
 
 
+def test_a_resumed_query_takes_its_old_place(world: World) -> None:
+    """That of its file, not of its registration: trees name their queries in order."""
+    world.files = {"z": "75 minutes", **world.files}
+    before = load_plan(world.warehouse, world.refresh(algorithm="shared")["version"])
+    world.pause("a")
+    found = world.resume("a")
+    assert load_plan(world.warehouse, found["version"]).fingerprint == before.fingerprint
+
+
 def test_pausing_twice_is_pausing_once(world: World) -> None:
     world.pause("b")
     stored = world.warehouse.version("workload_queries"), world.warehouse.version("sharing_plans")
