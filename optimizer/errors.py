@@ -9,6 +9,8 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import asdict, dataclass
 
+from optimizer.redaction import redacted
+
 MOST = {"message": 600, "hint": 600, "file": 1024, "query": 160}
 """Characters that a finding keeps of each of its texts: they repeat what somebody wrote, who may have written a lot."""
 
@@ -33,7 +35,8 @@ class Diagnostic:
     """One finding about one query, stream or warehouse.
 
     ``line`` and ``column`` are 1-based positions in ``file`` (0: not about a position);
-    ``severity`` is ``"error"`` (the query or stream is left out) or ``"warning"``. Texts are made printable and cut.
+    ``severity`` is ``"error"`` (the query or stream is left out) or ``"warning"``. Texts are redacted, made
+    printable and cut.
     """
 
     code: str
@@ -47,7 +50,7 @@ class Diagnostic:
 
     def __post_init__(self) -> None:
         for name, most in MOST.items():
-            object.__setattr__(self, name, printable(getattr(self, name), most))
+            object.__setattr__(self, name, printable(redacted(getattr(self, name)), most))
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}:{self.column}: " if self.line else (f"{self.file}: " if self.file else "")

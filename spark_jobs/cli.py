@@ -25,6 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from optimizer.errors import Diagnostic, HeddleError, printable
+from optimizer.redaction import tell_crash
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +38,19 @@ if TYPE_CHECKING:
     from spark_jobs.planning import Inputs
     from spark_jobs.tables import Warehouse
 
-app = typer.Typer(
+
+class _App(typer.Typer):
+    """Whatever crashes, no secret is in what it prints."""
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        try:
+            return super().__call__(*given, **named)
+        except Exception as error:
+            tell_crash(type(error), error, error.__traceback__)
+            sys.exit(1)
+
+
+app = _App(
     help="Shares the processing of sliding-window aggregate queries over the same streams.",
     no_args_is_help=True,
     rich_markup_mode="rich",

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from optimizer.redaction import keep_secret, tell_crash
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -95,7 +97,7 @@ def start_session(
     """The session of this process, of :func:`spark_settings` and ``settings`` over them.
 
     ``master``: ``HEDDLE_SPARK_MASTER``, or ``local[*]``, unless spark-submit says. What the JVM prints while it starts
-    is shown only if it does not.
+    is shown only if it does not. If the process crashes later, its traceback is printed without secrets.
     """
     from pyspark.sql import SparkSession
 
@@ -117,6 +119,8 @@ def start_session(
     with _quiet():
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    keep_secret(dict(session.sparkContext.getConf().getAll()))
+    sys.excepthook = tell_crash
     return session
 
 

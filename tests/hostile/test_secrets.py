@@ -1,16 +1,26 @@
-"""The password of the lease's DSN: in no message, no record, no log, no output."""
+"""The password of the lease's DSN, and every other secret that a process was given: in no message, no record, no log,
+no output."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
+import time
 import traceback
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from optimizer.errors import HeddleError
+from optimizer import redaction
+from optimizer.errors import Diagnostic, HeddleError
+from optimizer.redaction import HIDDEN, keep_secret, redacted
 from spark_jobs.cli import app
 from spark_jobs.planning import refresh_plan
 from spark_jobs.session import spark_settings
@@ -98,3 +108,102 @@ def test_tables_and_sessions_know_no_dsn(place: Path, monkeypatch: pytest.Monkey
     assert rows[0] and b"sharing_plans" in stored
     for told in (json.dumps(outcome), repr(rows), json.dumps(spark_settings()), stored.decode("latin-1")):
         assert PASSWORD not in told
+
+
+# ------------------------------------------------------------------------------------------- redaction
+SECRET = "s3cr3t/of+the@store"
+GIVEN = {
+    "HEDDLE_LEASE_DSN": f"postgresql://heddle:{SECRET}@db:5432/airflow",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://heddle:{quote(SECRET, safe='')}@db/airflow",
+    "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]", "password": SECRET}),
+    "AIRFLOW_CONN_STORE": json.dumps({"host": "a store", "extra": {"keys": [{"secret_key": SECRET}]}}),
+    "AIRFLOW__API_AUTH__JWT_SECRET": SECRET,
+    "AWS_SECRET_ACCESS_KEY": SECRET,
+    "PGPASSWORD": SECRET,
+    "SOME_TOKEN": SECRET,
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_a_secret_of_the_environment_is_in_no_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for other in GIVEN:
+        monkeypatch.delenv(other, raising=False)
+    told = f"cannot connect with {SECRET} to db, nor with {quote(SECRET, safe='')}"
+    assert redacted(told) == told
+    monkeypatch.setenv(name, GIVEN[name])
+    assert redacted(told) == f"cannot connect with {HIDDEN} to db, nor with {HIDDEN}"
+    found = Diagnostic("HDL-531", told, told, file=told, query=told)
+    assert SECRET not in json.dumps(found.to_json()) + str(found) + str(HeddleError.of(found))
+    assert SECRET not in str(HeddleError("HDL-531", f"{'x' * 580} {told}"))
+
+
+def test_addresses_and_pairs_that_nobody_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+    for told in (
+        f"could not translate postgresql://me:{PASSWORD}@host:1/db",
+        f"could not translate //me:{PASSWORD}@host and jdbc:postgresql://:{PASSWORD}@host",
+        f"bad option password={PASSWORD} in DSN",
+        f"fs.s3a.secret.key: {PASSWORD}",
+        f'{{"user": "me", "password": "{PASSWORD}"}}',
+        f"connect(host='x', password='{PASSWORD} and more')",
+        f"?user=me&password={PASSWORD}&ssl=true",
+    ):
+        assert PASSWORD not in redacted(told) and HIDDEN in redacted(told), told
+    for harmless in (
+        "",
+        "2013-07-01T00:00:00Z .. 12:00",
+        "see //host/path",
+        "a@b",
+        "did you mean passage?",
+        "x // y: @z",
+    ):
+        assert redacted(harmless) == harmless
+
+
+def test_words_and_short_values_are_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("true", "5", "1234", "x", ""):
+        monkeypatch.setenv("TOKENIZERS_PARALLELISM", value)
+        assert redacted("it is true that 1234 of 5 x") == "it is true that 1234 of 5 x"
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", "spark://master:7077")
+    assert redacted("no answer from spark://master:7077") == "no answer from spark://master:7077"
+
+
+@given(st.text(max_size=300), st.text(min_size=8, max_size=20))
+def test_what_is_kept_is_hidden_wherever_it_stands(text: str, secret: str) -> None:
+    held = dict(redaction._given)
+    try:
+        keep_secret({"spark.hadoop.fs.s3a.secret.key": secret, "spark.app.name": "heddle"})
+        told = redacted(f"{text} {secret} {text}")
+        assert HIDDEN in told and not any(secret in piece for piece in told.split(HIDDEN))
+    finally:
+        redaction._given.clear()
+        redaction._given.update(held)
+
+
+def test_a_hostile_text_takes_no_time() -> None:
+    begun = time.process_time()
+    for piece in ("//a:", "//a:b", "password=", "password='", "secret" * 3, "@", ":@//", "//:" + "x" * 99):
+        redacted(piece * (200_000 // len(piece)))
+    assert time.process_time() - begun < 4
+
+
+CRASH = """
+import sys
+from pathlib import Path
+import spark_jobs.planning, spark_jobs.tables
+def broken(*given, **named):
+    import psycopg2
+    raise psycopg2.OperationalError("connection failed: FATAL: {secret} is no password of postgresql://me:{other}@db")
+spark_jobs.tables.Warehouse.open = broken
+sys.argv = ["heddle", "status", "--warehouse", "house"]
+from spark_jobs.cli import app
+app()
+"""
+
+
+def test_a_crash_of_the_command_line_tells_no_secret() -> None:
+    """Of an error that nobody foresaw: its traceback is printed, the secrets in it are not."""
+    program = CRASH.format(secret=SECRET, other=PASSWORD)
+    environment = os.environ | {"SOME_TOKEN": SECRET, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "Traceback" in done.stderr and "OperationalError" in done.stderr
+    assert SECRET not in done.stdout + done.stderr and PASSWORD not in done.stdout + done.stderr
