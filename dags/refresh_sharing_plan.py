@@ -10,7 +10,7 @@ from typing import Any
 
 import pendulum
 from airflow.sdk import CronDataIntervalTimetable, Param, dag, get_current_context, task
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from heddle_airflow import PLAN, Settings
 
 ALGORITHMS = ["best", "optimal", "weave-share", "no-share", "shared", "random", "insert-then-weave", "local-search"]
@@ -39,6 +39,12 @@ ALGORITHMS = ["best", "optimal", "weave-share", "no-share", "shared", "random", 
             description="keep the plan in force while it costs at most this much more than a new one (0.05: 5 %)",
         ),
         "dry_run": Param(False, type="boolean", description="write nothing, show what would change"),
+        "expected_version": Param(
+            None,
+            type=["null", "integer"],
+            minimum=0,
+            description="refuse unless the plan in force has this version (0: there is none), as a dry run found it",
+        ),
         "reason": Param("", type="string", maxLength=500, description="kept with the plan"),
     },
 )
@@ -46,22 +52,34 @@ def refresh_sharing_plan() -> None:
     @task(retries=2, retry_delay=timedelta(seconds=20))
     def refresh() -> dict[str, Any]:
         """Measure the streams, search the plan, store it as a new version if it differs."""
+        from optimizer.errors import HeddleError
+        from spark_jobs.operations import check_in_force
         from spark_jobs.planning import refresh_plan
 
         context = get_current_context()
         params, settings = context["params"], Settings.of_environment()
-        outcome = refresh_plan(
-            warehouse=settings.warehouse,
-            workload=settings.workload_files(),
-            streams=settings.streams,
-            algorithm=params["algorithm"],
-            cost_model=params["cost_model"],
-            rates=params["rates"],
-            tolerance=params["tolerance"],
-            dry_run=params["dry_run"],
-            reason=params["reason"],
-            created_by=context["run_id"],
-        )
+        user, run_id = context["dag_run"].triggering_user_name, context["run_id"]
+        created_by = f"{user}, {run_id}" if user else run_id
+        try:
+            check_in_force(settings.warehouse, params["expected_version"], created_by)
+            outcome = refresh_plan(
+                warehouse=settings.warehouse,
+                workload=settings.workload_files(),
+                streams=settings.streams,
+                algorithm=params["algorithm"],
+                cost_model=params["cost_model"],
+                rates=params["rates"],
+                tolerance=params["tolerance"],
+                dry_run=params["dry_run"],
+                reason=params["reason"],
+                created_by=created_by,
+            )
+        except HeddleError as error:
+            # the page that asked for the refresh shows it
+            context["ti"].xcom_push("problem", str(error))
+            if error.diagnostic.code == "HDL-541":  # no retry changes that
+                raise AirflowFailException(str(error)) from error
+            raise
         print("\n".join(outcome["diff"]) or "the plan stays as it is")
         return outcome
 

@@ -12,12 +12,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from html import escape as escape_markup
 
 import numpy as np
 
 from optimizer.cost import SearchProblem
-from optimizer.errors import printable
+from optimizer.markup import LOGO, bar, count, cut, document, duration, escape, figure, folded_table
 from optimizer.plan import ExecutionTree, SharingPlan
 from optimizer.query import ACQ, SECOND, Call, Column, Expression, Literal, Window
 from optimizer.refreshes import rhythms, summary
@@ -50,11 +49,6 @@ FRAGMENTS_SHOWN = 96
 
 FEWEST_FRAGMENTS = 12
 """Short composite slides are repeated until so many fragments are seen."""
-
-
-def escape(text: str) -> str:
-    """Text that is neither markup nor anything that turns or hides what stands beside it."""
-    return escape_markup(printable(text))
 
 
 # -------------------------------------------------------------------------------------------- costs
@@ -106,11 +100,7 @@ class _Unit:
         return cls("CPU-ns/s", 1e9)
 
     def text(self, cost: Fraction | float) -> str:
-        return _number(float(cost) * self.scale)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+        return figure(float(cost) * self.scale)
 
 
 def _saved(before: Fraction | float, after: Fraction | float) -> str:
@@ -128,43 +118,21 @@ def _saved(before: Fraction | float, after: Fraction | float) -> str:
 
 
 # ---------------------------------------------------------------------------------------- texts of values
-_MILLION_YEARS = 365_250_000 * 86_400 * SECOND
-
-
-def _span(microseconds: int) -> str:
-    """A span of time, exact up to a million years: ``1 h 30 min``."""
-    if microseconds > _MILLION_YEARS:
-        return f"10^{math.floor(math.log10(microseconds) - math.log10(_MILLION_YEARS) + 6)} years"
-    found, rest = [], microseconds
-    for name, size in (("d", 86_400 * SECOND), ("h", 3_600 * SECOND), ("min", 60 * SECOND)):
-        count, rest = divmod(rest, size)
-        if count:
-            found.append(f"{count} {name}")
-    if rest or not found:
-        found.append(f"{rest / SECOND:.6f}".rstrip("0").rstrip(".") + " s")
-    return " ".join(found)
-
-
 def _length(units: int, per: tuple[str, ...] | None) -> str:
     """A length of windows that are counted so: a span of time, or rows."""
     if per is None:
-        return _span(units)
-    return _count(units, "row") if units < 10**12 else f"10^{math.floor(math.log10(units))} rows"
+        return duration(units)
+    return count(units, "row") if units < 10**12 else f"10^{math.floor(math.log10(units))} rows"
 
 
 def _window(window: Window) -> str:
     most = "at most " if window.at_most else ""
     about = f"{_length(window.range, window.per)} <small>every {most}{_length(window.period, window.per)}"
     if window.ago:
-        about += f", ending {_span(window.ago)} ago"
+        about += f", ending {duration(window.ago)} ago"
     if window.per:
-        about += f", per {escape(_cut(', '.join(window.per), 40))}"
+        about += f", per {escape(cut(', '.join(window.per), 40))}"
     return about + "</small>"
-
-
-def _count(number: int, noun: str) -> str:
-    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
-    return f"{number:,} {noun if number == 1 else plural}"
 
 
 _INFIX = {"=", "!=", "<", "<=", ">", ">=", "and", "or", "like", "+", "-", "*", "/"}
@@ -194,10 +162,6 @@ def _sql(value: Expression | None, nested: bool = False) -> str:
     return f"-{parts[0]}" if value.function == "neg" else f"{value.function}({', '.join(parts)})"
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
 def _dearest(plan: SharingPlan, most: int) -> list[tuple[ExecutionTree, Fraction]]:
     """The trees that cost most, in the plan's order."""
     priced = list(zip(plan.trees, plan.tree_costs, strict=True))
@@ -215,12 +179,12 @@ def mermaid(plan: SharingPlan) -> str:
     # a flowchart of more than some hundred nodes is refused by its renderers
     chosen = {tree.id for tree, _ in _dearest(plan, 4 * TREES_SHOWN)}
     for stream, rate in plan.rates:
-        lines.append(f'  s{numbers[stream]}(["{_label(stream)}<br/>{_label(_number(float(rate)))} tuples/s"])')
+        lines.append(f'  s{numbers[stream]}(["{_label(stream)}<br/>{_label(figure(float(rate)))} tuples/s"])')
     for number, (tree, cost) in enumerate(zip(plan.trees, plan.tree_costs, strict=True)):
         if tree.id not in chosen or shown[tree.stream] == TREES_SHOWN:
             continue
         shown[tree.stream] += 1
-        about = f"{_count(len(tree.queries), 'query')}<br/>{_label(f'{unit.text(cost)} {unit.name}')}"
+        about = f"{count(len(tree.queries), 'query')}<br/>{_label(f'{unit.text(cost)} {unit.name}')}"
         names = [_label(query.name) for query in tree.queries[:NAMES_SHOWN]]
         if (hidden := len(tree.queries) - len(names)) > 0:
             names.append(f"... {hidden} more")
@@ -228,7 +192,7 @@ def mermaid(plan: SharingPlan) -> str:
         lines.append(f'  t{number} --> q{number}["{"<br/>".join(names)}"]')
     for stream, _ in plan.rates:
         if hidden := sum(tree.stream == stream for tree in plan.trees) - shown[stream]:
-            lines.append(f'  s{numbers[stream]} --> m{numbers[stream]}["... {_count(hidden, "more tree")}"]')
+            lines.append(f'  s{numbers[stream]} --> m{numbers[stream]}["... {count(hidden, "more tree")}"]')
     return "\n".join(lines) + "\n"
 
 
@@ -238,14 +202,16 @@ def _label(text: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------- page
-def page(plan: SharingPlan, facts: Mapping[str, str] | None = None) -> str:
+def page(plan: SharingPlan, facts: Mapping[str, str] | None = None, menu: str = "") -> str:
     """The plan as one HTML page without scripts or anything from elsewhere, light and dark.
 
-    ``facts``: more lines for its head, such as the plan's version.
+    ``facts``: more lines for its head, such as the plan's version. ``menu``: markup above it, where it is one of
+    several pages.
     """
     unit = _Unit.of(plan)
     books = accounts(plan)
     body = [
+        menu,
         _head(plan, facts or {}),
         _tiles(plan, unit),
         '<div class="pair">',
@@ -257,22 +223,17 @@ def page(plan: SharingPlan, facts: Mapping[str, str] | None = None) -> str:
         _trees(plan, books, unit),
         _footnotes(plan),
     ]
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Sharing plan: {_count(len(plan.workload.queries), 'query')}</title><style>{_STYLE}</style></head>"
-        f"<body><main>{''.join(body)}</main></body></html>\n"
-    )
+    return document(f"Sharing plan: {count(len(plan.workload.queries), 'query')}", body)
 
 
 def _head(plan: SharingPlan, facts: Mapping[str, str]) -> str:
-    rates = ", ".join(f"{name} {_number(float(rate))}/s" for name, rate in plan.rates[:6])
+    rates = ", ".join(f"{name} {figure(float(rate))}/s" for name, rate in plan.rates[:6])
     rates += f", … {len(plan.rates) - 6} more" if len(plan.rates) > 6 else ""
     told = {"algorithm": plan.algorithm, "cost model": plan.cost_model, "tuples": rates or "none", **facts}
     chips = "".join(
-        f"<span><i>{escape(name)}</i> {escape(_cut(value, 600))}</span>" for name, value in told.items() if value
+        f"<span><i>{escape(name)}</i> {escape(cut(value, 600))}</span>" for name, value in told.items() if value
     )
-    return f'<header>{_LOGO}<div><h1>Sharing plan</h1><p class="chips">{chips}</p></div></header>'
+    return f'<header>{LOGO}<div><h1>Sharing plan</h1><p class="chips">{chips}</p></div></header>'
 
 
 def _tiles(plan: SharingPlan, unit: _Unit) -> str:
@@ -292,7 +253,7 @@ def _tiles(plan: SharingPlan, unit: _Unit) -> str:
     a_tree = "no query" if not trees else f"{queries / trees:.3g} queries each" if queries > trees else "one query each"
     return (
         '<section class="tiles">'
-        + tile("queries", f"{queries:,}", f"over {_count(len(plan.rates), 'stream')}")
+        + tile("queries", f"{queries:,}", f"over {count(len(plan.rates), 'stream')}")
         + tile("execution trees", f"{trees:,}", a_tree)
         + tile("cost", _bound(plan, "plan") + unit.text(plan.cost), unit.name)
         + saving("No Share", plan.no_share)
@@ -318,15 +279,10 @@ def _baselines(plan: SharingPlan, unit: _Unit) -> str:
     largest = float(max(cost for _, cost, _, _ in costs))
     rows = [
         f'<div class="cost"><div><b>{name}</b> <small>{meaning}</small><em>{bound}{unit.text(cost)}</em></div>'
-        f'<div class="track">{_bar(float(cost), largest, "base" if number else "own")}</div></div>'
+        f'<div class="track">{bar(float(cost), largest, "base" if number else "own")}</div></div>'
         for number, (name, cost, meaning, bound) in enumerate(costs)
     ]
     return f'<section class="card"><h2>Cost <small>{unit.name}</small></h2>{"".join(rows)}</section>'
-
-
-def _bar(value: float, largest: float, kind: str) -> str:
-    width = 100 * value / largest if largest else 0.0
-    return f'<div class="bar {kind}" style="width:{max(width, 0.4):.2f}%"></div>'
 
 
 def _owners(plan: SharingPlan, books: Sequence[Account], unit: _Unit) -> str:
@@ -338,14 +294,14 @@ def _owners(plan: SharingPlan, books: Sequence[Account], unit: _Unit) -> str:
     for name, own in ranked[: OWNERS_SHOWN + OWNERS_FOLDED]:
         alone, here = sum((a.alone for a in own), Fraction(0)), sum((a.here for a in own), Fraction(0))
         rows.append(
-            f"<tr><td>{escape(_cut(name, 40)) or '<i>no owner</i>'}</td><td>{len(own):,}</td>"
+            f"<tr><td>{escape(cut(name, 40)) or '<i>no owner</i>'}</td><td>{len(own):,}</td>"
             f"<td>{unit.text(alone)}</td><td>{unit.text(here)}</td>"
-            f'<td><div class="part"><div class="track">{_bar(float(here), float(plan.cost), "own")}</div>'
+            f'<td><div class="part"><div class="track">{bar(float(here), float(plan.cost), "own")}</div>'
             f"{_percent(here, plan.cost)}</div></td>{_saving_cell(alone, here)}</tr>"
         )
     head = "<th>owner</th><th>queries</th><th>each alone</th><th>here</th><th>of the plan</th><th>saved</th>"
     widths = (24, 12, 17, 14, 20, 13)
-    table = _table("owners", widths, head, rows, OWNERS_SHOWN, len(ranked), "owner")
+    table = folded_table("owners", widths, head, rows, OWNERS_SHOWN, len(ranked), "owner")
     return f'<section class="card"><h2>Who saves</h2>{table}</section>'
 
 
@@ -355,30 +311,14 @@ def _refreshes(plan: SharingPlan) -> str:
     if not found:
         return ""
     rows = [
-        f"<tr><td>{escape(_cut(one.query, 48))}</td><td>{_span(one.bound)}</td><td>{_span(round(one.average))}</td>"
-        f"<td>{_span(one.longest)}</td></tr>"
+        f"<tr><td>{escape(cut(one.query, 48))}</td><td>{duration(one.bound)}</td>"
+        f"<td>{duration(round(one.average))}</td><td>{duration(one.longest)}</td></tr>"
         for one in sorted(found, key=lambda one: (one.average, one.query))[:REFRESHES_KEPT]
     ]
     head = "<th>query</th><th>at most asked</th><th>on average</th><th>longest</th>"
-    table = _table("owners", (49, 17, 17, 17), head, rows, OWNERS_SHOWN, len(found), "query")
+    table = folded_table("owners", (49, 17, 17, 17), head, rows, OWNERS_SHOWN, len(found), "query")
     told = "".join(f'<p class="quiet">{escape(summary(schedule))}.</p>' for schedule in plan.schedules)
     return f'<section class="card"><h2>Refreshes <small>of SLIDE AT MOST</small></h2>{told}{table}</section>'
-
-
-def _table(kind: str, widths: Sequence[int], head: str, rows: Sequence[str], first: int, count: int, noun: str) -> str:
-    """A table whose rows after the ``first`` are folded; of ``count`` the rest is said to be left out."""
-    # a fold for one row is longer than the row
-    cut = first + 1 if len(rows) == first + 1 else first
-    columns = "".join(f'<col style="width:{width}%">' for width in widths)
-    table = f'<div class="wide"><table class="{kind}"><colgroup>{columns}</colgroup>'
-    found = f"{table}<thead><tr>{head}</tr></thead><tbody>{''.join(rows[:cut])}</tbody></table></div>"
-    if len(rows) > cut:
-        left_out = f'<p class="quiet">Left out: {_count(count - len(rows), noun)}.</p>' if count > len(rows) else ""
-        found += (
-            f"<details><summary>{_count(count - cut, f'more {noun}')}</summary>"
-            f"{table}<tbody>{''.join(rows[cut:])}</tbody></table></div>{left_out}</details>"
-        )
-    return found
 
 
 def _saving_cell(alone: Fraction, here: Fraction) -> str:
@@ -402,11 +342,11 @@ def _tree_bars(plan: SharingPlan, books: Sequence[Account], unit: _Unit) -> str:
     largest = max(largest, before) if compared else largest
     rows = []
     for tree, cost in sorted(shown, key=lambda pair: -pair[1]):
-        behind = _bar(float(alone[tree.id]), largest, "base") if compared else ""
+        behind = bar(float(alone[tree.id]), largest, "base") if compared else ""
         rows.append(
-            f'<a class="tree" href="#t{places[tree.id]}"><span>{escape(_cut(tree.id, 28))}</span>'
-            f"<small>{_count(len(tree.queries), 'query')}</small>"
-            f'<div class="track">{behind}{_bar(float(cost), largest, "own")}</div>'
+            f'<a class="tree" href="#t{places[tree.id]}"><span>{escape(cut(tree.id, 28))}</span>'
+            f"<small>{count(len(tree.queries), 'query')}</small>"
+            f'<div class="track">{behind}{bar(float(cost), largest, "own")}</div>'
             f"<em>{_bound(plan, tree.id)}{unit.text(cost)}</em><small>{_saved(alone[tree.id], cost)}</small></a>"
         )
     told = "cost of each, in front of that of its queries alone" if compared else "cost of each"
@@ -423,8 +363,8 @@ def _left_out(plan: SharingPlan, shown: Sequence[tuple[ExecutionTree, Fraction]]
     queries = len(plan.workload.queries) - sum(len(tree.queries) for tree, _ in shown)
     cost = plan.cost - sum(cost for _, cost in shown)
     return (
-        f'<p class="quiet">Left out: {_count(trees, "tree")} that cost less, with '
-        f"{_count(queries, 'query')}; together {unit.text(cost)} {unit.name}.</p>"
+        f'<p class="quiet">Left out: {count(trees, "tree")} that cost less, with '
+        f"{count(queries, 'query')}; together {unit.text(cost)} {unit.name}.</p>"
     )
 
 
@@ -438,14 +378,14 @@ def _trees(plan: SharingPlan, books: Sequence[Account], unit: _Unit) -> str:
         mine = held[tree.id]
         alone = sum(account.alone for account in mine)
         about = [
-            _count(len(tree.queries), "query"),
+            count(len(tree.queries), "query"),
             f"composite slide {_length(tree.composite_slide, tree.per)}",
             _edge_count(tree),
             f"{_bound(plan, tree.id)}{unit.text(cost)} {unit.name}",
         ]
         opened = " open" if number < OPEN_TREES else ""
         found.append(
-            f'<details class="card" id="t{number}"{opened}><summary><h3>{escape(_cut(tree.id, 60))}</h3>'
+            f'<details class="card" id="t{number}"{opened}><summary><h3>{escape(cut(tree.id, 60))}</h3>'
             f'<span>{" · ".join(about)}</span><b class="good">{_saved(alone, cost)}</b></summary>'
             f'<div class="wide">{timeline(tree)}</div>{_queries(mine, unit)}</details>'
         )
@@ -459,7 +399,7 @@ def _trees(plan: SharingPlan, books: Sequence[Account], unit: _Unit) -> str:
 
 def _edge_count(tree: ExecutionTree) -> str:
     if tree.edges is None:
-        return f"at most {_number(float(tree.edge_rate))} edges a second"
+        return f"at most {figure(float(tree.edge_rate))} edges a second"
     shown = f"{tree.edges:,}" if tree.edges < 10**9 else f"10^{math.floor(math.log10(tree.edges))}"
     return f"{shown} {'edge' if tree.edges == 1 else 'edges'} in it"
 
@@ -467,20 +407,20 @@ def _edge_count(tree: ExecutionTree) -> str:
 def _queries(mine: Sequence[Account], unit: _Unit) -> str:
     head = "<th>query</th><th>window</th><th>filter and groups</th><th>alone</th><th>here</th><th>saved</th>"
     rows = [_row(account, unit) for account in mine[: QUERIES_SHOWN + QUERIES_FOLDED]]
-    return _table("queries", (27, 19, 27, 9, 9, 9), head, rows, QUERIES_SHOWN, len(mine), "query")
+    return folded_table("queries", (27, 19, 27, 9, 9, 9), head, rows, QUERIES_SHOWN, len(mine), "query")
 
 
 def _row(account: Account, unit: _Unit) -> str:
     query = account.query
-    owner = f"<small>{escape(_cut(query.owner, 40))}</small>" if query.owner else ""
+    owner = f"<small>{escape(cut(query.owner, 40))}</small>" if query.owner else ""
     about = []
     if query.filter is not None:
         text = _sql(query.filter)
-        about.append(f'<code title="{escape(_cut(text, 600))}">{escape(_cut(text, 56))}</code>')
+        about.append(f'<code title="{escape(cut(text, 600))}">{escape(cut(text, 56))}</code>')
     if query.group_by:
-        about.append("by " + escape(_cut(", ".join(name for name, _ in query.group_by), 56)))
+        about.append("by " + escape(cut(", ".join(name for name, _ in query.group_by), 56)))
     return (
-        f"<tr><td>{escape(_cut(query.name, 60))}{owner}</td>"
+        f"<tr><td>{escape(cut(query.name, 60))}{owner}</td>"
         f"<td>{_window(query.window)}</td>"
         f"<td>{'<br>'.join(about) or '<small>everything</small>'}</td><td>{unit.text(account.alone)}</td>"
         f"<td>{unit.text(account.here)}</td>{_saving_cell(account.alone, account.here)}</tr>"
@@ -544,14 +484,14 @@ def timeline(tree: ExecutionTree) -> str:
     if hidden:
         drawn.append(
             f'<text class="dim" x="{_GUTTER - 12}" y="{bottom - 4}" text-anchor="end">'
-            f"… {_count(hidden, 'more window')}</text>"
+            f"… {count(hidden, 'more window')}</text>"
         )
     for parity, kind in enumerate(("even", "odd")):
         cells = list(zip(edges, edges[1:], strict=False))[parity::2]
         path = "".join(f"M{x(first)} {bottom + 6}H{x(last)}v16H{x(first)}z" for first, last in cells)
         drawn.append(f'<path class="{kind}" d="{path}"/>')
     drawn.append(
-        f'<text x="{_GUTTER - 12}" y="{bottom + 18}" text-anchor="end">{_count(len(edges) - 1, "fragment")}</text>'
+        f'<text x="{_GUTTER - 12}" y="{bottom + 18}" text-anchor="end">{count(len(edges) - 1, "fragment")}</text>'
     )
     step = _step(span)
     for at in range(0, span + 1, step):
@@ -603,96 +543,3 @@ _STEPS = [
 def _step(span: int) -> int:
     """A round distance of the axis' labels: at most nine fit."""
     return next((step for step in _STEPS if span / step <= 9), max(span // 4, 1))
-
-
-# --------------------------------------------------------------------------------------------- style
-_LOGO = (
-    '<svg class="logo" viewBox="0 0 40 40" aria-hidden="true"><path d="M8 4v32M16 4v32M24 4v32M32 4v32"/>'
-    '<path class="weft" d="M3 13h9m8 0h8m8 0h1M3 21h1m8 0h8m8 0h9M3 29h9m8 0h8m8 0h1"/></svg>'
-)
-
-_STYLE = """
-:root { color-scheme: light dark;
-  --bg: #f4f5f7; --card: #fff; --ink: #1a1e24; --dim: #626c78; --line: #e4e7eb; --track: #eff1f4;
-  --own: #2b6cd9; --soft: #2b6cd93d; --base: #c3cad3; --end: #d1660f; --good: #147a49; --code: #eef1f5;
-  --even: #2b6cd9; --odd: #8fb4f0; }
-@media (prefers-color-scheme: dark) { :root {
-  --bg: #0e1116; --card: #161b22; --ink: #e6e9ee; --dim: #95a0ad; --line: #29303a; --track: #1e242d;
-  --own: #5b95f5; --soft: #5b95f547; --base: #4a5462; --end: #f2a04c; --good: #4cc48c; --code: #212833;
-  --even: #4d86e6; --odd: #2b4d85; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--bg); color: var(--ink);
-  font: 14px/1.5 ui-sans-serif, system-ui, "Segoe UI", Roboto, "Liberation Sans", sans-serif; }
-main { max-width: 1120px; margin: 0 auto; padding: 28px 20px 40px; }
-header { display: flex; gap: 16px; align-items: center; margin-bottom: 20px; }
-h1 { font-size: 25px; line-height: 1.2; margin: 0; letter-spacing: -.01em; }
-h2 { font-size: 16px; margin: 0 0 14px; } h3 { font-size: 15px; margin: 0; }
-h2 small, .dim, .quiet, footer, small { color: var(--dim); font-weight: 400; }
-small { font-size: 12px; } p { margin: 0; } .quiet { font-size: 12px; }
-.logo { width: 44px; height: 44px; flex: none; fill: none; stroke: var(--base); stroke-width: 3;
-  stroke-linecap: round; }
-.logo .weft { stroke: var(--own); }
-.chips { display: flex; flex-wrap: wrap; gap: 2px 18px; margin-top: 4px; overflow-wrap: anywhere; }
-.chips i { font-style: normal; color: var(--dim); margin-right: 3px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(165px, 1fr)); gap: 14px; margin-bottom: 14px; }
-.tile, .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 15px 18px; }
-.tile p { color: var(--dim); }
-.tile strong { display: block; font-size: 28px; line-height: 1.25; letter-spacing: -.02em;
-  font-variant-numeric: tabular-nums; }
-.tile.good strong, .good { color: var(--good); }
-.card { margin-bottom: 14px; }
-.pair { display: grid; grid-template-columns: minmax(0, 5fr) minmax(0, 6fr); gap: 0 14px;
-  align-items: start; }
-.cost { margin-bottom: 16px; } .cost > div:first-child { display: flex; gap: 8px; align-items: baseline; }
-em { font-style: normal; font-variant-numeric: tabular-nums; margin-left: auto; font-weight: 600; }
-.track { background: var(--track); border-radius: 4px; height: 16px; position: relative; overflow: hidden; }
-.bar { height: 100%; border-radius: 4px; } .bar.own { background: var(--own); } .bar.base { background: var(--base); }
-.cost .track { height: 20px; margin-top: 3px; }
-.tree { display: grid; grid-template-columns: 150px 80px 1fr 76px 60px; gap: 12px; align-items: center; color: inherit;
-  text-decoration: none; padding: 3px 6px; margin: 0 -6px; border-radius: 6px; }
-.tree:hover { background: var(--track); } .tree span { overflow-wrap: anywhere; }
-.tree small, .tree em { text-align: right; white-space: nowrap; } .tree small:last-child { color: var(--good); }
-.tree .bar.own { position: absolute; top: 0; left: 0; }
-table { border-collapse: collapse; width: 100%; }
-th { font-weight: 500; color: var(--dim); text-align: right; font-size: 12px; }
-td { text-align: right; font-variant-numeric: tabular-nums; border-top: 1px solid var(--line); vertical-align: top; }
-th, td { padding: 5px 0 5px 14px; } th:first-child, td:first-child { text-align: left; padding-left: 0; }
-td { white-space: nowrap; }
-.owners td:first-child { white-space: normal; overflow-wrap: anywhere; }
-table { table-layout: fixed; } .owners { min-width: 480px; } .queries { min-width: 760px; }
-.queries th:nth-child(-n+3), .queries td:nth-child(-n+3) { text-align: left; white-space: normal;
-  overflow-wrap: anywhere; }
-.queries td:first-child small { display: block; }
-.part { display: flex; gap: 8px; align-items: center; justify-content: flex-end; }
-.part .track { flex: 1; height: 8px; min-width: 40px; max-width: 90px; }
-.bad { color: var(--end); }
-code { font: 12px/1.5 ui-monospace, "SF Mono", Menlo, "DejaVu Sans Mono", monospace; background: var(--code);
-  border-radius: 4px; padding: 1px 5px; }
-details > summary { cursor: pointer; }
-details.card > summary { display: flex; flex-wrap: wrap; gap: 2px 14px; align-items: baseline; list-style: none; }
-details.card > summary::-webkit-details-marker { display: none; }
-details.card > summary::before { content: ""; border: 5px solid transparent; border-left-color: var(--dim);
-  border-right: 0; align-self: center; }
-details.card[open] > summary::before { transform: rotate(90deg); }
-details.card > summary span { color: var(--dim); } details.card > summary b { margin-left: auto; }
-details.card[open] > summary { margin-bottom: 10px; }
-details details summary { color: var(--dim); padding: 6px 0; border-top: 1px solid var(--line); }
-.wide { overflow-x: auto; } .wide > svg { display: block; width: 100%; min-width: 760px; }
-.wide > .quiet { margin: 0 0 12px; text-align: right; }
-svg text { font-size: 12px; fill: var(--ink); } svg .dim { fill: var(--dim); }
-svg path { fill: none; stroke-width: 1; }
-.grid { stroke: var(--line); } .lane, .axis { stroke: var(--base); }
-.start { stroke: var(--own); stroke-width: 2 !important; } .end { stroke: var(--end); stroke-width: 2 !important; }
-.window { stroke: var(--soft); stroke-width: 9 !important; } .even { fill: var(--even) !important; }
-.odd { fill: var(--odd) !important; }
-.legend { display: flex; flex-wrap: wrap; gap: 2px 8px; align-items: center; color: var(--dim); margin: -6px 0 12px; }
-.key { width: 2px; height: 12px; margin-left: 10px; } .key:first-child { margin-left: 0; }
-.key.start { background: var(--own); } .key.end { background: var(--end); }
-.key.window { width: 22px; height: 9px; background: var(--soft); }
-.key.fragment { width: 22px; background: linear-gradient(90deg, var(--even) 50%, var(--odd) 50%); }
-section > h2 { margin-top: 26px; } .card > h2 { margin-top: 0; }
-footer { font-size: 12px; margin-top: 22px; max-width: 80ch; }
-@media (max-width: 900px) { .pair { grid-template-columns: minmax(0, 1fr); } }
-@media (max-width: 640px) { .tree { grid-template-columns: 1fr 70px 60px 56px; }
-  .tree .track { grid-column: 1 / -1; grid-row: 2; } }
-"""

@@ -107,5 +107,7 @@ def test_intervals_schedule_and_assets(parsed: dict[str, Any]) -> None:
     assert aggregate["outlets"] == {"pin_plan": [], "aggregate": [], "report": ["heddle://results/"]}
     assert refresh["outlets"] == {"refresh": [], "announce": ["heddle://sharing_plan/"]}
     assert aggregate["params"] == ["from", "to"]
-    assert refresh["params"] == ["algorithm", "cost_model", "dry_run", "rates", "reason", "tolerance"]
+    assert refresh["params"] == [
+        *("algorithm", "cost_model", "dry_run", "expected_version", "rates", "reason", "tolerance"),
+    ]
     assert aggregate["links"]["aggregate"] == ["Sharing plan"]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer import plan_page
+from optimizer import markup, plan_page
 from optimizer.cost import measured
 from optimizer.plan import ExecutionTree, SharingPlan, build_plan
 from optimizer.plan_page import accounts, mermaid, page, timeline
@@ -271,4 +271,4 @@ def test_the_flowchart_of_example_3() -> None:
     [(0, "0 s"), (90 * SECOND, "1 min 30 s"), (86_400 * SECOND, "1 d"), (1_500_000, "1.5 s"), (1, "0.000001 s")],
 )
 def test_spans_are_exact(microseconds: int, text: str) -> None:
-    assert plan_page._span(microseconds) == text
+    assert markup.duration(microseconds) == text

@@ -1,0 +1,286 @@
+"""The operating view, the history and the refresh as pages: true figures, what is wrong first, no user's markup."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, is_dataclass, replace
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from optimizer import refresh_page
+from optimizer.errors import Diagnostic
+from optimizer.operations_page import (
+    Check,
+    Operations,
+    Publication,
+    Quarantined,
+    Refreshed,
+    Revised,
+    Run,
+    Sampled,
+    Saving,
+    Stale,
+    Version,
+    ago,
+    difference,
+    history,
+    interval,
+    operations,
+    problems,
+)
+from optimizer.refresh_page import Refresh
+from optimizer.window import DAY
+
+NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
+VOID = {"meta", "br", "col", "input"}
+
+
+class _Page(HTMLParser):
+    """Reads a page strictly: every element is closed in order; links and forms lead to its neighbours only."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        for name, value in attrs:
+            assert not name.startswith("on") and name not in ("src", "srcdoc")
+            if name in ("href", "action"):
+                assert value is not None and re.fullmatch(r"[A-Za-z./?=&#%0-9_-]+", value), value
+                assert not value.startswith("/") and ":" not in value
+                self.links.append(value)
+            if name == "id" and value:
+                self.ids.append(value)
+        if tag not in VOID and not (self.get_starttag_text() or "").endswith("/>"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] != ["style"]:
+            self.text += data + " "
+
+
+def read(text: str) -> _Page:
+    assert "<script" not in text and "url(" not in text and "@import" not in text
+    found = _Page(text)
+    assert not {"script", "link", "img", "iframe", "object", "base"} & set(found.elements)
+    assert {link[1:] for link in found.links if link.startswith("#")} <= set(found.ids)
+    found.text = " ".join(found.text.split())
+    return found
+
+
+def run(number: int, **rest: Any) -> Run:
+    begin = number * DAY
+    made = Run(f"run-{number}", "published", NOW - timedelta(hours=30 - number), begin, begin + DAY, 1, 2, 100, 3, 5000)
+    return replace(made, **{"measured": 10.0, "predicted": 12.0, "wall": 5.0, "passed": 14, "checks": 14} | rest)
+
+
+WELL = Operations(
+    NOW,
+    2,
+    3,
+    (run(2), run(1)),
+    (Refreshed("watch", 8 * DAY, 6 * DAY, DAY, 0, 0, 0),),
+    (),
+    (28, 0),
+    (Sampled("run-1", NOW - timedelta(hours=29), 3, ()), Sampled("run-2", NOW - timedelta(hours=28), 3, ())),
+    savings=(Saving("ops", 2, 15.0, 45.0), Saving("", 1, 5.0, 5.0)),
+    intervals=2,
+)
+
+
+def test_all_is_well() -> None:
+    found = read(operations(WELL))
+    assert problems(WELL) == []
+    assert "All is well" in found.text and "0 of 6 sampled queries; goal 0" in found.text
+    assert "1970-01-03 .. 04 run-2" in found.text and "1 d ago" in found.text
+    # 20 measured of 50 unshared
+    assert "20.0 CPU-s measured, about 50.0 unshared ( −60 %" in found.text
+    assert re.search(r"ops 2 45.0 15.0 −67 %", found.text) and re.search(r"no owner 1 5.0 5.0 0 %", found.text)
+    assert "Predicted is 1.20 times measured in the middle of 2 runs" in found.text
+
+
+def test_what_is_wrong_comes_first_the_worst_before_the_rest() -> None:
+    wrong = replace(
+        WELL,
+        runs=(
+            run(4, status="no end", measured=None, predicted=None),
+            run(3, status="failed", problems=(Diagnostic("HDL-530", "the checks failed", "look at them"),)),
+            *WELL.runs,
+        ),
+        refreshed=(Refreshed("watch", 8 * DAY, 6 * DAY, DAY, 2 * DAY, 1, DAY),),
+        sampled=(*WELL.sampled, Sampled("run-3", NOW, 2, ("volume",))),
+        stale=(Stale(0, DAY, 1, 3, 40),),
+    )
+    assert [one.anchor for one in problems(wrong)] == ["consistency", "runs", "runs", "lateness", "revisions"]
+    found = read(operations(wrong))
+    said = found.text
+    assert "5 problems" in said and said.index("HDL-530 the checks failed") < said.index("intervals published")
+    assert "→ look at them" in said and "watch by 1 d" in said and "last in run-3: volume" in said
+    # a failure that was made good is none
+    healed = replace(WELL, runs=(replace(run(3), at=NOW), replace(run(3, status="failed"), run_id="old"), *WELL.runs))
+    assert problems(healed) == [] and "All is well" in read(operations(healed)).text
+
+
+def test_a_published_run_without_a_stream_is_a_problem() -> None:
+    half = replace(WELL, runs=(run(3, problems=(Diagnostic("HDL-401", "no file", "check the path"),)), *WELL.runs))
+    (problem,) = problems(half)
+    assert "without some" in problem.title and problem.remedy == "check the path"
+
+
+def test_checks_consistency_revisions_and_quarantine() -> None:
+    publications = (
+        Publication(1, NOW, "run-1", 1, 100, 5000, "first publication"),
+        Publication(2, NOW, "repair/1", 2, 103, 5010, "plan version 1 → 2; +3 answers"),
+    )
+    found = read(
+        operations(
+            replace(
+                WELL,
+                failed_checks=(Check("run-1", NOW, 0, DAY, "gx:expect(x)", "query: 3"),),
+                all_checks=(27, 1),
+                sampled=(Sampled("run-1", NOW, 3, ("volume",)),),
+                revised=(Revised(0, DAY, publications),),
+                quarantined=(Quarantined("trades", "HDL-410", 1234, 2, NOW, "no time"),),
+                stale=(),
+                looked_at=2,
+            )
+        )
+    ).text
+    assert "1970-01-01 .. 02 run-1 2026-03-01 03:00:00 gx:expect(x) query: 3" in found
+    assert "Of 3 queries in 1 run 1 differed" in found
+    assert re.search(r"1970-01-01 \.\. 02 2 .* 2 103 5,010 plan version 1 → 2; \+3 answers 1 ", found)
+    assert "trades HDL-410 1,234 2" in found and "newest 2 published intervals are of their sources" in found
+
+
+def test_nothing_there() -> None:
+    assert "Trigger the DAG refresh_sharing_plan" in read(operations(Operations(NOW))).text
+    assert "DAG aggregate_windows makes them" in read(operations(Operations(NOW, 1))).text
+    assert "No plan yet" in read(history((), 0, 0, None, None, NOW)).text
+
+
+HOSTILE = "<script>alert('x')</script>\"'&amp;<!--]]>\u202e\x1b[31m<a href=javascript:alert(1)>"
+
+
+def poisoned(value: Any) -> Any:
+    """A value whose every text is hostile."""
+    if isinstance(value, str):
+        return HOSTILE
+    if isinstance(value, tuple):
+        return tuple(map(poisoned, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        kept = {"status", "docs"}
+        return replace(value, **{f.name: poisoned(getattr(value, f.name)) for f in fields(value) if f.name not in kept})
+    return value
+
+
+FULL = replace(
+    WELL,
+    runs=(run(3, status="failed", live=True, lateness=(("q", 3),), problems=(Diagnostic("c", "m", "h"),)), *WELL.runs),
+    failed_checks=(Check("r", NOW, 0, DAY, "check", "detail"),),
+    revised=(Revised(0, DAY, (Publication(1, NOW, "r", 1, 1, 1, "why"),)),),
+    quarantined=(Quarantined("s", "c", 1, 1, NOW, "d"),),
+    sampled=(Sampled("r", NOW, 3, ("name",)),),
+    refreshed=(Refreshed("q", DAY, DAY, None, 1, 1, 1),),
+    stale=(Stale(0, DAY, 1, 1, 1),),
+)
+VERSION = Version(1, NOW, "anna, manual__1", "because", "best", "paper", 2.0, 4.0, 3, 2)
+OUTCOME: dict[str, Any] = {
+    "version": 4,
+    "changed": True,
+    "plan": {"cost": 2.0, "cost_model": "paper", "baselines": {"no_share": 4.0, "weave_share": None}, "trees": [1, 2]},
+    "diff": ["+ query a", "- query b", "  plan: cost 1 -> 2"],
+    "diagnostics": [{"code": "HDL-401", "message": "no file", "hint": "look"}],
+}
+DRY = Refresh("manual__1", "success", NOW, "anna", {"dry_run": True, "reason": "more queries"}, OUTCOME)
+
+
+def test_hostile_text_stays_text() -> None:
+    conf = dict.fromkeys(refresh_page.FIRST, HOSTILE) | {"dry_run": True}
+    told = OUTCOME | {"diff": [HOSTILE], "diagnostics": [{"code": HOSTILE, "message": HOSTILE, "hint": HOSTILE}]}
+    dry = Refresh(HOSTILE, "success", NOW, HOSTILE, conf, told)
+    wrong = Diagnostic(HOSTILE, HOSTILE, HOSTILE)
+    for text in (
+        operations(poisoned(FULL)),
+        history((poisoned(VERSION),), 1, 1, 1, None, NOW),
+        f"<main>{difference([HOSTILE] * 100)}</main>",
+        refresh_page.form((dry,), conf, wrong, True),
+        refresh_page.outcome(dry, 4, wrong),
+        refresh_page.outcome(replace(dry, state="failed", problem=HOSTILE), 4),
+        refresh_page.refused(wrong),
+    ):
+        assert "<script" not in text and "<!--" not in text and "\u202e" not in text and "\x1b" not in text
+        assert "<script>alert" in read(text).text
+
+
+def test_many_of_everything_is_bounded() -> None:
+    lines = [f"+ query q{number}" for number in range(5000)]
+    text = difference(lines)
+    assert len(text) < 200_000 and "4,940 more lines" in text and "Left out: 2,940 lines." in text
+    many = replace(WELL, runs=tuple(run(n, run_id="x" * 5000) for n in range(50)), sampled=WELL.sampled * 5000)
+    assert len(operations(many)) < 400_000
+
+
+# ------------------------------------------------------------------------------------------- refresh
+def test_the_form_keeps_what_was_given() -> None:
+    wrong = Diagnostic("HDL-542", "the tolerance is no number", "0.05")
+    found = read(refresh_page.form((DRY,), {"algorithm": "shared", "tolerance": "x", "reason": "because"}, wrong))
+    assert "HDL-542 the tolerance is no number" in found.text and "manual__1" in found.text
+    text = refresh_page.form((), {"algorithm": "shared", "tolerance": "x"})
+    assert '<option value="shared" selected>' in text and 'value="x"' in text
+    assert "HDL-546" in refresh_page.form((), paused=True)
+
+
+def test_a_dry_run_can_be_applied_to_the_plan_that_it_was_against() -> None:
+    text = refresh_page.outcome(DRY, 4)
+    assert 'name="run" value="manual__1"' in text and 'action="apply"' in text
+    assert "+ query a" in text and "HDL-401 no file" in text and "more queries" in text
+    for one, said in (
+        (refresh_page.outcome(DRY, 5), "HDL-541 version 5 is in force now; this dry run was against version 4"),
+        (refresh_page.outcome(replace(DRY, outcome=OUTCOME | {"changed": False}), 4), "Nothing would change"),
+        (refresh_page.outcome(replace(DRY, conf={}), 4), "Version 4 was stored"),
+        (refresh_page.outcome(replace(DRY, state="failed", problem="error HDL-113 none"), 4), "error HDL-113 none"),
+        (refresh_page.outcome(replace(DRY, state="running"), 4), "asks again every 3 seconds"),
+    ):
+        assert said in read(one).text and 'action="apply"' not in one
+    assert 'http-equiv="refresh"' in refresh_page.outcome(replace(DRY, state="queued"), 4)
+    assert 'http-equiv="refresh"' not in text
+
+
+# ------------------------------------------------------------------------------------------- texts
+@pytest.mark.parametrize(
+    ("begin", "end", "text"),
+    [
+        (0, DAY, "1970-01-01 .. 02"),
+        (0, 31 * DAY, "1970-01-01 .. 1970-02-01"),
+        (0, DAY // 2, "1970-01-01 .. 1970-01-01 12:00"),
+        (DAY // 4, DAY // 2, "1970-01-01 06:00 .. 12:00"),
+        (1, 2, "1970-01-01 00:00:00.000001 .. 00:00:00.000002"),
+        (1 << 62, 1 << 62, f"{1 << 62} µs .. {1 << 62} µs"),
+    ],
+)
+def test_intervals_are_short_and_exact(begin: int, end: int, text: str) -> None:
+    assert interval(begin, end) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-5, "0 s ago"), (59, "59 s ago"), (3600, "1 h ago"), (90_000, "1 d ago")]
+)
+def test_how_long_ago(seconds: int, text: str) -> None:
+    assert ago(NOW - timedelta(seconds=seconds), NOW) == text
