@@ -202,7 +202,7 @@ footer { font-size: 12px; margin-top: 22px; max-width: 80ch; }
 .verdict ol { margin: 0; padding-left: 20px; overflow-wrap: anywhere; } .verdict li { margin-bottom: 8px; }
 .verdict a { color: inherit; }
 .remedy { color: var(--dim); } .tile.ill strong, b.ill { color: var(--bad); } b.warn { color: var(--end); }
-.log { min-width: 640px; } .log.runs { min-width: 980px; }
+.log { min-width: 760px; } .log.runs, .log.revisions { min-width: 1030px; }
 .log th:first-child, .log td:first-child { white-space: normal; overflow-wrap: anywhere; }
 .log td a, .card > p a { color: var(--own); }
 .log tr.ill td:first-child { box-shadow: -8px 0 var(--card), -11px 0 var(--bad); }
@@ -211,7 +211,10 @@ footer { font-size: 12px; margin-top: 22px; max-width: 80ch; }
 .log tr.chosen td { background: var(--track); }
 .under { display: block; overflow-wrap: anywhere; white-space: normal; }
 .texts th, .texts td { text-align: left; } .texts td { white-space: normal; overflow-wrap: anywhere; }
-.revisions th:last-child, .revisions td:last-child { text-align: left; white-space: normal; }
+.revisions th:last-child, .revisions td:last-child { text-align: left; white-space: normal;
+  overflow-wrap: anywhere; }
+h1, h2, .verdict { overflow-wrap: anywhere; } .lateness td { white-space: normal; }
+.runs th, .runs td { padding-left: 8px; } .runs td { font-size: 13px; }
 .runs th:nth-child(3), .runs td:nth-child(3) { text-align: left; }
 .history th:nth-child(n+5):nth-child(-n+8), .history td:nth-child(n+5):nth-child(-n+8),
 .quarantined th:nth-child(3), .quarantined td:nth-child(3), .quarantined th:nth-child(4),

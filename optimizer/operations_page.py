@@ -439,7 +439,7 @@ def _tiles(found: Operations) -> str:
 def _runs(found: Operations) -> str:
     rows = []
     for run in found.runs:
-        marks = "".join(f" <small>{name}</small>" for name, on in (("live", run.live), ("late", run.late)) if on)
+        marks = ", ".join(name for name, on in (("live", run.live), ("late", run.late)) if on)
         kind = {"published": "", "failed": "ill", "no end": "warn"}[run.status]
         checks = f"{run.passed}/{run.checks}" if run.checks else ""
         if run.docs:
@@ -448,8 +448,8 @@ def _runs(found: Operations) -> str:
             _row(
                 [
                     f'{escape(interval(run.begin, run.end))}<small class="under">{_cell(run.run_id, 44)}</small>',
-                    f"{moment(run.at)}",
-                    f'<b class="{kind or "good"}">{run.status}</b>{marks}',
+                    moment(run.at)[:-3],
+                    f'<b class="{kind or "good"}">{run.status}</b><small class="under">{marks}</small>',
                     str(run.revision),
                     f'<a href="./?version={run.plan_version}">{run.plan_version}</a>',
                     f"{run.answers:,}",
@@ -483,7 +483,7 @@ def _runs(found: Operations) -> str:
     )
     if not rows:
         return _card("runs", "Runs", "", _quiet("No run yet."))
-    table = _grid((23, 12, 10, 5, 5, 9, 9, 8, 7, 6, 6), names, rows, len(rows), "row", "runs")
+    table = _grid((21, 14, 12, 4, 5, 9, 9, 8, 7, 5, 6), names, rows, len(rows), "row", "runs")
     return _card("runs", "Runs", "newest first; checks lead to Great Expectations' Data Docs", table)
 
 
@@ -577,7 +577,7 @@ def _lateness(found: Operations) -> str:
         for one in sorted(found.refreshed, key=lambda one: (-one.now, -one.latest, one.query))
     ]
     names = ("query", "at most", "on average", "answered for", "late now by", "latest by", "late runs")
-    table = _grid((28, 10, 10, 18, 12, 12, 10), names, rows, len(rows), "query", "")
+    table = _grid((28, 10, 10, 18, 12, 12, 10), names, rows, len(rows), "query", "lateness")
     note = "by how much refresh bounds were exceeded, in data time, over the runs shown"
     return _card("lateness", "Lateness", note, table)
 

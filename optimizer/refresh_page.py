@@ -54,8 +54,8 @@ class Refresh:
         return str(self.conf.get("reason") or "")
 
 
-def _page(title: str, body: Sequence[str], head: str = "") -> str:
-    top = f"<header>{LOGO}<div><h1>{escape(title)}</h1></div></header>"
+def _page(title: str, body: Sequence[str], head: str = "", chips: str = "") -> str:
+    top = f'<header>{LOGO}<div><h1>{escape(title)}</h1><p class="chips">{chips}</p></div></header>'
     return document(f"Sharing plan: {title}", [menu("refresh"), top, *body], head)
 
 
@@ -172,7 +172,7 @@ def outcome(one: Refresh, in_force: int, wrong: Diagnostic | None = None) -> str
         **{name.replace("_", " "): str(one.conf[name]) for name in FIRST if one.conf.get(name)},
     }
     chips = "".join(f"<span><i>{escape(name)}</i> {escape(cut(value, 300))}</span>" for name, value in told.items())
-    body = [f'<p class="chips">{chips}</p>', _problem(wrong)]
+    body = [_problem(wrong)]
     head = ""
     if not one.is_done:
         head = f'<meta http-equiv="refresh" content="{AGAIN}">'
@@ -189,7 +189,7 @@ def outcome(one: Refresh, in_force: int, wrong: Diagnostic | None = None) -> str
     else:
         body += _found(one, one.outcome, in_force)
     body.append('<p><a class="button" href="refresh">Another dry run</a></p>')
-    return _page("Dry run" if one.dry else "Refresh", body, head)
+    return _page("Dry run" if one.dry else "Refresh", body, head, chips)
 
 
 def _found(one: Refresh, found: Mapping[str, Any], in_force: int) -> list[str]:

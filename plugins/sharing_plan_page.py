@@ -132,11 +132,11 @@ def history_page(shown: int | None) -> str | None:
 
 def docs_file(name: str) -> bytes | None:
     """A page of Data Docs; None if there is none of that name. Only names that runs give: never a path."""
-    from spark_jobs.operations import DATA_DOCS
+    from spark_jobs.data_docs import FOLDER
 
     if not re.fullmatch(r"[0-9a-f]{16}\.html", name, re.ASCII):
         return None
-    file = Settings.of_environment().warehouse / DATA_DOCS / name
+    file = Settings.of_environment().warehouse / FOLDER / name
     if file.is_symlink() or not file.is_file():
         return None
     return file.read_bytes()

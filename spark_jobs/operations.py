@@ -36,6 +36,7 @@ from optimizer.plan import PlanDiff, SharingPlan, diff
 from optimizer.plan_page import accounts
 from optimizer.query import digest
 from optimizer.refreshes import rhythms
+from spark_jobs.data_docs import FOLDER, page_name
 from spark_jobs.planning import current_version, load_plan
 from spark_jobs.tables import MARKER, Warehouse, micros
 
@@ -58,9 +59,6 @@ LOOKED_AT = 30
 RECOMPUTED = "shared=unshared("
 """What checks are called that compare shared answers with unshared ones."""
 
-DATA_DOCS = "data_docs"
-"""Folder of a warehouse with the pages of Great Expectations, one a run (:func:`docs_page`)."""
-
 
 def opened(root: str | Path) -> Warehouse | None:
     """The warehouse in a folder; None if there is none yet."""
@@ -68,8 +66,8 @@ def opened(root: str | Path) -> Warehouse | None:
 
 
 def docs_page(run_id: str, revision: int) -> str:
-    """The name of the Data Docs page of one run: a digest, so never a path."""
-    return digest([run_id, revision]) + ".html"
+    """The name of the Data Docs page of one run, whose audit has this seed."""
+    return page_name(digest([run_id, revision]))
 
 
 # ---------------------------------------------------------------------------------------- operations
@@ -138,7 +136,7 @@ def _runs(warehouse: Warehouse, log: Sequence[Mapping[str, Any]]) -> list[Run]:
         if len(shown) == RUNS:
             break
     records = _records(warehouse, shown)
-    folder = warehouse.root / DATA_DOCS
+    folder = warehouse.root / FOLDER
     return [_run(row, records.get(_identity(row), {}), folder) for row in shown]
 
 

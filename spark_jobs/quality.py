@@ -15,7 +15,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from math import inf
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -58,7 +58,7 @@ def audit(
     ``staged``: the files that hold the answers of the windows that end in (begin, ends[stream]], exactly those that
     the publishing commit will name; ``seed`` decides the sample.
     """
-    checks = expectations(inspected(spark, staged, plan, begin, ends))
+    checks = expectations(inspected(spark, staged, plan, begin, ends), partial(_document, staged, seed, begin, ends))
     checks += recomputed(spark, staged, plan, sources, begin, ends, seed)
     return checks + recomputed_rows(spark, staged, plan, sources, ends, seed)
 
@@ -505,8 +505,22 @@ def _json(values: Sequence[str | None]) -> str:
     return json.dumps(values, separators=(",", ":"), ensure_ascii=False)
 
 
-def expectations(summary: pd.DataFrame) -> list[dict[str, Any]]:
-    """The Great Expectations suite over what :func:`inspected` found: one check an expectation."""
+def _document(staged: Sequence[str], seed: str, begin: int, ends: Mapping[str, int], result: Any) -> None:
+    """Write the Data Docs page of an audit into the warehouse that its files lie in."""
+    from spark_jobs.data_docs import folder_of, page_name, write_page
+
+    folder = folder_of(staged)
+    if folder is not None:
+        facts = {
+            "answers of": f"{format_instant(begin)} .. {format_instant(max(ends.values()))}",
+            "files": str(len(staged)),
+        }
+        write_page(folder, page_name(seed), result, facts)
+
+
+def expectations(summary: pd.DataFrame, document: Callable[[Any], None] | None = None) -> list[dict[str, Any]]:
+    """The Great Expectations suite over what :func:`inspected` found: one check an expectation. ``document`` is given
+    Great Expectations' result, for its Data Docs."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     import great_expectations as gx
 
@@ -525,6 +539,8 @@ def expectations(summary: pd.DataFrame) -> list[dict[str, Any]]:
     suite = context.suites.add(gx.ExpectationSuite("answers", expectations=suite_of))
     validation = context.validation_definitions.add(gx.ValidationDefinition(name="answers", data=batch, suite=suite))
     result = validation.run(batch_parameters={"dataframe": summary})
+    if document is not None:
+        document(result)
     found = []
     for one in result.results:
         column = one.expectation_config.kwargs.get("column", "table")

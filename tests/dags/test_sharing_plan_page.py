@@ -89,3 +89,268 @@ def test_the_page_is_of_the_version_asked_for(probed: dict[str, Any]) -> None:
 
 def test_without_a_plan_it_says_what_to_do(probed: dict[str, Any]) -> None:
     assert probed["none"] == [] and "refresh_sharing_plan" in probed["empty"]
+
+
+# ------------------------------------------------------------------------------- with users, and a refresh
+SERVED = """
+import json, os, re, sys
+from html import unescape
+from pathlib import Path
+from airflow.utils.db import initdb
+initdb()
+from airflow.api_fastapi.app import init_auth_manager
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.dag_processing.bundles.manager import DagBundlesManager
+from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
+from airflow.models import Log
+from airflow.models.dagrun import DagRun
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+import sharing_plan_page as page
+
+root = Path(sys.argv[1])
+bag = BundleDagBag(root / "dags", bundle_path=root / "dags", bundle_name="dags-folder")
+assert not bag.import_errors, bag.import_errors
+DagBundlesManager().sync_bundles_to_db()
+sync_bag_to_db(bag, "dags-folder", None)
+manager = init_auth_manager()
+# mounted, as in the api-server
+whole = FastAPI()
+whole.mount("/sharing-plan", page.build_app())
+
+def client(role=None, bearer=False):
+    made = TestClient(whole, base_url="http://heddle", follow_redirects=False, raise_server_exceptions=False)
+    if role:
+        token = manager.generate_jwt(SimpleAuthManagerUser(username="anna <b>", role=role))
+        if bearer:
+            made.headers["Authorization"] = f"Bearer {token}"
+        else:
+            made.cookies.set("_token", token)
+    return made
+
+HERE = {"Origin": "http://heddle"}
+GOOD = {"algorithm": "best", "cost_model": "paper", "tolerance": "0.05", "rates": "events=0.5", "reason": "try"}
+def told(answer):
+    text = unescape(re.sub("<style>.*?</style>", "", answer.text, flags=re.S))
+    return [answer.status_code, text, dict(answer.headers)]
+
+nobody, viewer, user = client(), client("VIEWER"), client("USER")
+paths = ["", "history", "operations", "operations?look=1", "refresh", "data-docs/0123456789abcdef.html"]
+found = {"gets": {}, "posts": {}, "hostile": {}}
+for path in paths:
+    found["gets"][path] = [one.get("/sharing-plan/" + path).status_code for one in (nobody, viewer, user)]
+for path in ("refresh", "apply"):
+    found["posts"][path] = [
+        one.post("/sharing-plan/" + path, data={"run": "x"}, headers=HERE).status_code for one in (nobody, viewer, user)
+    ]
+
+# from where
+def dry(one, headers, data=GOOD):
+    return one.post("/sharing-plan/refresh", data=data, headers=headers)
+for name, one, headers in (
+    ("another site", user, {"Sec-Fetch-Site": "cross-site", **HERE}),
+    ("a sibling", user, {"Sec-Fetch-Site": "same-site"}),
+    ("another origin", user, {"Origin": "http://evil"}),
+    ("another port", user, {"Origin": "http://heddle:81"}),
+    ("no origin", user, {"Origin": "null"}),
+    ("nothing", user, {}),
+    ("a token", client("USER", bearer=True), {}),
+    ("the page", user, {"Sec-Fetch-Site": "same-origin"}),
+):
+    answer = dry(one, headers)
+    found["posts"][name] = [answer.status_code, "HDL-544" in answer.text]
+
+# what nobody's form sends
+hostile = "<script>alert(1)</script>"
+for name, data in json.loads(sys.argv[2]).items():
+    answer = dry(user, HERE, GOOD | data)
+    found["hostile"][name] = told(answer)
+found["hostile"]["large"] = told(dry(user, HERE, GOOD | {"reason": "x" * 20000}))
+found["hostile"]["fields"] = told(dry(user, HERE, {f"f{n}": "x" for n in range(40)}))
+found["hostile"]["json"] = told(user.post("/sharing-plan/refresh", json=GOOD, headers=HERE))
+found["hostile"]["bytes"] = told(user.post("/sharing-plan/refresh", content=b"\\xff\\xfe=%ff", headers=HERE | {
+    "Content-Type": "application/x-www-form-urlencoded"}))
+found["hostile"]["run"] = told(user.post("/sharing-plan/apply", data={"run": hostile}, headers=HERE))
+for path in ("refresh?run=" + hostile, "refresh?run=" + "x" * 400, "data-docs/..%2f..%2fheddle.json",
+             "data-docs/%2e%2e/heddle.json", "data-docs/0123456789abcdef.html%00", "history?version=" + hostile):
+    found["hostile"][path] = told(user.get("/sharing-plan/" + path))
+
+# a dry run, looked at and applied
+with create_session() as session:
+    before = session.query(DagRun).count()
+asked = dry(user, HERE)
+place = asked.headers["location"]
+found["place"] = place
+waiting = told(user.get("/sharing-plan/" + place))
+
+def execute(run_id):
+    # what the scheduler and a worker do, here at once
+    with create_session() as session:
+        run = session.query(DagRun).filter(DagRun.run_id == run_id).one()
+        conf, by = run.conf, run.triggering_user_name
+    done = bag.dags["refresh_sharing_plan"].test(run_conf=conf)
+    with create_session() as session:
+        mine = session.query(XComModel).filter(XComModel.run_id == done.run_id, XComModel.task_id == "refresh")
+        for one in mine.all():
+            value = XComModel.deserialize_value(one)
+            mine_too = {"dag_id": "refresh_sharing_plan", "task_id": "refresh", "run_id": run_id, "session": session}
+            XComModel.set(one.key, value, **mine_too)
+        run = session.query(DagRun).filter(DagRun.run_id == run_id).one()
+        run.state = done.state
+    return str(done.state), by, conf
+
+from urllib.parse import unquote
+dry_id = unquote(place.partition("run=")[2])
+found["dry"] = execute(dry_id)
+shown = told(user.get("/sharing-plan/" + place))
+answer = user.post("/sharing-plan/apply", data={"run": dry_id}, headers=HERE)
+found["waiting"], found["shown"], found["apply"] = waiting, shown, told(answer)
+second = unquote(answer.headers["location"].partition("run=")[2])
+found["applied"] = execute(second)
+found["stored"] = told(user.get("/sharing-plan/" + answer.headers["location"]))
+# once more: the plan in force is another one by now
+found["stale page"] = told(user.get("/sharing-plan/" + place))
+found["stale"] = told(user.post("/sharing-plan/apply", data={"run": dry_id}, headers=HERE))
+found["refused"] = told(user.post("/sharing-plan/apply", data={"run": second}, headers=HERE))
+# past the page's own check, the DAG refuses
+late = bag.dags["refresh_sharing_plan"].test(run_conf=found["applied"][2] | {"expected_version": 7})
+with create_session() as session:
+    kept = session.query(XComModel).filter(XComModel.run_id == late.run_id, XComModel.key == "problem").one()
+    found["late"] = [str(late.state), XComModel.deserialize_value(kept)]
+    found["log"] = [[log.owner, log.dag_id, log.run_id, json.loads(log.extra)["conf"]["dry_run"]]
+                    for log in session.query(Log).filter(Log.event == "trigger_dag_run").order_by(Log.id)]
+    found["runs"] = session.query(DagRun).count() - before
+found["form"] = told(user.get("/sharing-plan/refresh"))
+from deltalake import DeltaTable
+rows = DeltaTable(os.environ["HEDDLE_WAREHOUSE"] + "/sharing_plans").to_pyarrow_table().to_pylist()
+found["rows"] = sorted({(row["plan_version"], row["created_by"], row["reason"]) for row in rows})
+house = Path(os.environ["HEDDLE_WAREHOUSE"])
+(house / "data_docs").mkdir()
+(house / "data_docs" / "0123456789abcdef.html").write_text("docs")
+(house / "data_docs" / "0123456789abcdee.html").symlink_to(house / "heddle.json")
+found["docs"] = told(viewer.get("/sharing-plan/data-docs/0123456789abcdef.html"))
+found["link"] = viewer.get("/sharing-plan/data-docs/0123456789abcdee.html").status_code
+found["pages"] = {path: told(viewer.get("/sharing-plan/" + path)) for path in paths[:4]}
+print("RESULT" + json.dumps(found))
+"""
+
+HOSTILE_FORMS = {
+    "algorithm": {"algorithm": "<script>alert(1)</script>"},
+    "cost model": {"cost_model": "../../etc/passwd"},
+    "tolerance": {"tolerance": "nan"},
+    "negative": {"tolerance": "-1"},
+    "digits": {"tolerance": "٣"},
+    "rate": {"rates": "<script>alert(1)</script>=x"},
+    "zero": {"rates": "events=0"},
+    "huge": {"rates": "events=1e999999999"},
+    "many": {"rates": "\n".join(f"s{number}=1" for number in range(65))},
+    "twice": {"rates": "events=1\nevents=2"},
+}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The routes under Airflow's own users, database and DAG, and the DAG's tasks where the page asks for them."""
+    place = tmp_path_factory.mktemp("served")
+    (place / "workload.sql").write_text(
+        "-- name: volume\nSELECT kind, count(*) AS n FROM events\n"
+        "WINDOW RANGE '1 hour' SLIDE '20 minutes' ON ts GROUP BY kind;"
+    )
+    (place / "streams.yaml").write_text(
+        "streams:\n  events:\n    source: {format: csv, path: events.csv}\n"
+        "    schema: {ts: timestamp, kind: string}\n    time: ts\n"
+    )
+    (place / "events.csv").write_text("ts,kind\n2013-07-01 00:00:00,a\n2013-07-01 01:00:00,b\n")
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "HEDDLE"))},
+        "AIRFLOW_HOME": str(place / "airflow"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{place}/airflow.db",
+        "AIRFLOW__API_AUTH__JWT_SECRET": "of this test alone, and long enough for it to be one that is taken",
+        "HEDDLE_HOME": str(ROOT),
+        "HEDDLE_WAREHOUSE": str(place / "warehouse"),
+        "HEDDLE_STREAMS": str(place / "streams.yaml"),
+        "HEDDLE_WORKLOAD": str(place / "*.sql"),
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
+    }
+    command = [sys.executable, "-c", SERVED, str(ROOT), json.dumps(HOSTILE_FORMS)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=place)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
+    assert lines, done.stdout[-6000:] + done.stderr[-6000:]
+    return json.loads(lines[-1].removeprefix("RESULT"))
+
+
+def test_every_route_has_its_permission(served: dict[str, Any]) -> None:
+    """Nobody, a viewer, a user: reading takes a viewer, whatever runs something a user."""
+    gets = served["gets"]
+    for path in ("", "history", "operations", "operations?look=1"):
+        assert gets[path] == [401, 200, 200]
+    assert gets["refresh"] == [401, 403, 200] and gets["data-docs/0123456789abcdef.html"] == [401, 404, 404]
+    assert served["posts"]["refresh"] == [401, 403, 400] and served["posts"]["apply"] == [401, 403, 400]
+
+
+def test_other_sites_cannot_ask_for_a_refresh(served: dict[str, Any]) -> None:
+    for name in ("another site", "a sibling", "another origin", "another port", "no origin", "nothing"):
+        assert served["posts"][name] == [403, True], name
+    assert served["posts"]["a token"] == served["posts"]["the page"] == [303, False]
+
+
+def test_hostile_forms_and_addresses_are_refused_with_a_code_and_not_repeated(served: dict[str, Any]) -> None:
+    for name, (status, text, _) in served["hostile"].items():
+        if "?" in name or "/" in name:
+            assert status == 404 and len(text) < 200, name
+            continue
+        expected = {"rate": "HDL-112", "huge": "HDL-112", "twice": "HDL-112", "run": "HDL-543"}.get(name, "HDL-542")
+        assert status == 400 and expected in text, (name, status, text[:300])
+    # unescaped once more, so that markup which was escaped is seen: it is what the form was given, in its own field
+    assert "alert(1)" not in served["hostile"]["algorithm"][1] and "passwd" not in served["hostile"]["cost model"][1]
+
+
+def test_a_dry_run_is_run_by_airflow_as_its_user(served: dict[str, Any]) -> None:
+    state, by, conf = served["dry"]
+    assert state.endswith("success") and by == "anna <b>"
+    assert conf == {
+        **{"algorithm": "best", "cost_model": "paper", "tolerance": 0.05, "rates": {"events": 0.5}},
+        **{"reason": "try", "dry_run": True},
+    }
+    assert 'http-equiv="refresh"' in served["waiting"][1]
+    status, text, headers = served["shown"]
+    assert status == 200 and "+ query volume" in text and 'action="apply"' in text
+    assert "form-action 'self'" in headers["content-security-policy"]
+    assert headers["referrer-policy"] == "same-origin" and headers["cache-control"] == "no-store"
+
+
+def test_what_was_shown_is_applied_once_as_the_user_and_logged(served: dict[str, Any]) -> None:
+    state, by, conf = served["applied"]
+    assert state.endswith("success") and conf["expected_version"] == 0 and conf["dry_run"] is False
+    [[version, created_by, reason]] = served["rows"]
+    assert (version, reason) == (1, "try") and "manual__" in created_by
+    assert "Version 1 was stored" in served["stored"][1]
+    # two dry runs of the tests of origins, a dry run and its application
+    assert [row[3] for row in served["log"]] == [True, True, True, False]
+    assert {(owner, dag) for owner, dag, *_ in served["log"]} == {("anna <b>", "refresh_sharing_plan")}
+    assert all(run_id.startswith("manual__") for _, _, run_id, _ in served["log"])
+    assert "anna <b>" in served["form"][1]
+
+
+def test_nothing_is_applied_to_another_plan_than_it_was_shown_for(served: dict[str, Any]) -> None:
+    assert "HDL-541 version 1 is in force now" in served["stale page"][1]
+    assert 'action="apply"' not in served["stale page"][1]
+    assert served["stale"][0] == 409 and "HDL-541" in served["stale"][1]
+    assert served["refused"][0] == 400 and "HDL-543" in served["refused"][1]
+    state, problem = served["late"]
+    assert state.endswith("failed") and "HDL-541 the plan in force is version 1, not 7" in problem
+
+
+def test_pages_under_airflow(served: dict[str, Any]) -> None:
+    assert served["docs"][:2] == [200, "docs"] and served["link"] == 404
+    assert "default-src 'none'" in served["docs"][2]["content-security-policy"]
+    for path, (status, text, headers) in served["pages"].items():
+        assert status == 200 and "<nav" in text and "<script" not in text, path
+        assert "default-src 'none'" in headers["content-security-policy"]
+    assert "+ query volume" in served["pages"]["history"][1]
+    assert "DAG aggregate_windows" in served["pages"]["operations"][1]

@@ -19,8 +19,8 @@ from optimizer.plan import build_plan
 from optimizer.query import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
 from optimizer.window import DAY
 from spark_jobs import operations as reading
+from spark_jobs.data_docs import FOLDER
 from spark_jobs.operations import (
-    DATA_DOCS,
     change_of,
     check_in_force,
     docs_page,
@@ -108,8 +108,8 @@ def test_runs_are_those_that_ended_and_those_that_did_not(warehouse: Warehouse) 
     log(warehouse, 2, "failed", "two", record=failure)
     log(warehouse, 3, "allocated", "three")
     log(warehouse, 3, "allocated", "three")  # a retry that died, too
-    (warehouse.root / DATA_DOCS).mkdir()
-    (warehouse.root / DATA_DOCS / docs_page("one", 1)).write_text("x")
+    (warehouse.root / FOLDER).mkdir()
+    (warehouse.root / FOLDER / docs_page("one", 1)).write_text("x")
     found = read_operations(warehouse, NOW)
     assert [(run.run_id, run.status) for run in found.runs] == [
         *(("three", "no end"), ("two", "failed"), ("one", "published")),
