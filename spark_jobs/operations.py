@@ -323,7 +323,7 @@ def _stale(warehouse: Warehouse, log: Sequence[Mapping[str, Any]], now: datetime
         return (), 0
     clock = (now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     found = outdated(warehouse, clock, ends[-1] - 1)
-    stale = tuple(Stale(one.begin, one.end, one.revision, len(one.queries), one.windows) for one in found)
+    stale = tuple(Stale(one.begin, one.end, one.revision, len(one.radius.queries), one.radius.windows) for one in found)
     return stale, len(ends)
 
 
