@@ -34,7 +34,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 from numpy.typing import NDArray
 
 from optimizer.aggregates import AGGREGATES, LIMB, MEDIAN, ROWS, State, carrier_of
@@ -286,7 +285,7 @@ class Reader:
             chosen &= ds.field("bucket").isin(buckets)
         columns = ["fragment_start", "fragment_end", "key", "shard", "longs", "doubles", "texts"]
         with reading(self.warehouse.path("partials")):
-            table = DeltaTable(self.warehouse.path("partials")).to_pyarrow_dataset()
+            table = self.warehouse.dataset("partials")
             return table.to_table(columns=columns, filter=chosen, fragment_scan_options=CHECKED)
 
     def _buckets(self, query: ACQ, synopsis: Synopsis, groups: Sequence[Group] | None) -> list[int] | None:

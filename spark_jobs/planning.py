@@ -18,7 +18,6 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
 from optimizer import refreshes
 from optimizer.cost import COST_MODELS, CostModel, measured
@@ -192,7 +191,9 @@ def current_version(warehouse: Warehouse) -> int | None:
 
 def load_plan(warehouse: Warehouse, version: int) -> SharingPlan:
     """A stored plan. Raises HDL-506 if there is no such version."""
-    rows = [json.loads(row["row"]) for row in warehouse.rows("sharing_plans") if row["plan_version"] == version]
+    mine = ds.field("plan_version") == version
+    stored = warehouse.dataset("sharing_plans").to_table(columns=["row"], filter=mine)["row"]
+    rows = [json.loads(row) for row in stored.to_pylist()]
     if not rows:
         newest = current_version(warehouse)
         hint = "make one with `heddle run` or the DAG refresh_sharing_plan" if newest is None else f"newest: {newest}"
@@ -380,7 +381,7 @@ def frontier(warehouse: Warehouse) -> int | None:
 
 
 def _published_rows(warehouse: Warehouse, filter: Any) -> list[dict[str, Any]]:
-    table = DeltaTable(warehouse.path("publish_log")).to_pyarrow_dataset()
+    table = warehouse.dataset("publish_log")
     columns = ["interval_end", "table_version", "record"]
     found: list[dict[str, Any]] = table.to_table(
         columns, filter=filter & (ds.field("event") == "published")

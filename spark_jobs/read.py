@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
 from optimizer.errors import HeddleError
 from optimizer.query import ACQ
@@ -63,8 +62,7 @@ def _rows(warehouse: Warehouse, query: str, begin: int | None, end: int | None) 
     if end is not None:
         chosen &= (ds.field("instant") <= pa.scalar(end, INSTANT)) & (ds.field("day") <= day_label(end - 1))
     with reading(warehouse.path("results")):
-        table = DeltaTable(warehouse.path("results")).to_pyarrow_dataset()
-        return table.to_table(filter=chosen, fragment_scan_options=CHECKED)
+        return warehouse.dataset("results").to_table(filter=chosen, fragment_scan_options=CHECKED)
 
 
 def _group_names(query: ACQ) -> list[str]:

@@ -678,7 +678,7 @@ def _stored_rows(warehouse: Warehouse, part: Part) -> pa.Table:
     starts = ds.field("fragment_start")
     mine = (ds.field("fingerprint") == part.synopsis.fingerprint) & ds.field("key").is_valid()
     days = (ds.field("day") >= day_label(part.begin)) & (ds.field("day") <= day_label(part.end - 1))
-    table = DeltaTable(warehouse.path("partials")).to_pyarrow_dataset()
+    table = warehouse.dataset("partials")
     with reading(warehouse.path("partials")):
         chosen = mine & days & (starts >= part.begin) & (starts < part.end)
         rows = table.to_table(filter=chosen, fragment_scan_options=CHECKED)
@@ -754,7 +754,7 @@ def _coverage(
     """Complete pieces [begin, end) of each synopsis with the token of the source they were computed from."""
     if not fingerprints:
         return {}
-    table = (DeltaTable(warehouse.path("partials")) if current is None else current).to_pyarrow_dataset()
+    table = warehouse.dataset("partials", current)
     with reading(warehouse.path("partials")):
         found = table.to_table(
             columns=["fingerprint", "fragment_start", "fragment_end", "texts"],
@@ -887,7 +887,7 @@ def _publish(
 
 
 def _log_rows(warehouse: Warehouse, begin: int, end: int) -> list[dict[str, Any]]:
-    table = DeltaTable(warehouse.path("publish_log")).to_pyarrow_dataset()
+    table = warehouse.dataset("publish_log")
     at = (ds.field("interval_start") == pa.scalar(begin, INSTANT)) & (
         ds.field("interval_end") == pa.scalar(end, INSTANT)
     )
@@ -898,7 +898,8 @@ def _log_rows(warehouse: Warehouse, begin: int, end: int) -> list[dict[str, Any]
 def _published(warehouse: Warehouse, begin: int, end: int, content: str) -> dict[str, Any] | None:
     """The log row of the newest publication of an interval if it has the same content, and nothing that
     overlaps the interval was published since."""
-    rows = warehouse.rows("publish_log")
+    told = ["interval_start", "interval_end", "revision", "event", "content", "answers", "table_version"]
+    rows = warehouse.rows("publish_log", told)
     mine = [
         row
         for row in rows
@@ -974,7 +975,7 @@ def _interval(begin: int, end: int) -> str:
 
 def _answers_of(warehouse: Warehouse, row: dict[str, Any]) -> int:
     """How many answers the publication of a log row left in the results table."""
-    results = DeltaTable(warehouse.path("results")).to_pyarrow_dataset()
+    results = warehouse.dataset("results")
     mine = (ds.field("run_id") == row["run_id"]) & (ds.field("revision") == row["revision"])
     within = (ds.field("instant") > row["interval_start"]) & (ds.field("instant") <= row["interval_end"])
     return int(results.count_rows(filter=mine & within))

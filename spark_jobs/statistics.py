@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
 from optimizer.query import ACQ, SECOND, Stream, columns_of
 from optimizer.shards import EVENTS, Profile
@@ -142,13 +141,8 @@ def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
 
 def groups_per_fragment(warehouse: Warehouse, stream: str) -> float | None:
     """Stored partial rows of a stream by its stored fragments (a synopsis counts its own); None without any."""
-    stored = (
-        DeltaTable(warehouse.path("partials"))
-        .to_pyarrow_dataset()
-        .to_table(
-            columns=["fingerprint", "fragment_start"],
-            filter=ds.field("key").is_valid() & (ds.field("stream") == stream),
-        )
+    stored = warehouse.dataset("partials").to_table(
+        columns=["fingerprint", "fragment_start"], filter=ds.field("key").is_valid() & (ds.field("stream") == stream)
     )
     if len(stored) == 0:
         return None

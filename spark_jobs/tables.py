@@ -23,6 +23,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as fs
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
@@ -272,10 +274,20 @@ class Warehouse:
         return HeddleError("HDL-510", message, "nothing was committed; run it again")
 
     # ------------------------------------------------------------------------- reading without a JVM
+    def dataset(self, table: str, current: DeltaTable | None = None) -> ds.Dataset:
+        """A table as of ``current``, else as it is now.
+
+        Read by Arrow's own file system: behind delta-rs's, which is in Python, Arrow's threads are aborted together
+        with the process if one of them lets go of a file while the interpreter ends.
+        """
+        local = fs.SubTreeFileSystem(self.path(table), fs.LocalFileSystem())
+        current = DeltaTable(self.path(table)) if current is None else current
+        return current.to_pyarrow_dataset(filesystem=local)
+
     def rows(self, table: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
         """All rows of one of the small tables."""
         with reading(self.path(table)):
-            found: list[dict[str, Any]] = DeltaTable(self.path(table)).to_pyarrow_table(columns=columns).to_pylist()
+            found: list[dict[str, Any]] = self.dataset(table).to_table(columns=columns).to_pylist()
         return found
 
     def version(self, table: str) -> int:

@@ -58,7 +58,7 @@ LATENESS = 10 * MINUTE
 KEPT = 2 * DAY
 """Partial aggregates are kept so long beyond the longest window."""
 FAULT_EVERY = 30.0
-CHECK_EVERY = 180.0
+CHECK_EVERY = 120.0
 PATIENCE = 600.0
 """Seconds that a child process may take."""
 

@@ -142,3 +142,12 @@ def test_processes_that_open_a_new_warehouse_at_once_all_get_it(tmp_path: Path) 
         subprocess.Popen([sys.executable, "-c", command], cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(4)
     ]
     assert [process.communicate(timeout=120)[0].strip() for process in running] == ["0"] * 4
+
+
+def test_tables_are_read_without_python_in_arrows_threads(tmp_path: Path) -> None:
+    """A file system in Python aborts the process, now and then, if a thread lets go of a file at its very end."""
+    warehouse = Warehouse.open(tmp_path / "warehouse")
+    for table in TABLES:
+        dataset = warehouse.dataset(table)
+        assert dataset.filesystem.type_name == "subtree" and dataset.filesystem.base_fs.type_name == "local"
+        assert dataset.count_rows() == 0
