@@ -143,6 +143,7 @@ class Soak:
     ticks: list[Tick] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     faults: dict[str, int] = field(default_factory=dict)
+    deck: list[str] = field(default_factory=list)
     steps: int = 0
     files: int = 0
     choice: tuple[int, ...] = (90, 180, 60)
@@ -259,7 +260,9 @@ class Soak:
 
     # ------------------------------------------------------------------------------------------------ faults
     def fault(self) -> None:
-        name = self.chance.choice(FAULTS)
+        # as a deck of cards: each before any comes again
+        self.deck = self.deck or self.chance.sample(FAULTS, len(FAULTS))
+        name = self.deck.pop()
         self.faults[name] = self.faults.get(name, 0) + 1
         self.tell(f"  {name}")
         getattr(self, name)()
@@ -407,10 +410,9 @@ class Soak:
             if time.monotonic() - fault >= min(FAULT_EVERY, minutes * 5):
                 fault = time.monotonic()
                 self.fault()
-            if time.monotonic() - check >= CHECK_EVERY:
+            if time.monotonic() - check >= CHECK_EVERY or time.monotonic() - started >= minutes * 60:
                 self.check(started)
                 check = time.monotonic()
-        self.check(started)
         return grown(self.ticks, self.checkpoints)
 
 
