@@ -12,6 +12,7 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 UV_VERSION := 0.13.8
+PIP_AUDIT_VERSION := 2.10.1
 # Trust the certificates the machine trusts (company proxies), as pip does.
 UV := UV_SYSTEM_CERTS=1 $(VENV)/bin/uv
 
@@ -25,7 +26,7 @@ PROJECT := $(VENV)/.project
 JARS := .cache/.jars
 KERNELS := .cache/.kernels
 
-.PHONY: help setup demo up down status test test-all fuzz chaos bench lint format clean
+.PHONY: help setup demo up down status test test-all fuzz chaos soak audit bench lint format clean
 
 help: ## this list
 	@printf 'Heddle: shared sliding-window aggregates on Spark and Airflow\n\n'
@@ -88,6 +89,19 @@ fuzz: setup ## hostile queries by the hundred thousand (FUZZ=1000000 for more, F
 
 chaos: setup ## rounds of faults at every failpoint, in long histories (CHAOS=rounds)
 	@HEDDLE_CHAOS=$(or $(CHAOS),12) $(PY) -m pytest -m slow tests/chaos -s
+
+soak: setup ## steady live runs with a fault every 30 s; does anything grow? (SOAK=minutes, default 20; SOAK_SEED=n)
+	@$(PY) -m tests.soak.soak --minutes $(or $(SOAK),20) --seed $(or $(SOAK_SEED),1)
+
+# pip-audit asks the index for the advisories of every pin; --strict: a package that it cannot ask for is a failure.
+audit: setup ## dependencies: pinned, asked for, whole (AUDIT=online: and without known vulnerabilities)
+	@$(PY) -m pytest -q tests/test_dependencies.py
+ifeq ($(AUDIT),online)
+	@$(UV) tool run --from 'pip-audit==$(PIP_AUDIT_VERSION)' pip-audit --requirement constraints.txt \
+	  --no-deps --disable-pip --strict
+else
+	@echo 'Not asked: whether a pinned version has a known vulnerability (make audit AUDIT=online asks the index)'
+endif
 
 bench: setup ## the shared pipeline beside Spark, DuckDB and Polars (BENCH='--help')
 	@$(PY) -m tests.benchmarks.sharing $(BENCH)

@@ -1,0 +1,118 @@
+"""The audit of what Heddle is made of that needs no network (``make audit``): everything that is installed is pinned,
+asked for and whole, and nothing else is imported.
+
+What it does not say is whether a version has a known vulnerability: that takes a database of advisories
+(``make audit AUDIT=online``, which fails if it cannot ask for every package).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from importlib.metadata import Distribution, distributions, packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
+OWN = {"optimizer", "spark_jobs", "plugins", "dags", "docker", "tests"}
+TOOLS = {"pip", "uv", "heddle"}
+"""Installed by the Makefile itself, before the pins or after them."""
+THROUGH = {
+    "fastapi": "apache-airflow",
+    "llvmlite": "numba",
+    "packaging": "pytest",
+    "pendulum": "apache-airflow",
+    "sqlalchemy": "apache-airflow",
+}
+"""Imported packages that come with one that is asked for, and are part of what it offers."""
+
+
+ELSEWHERE = {"pyflink"}
+"""Of an environment of its own, which a benchmark is given."""
+
+
+def lines(name: str) -> list[str]:
+    found = (line.partition("#")[0].strip() for line in (ROOT / name).read_text().splitlines())
+    return [line for line in found if line]
+
+
+@pytest.fixture(scope="module")
+def installed() -> dict[str, Distribution]:
+    return {canonicalize_name(found.name): found for found in distributions()}
+
+
+def pinned() -> dict[str, str]:
+    found = [line.partition("==") for line in lines("constraints.txt")]
+    return {canonicalize_name(name): version for name, _, version in found}
+
+
+def asked() -> set[str]:
+    return {canonicalize_name(Requirement(line).name) for line in lines("requirements.txt")}
+
+
+def test_every_pin_is_one_version_from_the_index() -> None:
+    for line in lines("constraints.txt"):
+        assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.+!]*", line), line
+    assert len(pinned()) == len(lines("constraints.txt")) and asked() <= pinned().keys()
+    for line in lines("requirements.txt"):
+        assert Requirement(line).url is None and not line.startswith("-"), line
+
+
+def test_what_is_installed_is_what_is_pinned(installed: dict[str, Distribution]) -> None:
+    versions = {name: found.version for name, found in installed.items() if name not in TOOLS}
+    assert versions == pinned()
+    (version,) = re.findall(r"^UV_VERSION := (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert "uv" not in installed or installed["uv"].version == version
+    from_elsewhere = [name for name, found in installed.items() if found.read_text("direct_url.json")]
+    assert set(from_elsewhere) <= {"heddle"}
+
+
+def test_nothing_is_installed_that_nobody_asked_for(installed: dict[str, Distribution]) -> None:
+    """From the requirements by the packages' own requirements, extras that they ask for among them."""
+    wanted: set[tuple[str, str]] = set()
+    open_ = [
+        (canonicalize_name(one.name), extra)
+        for one in map(Requirement, lines("requirements.txt"))
+        for extra in ("", *one.extras)
+    ]
+    while open_:
+        name, extra = open_.pop()
+        if (name, extra) in wanted or name not in installed:
+            continue
+        wanted.add((name, extra))
+        for text in installed[name].requires or []:
+            one = Requirement(text)
+            if one.marker is None or one.marker.evaluate({"extra": extra}):
+                open_ += [(canonicalize_name(one.name), other) for other in ("", *one.extras)]
+    assert installed.keys() - {name for name, _ in wanted} - TOOLS == set()
+
+
+def test_what_is_installed_fits_together() -> None:
+    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_only_what_is_asked_for_is_imported() -> None:
+    provides = packages_distributions()
+    own = OWN | {path.stem for path in (ROOT / "plugins").glob("*.py")}
+    for path in sorted(path for folder in OWN for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module or ""]
+            for name in {name.partition(".")[0] for name in names} - own - sys.stdlib_module_names - ELSEWHERE:
+                found = {canonicalize_name(one) for one in provides.get(name, [])} | {THROUGH.get(name, "")}
+                assert found & asked(), f"{path.relative_to(ROOT)} imports {name}, which is not in requirements.txt"
+
+
+def test_the_jar_is_one_version() -> None:
+    from spark_jobs.session import DELTA
+
+    assert re.fullmatch(r"io\.delta:delta-spark_[0-9._]+:\d+\.\d+\.\d+", DELTA)
+    assert pinned()["delta-spark"] == DELTA.rpartition(":")[2]
+    assert pinned()["pyspark"] == pinned()["pyspark-client"]
