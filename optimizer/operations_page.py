@@ -119,6 +119,20 @@ class Revised:
 
 
 @dataclass(frozen=True)
+class Radius:
+    """What one publication changed for readers: of each query so many answers that differ, are new, or are gone.
+
+    ``answers``: of the interval, before and after.
+    """
+
+    begin: int
+    end: int
+    revision: int
+    answers: tuple[int, int]
+    queries: tuple[tuple[str, int, int, int], ...]
+
+
+@dataclass(frozen=True)
 class Stale:
     """A published interval whose source has changed since: queries and windows that may be others now."""
 
@@ -305,7 +319,7 @@ def problems(found: Operations) -> list[Problem]:
                     next((one.hint for one in run.problems if one.hint), ""),
                 )
             )
-        elif run.status == "no end":
+        elif run.status == "no end" and _is_overdue(run, found):
             told.append(
                 Problem(
                     "runs",
@@ -335,6 +349,18 @@ def problems(found: Operations) -> list[Problem]:
             )
         )
     return told
+
+
+OVERDUE = timedelta(minutes=15)
+"""A run without an end that is younger may well be running..."""
+
+OVERDUE_TIMES = 3
+"""...and so may one that is not so many times as old as the longest run shown."""
+
+
+def _is_overdue(run: Run, found: Operations) -> bool:
+    longest = max((other.wall or 0.0 for other in found.runs), default=0.0)
+    return found.now - run.at > max(OVERDUE, OVERDUE_TIMES * timedelta(seconds=longest))
 
 
 def _latest(runs: Sequence[Run]) -> list[Run]:
@@ -697,7 +723,7 @@ def _revisions(found: Operations) -> str:
                 _row(
                     [
                         escape(interval(one.begin, one.end)) if number == 0 else "",
-                        str(each.revision),
+                        _revision(one, each),
                         moment(each.at),
                         f'<a href="./?version={each.plan_version}">{each.plan_version}</a>',
                         f"{each.answers:,}",
@@ -708,8 +734,37 @@ def _revisions(found: Operations) -> str:
             )
     names = ("interval (UTC)", "rev.", "published", "plan", "answers", "events read", "what was new")
     table = _grid((22, 6, 16, 6, 12, 12, 26), names, rows, len(rows), "publication", "revisions")
-    note = f"{count(len(found.revised), 'interval')} published more than once; readers see the newest revision"
+    note = f"{count(len(found.revised), 'interval')} published more than once; a revision leads to what it changed"
     return _card("revisions", "Revisions and late data", note, table + look)
+
+
+def _revision(one: Revised, each: Publication) -> str:
+    if each.revision == one.publications[0].revision:
+        return str(each.revision)
+    return f'<a href="radius?from={one.begin}&amp;to={one.end}&amp;revision={each.revision}">{each.revision}</a>'
+
+
+def radius(found: Radius) -> str:
+    """What one publication changed, as a page."""
+    before, after = found.answers
+    rows = [
+        _row([_cell(query, 80), f"{changed:,}", f"{new:,}", f"{gone:,}"])
+        for query, changed, new, gone in sorted(found.queries, key=lambda one: (-sum(one[1:]), one[0]))
+    ]
+    changed, new, gone = (sum(one[kind] for one in found.queries) for kind in (1, 2, 3))
+    told = (
+        f"<p>Of {before:,} answers <b>{changed:,}</b> changed, <b>{new:,}</b> came and <b>{gone:,}</b> went; "
+        f"{after:,} stand since. The others are as they were.</p>"
+    )
+    names = ("query", "changed", "new", "gone")
+    table = _grid((55, 15, 15, 15), names, rows, len(rows), "query", "") if rows else ""
+    head = _head(
+        "What a revision changed", {"interval": interval(found.begin, found.end), "revision": str(found.revision)}
+    )
+    note = f"{count(len(rows), 'query')} of which readers see other answers since"
+    return document(
+        "Sharing plan: revision", [menu("operations"), head, _card("radius", "Blast radius", note, told + table)]
+    )
 
 
 def _quarantine(found: Operations) -> str:

@@ -169,7 +169,7 @@ def outcome(one: Refresh, in_force: int, wrong: Diagnostic | None = None) -> str
         "by": one.by or "schedule",
         "what": "dry run" if one.dry else "refresh",
         "state": one.state,
-        **{name.replace("_", " "): str(one.conf[name]) for name in FIRST if one.conf.get(name)},
+        **{name.replace("_", " "): str(one.conf[name]) for name in FIRST if one.conf.get(name) not in (None, "", {})},
     }
     chips = "".join(f"<span><i>{escape(name)}</i> {escape(cut(value, 300))}</span>" for name, value in told.items())
     body = [_problem(wrong)]

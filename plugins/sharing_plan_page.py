@@ -111,6 +111,16 @@ def operations_page(look: bool) -> str:
         _looking.release()
 
 
+def radius_page(begin: int, end: int, revision: int) -> str:
+    """What one publication changed. Raises HDL-548 and HDL-549 if that is not known."""
+    from optimizer.operations_page import radius
+    from spark_jobs.operations import read_radius
+    from spark_jobs.tables import Warehouse
+
+    warehouse = Warehouse.open(Settings.of_environment().warehouse, create=False)
+    return radius(read_radius(warehouse, begin, end, revision))
+
+
 def history_page(shown: int | None) -> str | None:
     """The history of the plan; None if there is no version ``shown`` (None: the newest)."""
     from datetime import UTC, datetime
@@ -294,7 +304,12 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and re.fullmatch(r"[1-9]\d{0,17}", text, re.ASCII) else None
 
 
-STATUS = {"HDL-541": 409, "HDL-544": 403, "HDL-545": 429}
+def _instant(text: str | None) -> int | None:
+    """Microseconds since the epoch; None for any other text."""
+    return int(text) if text and re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else None
+
+
+STATUS = {"HDL-502": 404, "HDL-541": 409, "HDL-544": 403, "HDL-545": 429, "HDL-549": 404}
 """Of coded errors; of any other 400."""
 
 
@@ -355,6 +370,14 @@ def build_app() -> FastAPI:
     @app.get("/operations", dependencies=see_runs)
     def operating(look: str | None = None) -> HTMLResponse:
         return _html(operations_page(look == "1"))
+
+    @app.get("/radius", dependencies=see_runs)
+    def changed(request: Request, to: str | None = None, revision: str | None = None) -> HTMLResponse:
+        begin, end = _instant(request.query_params.get("from")), _instant(to)
+        number = _number(revision)
+        if begin is None or end is None or number is None:
+            raise HTTPException(404, "there is no such revision")
+        return _html(radius_page(begin, end, number))
 
     @app.get("/data-docs/{name}", dependencies=see_runs)
     def data_docs(name: str) -> Response:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from optimizer.errors import Diagnostic, HeddleError
 from optimizer.operations_page import (
@@ -24,6 +25,7 @@ from optimizer.operations_page import (
     Operations,
     Publication,
     Quarantined,
+    Radius,
     Refreshed,
     Revised,
     Run,
@@ -38,7 +40,7 @@ from optimizer.query import digest
 from optimizer.refreshes import rhythms
 from spark_jobs.data_docs import FOLDER, page_name
 from spark_jobs.planning import current_version, load_plan
-from spark_jobs.tables import MARKER, Warehouse, micros
+from spark_jobs.tables import INSTANT, MARKER, Warehouse, micros
 
 RUNS = 50
 """Runs that the operating view shows, the newest."""
@@ -372,6 +374,62 @@ def _stored(warehouse: Warehouse, version: int) -> SharingPlan | None:
         return load_plan(warehouse, version)
     except HeddleError:
         return None
+
+
+# -------------------------------------------------------------------------------------- blast radius
+COMPARED = 500_000
+"""Answers of an interval that are compared at most."""
+
+_ANSWER = ["query", "window_start", "window_end", "instant", "position", "key"]
+_CONTENT = ["longs", "doubles", "texts", "error"]
+
+
+def read_radius(warehouse: Warehouse, begin: int, end: int, revision: int) -> Radius:
+    """Which answers of an interval (microseconds) its publication of a revision changed, from the table's versions.
+
+    Raises HDL-549 if there is no such publication, HDL-548 if it cannot be compared any more, or is too large.
+    """
+    log = [row for row in warehouse.rows("publish_log", [*_LIGHT, "table_version"]) if row["event"] == "published"]
+    mine = [
+        row
+        for row in log
+        if (micros(row["interval_start"]), micros(row["interval_end"]), row["revision"]) == (begin, end, revision)
+    ]
+    if not mine:
+        raise HeddleError("HDL-549", f"revision {revision} of this interval was not published")
+    after = mine[0]["table_version"]
+    # what merged files in between changed no answer
+    before = max((row["table_version"] for row in log if row["table_version"] < after), default=None)
+    old, new = _answers(warehouse, before, begin, end), _answers(warehouse, after, begin, end)
+    names = {key[0] for key in old.keys() | new.keys()}
+    kinds: dict[str, list[int]] = {name: [0, 0, 0] for name in names}
+    for key in old.keys() | new.keys():
+        if key not in old:
+            kinds[key[0]][1] += 1
+        elif key not in new:
+            kinds[key[0]][2] += 1
+        elif old[key] != new[key]:
+            kinds[key[0]][0] += 1
+    queries = tuple((name, *kinds[name]) for name in sorted(kinds) if any(kinds[name]))
+    return Radius(begin, end, revision, (len(old), len(new)), queries)
+
+
+def _answers(warehouse: Warehouse, version: int | None, begin: int, end: int) -> dict[tuple[Any, ...], str]:
+    """The answers of an interval in one version of the results, by query, window and group."""
+    if version is None:
+        return {}
+    first, last = pa.scalar(begin, INSTANT), pa.scalar(end, INSTANT)
+    chosen = (ds.field("instant") > first) & (ds.field("instant") <= last)
+    removed = "files of older versions are removed by maintenance once their retention is over"
+    try:
+        table = DeltaTable(warehouse.path("results"), version=version).to_pyarrow_dataset()
+        if table.count_rows(filter=chosen) > COMPARED:
+            raise HeddleError("HDL-548", f"this interval has more than {COMPARED:,} answers: too many to be compared")
+        rows = table.to_table([*_ANSWER, *_CONTENT], filter=chosen).to_pylist()
+    except (OSError, DeltaError) as error:
+        raise HeddleError("HDL-548", "this revision cannot be compared any more", removed) from error
+    # NaN is equal to itself as text
+    return {tuple(row[name] for name in _ANSWER): repr([row[name] for name in _CONTENT]) for row in rows}
 
 
 # ------------------------------------------------------------------------------------------- history

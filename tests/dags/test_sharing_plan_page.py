@@ -137,7 +137,8 @@ def told(answer):
     return [answer.status_code, text, dict(answer.headers)]
 
 nobody, viewer, user = client(), client("VIEWER"), client("USER")
-paths = ["", "history", "operations", "operations?look=1", "refresh", "data-docs/0123456789abcdef.html"]
+paths = ["", "history", "operations", "operations?look=1", "refresh", "data-docs/0123456789abcdef.html",
+         "radius?from=1&to=2&revision=1"]
 found = {"gets": {}, "posts": {}, "hostile": {}}
 for path in paths:
     found["gets"][path] = [one.get("/sharing-plan/" + path).status_code for one in (nobody, viewer, user)]
@@ -174,7 +175,8 @@ found["hostile"]["bytes"] = told(user.post("/sharing-plan/refresh", content=b"\\
     "Content-Type": "application/x-www-form-urlencoded"}))
 found["hostile"]["run"] = told(user.post("/sharing-plan/apply", data={"run": hostile}, headers=HERE))
 for path in ("refresh?run=" + hostile, "refresh?run=" + "x" * 400, "data-docs/..%2f..%2fheddle.json",
-             "data-docs/%2e%2e/heddle.json", "data-docs/0123456789abcdef.html%00", "history?version=" + hostile):
+             "radius?from=1&to=" + hostile + "&revision=1", "radius?", "data-docs/%2e%2e/heddle.json",
+             "data-docs/0123456789abcdef.html%00", "history?version=" + hostile):
     found["hostile"][path] = told(user.get("/sharing-plan/" + path))
 
 # a dry run, looked at and applied
@@ -289,7 +291,8 @@ def test_every_route_has_its_permission(served: dict[str, Any]) -> None:
     gets = served["gets"]
     for path in ("", "history", "operations", "operations?look=1"):
         assert gets[path] == [401, 200, 200]
-    assert gets["refresh"] == [401, 403, 200] and gets["data-docs/0123456789abcdef.html"] == [401, 404, 404]
+    assert gets["refresh"] == [401, 403, 200]
+    assert gets["data-docs/0123456789abcdef.html"] == gets["radius?from=1&to=2&revision=1"] == [401, 404, 404]
     assert served["posts"]["refresh"] == [401, 403, 400] and served["posts"]["apply"] == [401, 403, 400]
 
 

@@ -138,6 +138,19 @@ def test_what_is_wrong_comes_first_the_worst_before_the_rest() -> None:
     assert problems(healed) == [] and "All is well" in read(operations(healed)).text
 
 
+def test_a_run_without_an_end_is_a_problem_once_it_should_have_one() -> None:
+    def running(minutes: int, wall: float) -> Operations:
+        unended = run(3, status="no end", at=NOW - timedelta(minutes=minutes), measured=None, wall=None)
+        return replace(WELL, runs=(unended, replace(WELL.runs[0], wall=wall)))
+
+    assert problems(running(14, 5.0)) == [] == problems(running(29, 600.0))
+    assert (
+        [one.anchor for one in problems(running(16, 5.0))]
+        == ["runs"]
+        == [one.anchor for one in problems(running(31, 600.0))]
+    )
+
+
 def test_a_published_run_without_a_stream_is_a_problem() -> None:
     half = replace(WELL, runs=(run(3, problems=(Diagnostic("HDL-401", "no file", "check the path"),)), *WELL.runs))
     (problem,) = problems(half)

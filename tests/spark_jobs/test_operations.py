@@ -9,26 +9,31 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.errors import HeddleError
-from optimizer.operations_page import operations
+from optimizer.operations_page import operations, radius
 from optimizer.plan import build_plan
 from optimizer.query import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
 from optimizer.window import DAY
 from spark_jobs import operations as reading
 from spark_jobs.data_docs import FOLDER
+from spark_jobs.files import write_files
 from spark_jobs.operations import (
     change_of,
     check_in_force,
     docs_page,
     opened,
     read_operations,
+    read_radius,
     read_versions,
 )
 from spark_jobs.planning import publish_plan
+from spark_jobs.results import RESULTS
 from spark_jobs.tables import Warehouse
 
 STREAM = Stream("trades", Source("csv", "x"), (("ts", TIMESTAMP),), "ts")
@@ -249,3 +254,52 @@ def test_what_was_decided_on_another_plan_is_refused(warehouse: Warehouse, tmp_p
     check_in_force(root, 1, "ben, manual__2")
     with pytest.raises(HeddleError, match="HDL-541"):
         check_in_force(root, 1, "anna, manual__3")
+
+
+def publish(warehouse: Warehouse, revision: int, answers: dict[tuple[str, int], tuple[float, str | None]]) -> int:
+    """Publish answers (by query and hour) of 1970-01-02 as a run does; the table's version."""
+    rows = [
+        {
+            **{"stream": "trades", "query": name, "key": "[]", "longs": [1], "doubles": [value], "texts": []},
+            **{"window_start": at(DAY), "window_end": at(DAY + hour), "instant": at(DAY + hour), "error": error},
+            **{"plan_version": 1, "revision": revision, "run_id": f"run-{revision}", "day": "1970-01-02"},
+        }
+        for (name, hour), (value, error) in answers.items()
+    ]
+    files = list(write_files(warehouse.path("results"), pa.Table.from_pylist(rows, schema=RESULTS)))
+    return warehouse.replace(
+        "results", files, ("1970-01-02", "1970-01-02"), lambda stored: pc.is_valid(stored["query"]), "1", revision
+    )
+
+
+def test_what_a_revision_changed_for_readers(warehouse: Warehouse) -> None:
+    nan = float("nan")
+    same = {("a", 1): (nan, None), ("a", 2): (2.0, None)}
+    first = publish(warehouse, 1, same | {("a", 3): (3.0, None), ("b", 1): (1.0, None), ("b", 2): (1.0, None)})
+    log(warehouse, 1, "published", "one", 1, table_version=first)
+    second = publish(warehouse, 2, same | {("a", 3): (3.5, None), ("b", 1): (1.0, "HDL-601"), ("c", 9): (1.0, None)})
+    log(warehouse, 1, "published", "two", 2, table_version=second)
+    found = read_radius(warehouse, DAY, 2 * DAY, 2)
+    assert found.answers == (5, 5)
+    assert found.queries == (("a", 1, 0, 0), ("b", 1, 0, 1), ("c", 0, 1, 0))
+    text = radius(found)
+    assert "Of 5 answers <b>2</b> changed, <b>1</b> came and <b>1</b> went" in text
+    assert read_radius(warehouse, DAY, 2 * DAY, 1).queries == (("a", 0, 3, 0), ("b", 0, 2, 0))
+    with pytest.raises(HeddleError, match="HDL-549"):
+        read_radius(warehouse, DAY, 2 * DAY, 3)
+
+
+def test_a_revision_whose_files_are_gone_or_too_many_is_not_compared(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for revision in (1, 2):
+        version = publish(warehouse, revision, {("a", 1): (float(revision), None)})
+        log(warehouse, 1, "published", f"run-{revision}", revision, table_version=version)
+    monkeypatch.setattr(reading, "COMPARED", 0)
+    with pytest.raises(HeddleError, match="HDL-548 this interval has more than 0"):
+        read_radius(warehouse, DAY, 2 * DAY, 2)
+    monkeypatch.undo()
+    for file in (warehouse.root / "results").rglob("*.parquet"):
+        file.unlink()
+    with pytest.raises(HeddleError, match="HDL-548 this revision cannot be compared any more"):
+        read_radius(warehouse, DAY, 2 * DAY, 2)
