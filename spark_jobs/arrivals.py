@@ -27,7 +27,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from optimizer.errors import HeddleError
 from optimizer.plan import SharingPlan
@@ -90,7 +89,7 @@ def _moment(instant: int) -> Any:
 
 def ledger(warehouse: Warehouse, stream: str) -> dict[str, Arrival]:
     """What is known of a stream's files, by identity, those that are gone among them."""
-    table = DeltaTable(warehouse.path("source_files")).to_pyarrow_dataset()
+    table = warehouse.dataset("source_files")
     rows = table.to_table(filter=ds.field("stream") == stream).sort_by("at").to_pylist()
     return {
         row["identity"]: Arrival(

@@ -116,7 +116,7 @@ def _records(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> dict[tu
     """The records of some rows of the log."""
     if not rows:
         return {}
-    table = DeltaTable(warehouse.path("publish_log")).to_pyarrow_dataset()
+    table = warehouse.dataset("publish_log")
     chosen = ds.field("at").isin(pa.array([row["at"] for row in rows], pa.timestamp("us", tz="UTC")))
     found = table.to_table([*_LIGHT, "record"], filter=chosen).to_pylist()
     return {_identity(row): json.loads(row["record"] or "{}") for row in found}
@@ -207,7 +207,7 @@ def _answered(warehouse: Warehouse, runs: Sequence[Run]) -> dict[str, int]:
     """When each query with a refresh bound was answered last, as the runs that ended latest left it."""
     if not runs:
         return {}
-    table = DeltaTable(warehouse.path("publish_log")).to_pyarrow_dataset()
+    table = warehouse.dataset("publish_log")
     chosen = ds.field("at").isin(pa.array([run.at for run in runs], pa.timestamp("us", tz="UTC")))
     found: dict[str, int] = {}
     for text in table.to_table(["record"], filter=chosen & (ds.field("event") == "published"))["record"].to_pylist():
@@ -218,7 +218,7 @@ def _answered(warehouse: Warehouse, runs: Sequence[Run]) -> dict[str, int]:
 
 def _checks(warehouse: Warehouse) -> tuple[tuple[Check, ...], int, int, tuple[Sampled, ...]]:
     """The newest checks that failed, how many passed and failed ever, and the recomputed queries of each run."""
-    table = DeltaTable(warehouse.path("quality_results")).to_pyarrow_dataset()
+    table = warehouse.dataset("quality_results")
     columns = ["run_id", "interval_start", "interval_end", "check", "success", "at"]
     rows = table.to_table(columns)
     passed = pc.sum(rows["success"]).as_py() or 0
@@ -422,7 +422,7 @@ def _answers(warehouse: Warehouse, version: int | None, begin: int, end: int) ->
     chosen = (ds.field("instant") > first) & (ds.field("instant") <= last)
     removed = "files of older versions are removed by maintenance once their retention is over"
     try:
-        table = DeltaTable(warehouse.path("results"), version=version).to_pyarrow_dataset()
+        table = warehouse.dataset("results", DeltaTable(warehouse.path("results"), version=version))
         if table.count_rows(filter=chosen) > COMPARED:
             raise HeddleError("HDL-548", f"this interval has more than {COMPARED:,} answers: too many to be compared")
         rows = table.to_table([*_ANSWER, *_CONTENT], filter=chosen).to_pylist()
@@ -435,7 +435,7 @@ def _answers(warehouse: Warehouse, version: int | None, begin: int, end: int) ->
 # ------------------------------------------------------------------------------------------- history
 def read_versions(warehouse: Warehouse) -> tuple[list[Version], int]:
     """The newest versions of the plan, newest first, and how many there are."""
-    table = DeltaTable(warehouse.path("sharing_plans")).to_pyarrow_dataset()
+    table = warehouse.dataset("sharing_plans")
     rows = table.to_table(["plan_version", "created_at", "created_by", "reason", "tree", "query"]).to_pylist()
     held: dict[int, list[dict[str, Any]]] = {}
     for row in rows:

@@ -251,10 +251,10 @@ def test_a_change_that_is_cut_off_is_completed(world: World, monkeypatch: pytest
         world.pause("b")
     append = Warehouse.append
 
-    def cut(self: Warehouse, table: str, *given: Any) -> None:
+    def cut(self: Warehouse, table: str, *given: Any, **named: Any) -> None:
         if table == "sharing_plans":
             raise OSError("gone")
-        append(self, table, *given)
+        append(self, table, *given, **named)
 
     for go_on in (lambda: pause_or_resume(world.warehouse, event, ["b"]), lambda: world.pause("c"), world.refresh):
         with monkeypatch.context() as patch, pytest.raises(OSError, match="gone"):
