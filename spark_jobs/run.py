@@ -40,7 +40,7 @@ from optimizer.synopsis import FORMAT, Synopsis, counts_of, synopses_of
 from optimizer.window import DAY, Fragments, day_label, day_pieces, history_start
 from spark_jobs.arrivals import Arrival, Radius, admitted, distinct, radius
 from spark_jobs.calibration import Work, fit_of, predict
-from spark_jobs.files import BUCKETS, CHECKED, UNWRITABLE, DataFile, Failed, Task, read_file, reading, write_files
+from spark_jobs.files import BUCKETS, CHECKED, DataFile, Failed, Task, read_file, reading, write_files
 from spark_jobs.final_aggregates import COUNTED, Part, finals_task, merged
 from spark_jobs.lifecycle import beside
 from spark_jobs.partial_aggregates import PARTIALS, Span, columns_of_synopsis, lift_task
@@ -72,6 +72,9 @@ ROWS_A_TASK = 2_000_000
 
 EVER = -(1 << 62)
 """Before every instant."""
+
+OF_THE_WAREHOUSE = ("HDL-510", "HDL-511", "HDL-512", "HDL-513", "HDL-540", "HDL-542", "HDL-543")
+"""Codes of what is no stream's fault: it fails the run, not that stream alone."""
 
 
 @dataclass
@@ -231,7 +234,7 @@ def run(
                     spans, mine, parts, broken = spans + filled, mine + numbered, parts + numbered, broken | others
             except Exception as error:
                 coded = _coded(error)
-                if coded.diagnostic.code == UNWRITABLE:  # of no stream's making
+                if coded.diagnostic.code in OF_THE_WAREHOUSE:
                     raise coded from error
                 failed.append(name)
                 del sources[name], ends[name]
@@ -935,20 +938,15 @@ def _reconcile(warehouse: Warehouse, begin: int, end: int) -> None:
     with warehouse.lease() as token:
         since = warehouse.version("publish_log")
         found = [
-            row
-            | {
-                "event": "published",
-                "answers": _answers_of(warehouse, row),
-                "table_version": warehouse.committed("results", f"results/{_interval_of(row)}", row["revision"]) or 0,
-                "at": _now(),
-            }
-            for row in _unlogged(warehouse, begin, end)
+            row | {"event": "published", "answers": _answers_of(warehouse, row), "table_version": version, "at": _now()}
+            for row, version in _unlogged(warehouse, begin, end)
         ]
         warehouse.append("publish_log", found, token, since=since)
 
 
-def _unlogged(warehouse: Warehouse, begin: int, end: int) -> list[dict[str, Any]]:
-    """The log's rows of revisions that were given out and are in the results table, but not in the log."""
+def _unlogged(warehouse: Warehouse, begin: int, end: int) -> list[tuple[dict[str, Any], int]]:
+    """The log's rows of revisions that were given out and are not in the log as published, but in the table's log;
+    with the version of the table that they made, 0 if that is too long ago."""
     rows = [
         row
         for row in warehouse.rows("publish_log")
@@ -956,13 +954,17 @@ def _unlogged(warehouse: Warehouse, begin: int, end: int) -> list[dict[str, Any]
     ]
     logged = {(_interval_of(row), row["revision"]) for row in rows if row["event"] == "published"}
     results = DeltaTable(warehouse.path("results"))
-    return [
-        row
-        for row in rows
-        if row["event"] == "allocated"
-        and (_interval_of(row), row["revision"]) not in logged
-        and results.transaction_version(f"results/{_interval_of(row)}") == row["revision"]
-    ]
+    found = []
+    for row in rows:
+        if row["event"] != "allocated" or (_interval_of(row), row["revision"]) in logged:
+            continue
+        application = f"results/{_interval_of(row)}"
+        newest = results.transaction_version(application) or 0
+        if newest >= row["revision"]:
+            version = warehouse.committed("results", application, row["revision"], micros(row["at"]))
+            if version is not None or newest == row["revision"]:
+                found.append((row, version or 0))
+    return found
 
 
 def _interval_of(row: Mapping[str, Any]) -> str:

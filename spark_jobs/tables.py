@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ FORMAT = 2
 """Version of the tables' schemas. 2: partials have shards, results an instant and a position."""
 
 TOKEN_DIGITS = 20
+
+HOUR = 3_600_000_000
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -354,14 +357,18 @@ class Warehouse:
                 list(actions), "append", schema, partition_by, commit_properties=_properties(transaction)
             )
 
-    def committed(self, table: str, application: str, revision: int) -> int | None:
-        """The version of ``table`` that a transaction made; None if the table's log does not reach back to it."""
-        wanted = {"appId": application, "version": revision}
-        for path in sorted((self.root / table / "_delta_log").glob("*.json"), reverse=True):
+    def committed(self, table: str, application: str, revision: int, since: int = 0) -> int | None:
+        """The version of ``table`` that a transaction made, after a moment (microseconds); None if none did, or if the
+        table's log does not reach back to it."""
+        paths = sorted((self.root / table / "_delta_log").glob("*.json"))
+        # clocks of hosts differ
+        first = bisect_left(paths, since - HOUR, key=lambda path: path.stat().st_mtime_ns // 1000)
+        for path in paths[first:]:
             for line in path.read_text().splitlines():
                 found = json.loads(line).get("txn")
-                if found is not None and wanted.items() <= found.items():
-                    return int(path.stem)
+                if found is not None and found["appId"] == application and found["version"] >= revision:
+                    # a lower one never comes after a higher
+                    return int(path.stem) if found["version"] == revision else None
         return None
 
     # --------------------------------------------------------------------- partials and results
