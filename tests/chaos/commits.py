@@ -32,7 +32,7 @@ from spark_jobs.run import RunRecord, _log, _revision
 from spark_jobs.tables import INSTANT, TABLES, Warehouse
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, SCHEMA
 
-EVERY = 10
+EVERY = 50
 """Appends to one publication."""
 
 SPANS = 2

@@ -30,10 +30,10 @@ from optimizer.errors import HeddleError
 from spark_jobs.planning import current_version, load_plan
 from spark_jobs.read import _typed
 from spark_jobs.sources import format_instant
-from spark_jobs.tables import micros
+from spark_jobs.tables import TABLES, micros
 from tests import oracle
 from tests.chaos.orders import InProcess, Orders, in_turns
-from tests.spark_jobs.laboratory import QUERIES, Event, Laboratory, steady, table_of
+from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Event, Laboratory, steady, table_of
 
 PLANS = (
     QUERIES,
@@ -88,22 +88,35 @@ def events_of(state: frozenset[str]) -> list[Event]:
     return [*steady(MINUTES), *late]
 
 
-def begun(folder: Path) -> World:
-    """A world in which one interval is published."""
+def begun(folder: Path, crowded: bool = False) -> World:
+    """A world in which one interval is published; ``crowded``: again in pieces, so that there are files to merge."""
     made = World.at(folder)
     made.write(steady(MINUTES))
     made.write([], "quotes")
     version = made.plan(PLANS[0])
     made.run(version, 0, 60, "before")
+    for begin in range(0, 60, 12) if crowded else ():
+        made.run(version, begin, begin + 12, f"small {begin}")
     return made
+
+
+def template(folder: Path, crowded: bool = False) -> tuple[Path, Path]:
+    """A world to copy, and the place where copies live: plans hold the paths of their sources."""
+    place, kept = folder / "place", folder / "template"
+    place.mkdir()
+    with without_audit():
+        begun(place, crowded)
+    shutil.move(place, kept)
+    return kept, place
 
 
 @contextmanager
 def without_audit() -> Iterator[None]:
-    """The audit needs Spark; here the judge is the oracle."""
+    """The audit needs Spark; here the judge is the oracle. A few files are enough to be merged."""
     with pytest.MonkeyPatch.context() as patch:
         passed = [{"check": "none", "success": True, "detail": ""}]
         patch.setattr(running, "audit", lambda *given: list(passed))
+        patch.setattr(maintenance, "FEW", 2)
         yield
 
 
@@ -117,6 +130,10 @@ class Race:
     listed: dict[str, frozenset[str]] = field(default_factory=dict)
     refused: Counter[str] = field(default_factory=Counter)
     again: list[tuple[str, int, int]] = field(default_factory=list)
+    said: list[tuple[tuple[str, str], int, str, int]] = field(default_factory=list)
+    """What runs that succeeded said: interval, revision, status; and the version of the results at their begin."""
+    first: int = 0
+    """The version of the results with which it begins."""
 
     def draw(self) -> None:
         """Two to four drivers, at least one of them a run."""
@@ -155,16 +172,24 @@ class Race:
             return False
         return True
 
-    def run(self, run_id: str, begin: int, end: int) -> None:
-        version = current_version(self.world.warehouse) or 0
+    def run(self, run_id: str, begin: int, end: int, version: int = 0) -> None:
+        """Until it succeeds, by the plan in force unless another is named; what it said is judged in the end."""
+        version = version or current_version(self.world.warehouse) or 0
+        span = format_instant(DAY + begin * MINUTE), format_instant(DAY + end * MINUTE)
+
+        def attempt() -> None:
+            before = self.world.warehouse.version("results")
+            record = self.world.run(version, begin, end, run_id)
+            self.said.append((span, record.revision, record.status, before))
+
         for _ in range(30):
-            if self.tried(lambda: self.world.run(version, begin, end, run_id)):
+            if self.tried(attempt):
                 return
         raise AssertionError(f"{run_id} is refused for ever")
 
-    def plan(self, text: str) -> None:
+    def plan(self, text: str, algorithm: str = "weave-share") -> None:
         for _ in range(30):
-            if self.tried(lambda: self.world.plan(text)):
+            if self.tried(lambda: self.world.plan(text, algorithm)):
                 return
         raise AssertionError("a plan is refused for ever")
 
@@ -240,7 +265,28 @@ class Race:
         found += [f"the log says {sorted(told - made)}, the table {sorted(made - told)}"] * (told != made)
         allocated = [(row["span"], row["revision"]) for row in log if row["event"] == "allocated"]
         found += ["one revision was given out twice"] * (len(allocated) != len(set(allocated)))
-        return found + self.seen_wrong() + self.plans_wrong() + self.partials_wrong()
+        found += self.said_wrong()
+        for name in TABLES:
+            isolation = DeltaTable(self.world.warehouse.path(name)).metadata().configuration["delta.isolationLevel"]
+            found += [f"{name} isolates {isolation}"] * (isolation != "Serializable")
+        return found + self.seen_wrong(self.first) + self.plans_wrong() + self.partials_wrong()
+
+    def said_wrong(self) -> list[str]:
+        """Runs that said that they published, and did not; or that nothing had changed, when something had."""
+        made = {(one["span"], one["revision"]): one["at"] for one in self.publications()}
+        found = []
+        for span, revision, status, before in self.said:
+            at = made.get((span, revision), -1)
+            over = [
+                other
+                for ((begin, end), _), other in made.items()
+                if begin < span[1] and end > span[0] and at < other <= before
+            ]
+            if at <= before and (status == "published" or at < 0 or over):
+                found.append(
+                    f"revision {revision} of {span} was said to be {status}: version {at}, begun at {before}, {over}"
+                )
+        return found
 
     def seen_wrong(self, since: int = 0) -> list[str]:
         """What was wrong with what readers saw, at any time: whole publications, equal to the oracle."""
@@ -334,6 +380,7 @@ def copied(template: Path, place: Path, chance: random.Random, point: Callable[[
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(template, place)
     made = Race(World.at(place, point), chance)
+    made.first = made.world.warehouse.version("results")
     # what the template's run had listed
     for row in made.world.warehouse.rows("publish_log"):
         made.listed[row["content"]] = ALL_THERE

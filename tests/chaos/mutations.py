@@ -1,0 +1,539 @@
+"""Safeguards that are taken out, one at a time: the harness has to notice each.
+
+A *mutation* patches the code; a *witness* is a scenario that should tell. ``test_mutations.py`` prints who did.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import CommitProperties, DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+import spark_jobs.maintenance as maintenance
+import spark_jobs.planning as planning
+import spark_jobs.run as running
+from optimizer.errors import HeddleError
+from optimizer.window import day_label
+from spark_jobs import files, tables
+from tests.chaos.commits import answer
+from tests.chaos.world import PLANS, Race, copied, interrupted, judged, race
+from tests.spark_jobs.laboratory import DAY, MINUTE
+
+Patch = pytest.MonkeyPatch
+Places = tuple[Path, Path]
+
+
+# ------------------------------------------------------------------------------------------- the lease
+def no_lock(patch: Patch) -> None:
+    @contextmanager
+    def locked(path: Path) -> Iterator[int]:
+        import os
+
+        file = os.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            yield file
+        finally:
+            os.close(file)
+
+    patch.setattr(tables, "_locked", locked)
+
+
+def no_fencing(patch: Patch) -> None:
+    patch.setattr(tables.Warehouse, "check_lease", lambda *given: None)
+
+
+def commits_on_top_of_anything(patch: Patch) -> None:
+    """As before: the table as it is when the commit comes."""
+
+    def properties(transaction: Any) -> CommitProperties:
+        made = None if transaction is None else [tables.Transaction(*transaction)]
+        return CommitProperties(app_transactions=made)
+
+    patch.setattr(tables, "_properties", properties)
+    write = tables.write_deltalake
+
+    def newest(current: DeltaTable, *given: Any, **named: Any) -> None:
+        write(current.table_uri, *given, **named)
+
+    patch.setattr(tables, "write_deltalake", newest)
+    held = DeltaTable.create_write_transaction
+    patch.setattr(
+        DeltaTable,
+        "create_write_transaction",
+        lambda self, *given, **named: held(DeltaTable(self.table_uri), *given, **named),
+    )
+
+
+def rows_follow_from_nothing(patch: Patch) -> None:
+    """The version that the rows of an append follow from is not looked at."""
+    append = tables.Warehouse.append
+    patch.setattr(
+        tables.Warehouse,
+        "append",
+        lambda self, table, rows, token, transaction=None, since=None: append(self, table, rows, token, transaction),
+    )
+
+
+def no_transactions(patch: Patch) -> None:
+    patch.setattr(tables, "_properties", lambda transaction: CommitProperties(max_commit_retries=0))
+
+
+# ------------------------------------------------------------------------------------------- revisions and the log
+def revision_reused(patch: Patch) -> None:
+    held = running._revision
+    patch.setattr(running, "_revision", lambda *given: max(1, held(*given) - 1))
+
+
+def every_attempt_its_own_log_line(patch: Patch) -> None:
+    def log(house: Any, record: Any, event: str, content: Any, version: Any) -> None:
+        with house.lease() as token:
+            row = running._log_row(record, event, content, version, record.revision)
+            house.append("publish_log", [row], token)
+
+    patch.setattr(running, "_log", log)
+
+
+def no_reconciliation(patch: Patch) -> None:
+    patch.setattr(running, "_reconcile", lambda *given: None)
+
+
+def reconciled_as_of_now(patch: Patch) -> None:
+    patch.setattr(tables.Warehouse, "committed", lambda self, table, *given: self.version(table))
+
+
+def own_interval_reconciled(patch: Patch) -> None:
+    held = running._unlogged
+
+    def unlogged(house: Any, begin: int, end: int) -> Any:
+        same = running._interval(begin, end)
+        return [one for one in held(house, begin, end) if running._interval_of(one[0]) == same]
+
+    patch.setattr(running, "_unlogged", unlogged)
+
+
+def overlaps_overlooked(patch: Patch) -> None:
+    def published(house: Any, begin: int, end: int, content: str) -> Any:
+        rows = [row for row in running._log_rows(house, begin, end) if row["event"] == "published"]
+        return rows[-1] if rows and rows[-1]["content"] == content else None
+
+    patch.setattr(running, "_published", published)
+
+
+def content_that_never_changes(patch: Patch) -> None:
+    patch.setattr(running, "_content", lambda *given: "always the same")
+
+
+def logged_before_published(patch: Patch) -> None:
+    held = running._publish
+
+    def publish(house: Any, record: Any, *given: Any) -> int:
+        running._log(house, record, "published", "?", house.version("results") + 1)
+        return held(house, record, *given)
+
+    patch.setattr(running, "_publish", publish)
+
+
+# ------------------------------------------------------------------------------------------- what is replaced
+def replaced(table: str, which: Callable[[pa.Table, pa.Array], pa.Array]) -> Callable[[Patch], None]:
+    def broken(patch: Patch) -> None:
+        held = tables.Warehouse.replace
+
+        def replace(self: Any, name: str, written: Any, days: Any, chosen: Any, *given: Any, **named: Any) -> int:
+            if name == table:
+                right = chosen
+
+                def chosen(rows: pa.Table) -> pa.Array:
+                    return which(rows, right(rows))
+
+            return held(self, name, written, days, chosen, *given, **named)
+
+        patch.setattr(tables.Warehouse, "replace", replace)
+
+    return broken
+
+
+def nothing(rows: pa.Table, right: pa.Array) -> pa.Array:
+    return pa.array([False] * len(rows))
+
+
+def everything(rows: pa.Table, right: pa.Array) -> pa.Array:
+    return pa.array([True] * len(rows))
+
+
+def but_the_last(rows: pa.Table, right: pa.Array) -> pa.Array:
+    return pc.and_(right, pc.less(rows["instant"], pc.max(rows["instant"])))
+
+
+def every_file_untouched(patch: Patch) -> None:
+    held = tables.Warehouse.replace
+    patch.setattr(
+        tables.Warehouse,
+        "replace",
+        lambda self, name, written, days, chosen, interval, revision, *given: held(
+            self, name, written, days, chosen, interval, revision, lambda file: True
+        ),
+    )
+
+
+def in_two_commits(patch: Patch) -> None:
+    """What is new first, what it replaces then."""
+    commit = tables.Warehouse.commit
+
+    def twice(self: Any, table: str, current: Any, actions: Sequence[Any], token: int, *given: Any) -> None:
+        adds = [action for action in actions if isinstance(action, AddAction)]
+        removes = [action for action in actions if isinstance(action, RemoveAction)]
+        commit(self, table, current, adds, token, *given)
+        if removes:
+            commit(self, table, DeltaTable(self.path(table)), removes, token)
+
+    patch.setattr(tables.Warehouse, "commit", twice)
+
+
+def staged_files_visible(patch: Patch) -> None:
+    held = running._write_finals
+
+    def write(spark: Any, house: Any, *given: Any) -> Any:
+        staged = held(spark, house, *given)
+        with house.lease() as token:
+            actions = [tables._add(file) for file in staged]
+            house.commit("results", DeltaTable(house.path("results")), actions, token)
+        return staged
+
+    patch.setattr(running, "_write_finals", write)
+
+
+# ------------------------------------------------------------------------------------------- partial aggregates
+def tokens_that_never_change(patch: Patch) -> None:
+    patch.setattr(running, "_token", lambda *given: "always the same")
+
+
+def answered_from_whatever_is_there(patch: Patch) -> None:
+    """Without the look at what the finals stage reads (HDL-541)."""
+    held, looked = running._missing, running._write_finals
+
+    def finals(*given: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(running, "_missing", lambda *given: None)
+            return looked(*given)
+
+    patch.setattr(running, "_missing", held)
+    patch.setattr(running, "_write_finals", finals)
+
+
+def incomplete_said_to_be_complete(patch: Patch) -> None:
+    """The last file of partial rows is lost, what says that they are complete is not."""
+    held = running._written
+
+    def written(*given: Any) -> Any:
+        made, broken = held(*given)
+        return made[:-1], broken
+
+    patch.setattr(running, "_written", written)
+
+
+# ------------------------------------------------------------------------------------------- plans and maintenance
+def registered_once_a_version(patch: Patch) -> None:
+    append = tables.Warehouse.append
+
+    def transacted(self: Any, table: str, rows: Any, token: int, transaction: Any = None, since: Any = None) -> None:
+        if table == "workload_queries":
+            transaction = (table, (planning.current_version(self) or 0) + 1)
+        append(self, table, rows, token, transaction, since)
+
+    patch.setattr(tables.Warehouse, "append", transacted)
+
+
+def plan_stored_whenever_asked(patch: Patch) -> None:
+    held = planning.current_version
+    patch.setattr(planning, "current_version", lambda house: None if held(house) is None else held(house))
+    load = planning.load_plan
+
+    class Other:
+        fingerprint = ""
+
+    patch.setattr(planning, "load_plan", lambda house, version: Other())
+    patch.setattr(running, "load_plan", load)
+
+
+def merged_files_kept(patch: Patch) -> None:
+    held = tables.Warehouse.commit
+
+    def commit(self: Any, table: str, current: Any, actions: Sequence[Any], *given: Any) -> None:
+        if len(given) == 1:  # maintenance's: no transaction
+            actions = [action for action in actions if isinstance(action, AddAction)]
+        held(self, table, current, actions, *given)
+
+    patch.setattr(tables.Warehouse, "commit", commit)
+
+
+def merged_rows_lost(patch: Patch) -> None:
+    held = maintenance._read
+
+    def read(*given: Any) -> pa.Table:
+        return held(*given).slice(1)
+
+    patch.setattr(maintenance, "_read", read)
+
+
+def unchecked_pages(patch: Patch) -> None:
+    patch.setattr(files, "opened", lambda path, **options: pq.ParquetFile(path, **options))
+    patch.setattr(running, "CHECKED", None)
+    patch.setattr(maintenance, "opened", files.opened)
+
+
+def no_isolation(patch: Patch) -> None:
+    """A table that was made without it."""
+    held = Race.wrong
+
+    def wrong(self: Race) -> list[str]:
+        path = self.world.warehouse.path("partials")
+        DeltaTable(path).alter.set_table_properties({"delta.isolationLevel": "WriteSerializable"})
+        return held(self)
+
+    patch.setattr(Race, "wrong", wrong)
+
+
+MUTATIONS: dict[str, tuple[Callable[[Patch], None], str]] = {
+    "no lock": (no_lock, "two holders"),
+    "no fencing": (no_fencing, "the lease is taken away"),
+    "commits on top of anything": (commits_on_top_of_anything, "committed in between"),
+    "appends follow from nothing": (rows_follow_from_nothing, "allocated in between"),
+    "no transaction ids": (no_transactions, "runs in order"),
+    "revision reused": (revision_reused, "runs in order"),
+    "a log line an attempt": (every_attempt_its_own_log_line, "its retry, before _log"),
+    "no reconciliation": (no_reconciliation, "dead over another"),
+    "reconciled as of now": (reconciled_as_of_now, "dead beside another"),
+    "own interval reconciled alone": (own_interval_reconciled, "dead over another"),
+    "overlaps overlooked": (overlaps_overlooked, "there and back"),
+    "stale content": (content_that_never_changes, "runs in order"),
+    "logged before published": (logged_before_published, "runs in order"),
+    "results not replaced": (replaced("results", nothing), "runs in order"),
+    "results replaced but the last": (replaced("results", but_the_last), "runs in order"),
+    "all results replaced": (replaced("results", everything), "runs in order"),
+    "partials not replaced": (replaced("partials", nothing), "runs in order"),
+    "all partials replaced": (replaced("partials", everything), "runs in order"),
+    "every file untouched": (every_file_untouched, "runs in order"),
+    "published in two commits": (in_two_commits, "runs in order"),
+    "staged files visible": (staged_files_visible, "runs in order"),
+    "stale tokens": (tokens_that_never_change, "runs in order"),
+    "answered from whatever is there": (
+        answered_from_whatever_is_there,
+        "a run of what it reads, with late events, before _write_finals",
+    ),
+    "incomplete said to be complete": (incomplete_said_to_be_complete, "runs in order"),
+    "registered once a version": (registered_once_a_version, "killed while registering"),
+    "plan stored whenever asked": (plan_stored_whenever_asked, "killed while registering"),
+    "no isolation": (no_isolation, "runs in order"),
+    "merged files kept": (merged_files_kept, "runs in order"),
+    "merged rows lost": (merged_rows_lost, "runs in order"),
+    "damage is not looked for": (unchecked_pages, "a flipped bit"),
+}
+"""What is taken out, and the witness that is asked first."""
+
+
+# ------------------------------------------------------------------------------------------- witnesses
+def _calm(places: Places, body: Callable[[Race], None], name: str) -> None:
+    played = copied(*places, random.Random(0), lambda name: None)
+    judged(played, lambda: body(played), [name])
+
+
+def in_order(race: Race) -> None:
+    """Maintenance, late events, another plan, the first again."""
+    race.maintain()
+    race.run("next", 60, 120)
+    race.late(1)
+    race.run("late", 0, 60)
+    race.plan(PLANS[1])
+    race.run("all by another", 0, 120)
+    race.plan(PLANS[2])
+    race.run("next again", 60, 120)
+
+
+def there_and_back(race: Race) -> None:
+    race.run("first", 60, 120)
+    race.plan(PLANS[1])
+    race.run("all", 0, 120)
+    race.run("first again", 60, 120, 1)
+
+
+def killed_while_registering(race: Race) -> None:
+    """One refresh dies between its commits, the next is of other queries."""
+    append = tables.Warehouse.append
+
+    def dying(self: Any, table: str, *given: Any, **named: Any) -> None:
+        if table == "sharing_plans":
+            raise KeyboardInterrupt
+        append(self, table, *given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables.Warehouse, "append", dying)
+        with pytest.raises(KeyboardInterrupt):
+            race.plan(PLANS[1])
+    race.plan(PLANS[2])
+    race.plan(PLANS[2])
+
+
+def two_holders(race: Race) -> None:
+    """Who comes while another holds the lease waits for it."""
+    house, waited = race.world.warehouse, []
+
+    def waiting(file: int, operation: int) -> None:
+        try:
+            flock(file, operation | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waited.append(file)
+            raise TimeoutError from None
+
+    flock = fcntl.flock
+    with house.lease(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fcntl, "flock", waiting)
+        with pytest.raises(TimeoutError), house.lease():
+            pass
+
+
+def taken_away(race: Race) -> None:
+    """While a holder is about to commit, another gets the lease, and has committed nothing yet."""
+    house, lease = race.world.warehouse, race.world.warehouse.root / ".lease"
+    row = {"run_id": "r", "stream": "s", "code": "c", "rows": 1, "detail": "", "at": running._now()}
+    with house.lease() as token:
+        lease.unlink()
+        lease.write_text(str(token))
+        with house.lease(), pytest.raises(HeddleError, match="HDL-510"):
+            house.append("quarantine", [row], token)
+
+
+def committed_between(race: Race) -> None:
+    """A holder looks, another replaces all that it looked at, the holder commits."""
+    house, check = race.world.warehouse, tables.Warehouse.check_lease
+    left = [True]
+
+    def overtaken(self: Any, token: int) -> None:
+        check(self, token)
+        if left and left.pop():
+            lease = house.root / ".lease"
+            lease.unlink()
+            lease.write_text(str(token))
+            race.run("overtaking", 0, 120)
+
+    staged = list(files.write_files(house.path("results"), answer(0, 5, "slow")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables.Warehouse, "check_lease", overtaken)
+        with pytest.raises(HeddleError, match="HDL-510"):
+            days = day_label(DAY), day_label(DAY)
+            house.replace("results", staged, days, lambda rows: pa.array([True] * len(rows)), "slow", 5)
+
+
+def allocated_between(race: Race) -> None:
+    """A holder that lost the lease commits after another has looked, before that one commits: it is told."""
+    house, rows = race.world.warehouse, running._log_rows
+    left = [True]
+
+    def overtaken(*given: Any) -> Any:
+        found = rows(*given)
+        if left and left.pop():
+            running.DeltaTable(house.path("publish_log"))
+            row = running._log_row(other, "allocated", "other", None, 7)
+            tables.write_deltalake(
+                DeltaTable(house.path("publish_log")),
+                pa.Table.from_pylist([row], tables.TABLES["publish_log"][0]),
+                mode="append",
+            )
+        return found
+
+    other = running.RunRecord("other", 1, DAY, DAY + MINUTE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "_log_rows", overtaken)
+        with pytest.raises(HeddleError, match="HDL-510"):
+            running._revision(house, other, "mine", False)
+    table = DeltaTable(house.path("publish_log"))
+    table.delete("content = 'other'")
+
+
+def flipped(race: Race) -> None:
+    """One bit of a page that is not compressed."""
+    house = race.world.warehouse
+    paths = [house.root / "partials" / file["path"] for file in house.files("partials", "", "9")]
+    for path in paths:
+        chunk = pq.read_metadata(path).row_group(0).column(8)
+        content = bytearray(path.read_bytes())
+        content[chunk.data_page_offset + chunk.total_compressed_size - 2] ^= 4
+        path.write_bytes(content)
+    with pytest.raises(HeddleError, match="HDL-543"):
+        race.world.run(1, 0, 60, "damaged", recompute=True)
+    maintenance.maintain(house)
+
+
+def dead_then_overlapped(race: Race) -> None:
+    """A publication that is not logged, one over it, the first again."""
+    race.plan(PLANS[1])
+    race.dies_unlogged(60, 120)
+    race.plan(PLANS[2])
+    race.run("over it", 0, 120)
+    race.run("dead", 60, 120, 2)
+
+
+def dead_beside_another(race: Race) -> None:
+    race.dies_unlogged(60, 120)
+    race.run("beside it", 0, 60)
+    race.run("dead", 60, 120)
+
+
+def dead_over_another(race: Race) -> None:
+    """The first again would be the same as ever, were it not for what nobody logged."""
+    race.run("first", 60, 120)
+    race.dies_unlogged(0, 120)
+    race.run("first again", 60, 120, 1)
+
+
+WITNESSES: dict[str, Callable[[Places], None]] = {
+    "runs in order": lambda places: _calm(places, in_order, "in order"),
+    "there and back": lambda places: _calm(places, there_and_back, "there and back"),
+    "killed while registering": lambda places: _calm(places, killed_while_registering, "killed while registering"),
+    "dead, then overlapped": lambda places: _calm(places, dead_then_overlapped, "dead then overlapped"),
+    "dead beside another": lambda places: _calm(places, dead_beside_another, "dead beside another"),
+    "dead over another": lambda places: _calm(places, dead_over_another, "dead over another"),
+    "two holders": lambda places: _calm(places, two_holders, "two holders"),
+    "the lease is taken away": lambda places: _calm(places, taken_away, "taken away"),
+    "committed in between": lambda places: _calm(places, committed_between, "committed in between"),
+    "allocated in between": lambda places: _calm(places, allocated_between, "allocated in between"),
+    "a flipped bit": lambda places: _calm(places, flipped, "a flipped bit"),
+    **{
+        f"{intruder}, {'after' if after else 'before'} {step}": (
+            lambda places, step=step, after=after, intruder=intruder: interrupted(*places, step, after, intruder)
+        )
+        for step, after, intruder in (
+            ("_log", False, "its retry"),
+            ("_revision", False, "its retry"),
+            ("_published", False, "a run of more that dies before its log"),
+            ("_write_finals", False, "a run of what it reads, with late events"),
+            ("_write_finals", True, "a run of more, with late events and another plan"),
+            ("_publish", False, "a run of more, with late events and another plan"),
+        )
+    },
+    **{f"ordering {seed}": (lambda places, seed=seed: race(*places, seed)) for seed in range(1, 41)},
+}
+
+
+def noticed(mutation: str, places: Places, most: int = 100) -> tuple[str, str] | None:
+    """Who noticed that a safeguard is out, of the ``most`` witnesses that are asked first, and what it said; None if
+    nobody did."""
+    broken, likely = MUTATIONS[mutation]
+    for name in list(dict.fromkeys([likely, *WITNESSES]))[:most]:
+        with Patch.context() as patch:
+            broken(patch)
+            try:
+                WITNESSES[name](places)
+            except (Exception, pytest.fail.Exception) as error:
+                said = [line for line in str(error).splitlines() if line]
+                return name, said[-1] if said else repr(error)
+    return None

@@ -1,0 +1,49 @@
+"""Each safeguard that is taken out is noticed. ``make chaos`` takes out all and prints who noticed; `make test` few."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.mutations import MUTATIONS, WITNESSES, noticed
+from tests.chaos.world import template
+
+FEW = ("no lock", "no fencing", "commits on top of anything", "a log line an attempt", "own interval reconciled alone")
+"""Those of `make test`."""
+
+FORMER = (
+    "killed while registering",
+    "dead, then overlapped",
+    "dead beside another",
+    "dead over another",
+    "committed in between",
+    "allocated in between",
+)
+"""Witnesses of what once went wrong."""
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return template(tmp_path_factory.mktemp("mutations"), crowded=True)
+
+
+@pytest.mark.parametrize(
+    "mutation", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in MUTATIONS]
+)
+def test_a_safeguard_that_is_taken_out_is_noticed(places: tuple[Path, Path], mutation: str) -> None:
+    found = noticed(mutation, places)
+    assert found is not None, f"nobody noticed {mutation}"
+    print(f"{mutation} | {found[0]} | {found[1][:120]}")
+
+
+@pytest.mark.parametrize(
+    "witness",
+    [
+        name if name in FORMER else pytest.param(name, marks=pytest.mark.slow)
+        for name in WITNESSES
+        if not name.startswith("ordering")
+    ],
+)
+def test_nobody_notices_what_is_not_there(places: tuple[Path, Path], witness: str) -> None:
+    WITNESSES[witness](places)
