@@ -144,7 +144,7 @@ def _path(thread: int, name: str, info: _Info) -> str:
     """The file that a system call changes; empty for those that change none."""
     try:
         if name in BY_DESCRIPTOR:
-            return os.readlink(f"/proc/{thread}/fd/{info.given[0]}")
+            return str(Path(f"/proc/{thread}/fd/{info.given[0]}").readlink())
         if name == "openat" and not info.given[2] & os.O_CREAT:
             return ""
         at = info.given[1] if name.endswith("at") else info.given[0]

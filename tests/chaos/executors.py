@@ -1,0 +1,100 @@
+"""Workers and executors of Spark that are killed in the middle of a task.
+
+python -m tests.chaos.executors MASTER FOLDER     # a run in which executors are killed; prints what came of it
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import spark_jobs.quality as quality
+import spark_jobs.run as running
+from tests.spark_jobs.laboratory import Laboratory, steady
+
+
+def this_worker() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def its_executor() -> None:
+    """The JVM that this worker belongs to, and with it the worker."""
+    for process in psutil.Process().parents():
+        if "java" in process.name():
+            process.kill()
+            break
+    this_worker()
+
+
+def dying(task: Callable[..., Iterator[Any]], marker: str, kill: Callable[[], None]) -> Callable[..., Iterator[Any]]:
+    """A task that has written its files and dies before it says so; the next attempt, wherever, goes on."""
+
+    def once(numbers: Iterable[int]) -> Iterator[Any]:
+        found = list(task(numbers))
+        try:
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return iter(found)
+        kill()
+        return iter([])
+
+    return once
+
+
+@contextmanager
+def killed_in(stage: str, marker: Path, kill: Callable[[], None]) -> Iterator[None]:
+    """Once, in the first task of ``lift_task`` or ``finals_task`` that ends."""
+    made = getattr(running, stage)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, stage, lambda *given, **named: dying(made(*given, **named), str(marker), kill))
+        if stage == "finals_task":  # kinds of synopses are told apart by it
+            patch.setattr(running, "_outcomes", _outcomes_of(running._outcomes, marker, kill))
+            patch.setattr(running, stage, made)
+        yield
+
+
+def _outcomes_of(held: Callable[..., Any], marker: Path, kill: Callable[[], None]) -> Callable[..., Any]:
+    def outcomes(spark: Any, pieces: int, most: int, task: Any) -> Any:
+        return held(spark, pieces, most, dying(task, str(marker), kill))
+
+    return outcomes
+
+
+def unnamed(laboratory: Laboratory, table: str) -> int:
+    """Data files that no commit names."""
+    root = laboratory.warehouse.root / table
+    named = {file["path"] for file in laboratory.warehouse.files(table, "", "9")}
+    return len({str(path.relative_to(root)) for path in root.rglob("day=*/*.parquet")} - named)
+
+
+def main() -> None:
+    from spark_jobs.session import start_session
+
+    quality.expectations = lambda *given: []  # type: ignore[assignment]
+    folder = Path(sys.argv[2])
+    laboratory = Laboratory(start_session("chaos", sys.argv[1]), folder)
+    laboratory.write(steady(180))
+    laboratory.write([], "quotes")
+    version = laboratory.plan()
+    told = {}
+    for number, stage in enumerate(("lift_task", "finals_task")):
+        begin = 60 * number
+        with killed_in(stage, folder / stage, its_executor):
+            record = laboratory.run(version, begin, begin + 60, stage)
+        told[stage] = [record.status, (folder / stage).exists()]
+    told["wrong"] = laboratory.wrong(version, 0, 120)
+    told["unnamed"] = [unnamed(laboratory, table) for table in ("partials", "results")]
+    print("RESULT" + json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()

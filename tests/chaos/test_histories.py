@@ -1,0 +1,138 @@
+"""Plans that change at any boundary, and generated workloads, through the pipeline against the oracle.
+
+``make chaos`` plays 100 changes and 300 workloads. Tasks run in the driver's process (:mod:`tests.chaos.orders`);
+``tests/spark_jobs/test_differential.py`` has some of the same through Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
+from hypothesis import strategies as st
+
+import spark_jobs.run as running
+from spark_jobs.planning import current_version, load_plan, publish_plan
+from spark_jobs.run import run
+from tests.chaos.orders import InProcess
+from tests.chaos.world import MINUTES, PLANS, STEPS, Race, copied, judged, template, without_audit
+from tests.spark_jobs.test_differential import ALGORITHMS, planned, published, stored, wrong
+from tests.workloads import Case, cases, row_cases, sequence_cases, spans_of
+
+ROUNDS = int(os.environ.get("HEDDLE_CHAOS", "0"))
+SEED = int(os.environ.get("HEDDLE_CHAOS_SEED", "0"))
+
+KINDS = [(text, algorithm) for text in PLANS for algorithm in ALGORITHMS]
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return template(tmp_path_factory.mktemp("histories"))
+
+
+def switched(places: tuple[Path, Path], seed: int) -> None:
+    """A backfill in pieces, during which the plan changes: between two of them, within one, or back again."""
+    chance = random.Random(seed)
+    played = copied(*places, chance, lambda name: None)
+    before, after = chance.sample(KINDS, 2)
+    size = chance.choice((20, 30, 40))
+    spans = [(begin, begin + size) for begin in range(0, MINUTES, size)]
+    at, how, step = chance.randrange(len(spans)), chance.choice(("between", "within", "back")), chance.choice(STEPS)
+
+    def play() -> None:
+        house = played.world.warehouse
+        played.plan(*before)
+        for number, (begin, end) in enumerate(spans):
+            if number == at and how == "within":
+                changed_within(played, step, after, begin, end)
+                continue
+            if number == at:
+                played.plan(*after)
+            played.run(f"piece {number}", begin, end)
+            if number == at and how == "back":
+                publish_plan(house, load_plan(house, (current_version(house) or 0) - 1))
+
+    names = [f"{algorithm} of plan {PLANS.index(text)}" for text, algorithm in (before, after)]
+    repeat = f"HEDDLE_CHAOS_SEED={seed} make test PYTEST='tests/chaos/test_histories.py -k some_changes'"
+    judged(played, play, [f"{' to '.join(names)}, {how} piece {at} ({step}); once more: {repeat}"])
+
+
+def changed_within(played: Race, step: str, after: tuple[str, str], begin: int, end: int) -> None:
+    held, left = getattr(running, step), [True]
+
+    def then(*given: Any, **named: Any) -> Any:
+        if left and left.pop():
+            played.plan(*after)
+        return held(*given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, step, then)
+        played.run("piece", begin, end)
+
+
+def test_some_changes_of_the_plan(places: tuple[Path, Path]) -> None:
+    """With HEDDLE_CHAOS_SEED: that one alone."""
+    for seed in [SEED] if SEED else range(1, 3):
+        switched(places, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_changes_of_the_plan(places: tuple[Path, Path]) -> None:
+    count = 100 if ROUNDS else 20
+    for seed in range(100, 100 + count):
+        switched(places, seed)
+    print(f"{count} changes of the plan, 0 violations")
+
+
+# ------------------------------------------------------------------------------------ generated workloads
+def workloads(most: int) -> int:
+    """Generated workloads, their runs in any order, the plan changing on the way; how many there were."""
+    count = 0
+
+    @seeded(SEED or 1)
+    @settings(
+        max_examples=most,
+        deadline=None,
+        database=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+    )
+    @given(
+        st.one_of(cases(), row_cases(), sequence_cases()),
+        st.sampled_from(ALGORITHMS),
+        st.sampled_from(ALGORITHMS),
+        st.randoms(use_true_random=False),
+    )
+    def check(generated: Case, first: str, then: str, chance: random.Random) -> None:
+        nonlocal count
+        with tempfile.TemporaryDirectory() as folder, without_audit():
+            case = stored(generated, Path(folder) / "source", "parquet")
+            warehouse, version = planned(case, Path(folder) / "warehouse", first)
+            spans = spans_of(case, chance.randint(1, 3))
+            for number, (begin, end) in enumerate(chance.sample(spans, len(spans))):
+                if number == 1:
+                    version = planned(case, warehouse.root, then)[1]
+                run(InProcess(), warehouse, version, begin, end, f"run {number}")  # type: ignore[arg-type]
+            assert wrong(case, published(case, warehouse)) == []
+        count += 1
+
+    check()
+    return count
+
+
+def test_some_generated_workloads() -> None:
+    assert workloads(4) >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(5400)
+def test_many_generated_workloads() -> None:
+    print(f"{workloads(300 if ROUNDS else 30)} generated workloads, 0 violations")
