@@ -3,8 +3,13 @@
 Live runs write small files and small commits, killed runs leave files that no commit names, replaced revisions stay for
 readers that have begun. Maintenance reads every file: partial aggregates of a day that is damaged are dropped and
 computed again when they are needed, damaged answers are told. Then it merges the small files of a day into large ones,
-drops partial aggregates that no recent plan can use, removes files that no version younger than the retention refers
+drops partial aggregates that no recent plan and no paused query can use, removes files that no version younger than the retention refers
 to, and checkpoints the logs. Each commit is made under the warehouse's lease, as those of runs are; it needs no JVM.
+=======
+readers that have begun. Maintenance merges the small files of a day into large ones, drops partial aggregates that no
+recent plan and no paused query can use, removes files that no version younger than the retention refers to, and
+checkpoints the logs. Each commit is made under the warehouse's lease, as those of runs are; it needs no JVM.
+>>>>>>> 1235af9 (Maintenance keeps the partial aggregates that a paused query will need)
 """
 
 from __future__ import annotations
@@ -24,9 +29,10 @@ from deltalake.transaction import AddAction, RemoveAction
 from optimizer.errors import HeddleError
 from optimizer.synopsis import counts_of, synopses_of
 from optimizer.window import DAY, day_label
+from spark_jobs import lifecycle
 from spark_jobs.arrivals import forget
 from spark_jobs.files import UNREADABLE, now_millis, opened, read_file, reading, write_files
-from spark_jobs.planning import current_version, load_plan
+from spark_jobs.planning import current_version, last_with, load_plan
 from spark_jobs.tables import TABLES, Warehouse, micros
 
 FEW = 8
@@ -157,13 +163,15 @@ def _after(day: str) -> str:
 
 
 def _wanted(warehouse: Warehouse) -> set[str] | None:
-    """Fingerprints of the synopses of the newest plans; None: no plan, so no reason to drop anything."""
+    """Fingerprints of the synopses of the newest plans, and of those that had what is paused now; None: no plan, so no
+    reason to drop anything."""
     newest = current_version(warehouse)
     if newest is None:
         return None
     found: set[str] = set()
-    for version in range(max(1, newest - PLANS + 1), newest + 1):
-        plan = load_plan(warehouse, version)
+    recent = [load_plan(warehouse, version) for version in range(max(1, newest - PLANS + 1), newest + 1)]
+    paused = lifecycle.paused(lifecycle.registered(lifecycle.events(warehouse)))
+    for plan in (*recent, *last_with(warehouse, list(paused))):
         for tree in plan.trees:
             stream = plan.workload.stream(tree.stream)
             found |= {synopsis.fingerprint for synopsis in synopses_of(stream, tree.queries, tree.together)}

@@ -315,7 +315,7 @@ def pause_or_resume(
             "HDL-523", "no query would be left to run", "to stop everything, pause the DAG or stop `heddle tick`"
         )
     planned = {query.name: query for query in base.workload.queries}
-    earlier = _last_with(warehouse, [name for name in wanted if name not in planned])
+    earlier = last_with(warehouse, [name for name in wanted if name not in planned])
     streams = {stream.name: stream for plan in (*earlier, base) for stream in plan.workload.streams}
     rates = {name: rate for plan in earlier for name, rate in plan.rates}
     order = [query.name for plan in (*reversed(earlier), base) for query in plan.workload.queries]
@@ -339,7 +339,7 @@ def pause_or_resume(
 _COMMANDS = {"paused": "pause", "resumed": "resume"}
 
 
-def _last_with(warehouse: Warehouse, names: Sequence[str]) -> list[SharingPlan]:
+def last_with(warehouse: Warehouse, names: Sequence[str]) -> list[SharingPlan]:
     """The newest plans that have queries of these names, oldest first."""
     versions: dict[str, int] = {}
     if names:

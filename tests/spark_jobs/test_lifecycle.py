@@ -12,7 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
 from optimizer.errors import HeddleError
-from spark_jobs import cli, planning
+from optimizer.synopsis import synopses_of
+from spark_jobs import cli, maintenance, planning
 from spark_jobs.lifecycle import events, registered
 from spark_jobs.planning import current_version, load_plan, pause_or_resume, refresh_plan
 from spark_jobs.tables import TABLES, Warehouse
@@ -291,6 +292,24 @@ def test_an_owner_may_change(world: World) -> None:
     assert not world.refresh()["changed"]
     assert world.told("b") == ["registered", "replaced"]
     assert registered(events(world.warehouse))["b"].query.owner == "somebody" and world.told("a") == ["registered"]
+
+
+def test_maintenance_keeps_what_a_paused_query_needs(world: World) -> None:
+    """However many plans came since: its stored partial aggregates fill the gap when it is resumed."""
+    before = load_plan(world.warehouse, world.refresh(algorithm="no-share")["version"])
+
+    def kept(name: str) -> bool:
+        stream = before.workload.stream("trades")
+        needed = {one.fingerprint for one in synopses_of(stream, before.tree_of(name).queries)}
+        return needed <= (maintenance._wanted(world.warehouse) or set())
+
+    assert kept("a") and kept("b")
+    del world.files["a"]
+    world.pause("b")
+    for minutes in (30, 75, 120, 150):
+        world.files["c"] = f"{minutes} minutes"
+        world.refresh(algorithm="no-share")
+    assert kept("b") and not kept("a")
 
 
 def test_layout_and_comments_change_nothing(world: World) -> None:
