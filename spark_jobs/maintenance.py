@@ -171,8 +171,11 @@ def _wanted(warehouse: Warehouse) -> set[str] | None:
     found: set[str] = set()
     recent = [load_plan(warehouse, version) for version in range(max(1, newest - PLANS + 1), newest + 1)]
     paused = lifecycle.paused(lifecycle.registered(lifecycle.events(warehouse)))
-    for plan in (*recent, *last_with(warehouse, list(paused))):
+    rested = [(plan, paused.keys()) for plan in last_with(warehouse, list(paused))]
+    for plan, names in [*((plan, None) for plan in recent), *rested]:
         for tree in plan.trees:
+            if names is not None and names.isdisjoint(query.name for query in tree.queries):
+                continue
             stream = plan.workload.stream(tree.stream)
             found |= {synopsis.fingerprint for synopsis in synopses_of(stream, tree.queries, tree.together)}
             if tree.per is not None:

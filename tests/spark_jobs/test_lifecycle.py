@@ -296,6 +296,7 @@ def test_an_owner_may_change(world: World) -> None:
 
 def test_maintenance_keeps_what_a_paused_query_needs(world: World) -> None:
     """However many plans came since: its stored partial aggregates fill the gap when it is resumed."""
+    world.files = {"a": "65 minutes", "b": "92 minutes", "c": "45 minutes"}  # of different fragments
     before = load_plan(world.warehouse, world.refresh(algorithm="no-share")["version"])
 
     def kept(name: str) -> bool:
