@@ -3,13 +3,9 @@
 Live runs write small files and small commits, killed runs leave files that no commit names, replaced revisions stay for
 readers that have begun. Maintenance reads every file: partial aggregates of a day that is damaged are dropped and
 computed again when they are needed, damaged answers are told. Then it merges the small files of a day into large ones,
-drops partial aggregates that no recent plan and no paused query can use, removes files that no version younger than the retention refers
-to, and checkpoints the logs. Each commit is made under the warehouse's lease, as those of runs are; it needs no JVM.
-=======
-readers that have begun. Maintenance merges the small files of a day into large ones, drops partial aggregates that no
-recent plan and no paused query can use, removes files that no version younger than the retention refers to, and
-checkpoints the logs. Each commit is made under the warehouse's lease, as those of runs are; it needs no JVM.
->>>>>>> 1235af9 (Maintenance keeps the partial aggregates that a paused query will need)
+drops partial aggregates that no recent plan and no paused query can use, removes files that no version younger than the
+retention refers to, and checkpoints the logs. Each commit is made under the warehouse's lease, as those of runs are; it
+needs no JVM.
 """
 
 from __future__ import annotations
