@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from optimizer.errors import Diagnostic
 from optimizer.markup import LOGO, bar, count, cut, document, duration, escape, figure, folded_table, menu
@@ -118,18 +118,24 @@ class Revised:
     publications: tuple[Publication, ...]
 
 
+class Touched(NamedTuple):
+    """So many answers of a query differ, are new, or are gone."""
+
+    query: str
+    changed: int
+    new: int
+    gone: int
+
+
 @dataclass(frozen=True)
 class Radius:
-    """What one publication changed for readers: of each query so many answers that differ, are new, or are gone.
-
-    ``answers``: of the interval, before and after.
-    """
+    """What one publication changed for readers; ``answers``: of the interval, before and after."""
 
     begin: int
     end: int
     revision: int
     answers: tuple[int, int]
-    queries: tuple[tuple[str, int, int, int], ...]
+    queries: tuple[Touched, ...]
 
 
 @dataclass(frozen=True)
@@ -383,7 +389,7 @@ def _verdict(found: Operations, told: Sequence[Problem]) -> str:
         return (
             '<section class="card verdict well"><h2>All is well</h2>'
             + _quiet(
-                "The newest run of every interval shown is published, its checks passed, no sampled query differs."
+                "Of every interval shown the newest run is published, or still running; no sampled query ever differed."
             )
             + "</section>"
         )
@@ -748,10 +754,14 @@ def radius(found: Radius) -> str:
     """What one publication changed, as a page."""
     before, after = found.answers
     rows = [
-        _row([_cell(query, 80), f"{changed:,}", f"{new:,}", f"{gone:,}"])
-        for query, changed, new, gone in sorted(found.queries, key=lambda one: (-sum(one[1:]), one[0]))
+        _row([_cell(one.query, 80), f"{one.changed:,}", f"{one.new:,}", f"{one.gone:,}"])
+        for one in sorted(found.queries, key=lambda one: (-one.changed - one.new - one.gone, one.query))
     ]
-    changed, new, gone = (sum(one[kind] for one in found.queries) for kind in (1, 2, 3))
+    changed, new, gone = (
+        sum(one.changed for one in found.queries),
+        sum(one.new for one in found.queries),
+        sum(one.gone for one in found.queries),
+    )
     told = (
         f"<p>Of {before:,} answers <b>{changed:,}</b> changed, <b>{new:,}</b> came and <b>{gone:,}</b> went; "
         f"{after:,} stand since. The others are as they were.</p>"

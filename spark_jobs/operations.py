@@ -32,6 +32,7 @@ from optimizer.operations_page import (
     Sampled,
     Saving,
     Stale,
+    Touched,
     Version,
 )
 from optimizer.plan import PlanDiff, SharingPlan, diff
@@ -303,15 +304,16 @@ def _why(before: Mapping[str, Any] | None, row: Mapping[str, Any], earlier: Publ
     if before is None or earlier is None:
         return "first publication"
     told = []
+    repaired = row["run_id"].startswith("repair")
     if row["plan_version"] != before["plan_version"]:
         told.append(f"plan version {before['plan_version']} → {row['plan_version']}")
     if row["content"] == before["content"]:
         told.append("recomputed on demand, of the same source")
-    elif row["plan_version"] == before["plan_version"]:
+    elif repaired or row["plan_version"] == before["plan_version"]:
         told.append("its source or its watermark changed: late events, or files that came or went")
     if answers := (row["answers"] or 0) - earlier.answers:
         told.append(f"{answers:+,} answers")
-    if row["run_id"].startswith("repair"):
+    if repaired:
         told.append("by repair")
     return "; ".join(told)
 
@@ -410,7 +412,7 @@ def read_radius(warehouse: Warehouse, begin: int, end: int, revision: int) -> Ra
             kinds[key[0]][2] += 1
         elif old[key] != new[key]:
             kinds[key[0]][0] += 1
-    queries = tuple((name, *kinds[name]) for name in sorted(kinds) if any(kinds[name]))
+    queries = tuple(Touched(name, *kinds[name]) for name in sorted(kinds) if any(kinds[name]))
     return Radius(begin, end, revision, (len(old), len(new)), queries)
 
 
