@@ -1128,6 +1128,9 @@ def maintain(
         _print_json(found.to_json() | {"dry_run": dry_run})
         return
     would = "would be " if dry_run else ""
+    for line in found.damaged:
+        told = f"damaged: {line}; the partial aggregates of its day {would}dropped, and computed again when needed"
+        errors.print(told, highlight=False, markup=False)
     console.print(f"{found.merged:,} small files {would}merged into {found.into:,}", highlight=False)
     dropped = f"{found.rows_of_no_plan:,} of no recent plan, {found.rows_too_old:,} older than any window"
     console.print(f"partial rows {would}dropped: {dropped}", highlight=False)
