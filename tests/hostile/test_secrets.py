@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+import spark_jobs.run as running
 from optimizer import redaction
 from optimizer.errors import Diagnostic, HeddleError
 from optimizer.redaction import HIDDEN, keep_secret, redacted
@@ -184,6 +185,23 @@ def test_a_hostile_text_takes_no_time() -> None:
     for piece in ("//a:", "//a:b", "password=", "password='", "secret" * 3, "@", ":@//", "//:" + "x" * 99):
         redacted(piece * (200_000 // len(piece)))
     assert time.process_time() - begun < 4
+
+
+def test_the_log_of_runs_holds_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that a task raised, as Spark tells it, and the refusal that is made of it."""
+    monkeypatch.setenv("SOME_TOKEN", SECRET)
+    monkeypatch.delenv("HEDDLE_LEASE_DSN", raising=False)
+    warehouse = Warehouse.open(tmp_path / "house")
+    record = running.RunRecord("run", 1, 0, 1)
+    told = f"PythonException: Traceback:\n  HeddleError: HDL-402 no answer to {SECRET} from s3://me:{PASSWORD}@store"
+    record.diagnostics.append(running._coded(RuntimeError(told)).diagnostic.to_json())
+    with pytest.raises(HeddleError) as refused:
+        running._refuse(warehouse, record, "HDL-505", f"nothing could be read: password={PASSWORD}")
+    (row,) = warehouse.rows("publish_log")
+    assert "HDL-402" in row["record"] and HIDDEN in row["record"]
+    stored = "".join(path.read_bytes().decode("latin-1") for path in warehouse.root.rglob("*") if path.is_file())
+    for text in (repr(row), stored, str(refused.value)):
+        assert SECRET not in text and PASSWORD not in text
 
 
 CRASH = """
