@@ -12,7 +12,8 @@ events of the time.
 
 The warehouse keeps logs and files for a minute here instead of days, so that a plateau has the time to show. What is
 kept for ever by intent (answers, the history of runs) is measured per day of data and per run. A quantity *grows* if
-the median of its last quarter of samples is above that of the quarter before the middle by more than its slack.
+the median of its last quarter of samples is above that of the quarter before the middle by more than its slack; too few
+samples say nothing (exit code 2).
 """
 
 from __future__ import annotations
@@ -464,9 +465,13 @@ def _gaps(query: ACQ, instants: Sequence[int], piece: Piece) -> list[str]:
 
 
 # --------------------------------------------------------------------------------------------------- plateaus
+ENOUGH = 8
+"""Samples, from which on something is said to grow or not."""
+
+
 def growth(values: Sequence[float]) -> float | None:
-    """The median of the last quarter of some samples over that of the quarter before the middle; None below 8."""
-    if len(values) < 8:
+    """The median of the last quarter of some samples over that of the quarter before the middle; None: too few."""
+    if len(values) < ENOUGH:
         return None
     quarter = len(values) // 4
     before = statistics.median(values[len(values) // 2 - quarter : len(values) // 2])
@@ -541,8 +546,13 @@ def main() -> int:
             console.print(summary(soak))
     for line in found:
         print(line, file=sys.stderr)
-    print("nothing grew without bound, no answer was wrong" if not found else "NOT a plateau", flush=True)
-    return 1 if found else 0
+    fewest = min(len(values) for values, _ in quantities(soak.ticks, soak.checkpoints).values())
+    if found or fewest < ENOUGH:
+        untold = f"too short to tell what grows: {fewest} samples, {ENOUGH} are needed"
+        print(f"no answer was wrong; {'NOT a plateau' if found else untold}", flush=True)
+        return 1 if found else 2
+    print("no answer was wrong, nothing grew without bound", flush=True)
+    return 0
 
 
 if __name__ == "__main__":
