@@ -77,7 +77,7 @@ def refresh_sharing_plan() -> None:
         except HeddleError as error:
             # the page that asked for the refresh shows it
             context["ti"].xcom_push("problem", str(error))
-            if error.diagnostic.code == "HDL-541":  # no retry changes that
+            if error.diagnostic.code == "HDL-551":  # no retry changes that
                 raise AirflowFailException(str(error)) from error
             raise
         print("\n".join(outcome["diff"]) or "the plan stays as it is")

@@ -140,11 +140,14 @@ class Radius:
 
 @dataclass(frozen=True)
 class Stale:
-    """A published interval whose source has changed since: queries and windows that may be others now."""
+    """A published interval whose source has changed since: late ``events``, the ``fragments`` that they fall into, and
+    the queries and windows that may be others now."""
 
     begin: int
     end: int
     revision: int
+    events: int
+    fragments: int
     queries: int
     windows: int
 
@@ -713,12 +716,14 @@ def _revisions(found: Operations) -> str:
     else:
         rows = [
             _row(
-                [escape(interval(one.begin, one.end)), str(one.revision), f"{one.queries:,}", f"{one.windows:,}"], "ill"
+                [escape(interval(one.begin, one.end))]
+                + [f"{told:,}" for told in (one.revision, one.events, one.fragments, one.queries, one.windows)],
+                "ill",
             )
             for one in found.stale
         ]
-        told_of = ("outdated interval (UTC)", "revision", "queries", "windows that may change")
-        look = _grid((40, 15, 20, 25), told_of, rows, len(rows), "interval", "texts")
+        told_of = ("outdated interval (UTC)", "revision", "late events", "fragments", "queries", "windows touched")
+        look = _grid((36, 10, 13, 13, 13, 15), told_of, rows, len(rows), "interval", "")
     if not found.revised:
         told = _quiet("No interval was published more than once: no late data, no rerun, no changed plan was repaired.")
         return _card("revisions", "Revisions and late data", "", told + look)

@@ -121,7 +121,7 @@ def form(
         for name, label, control, note in fields
     )
     warning = (
-        Diagnostic("HDL-546", "the DAG refresh_sharing_plan is paused", "unpause it: until then nothing is run")
+        Diagnostic("HDL-556", "the DAG refresh_sharing_plan is paused", "unpause it: until then nothing is run")
         if paused
         else None
     )
@@ -218,7 +218,7 @@ def _found(one: Refresh, found: Mapping[str, Any], in_force: int) -> list[str]:
         return [*body, f'<section class="card verdict well"><h2>{told}</h2></section>']
     if before != in_force:
         changed = Diagnostic(
-            "HDL-541",
+            "HDL-551",
             f"version {in_force or 'none'} is in force now; this dry run was against version {before or 'none'}",
             "make a new dry run: this one cannot be applied",
         )

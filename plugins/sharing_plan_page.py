@@ -91,7 +91,7 @@ def render(rows: list[dict[str, Any]]) -> str:
 
 
 def operations_page(look: bool) -> str:
-    """The operating view of the warehouse; ``look``: also what is outdated. Raises HDL-545 while another looks."""
+    """The operating view of the warehouse; ``look``: also what is outdated. Raises HDL-555 while another looks."""
     from datetime import UTC, datetime
 
     from optimizer.errors import HeddleError
@@ -104,7 +104,7 @@ def operations_page(look: bool) -> str:
     if not look:
         return operations(read_operations(warehouse))
     if not _looking.acquire(blocking=False):
-        raise HeddleError("HDL-545", "somebody else is looking for outdated intervals", "try again in a moment")
+        raise HeddleError("HDL-555", "somebody else is looking for outdated intervals", "try again in a moment")
     try:
         return operations(read_operations(warehouse, look=True))
     finally:
@@ -112,7 +112,7 @@ def operations_page(look: bool) -> str:
 
 
 def radius_page(begin: int, end: int, revision: int) -> str:
-    """What one publication changed. Raises HDL-548 and HDL-549 if that is not known."""
+    """What one publication changed. Raises HDL-558 and HDL-559 if that is not known."""
     from optimizer.operations_page import radius
     from spark_jobs.operations import read_radius
     from spark_jobs.tables import Warehouse
@@ -154,7 +154,7 @@ def docs_file(name: str) -> bytes | None:
 
 # ------------------------------------------------------------------------------------------- refresh
 def asked(given: Mapping[str, str]) -> dict[str, Any]:
-    """What the form asks of the DAG, as its conf. Raises HeddleError (HDL-112, HDL-542)."""
+    """What the form asks of the DAG, as its conf. Raises HeddleError (HDL-112, HDL-552)."""
     from optimizer.cost import COST_MODELS
     from optimizer.errors import HeddleError, printable
     from optimizer.search import ALGORITHMS
@@ -162,16 +162,16 @@ def asked(given: Mapping[str, str]) -> dict[str, Any]:
 
     # what is refused is not repeated: it is somebody's text
     if given.get("algorithm") not in ALGORITHMS or given.get("cost_model") not in COST_MODELS:
-        raise HeddleError("HDL-542", "there is no such search or cost model", "choose among those of the form")
+        raise HeddleError("HDL-552", "there is no such search or cost model", "choose among those of the form")
     tolerance = given.get("tolerance", "").strip()
     if not re.fullmatch(r"\d{1,6}(\.\d{1,12})?", tolerance, re.ASCII):
-        raise HeddleError("HDL-542", "the tolerance is no number of at least 0", "0.05 permits a plan 5 % dearer")
+        raise HeddleError("HDL-552", "the tolerance is no number of at least 0", "0.05 permits a plan 5 % dearer")
     lines = [line for line in given.get("rates", "").splitlines() if line.strip()]
     if len(lines) > MOST_RATES or any(len(line) > 200 for line in lines):
-        raise HeddleError("HDL-542", f"more than {MOST_RATES} rates, or a line of more than 200 characters")
+        raise HeddleError("HDL-552", f"more than {MOST_RATES} rates, or a line of more than 200 characters")
     rates = {name: float(rate) for name, rate in parse_rates(lines).items()}
     if not all(0 < rate < float("inf") for rate in rates.values()):
-        raise HeddleError("HDL-542", "a rate is not above 0", "tuples per second, e.g. flights=0.02")
+        raise HeddleError("HDL-552", "a rate is not above 0", "tuples per second, e.g. flights=0.02")
     return {
         "algorithm": given["algorithm"],
         "cost_model": given["cost_model"],
@@ -183,13 +183,13 @@ def asked(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def applied(dry: Any) -> dict[str, Any]:
-    """The conf that applies what a dry run found. Raises HDL-543 if there is nothing to be applied, HDL-541 if
+    """The conf that applies what a dry run found. Raises HDL-553 if there is nothing to be applied, HDL-551 if
     another plan is in force by now."""
     from optimizer.errors import HeddleError
     from spark_jobs.operations import check_in_force
 
     if dry is None or not dry.dry or dry.state != "success" or dry.outcome is None or not dry.outcome["changed"]:
-        raise HeddleError("HDL-543", "this is no finished dry run that would change the plan", "make a dry run first")
+        raise HeddleError("HDL-553", "this is no finished dry run that would change the plan", "make a dry run first")
     expected = int(dry.outcome["version"] or 0)
     check_in_force(Settings.of_environment().warehouse, expected)
     return dict(dry.conf) | {"dry_run": False, "expected_version": expected}
@@ -257,7 +257,7 @@ def trigger(conf: dict[str, Any], user: Any, session: Any, request: Request) -> 
 
 # ------------------------------------------------------------------------------------------- requests
 def check_origin(request: Request) -> None:
-    """Raises HDL-544 for a request that changes something and was not made by a page of this server.
+    """Raises HDL-554 for a request that changes something and was not made by a page of this server.
 
     Airflow's cookie goes along with whatever a browser sends here. A browser says where a request comes from; what
     says nothing has to bring a token of its own, which no foreign page can.
@@ -272,14 +272,14 @@ def check_origin(request: Request) -> None:
     else:
         fine = request.headers.get("authorization", "").lower().startswith("bearer ")
     if not fine:
-        raise HeddleError("HDL-544", "this request comes from another site", "open the page in Airflow and try again")
+        raise HeddleError("HDL-554", "this request comes from another site", "open the page in Airflow and try again")
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """The fields of a form's body. Raises HDL-542 if it is larger than a form of ours can be, or not one."""
+    """The fields of a form's body. Raises HDL-552 if it is larger than a form of ours can be, or not one."""
     from optimizer.errors import HeddleError
 
-    wrong = HeddleError("HDL-542", f"this is no form of at most {MOST_BYTES:,} bytes", "use the page's form")
+    wrong = HeddleError("HDL-552", f"this is no form of at most {MOST_BYTES:,} bytes", "use the page's form")
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         raise wrong
     body = b""
@@ -309,7 +309,7 @@ def _instant(text: str | None) -> int | None:
     return int(text) if text and re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else None
 
 
-STATUS = {"HDL-502": 404, "HDL-541": 409, "HDL-544": 403, "HDL-545": 429, "HDL-549": 404}
+STATUS = {"HDL-502": 404, "HDL-551": 409, "HDL-554": 403, "HDL-555": 429, "HDL-559": 404}
 """Of coded errors; of any other 400."""
 
 

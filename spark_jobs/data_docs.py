@@ -59,7 +59,7 @@ def page(result: Any, facts: Mapping[str, str]) -> str:
         body = "".join(f'<section class="card gx">{kept(section)}</section>' for section in _sections(result))
     except Exception as error:
         # the checks themselves are in quality_results: a page less is no reason to withhold answers
-        found = Diagnostic("HDL-547", f"Great Expectations could not render this: {type(error).__name__}: {error}")
+        found = Diagnostic("HDL-557", f"Great Expectations could not render this: {type(error).__name__}: {error}")
         body = f'<section class="card verdict ill"><h2>{escape(str(found))}</h2></section>'
     chips = "".join(f"<span><i>{escape(name)}</i> {escape(value)}</span>" for name, value in facts.items())
     head = f'<header>{LOGO}<div><h1>Data Docs</h1><p class="chips">{chips}</p></div></header>'

@@ -327,7 +327,18 @@ def _stale(warehouse: Warehouse, log: Sequence[Mapping[str, Any]], now: datetime
         return (), 0
     clock = (now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     found = outdated(warehouse, clock, ends[-1] - 1)
-    stale = tuple(Stale(one.begin, one.end, one.revision, len(one.radius.queries), one.radius.windows) for one in found)
+    stale = tuple(
+        Stale(
+            one.begin,
+            one.end,
+            one.revision,
+            one.radius.rows,
+            one.radius.fragments,
+            len(one.radius.queries),
+            one.radius.windows,
+        )
+        for one in found
+    )
     return stale, len(ends)
 
 
@@ -389,7 +400,7 @@ _CONTENT = ["longs", "doubles", "texts", "error"]
 def read_radius(warehouse: Warehouse, begin: int, end: int, revision: int) -> Radius:
     """Which answers of an interval (microseconds) its publication of a revision changed, from the table's versions.
 
-    Raises HDL-549 if there is no such publication, HDL-548 if it cannot be compared any more, or is too large.
+    Raises HDL-559 if there is no such publication, HDL-558 if it cannot be compared any more, or is too large.
     """
     log = [row for row in warehouse.rows("publish_log", [*_LIGHT, "table_version"]) if row["event"] == "published"]
     mine = [
@@ -398,7 +409,7 @@ def read_radius(warehouse: Warehouse, begin: int, end: int, revision: int) -> Ra
         if (micros(row["interval_start"]), micros(row["interval_end"]), row["revision"]) == (begin, end, revision)
     ]
     if not mine:
-        raise HeddleError("HDL-549", f"revision {revision} of this interval was not published")
+        raise HeddleError("HDL-559", f"revision {revision} of this interval was not published")
     after = mine[0]["table_version"]
     # what merged files in between changed no answer
     before = max((row["table_version"] for row in log if row["table_version"] < after), default=None)
@@ -426,10 +437,10 @@ def _answers(warehouse: Warehouse, version: int | None, begin: int, end: int) ->
     try:
         table = warehouse.dataset("results", DeltaTable(warehouse.path("results"), version=version))
         if table.count_rows(filter=chosen) > COMPARED:
-            raise HeddleError("HDL-548", f"this interval has more than {COMPARED:,} answers: too many to be compared")
+            raise HeddleError("HDL-558", f"this interval has more than {COMPARED:,} answers: too many to be compared")
         rows = table.to_table([*_ANSWER, *_CONTENT], filter=chosen).to_pylist()
     except (OSError, DeltaError) as error:
-        raise HeddleError("HDL-548", "this revision cannot be compared any more", removed) from error
+        raise HeddleError("HDL-558", "this revision cannot be compared any more", removed) from error
     # NaN is equal to itself as text
     return {tuple(row[name] for name in _ANSWER): repr([row[name] for name in _CONTENT]) for row in rows}
 
@@ -472,7 +483,7 @@ def change_of(warehouse: Warehouse, version: int) -> PlanDiff:
 
 # ------------------------------------------------------------------------------------------- refresh
 def check_in_force(root: str | Path, expected: int | None, created_by: str = "") -> None:
-    """Raises HDL-541 unless the plan in force has the version ``expected`` (0: there is none; None: any may be), or was
+    """Raises HDL-551 unless the plan in force has the version ``expected`` (0: there is none; None: any may be), or was
     made by ``created_by``: what is tried again may have stored its plan before."""
     if expected is None:
         return
@@ -482,7 +493,7 @@ def check_in_force(root: str | Path, expected: int | None, created_by: str = "")
     current = newest["plan_version"]
     if current != expected and not (created_by and newest["created_by"] == created_by):
         raise HeddleError(
-            "HDL-541",
+            "HDL-551",
             f"the plan in force is version {current or 'none'}, not {expected or 'none'} as when this was decided",
             "nothing was applied: make a new dry run and look at its difference",
         )

@@ -161,7 +161,7 @@ for name, one, headers in (
     ("the page", user, {"Sec-Fetch-Site": "same-origin"}),
 ):
     answer = dry(one, headers)
-    found["posts"][name] = [answer.status_code, "HDL-544" in answer.text]
+    found["posts"][name] = [answer.status_code, "HDL-554" in answer.text]
 
 # what nobody's form sends
 hostile = "<script>alert(1)</script>"
@@ -307,7 +307,7 @@ def test_hostile_forms_and_addresses_are_refused_with_a_code_and_not_repeated(se
         if "?" in name or "/" in name:
             assert status == 404 and len(text) < 200, name
             continue
-        expected = {"rate": "HDL-112", "huge": "HDL-112", "twice": "HDL-112", "run": "HDL-543"}.get(name, "HDL-542")
+        expected = {"rate": "HDL-112", "huge": "HDL-112", "twice": "HDL-112", "run": "HDL-553"}.get(name, "HDL-552")
         assert status == 400 and expected in text, (name, status, text[:300])
     # unescaped once more, so that markup which was escaped is seen: it is what the form was given, in its own field
     assert "alert(1)" not in served["hostile"]["algorithm"][1] and "passwd" not in served["hostile"]["cost model"][1]
@@ -341,12 +341,12 @@ def test_what_was_shown_is_applied_once_as_the_user_and_logged(served: dict[str,
 
 
 def test_nothing_is_applied_to_another_plan_than_it_was_shown_for(served: dict[str, Any]) -> None:
-    assert "HDL-541 version 1 is in force now" in served["stale page"][1]
+    assert "HDL-551 version 1 is in force now" in served["stale page"][1]
     assert 'action="apply"' not in served["stale page"][1]
-    assert served["stale"][0] == 409 and "HDL-541" in served["stale"][1]
-    assert served["refused"][0] == 400 and "HDL-543" in served["refused"][1]
+    assert served["stale"][0] == 409 and "HDL-551" in served["stale"][1]
+    assert served["refused"][0] == 400 and "HDL-553" in served["refused"][1]
     state, problem = served["late"]
-    assert state.endswith("failed") and "HDL-541 the plan in force is version 1, not 7" in problem
+    assert state.endswith("failed") and "HDL-551 the plan in force is version 1, not 7" in problem
 
 
 def test_pages_under_airflow(served: dict[str, Any]) -> None:

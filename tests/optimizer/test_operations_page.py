@@ -126,12 +126,13 @@ def test_what_is_wrong_comes_first_the_worst_before_the_rest() -> None:
         ),
         refreshed=(Refreshed("watch", 8 * DAY, 6 * DAY, DAY, 2 * DAY, 1, DAY),),
         sampled=(*WELL.sampled, Sampled("run-3", NOW, 2, ("volume",))),
-        stale=(Stale(0, DAY, 1, 3, 40),),
+        stale=(Stale(0, DAY, 1, 74, 2, 3, 40),),
     )
     assert [one.anchor for one in problems(wrong)] == ["consistency", "runs", "runs", "lateness", "revisions"]
     found = read(operations(wrong))
     said = found.text
     assert "5 problems" in said and said.index("HDL-530 the checks failed") < said.index("intervals published")
+    assert "1970-01-01 .. 02 1 74 2 3 40" in said
     assert "→ look at them" in said and "watch by 1 d" in said and "last in run-3: volume" in said
     # a failure that was made good is none
     healed = replace(WELL, runs=(replace(run(3), at=NOW), replace(run(3, status="failed"), run_id="old"), *WELL.runs))
@@ -211,7 +212,7 @@ FULL = replace(
     quarantined=(Quarantined("s", "c", 1, 1, NOW, "d"),),
     sampled=(Sampled("r", NOW, 3, ("name",)),),
     refreshed=(Refreshed("q", DAY, DAY, None, 1, 1, 1),),
-    stale=(Stale(0, DAY, 1, 1, 1),),
+    stale=(Stale(0, DAY, 1, 1, 1, 1, 1),),
 )
 VERSION = Version(1, NOW, "anna, manual__1", "because", "best", "paper", 2.0, 4.0, 3, 2)
 OUTCOME: dict[str, Any] = {
@@ -252,12 +253,12 @@ def test_many_of_everything_is_bounded() -> None:
 
 # ------------------------------------------------------------------------------------------- refresh
 def test_the_form_keeps_what_was_given() -> None:
-    wrong = Diagnostic("HDL-542", "the tolerance is no number", "0.05")
+    wrong = Diagnostic("HDL-552", "the tolerance is no number", "0.05")
     found = read(refresh_page.form((DRY,), {"algorithm": "shared", "tolerance": "x", "reason": "because"}, wrong))
-    assert "HDL-542 the tolerance is no number" in found.text and "manual__1" in found.text
+    assert "HDL-552 the tolerance is no number" in found.text and "manual__1" in found.text
     text = refresh_page.form((), {"algorithm": "shared", "tolerance": "x"})
     assert '<option value="shared" selected>' in text and 'value="x"' in text
-    assert "HDL-546" in refresh_page.form((), paused=True)
+    assert "HDL-556" in refresh_page.form((), paused=True)
 
 
 def test_a_dry_run_can_be_applied_to_the_plan_that_it_was_against() -> None:
@@ -265,7 +266,7 @@ def test_a_dry_run_can_be_applied_to_the_plan_that_it_was_against() -> None:
     assert 'name="run" value="manual__1"' in text and 'action="apply"' in text
     assert "+ query a" in text and "HDL-401 no file" in text and "more queries" in text
     for one, said in (
-        (refresh_page.outcome(DRY, 5), "HDL-541 version 5 is in force now; this dry run was against version 4"),
+        (refresh_page.outcome(DRY, 5), "HDL-551 version 5 is in force now; this dry run was against version 4"),
         (refresh_page.outcome(replace(DRY, outcome=OUTCOME | {"changed": False}), 4), "Nothing would change"),
         (refresh_page.outcome(replace(DRY, conf={}), 4), "Version 4 was stored"),
         (refresh_page.outcome(replace(DRY, state="failed", problem="error HDL-113 none"), 4), "error HDL-113 none"),

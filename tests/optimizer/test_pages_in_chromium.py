@@ -91,7 +91,7 @@ def busy() -> Operations:
         revised=(Revised(0, DAY // 3, publications),),
         quarantined=(Quarantined(LONG, "HDL-410", WIDE, 1234, NOW, LONG * 3),),
         savings=tuple(Saving(LONG if n == 3 else f"team{n}", 1234, WIDE / 3, 2.0 * WIDE) for n in range(12)),
-        stale=(Stale(DAY // 7, DAY, 12, 1234, WIDE),),
+        stale=(Stale(DAY // 7, DAY, 12, WIDE, WIDE, 1234, WIDE),),
     )
 
 
@@ -105,7 +105,7 @@ def pages() -> dict[str, str]:
         "operations-well": operations(WELL),
         "history": history((version,) * 12, 12, 1, 1, diff(planned(EXAMPLE_3), many), NOW),
         "refresh": refresh_page.form(
-            (replace(DRY, run_id=LONG, by=LONG),) * 3, wrong=Diagnostic("HDL-542", LONG, LONG)
+            (replace(DRY, run_id=LONG, by=LONG),) * 3, wrong=Diagnostic("HDL-552", LONG, LONG)
         ),
         "dry-run": refresh_page.outcome(replace(DRY, outcome=told, run_id=LONG), 4),
     }

@@ -43,7 +43,7 @@ def results() -> dict[str, Any]:
 def test_a_page_says_what_was_expected_and_found(results: dict[str, Any]) -> None:
     good, bad = page(results["good"], FACTS), page(results["bad"], FACTS)
     for text in (good, bad):
-        assert "HDL-547" not in text and "answers of" in text
+        assert "HDL-557" not in text and "answers of" in text
         assert not re.search(r"<(script|img|link|iframe|a href=.?http)|url\(|@import|\son\w+=|https?:", text)
     assert "values must never be null" in good and "repeated" in good and good.count("fas fa-check-circle") == 13
     assert "fas fa-times" not in good and bad.count("fas fa-times") == 2
@@ -56,12 +56,12 @@ def test_no_network_is_asked(results: dict[str, Any], monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(socket.socket, "connect", refused)
     monkeypatch.setattr(socket, "getaddrinfo", refused)
-    assert "HDL-547" not in page(results["good"], FACTS)
+    assert "HDL-557" not in page(results["good"], FACTS)
 
 
 def test_what_cannot_be_rendered_is_said_and_withholds_nothing() -> None:
     text = page(object(), FACTS)
-    assert "HDL-547" in text and "AttributeError" in text
+    assert "HDL-557" in text and "AttributeError" in text
 
 
 def test_pages_are_written_whole_and_the_oldest_go(

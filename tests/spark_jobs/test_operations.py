@@ -246,13 +246,13 @@ def test_what_was_decided_on_another_plan_is_refused(warehouse: Warehouse, tmp_p
     check_in_force(root, None)
     check_in_force(tmp_path / "nowhere", 0)
     store(warehouse, QUERIES[:1], "ben, manual__2")
-    with pytest.raises(HeddleError, match="HDL-541 the plan in force is version 2, not 1"):
+    with pytest.raises(HeddleError, match="HDL-551 the plan in force is version 2, not 1"):
         check_in_force(root, 1)
-    with pytest.raises(HeddleError, match="HDL-541"):
+    with pytest.raises(HeddleError, match="HDL-551"):
         check_in_force(tmp_path / "nowhere", 1)
     # the task that stored it is tried again
     check_in_force(root, 1, "ben, manual__2")
-    with pytest.raises(HeddleError, match="HDL-541"):
+    with pytest.raises(HeddleError, match="HDL-551"):
         check_in_force(root, 1, "anna, manual__3")
 
 
@@ -285,7 +285,7 @@ def test_what_a_revision_changed_for_readers(warehouse: Warehouse) -> None:
     text = radius(found)
     assert "Of 5 answers <b>2</b> changed, <b>1</b> came and <b>1</b> went" in text
     assert read_radius(warehouse, DAY, 2 * DAY, 1).queries == (("a", 0, 3, 0), ("b", 0, 2, 0))
-    with pytest.raises(HeddleError, match="HDL-549"):
+    with pytest.raises(HeddleError, match="HDL-559"):
         read_radius(warehouse, DAY, 2 * DAY, 3)
 
 
@@ -296,10 +296,10 @@ def test_a_revision_whose_files_are_gone_or_too_many_is_not_compared(
         version = publish(warehouse, revision, {("a", 1): (float(revision), None)})
         log(warehouse, 1, "published", f"run-{revision}", revision, table_version=version)
     monkeypatch.setattr(reading, "COMPARED", 0)
-    with pytest.raises(HeddleError, match="HDL-548 this interval has more than 0"):
+    with pytest.raises(HeddleError, match="HDL-558 this interval has more than 0"):
         read_radius(warehouse, DAY, 2 * DAY, 2)
     monkeypatch.undo()
     for file in (warehouse.root / "results").rglob("*.parquet"):
         file.unlink()
-    with pytest.raises(HeddleError, match="HDL-548 this revision cannot be compared any more"):
+    with pytest.raises(HeddleError, match="HDL-558 this revision cannot be compared any more"):
         read_radius(warehouse, DAY, 2 * DAY, 2)
