@@ -73,6 +73,7 @@ def refresh_sharing_plan() -> None:
                 dry_run=params["dry_run"],
                 reason=params["reason"],
                 created_by=created_by,
+                expected=params["expected_version"],
             )
         except HeddleError as error:
             # the page that asked for the refresh shows it

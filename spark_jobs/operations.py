@@ -40,7 +40,7 @@ from optimizer.plan_page import accounts
 from optimizer.query import digest
 from optimizer.refreshes import rhythms
 from spark_jobs.data_docs import FOLDER, page_name
-from spark_jobs.planning import current_version, load_plan
+from spark_jobs.planning import current_version, load_plan, overtaken
 from spark_jobs.tables import INSTANT, MARKER, Warehouse, micros
 
 RUNS = 50
@@ -492,8 +492,4 @@ def check_in_force(root: str | Path, expected: int | None, created_by: str = "")
     newest = max(rows, key=lambda row: row["plan_version"], default={"plan_version": 0, "created_by": None})
     current = newest["plan_version"]
     if current != expected and not (created_by and newest["created_by"] == created_by):
-        raise HeddleError(
-            "HDL-551",
-            f"the plan in force is version {current or 'none'}, not {expected or 'none'} as when this was decided",
-            "nothing was applied: make a new dry run and look at its difference",
-        )
+        raise overtaken(current, expected)

@@ -217,19 +217,24 @@ def publish_plan(
     reason: str = "",
     paused: Sequence[ACQ] | None = None,
     change: Change | None = None,
+    expected: int | None = None,
 ) -> tuple[int, bool]:
     """Store a plan as the next version and register its queries; keep the current one if it says the same.
 
     ``paused``: the paused queries of the workload, which the plan does not have; those that are paused and not among
     them are removed (None: all that are paused stay as they are). ``change``: what the plan pauses or resumes.
+    ``expected``: the version that is to be in force until then (0: none).
     Returns the version and whether it is new. Raises HDL-522, and stores nothing, if somebody has paused or resumed
-    queries since the plan was made, so that it has one that is paused or lacks one that is not.
+    queries since the plan was made, so that it has one that is paused or lacks one that is not; HDL-551 if another
+    version than the expected one is in force that says something else.
     """
     with warehouse.lease() as token:
         since, told_since = warehouse.version("sharing_plans"), warehouse.version("workload_queries")
         newest = current_version(warehouse)
         told = lifecycle.events(warehouse)
         same = newest is not None and load_plan(warehouse, newest).fingerprint == plan.fingerprint
+        if expected is not None and not same and (newest or 0) != expected:
+            raise overtaken(newest, expected)
         version = newest if newest is not None and same else (newest or 0) + 1
         # a clock that was turned back does not turn history round
         now = max([time.time_ns() // 1000, *(micros(row["at"]) + 1 for row in told[-1:])])
@@ -270,6 +275,13 @@ def publish_plan(
         ]
         warehouse.append("sharing_plans", rows, token, ("sharing_plans", version), since)
     return version, True
+
+
+def overtaken(newest: int | None, expected: int) -> HeddleError:
+    """Another plan is in force than when something was decided."""
+    message = f"the plan in force is version {newest or 'none'}, not {expected or 'none'} as when this was decided"
+    hint = "nothing was applied: make a new dry run and look at its difference"
+    return HeddleError("HDL-551", message, hint)
 
 
 def without_paused(workload: Workload, warehouse: Warehouse | None) -> tuple[Workload, tuple[ACQ, ...]]:
@@ -459,12 +471,14 @@ def refresh_plan(
     dry_run: bool = False,
     reason: str = "",
     created_by: str = "",
+    expected: int | None = None,
 ) -> dict[str, Any]:
     """Recompute the sharing plan from the registered workload and the measured rates, and store it if it changed.
 
     ``rates``: tuples per second that override what is measured. ``tolerance``: the plan in force is kept, with the
     queries that came woven in, while it costs at most ``1 + tolerance`` times the plan from scratch. A dry run writes
-    nothing at all. Returns ``version`` (of the plan in force afterwards; None before any), ``changed``, ``plan`` (as
+    nothing at all. ``expected``: the version that is to be in force until the plan is stored (0: none; else HDL-551).
+    Returns ``version`` (of the plan in force afterwards; None before any), ``changed``, ``plan`` (as
     ``heddle plan --json``), ``diff`` (lines for people, with the answers whose partials are recomputed), ``paused``
     (names of queries that are left out until they are resumed), ``diagnostics``. Raises HeddleError if no query is
     usable or all are paused (HDL-113).
@@ -492,7 +506,7 @@ def refresh_plan(
     changed = old is None or old.fingerprint != plan.fingerprint
     version = newest
     if not dry_run and house is not None:
-        version, changed = publish_plan(house, plan, created_by, reason, paused)
+        version, changed = publish_plan(house, plan, created_by, reason, paused, expected=expected)
         with house.lease() as token:
             house.append("stream_statistics", [measurement.row(created_by) for measurement in measurements], token)
     return {

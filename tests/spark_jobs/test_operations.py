@@ -32,7 +32,7 @@ from spark_jobs.operations import (
     read_radius,
     read_versions,
 )
-from spark_jobs.planning import publish_plan
+from spark_jobs.planning import load_plan, publish_plan
 from spark_jobs.results import RESULTS
 from spark_jobs.tables import Warehouse
 
@@ -254,6 +254,12 @@ def test_what_was_decided_on_another_plan_is_refused(warehouse: Warehouse, tmp_p
     check_in_force(root, 1, "ben, manual__2")
     with pytest.raises(HeddleError, match="HDL-551"):
         check_in_force(root, 1, "anna, manual__3")
+    # and under the lease, should one have come between the look and the commit
+    first, second = load_plan(warehouse, 1), load_plan(warehouse, 2)
+    with pytest.raises(HeddleError, match="HDL-551"):
+        publish_plan(warehouse, first, expected=1)
+    assert publish_plan(warehouse, second, expected=1) == (2, False)
+    assert publish_plan(warehouse, first, expected=2) == (3, True)
 
 
 def publish(warehouse: Warehouse, revision: int, answers: dict[tuple[str, int], tuple[float, str | None]]) -> int:
