@@ -26,6 +26,7 @@ from optimizer.query import LONG, Source, Stream, Workload
 from spark_jobs import cli
 from spark_jobs.arrivals import distinct, forget, ledger, refusals, release
 from spark_jobs.history import outdated
+from spark_jobs.operations import read_operations
 from spark_jobs.planning import load_plan, publish_plan
 from spark_jobs.run import RunRecord, run
 from spark_jobs.sources import read_split, snapshot_token, splits_of
@@ -128,6 +129,9 @@ def test_late_events_are_told_to_the_window_and_published(spark: SparkSession, t
     assert first.radius.windows == 3 + 2
     # (60, 120]: none of by_symbol reaches back to 31, of all [30, 70)
     assert second.radius.queries == ("all",) and second.radius.windows == 1
+    # the operating view says the same
+    shown = read_operations(feed.warehouse, look=True).stale
+    assert shown is not None and [(one.queries, one.windows) for one in shown] == [(2, 5), (1, 1)]
     # a look is no run: nothing was noted, nothing changed
     assert len(ledger(feed.warehouse, "trades")) == 1
     assert feed.wrong(version, 0, 120, feed.all()) != []
@@ -358,7 +362,7 @@ def test_an_event_id_that_is_declared_later_recomputes(spark: SparkSession, tmp_
 
 
 @pytest.mark.spark
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_order_of_files_runs_and_repairs_gives_the_oracles_answers(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
