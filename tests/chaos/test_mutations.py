@@ -9,12 +9,11 @@ import pytest
 from tests.chaos.mutations import MUTATIONS, WITNESSES, noticed
 from tests.chaos.world import template
 
-FEW = ("no lock", "no fencing", "commits on top of anything", "a log line an attempt", "own interval reconciled alone")
+FEW = ("no lock", "no fencing", "commits on top of anything")
 """Those of `make test`."""
 
 FORMER = (
     "killed while registering",
-    "dead, then overlapped",
     "dead beside another",
     "dead over another",
     "committed in between",
