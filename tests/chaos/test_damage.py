@@ -129,7 +129,7 @@ def test_a_source_that_goes_while_it_is_read_fails_its_stream_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Listed whole, half of it there when it is read."""
-    listed = running._sources
+    listed = running.listed
 
     def then_damaged(*given: object) -> object:
         found = listed(*given)  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ def test_a_source_that_goes_while_it_is_read_fails_its_stream_alone(
 
     kept = world.rows("quotes_only")
     with monkeypatch.context() as patch:
-        patch.setattr(running, "_sources", then_damaged)
+        patch.setattr(running, "listed", then_damaged)
         record = world.run(1, 60, 120, "damaged")
     assert [told["code"] for told in record.diagnostics] == ["HDL-402"] and world.rows("quotes_only") == kept
     world.write(steady(), "quotes")

@@ -89,7 +89,7 @@ def test_a_run_is_interrupted_by_everything_everywhere(
 
 # ---------------------------------------------------------------------------------- two processes at once
 def test_two_processes_commit_at_once(tmp_path: Path) -> None:
-    stress(tmp_path, 30)
+    stress(tmp_path, 60)
 
 
 @pytest.mark.slow

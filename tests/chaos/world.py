@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -216,19 +215,24 @@ class Race:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Remember which files the runs had listed, by the content that they say they publish."""
-        sources, content, mine = running._sources, running._content, threading.local()
+        sources, content = running.listed, running._content
+        states: dict[int, tuple[Any, frozenset[str]]] = {}
 
         def listing(*given: Any) -> Any:
-            mine.state = self.world.state()
-            return sources(*given)
+            state = self.world.state()
+            found = sources(*given)
+            # the lists are kept, so that no others get their ids
+            states.update({id(splits): (splits, state) for splits in found.sources.values()})
+            return found
 
         def hashed(*given: Any) -> str:
             made = content(*given)
-            self.listed.setdefault(made, mine.state)
+            for splits in given[2].values():
+                self.listed.setdefault(made, states[id(splits)][1])
             return made
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(running, "_sources", listing)
+            patch.setattr(running, "listed", listing)
             patch.setattr(running, "_content", hashed)
             yield
 
