@@ -78,8 +78,11 @@ down: ## stop what `make up` or `make demo` started, and nothing else
 status: setup ## is Airflow running, and where
 	@$(PY) -m docker.embedded status
 
-test: setup ## unit and Spark tests (fast ones; PYTEST='-k name' narrows)
-	@$(PY) -m pytest $(PYTEST)
+# Two processes, each with a Spark session of its own (up to 5 GB), a file of tests at a time.
+PARALLEL ?= --numprocesses 2 --dist loadfile
+
+test: setup ## unit and Spark tests (fast ones; PYTEST='-k name' narrows, PARALLEL= in one process)
+	@$(PY) -m pytest $(PARALLEL) $(PYTEST)
 
 test-all: setup ## everything, also the tests that are minutes long
 	@$(PY) -m pytest -m 'slow or not slow' $(PYTEST)
