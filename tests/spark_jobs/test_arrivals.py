@@ -319,6 +319,17 @@ def test_one_event_of_an_id_and_day_is_read(
     assert forget(feed.warehouse, 1e12, False) == kept and forget(feed.warehouse, 1e12, False) == 0
 
 
+def test_what_is_refused_is_no_events_first(tmp_path: Path) -> None:
+    feed = Feed(None, tmp_path, event_id="id")
+    feed.write("a", [(5, "A", 1.0, 1)], 0, [7])
+    feed.write("b", [(50, "A", 2.0, 1)], 0, [7])
+    first, second = splits_of(feed.stream)
+    late = replace(first, refused=((DAY, DAY + 10 * MINUTE),))
+    found = distinct(feed.warehouse, feed.stream, [late, second], DAY, DAY + HOUR)
+    batches = [batch for split in found for batch in read_split(feed.stream, split, ["price"])]
+    assert [price for batch in batches for price in batch.column("price").to_pylist()] == [2.0]
+
+
 def _minute(moment: Any) -> float:
     return (moment.timestamp() * 1e6 - DAY) / MINUTE
 
