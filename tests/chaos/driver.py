@@ -78,6 +78,9 @@ def carry_out(order: Order) -> str:
 
 
 # ------------------------------------------------------------------------------------------ being traced
+UNTRACEABLE = "the system lets no process be traced"
+"""What a child answers that is to be killed and cannot be."""
+
 TRACEME, SYSCALL, SETOPTIONS, SYSCALL_INFO = 0, 24, 0x4200, 0x420E
 OPTIONS = 0x1 | 0x2 | 0x4 | 0x8 | 0x100000  # mark system calls, follow forks and threads, die with the tracer
 ANY_CHILD = 0x40000000
@@ -115,7 +118,8 @@ def _trace(request: int, process: int, address: int = 0, data: int | ctypes._Poi
 def traced(child: int, root: str, moment: int) -> tuple[bool, int, str]:
     """Let a child that stopped itself go on to its end, or to its ``moment``-th write under ``root``; whether it was
     killed, the writes, the last one."""
-    os.waitpid(child, 0)
+    if not os.WIFSTOPPED(os.waitpid(child, 0)[1]):
+        return False, 0, ""
     _trace(SETOPTIONS, child, 0, OPTIONS)
     _trace(SYSCALL, child)
     calls, info, met, last = CALLS[platform.machine()], _Info(), 0, ""
@@ -157,7 +161,9 @@ def _path(thread: int, name: str, info: _Info) -> str:
 
 def _child(order: Order, answers: int) -> None:
     if order.moment is not None:
-        _trace(TRACEME, 0)
+        if _trace(TRACEME, 0) != 0:
+            os.write(answers, UNTRACEABLE.encode())
+            os._exit(0)
         os.kill(os.getpid(), signal.SIGSTOP)
     said = carry_out(order)
     os.write(answers, said[:2000].encode())
