@@ -126,7 +126,7 @@ def test_late_events_are_told_to_the_window_and_published(spark: SparkSession, t
     first, second = outdated(feed.warehouse, LATER)
     # windows that end in (0, 60] and hold 30.5 or 31: by_symbol ends 35, 45, 55; all (31 alone) 40 and 55
     assert first.radius.queries == ("by_symbol", "all") and (first.radius.rows, first.radius.files) == (2, 1)
-    assert first.radius.windows == 3 + 2
+    assert first.radius.windows == 3 + 2 and first.radius.fragments == 2  # one of each query's; as in the README
     # (60, 120]: none of by_symbol reaches back to 31, of all [30, 70)
     assert second.radius.queries == ("all",) and second.radius.windows == 1
     # the operating view says the same
