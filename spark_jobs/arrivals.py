@@ -20,13 +20,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from optimizer.errors import HeddleError
 from optimizer.plan import SharingPlan
@@ -108,26 +109,32 @@ def ledger(warehouse: Warehouse, stream: str) -> dict[str, Arrival]:
     }
 
 
+def newest(known: Mapping[str, Arrival]) -> int:
+    """The moment of the ledger's last entry: what is noted after it, by whichever host, gets a later one."""
+    return max((one.noted for one in known.values()), default=0)
+
+
 def admitted(
-    warehouse: Warehouse, stream: Stream, splits: list[Split], clock: int, note: str | None
-) -> tuple[list[Split], dict[str, Arrival]]:
+    warehouse: Warehouse, stream: Stream, known: dict[str, Arrival], splits: list[Split], clock: int, note: str | None
+) -> tuple[list[Split], dict[str, Arrival]] | None:
     """The splits with what is refused of them and the times that they may hold, and the ledger as it is with them.
 
-    ``clock`` (microseconds): now. ``note``: the run whose listing this is, which enters new files into the ledger;
-    None: nothing is written. Raises what reading raises.
+    ``known``: the ledger from before the splits were listed. ``clock`` (microseconds): now. ``note``: the run whose
+    listing this is, which enters new files into the ledger; None: nothing is written. Returns None if another run has
+    noted files since ``known``: list again. Raises what reading raises.
     """
-    known = ledger(warehouse, stream.name)
     found = _judged(warehouse, stream, splits, clock, known)
     if found and note is not None:
         with warehouse.lease() as token:
-            # another run may have noted them meanwhile
-            known = ledger(warehouse, stream.name)
-            found = [one for one in found if not _is_noted(known.get(one.identity), one)]
+            if ledger(warehouse, stream.name) != known:
+                return None
+            now = _next(known)
+            found = [replace(one, noted=now) for one in found]
             for one in found:
                 if one.event == "came" and one.late:
                     _quarantine(warehouse, stream, one, note, token)
             warehouse.append("source_files", [one.row() for one in found], token)
-    known |= {one.identity: one for one in found}
+    known = known | {one.identity: one for one in found}
     taken = []
     for split in splits:
         one = known[split.identity]
@@ -138,8 +145,9 @@ def admitted(
     return taken, known
 
 
-def _is_noted(before: Arrival | None, now: Arrival) -> bool:
-    return before is not None and before.is_here == now.is_here
+def _next(known: Mapping[str, Arrival]) -> int:
+    """The moment of the ledger's next entry, under the lease."""
+    return max(time.time_ns() // 1000, newest(known) + 1)
 
 
 def _judged(
@@ -149,7 +157,7 @@ def _judged(
     present: dict[str, list[Split]] = {}
     for split in splits:
         present.setdefault(split.identity, []).append(split)
-    now = time.time_ns() // 1000
+    now = _next(known)
     gone = [replace(one, event="gone", noted=now) for one in known.values() if one.is_here]
     gone = [one for one in gone if one.identity not in present]
     found = []
@@ -289,8 +297,10 @@ def release(warehouse: Warehouse, paths: Sequence[str]) -> list[Arrival]:
                 known = ", ".join(Path(one.path).name for one in refused[:8]) or "nothing is"
                 raise HeddleError("HDL-412", f"nothing of {path} is refused", f"refused: {known}")
             found |= {one.identity: one for one in mine}
-        now = time.time_ns() // 1000
-        released = [replace(one, event="released", noted=now, refused=(), late=0) for one in found.values()]
+        released = [
+            replace(one, event="released", noted=_next(ledger(warehouse, one.stream)), refused=(), late=0)
+            for one in found.values()
+        ]
         warehouse.append("source_files", [one.row() for one in released], token)
     return list(found.values())
 
@@ -311,28 +321,41 @@ class Radius:
     windows: int
 
 
-def radius(
+class Change(NamedTuple):
+    """What has changed of a published interval: the ``radius``, and of each query that it may have changed the
+    ``instants`` (ascending) whose windows it may have; None: any of them."""
+
+    radius: Radius
+    instants: dict[str, NDArray[np.int64] | None]
+
+
+def change(
     plan: SharingPlan,
     sources: Mapping[str, Sequence[Split]],
     arrivals: Mapping[str, Mapping[str, Arrival]],
     begin: int,
     ends: Mapping[str, int],
-    since: int,
+    since: Mapping[str, int],
     due: Mapping[str, int],
     fragments: Mapping[str, Sequence[Fragments]],
-) -> Radius:
-    """The blast radius of what came or went after a moment (microseconds) for the windows that end after ``begin``.
+) -> Change:
+    """What came or went since the ledger was as it was then makes of the windows that end after ``begin``.
 
-    Of each stream: ``arrivals`` its ledger, ``ends`` up to where its windows are answered, ``due`` up to where they
-    were then (if not to the same), ``fragments`` what its synopses are cut into.
+    Of each stream: ``arrivals`` its ledger, ``since`` the newest entry that was known then, ``ends`` up to where its
+    windows are answered, ``due`` up to where they were then (if not to the same), ``fragments`` what its synopses are
+    cut into. Instants are certain: a window that is not among them holds the events that it held, because its files are
+    the same. Where an event may make another one a repetition (``event_id``) any window may change, and with windows of
+    rows.
     """
     files = rows = cut = windows = 0
-    touched: list[str] = []
+    touched: dict[str, NDArray[np.int64] | None] = {}
+    names: list[str] = []
     for name, splits in sources.items():
         stream, end = plan.workload.stream(name), ends[name]
         queries = plan.workload.queries_of(name)
         first = min((begin - query.window.reach for query in queries if not query.window.is_rows), default=begin)
-        news = {one.identity: one for one in arrivals[name].values() if one.noted > since and one.meets(first, end)}
+        later = [one for one in arrivals[name].values() if one.noted > since.get(name, 0)]
+        news = {one.identity: one for one in later if one.meets(first, end)}
         gone = [one for one in news.values() if not one.is_here]
         files += len(news)
         columns = sorted({column for query in queries if query.filter is not None for column in query.columns()})
@@ -349,18 +372,21 @@ def radius(
         schema = dict(stream.schema)
         for query in queries:
             if query.window.is_rows:
-                if len(times) or gone:
-                    touched.append(query.name)
+                touched[query.name] = None
+                names += [query.name] * (len(times) > 0 or bool(gone))
                 continue
             mine = times
             if query.filter is not None and len(times):
                 passed = evaluate(query.filter, found, schema)
                 mine = times[pc.fill_null(passed, False).to_numpy(zero_copy_only=False)]
-            count = _windows(query, mine, gone, begin, end, due.get(name, end))
-            windows += count
-            if count:
-                touched.append(query.name)
-    return Radius(files, rows, cut, tuple(touched), windows)
+            hit = _windows(query, mine, gone, begin, end, due.get(name, end))
+            windows += len(hit)
+            names += [query.name] * bool(len(hit))
+            if stream.event_id is not None:
+                touched[query.name] = None
+            elif len(hit):
+                touched[query.name] = hit
+    return Change(Radius(files, rows, cut, tuple(names), windows), touched)
 
 
 def _late(stream: Stream, batches: Iterable[pa.RecordBatch], begin: int, end: int) -> tuple[Any, Any]:
@@ -377,16 +403,16 @@ def _late(stream: Stream, batches: Iterable[pa.RecordBatch], begin: int, end: in
     return times_of(batch, stream)[0], batch
 
 
-def _windows(query: ACQ, times: Any, gone: Sequence[Arrival], begin: int, end: int, due: int) -> int:
-    """How many windows of (begin, end] hold one of the times (ascending), may have held what is gone, or end after
-    ``due``."""
+def _windows(query: ACQ, times: Any, gone: Sequence[Arrival], begin: int, end: int, due: int) -> NDArray[np.int64]:
+    """The instants of (begin, end] whose windows hold one of the times (ascending), may have held what is gone, or end
+    after ``due``."""
     window = query.window
     at = instants(window, begin, end)
     hit = np.searchsorted(times, at - window.reach) < np.searchsorted(times, at - window.ago)
     for one in gone:
         low, high = one.begin if one.begin is not None else -(1 << 62), one.end if one.end is not None else 1 << 62
         hit |= (at - window.ago > low) & (at - window.reach < high)
-    return int((hit | (at > due)).sum())
+    return at[hit | (at > due)]
 
 
 # ------------------------------------------------------------------------------------------- repetitions
@@ -404,13 +430,20 @@ def distinct(warehouse: Warehouse, stream: Stream, splits: list[Split], begin: i
         for day in sorted(days):
             mine = [number for number, split in enumerate(splits) if split.may_hold(day, day + DAY)]
             groups.append((day, day + DAY, mine))
-    found: dict[int, list[str]] = {}
+    found = list(splits)
     for first, last, mine in groups:
         path = _repeated(warehouse, stream, [splits[number] for number in mine], first, last)
+        rows = pq.read_table(path)
         # most splits repeat nothing: nothing is attached to those
-        for place in np.unique(pq.read_table(path, columns=["split"])["split"].to_numpy()):
-            found.setdefault(mine[place], []).append(f"{path}#{place}")
-    return [replace(split, repeated=tuple(found.get(number, ()))) for number, split in enumerate(splits)]
+        for place in np.unique(rows["split"].to_numpy()):
+            split = found[mine[place]]
+            lacking = digest(rows.filter(pc.equal(rows["split"], place))["row"].to_pylist())
+            found[mine[place]] = replace(
+                split,
+                repeated=(*split.repeated, f"{path}#{place}"),
+                lacking=(*split.lacking, (first, last, lacking)),
+            )
+    return found
 
 
 def _days(split: Split, begin: int, end: int) -> Iterator[int]:

@@ -1237,6 +1237,8 @@ def _show_record(record: dict[str, Any]) -> None:
         told = f"{found['files']:,} files, {found['rows']:,} late events in {found['fragments']:,} fragments"
         told += f", {len(found['queries']):,} queries, {found['windows']:,} windows"
         console.print(f"  changed since the revision before: {told}", highlight=False)
+        if record["narrow"]:
+            console.print("  only these windows were published again: the others keep their revision", highlight=False)
     for stream, events in record["repeated"].items():
         console.print(f"  {stream}: {events:,} events had come before and were left out", highlight=False)
     for stream, events in record["refused"].items():

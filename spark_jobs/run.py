@@ -27,18 +27,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
+from numpy.typing import NDArray
 
 from optimizer import refreshes
 from optimizer.errors import Diagnostic, HeddleError
 from optimizer.plan import SharingPlan
-from optimizer.query import Stream, digest
+from optimizer.query import ACQ, Stream, digest
 from optimizer.synopsis import FORMAT, Synopsis, counts_of, synopses_of
 from optimizer.window import DAY, Fragments, day_label, day_pieces, history_start
-from spark_jobs.arrivals import Arrival, Radius, admitted, distinct, radius
+from spark_jobs.arrivals import Arrival, Change, Radius, admitted, change, distinct, ledger, newest
 from spark_jobs.calibration import Work, fit_of, predict
 from spark_jobs.files import BUCKETS, CHECKED, DataFile, Failed, Task, read_file, reading, write_files
 from spark_jobs.final_aggregates import COUNTED, Part, finals_task, merged
@@ -70,6 +72,9 @@ ROWS_A_TASK = 2_000_000
 """Partial rows that one task of the final stage should hold at most (all buckets of it together)."""
 
 
+Instants = Mapping[str, "NDArray[np.int64] | None"]
+"""The instants at which queries are answered: all of those that have None, none of those that are not there."""
+
 EVER = -(1 << 62)
 """Before every instant."""
 
@@ -93,10 +98,12 @@ class RunRecord:
     ``refreshed`` when each was answered last, before this run or by it; ``lateness`` by how much its bound was
     exceeded, of those that were late (microseconds of data time).
 
-    Of the sources: ``listed`` when they were (microseconds), ``failed`` streams that could not be listed, ``refused``
-    events of streams that came later than is allowed (in all of their files), ``repeated`` events that were left out
-    because they had come before (on the days that the run looked at). ``radius``: what had changed of an interval that
-    was published before (:class:`spark_jobs.arrivals.Radius`).
+    Of the sources: ``listed`` the newest entry known of each stream's ledger (microseconds), ``failed`` streams
+    that could not be listed, ``refused`` events of streams that came later than is allowed (in all of their files),
+    ``repeated`` events that were left out because they had come before (on the days that the run looked at).
+    ``radius``: what had changed of an interval that was published before (:class:`spark_jobs.arrivals.Radius`);
+    ``narrow``: only the windows that it may have changed were published again, which is so if ``basis``, the hash of
+    what decides answers beside the sources, is what it was.
     """
 
     run_id: str
@@ -119,11 +126,13 @@ class RunRecord:
     prediction_error: float | None = None
     scanned: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     withheld: dict[str, str] = field(default_factory=dict)
-    listed: int = 0
+    listed: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)
     repeated: dict[str, int] = field(default_factory=dict)
     radius: dict[str, Any] | None = None
+    basis: str = ""
+    narrow: bool = False
     live: bool = False
     late: bool = False
     refreshes: list[dict[str, Any]] = field(default_factory=list)
@@ -199,10 +208,11 @@ def run(
         known = listed(warehouse, plan, clock, run_id)
         record.diagnostics += known.problems
         plan, before, sources, failed, ends, parts, content = _prepared(warehouse, plan, record, clock, known)
-        record.listed, record.failed = known.at, failed
+        record.listed, record.failed = {name: newest(files) for name, files in known.arrivals.items()}, failed
         for name, files in known.arrivals.items():
             refused = sum(one.late for one in files.values() if one.is_here)
             record.refused |= {name: refused} if refused else {}
+    follows = warehouse.version("results")
     _reconcile(warehouse, begin, end)
     if not recompute and (previous := _published(warehouse, begin, end, content)) is not None:
         record.status, record.revision, record.answers = (
@@ -214,6 +224,7 @@ def run(
         return record
     _count_refreshes(record, plan, before, ends)
     earlier = [row for row in _log_rows(warehouse, begin, end) if row["event"] == "published"]
+    base = None if recompute else _base(warehouse, record, ends)
     record.revision = _revision(warehouse, record, content, recompute)
     spans: list[Span] = []
     unanswered: list[str] = []
@@ -221,7 +232,6 @@ def run(
         for name in list(sources):
             try:
                 mine = [part for part in parts if part.synopsis.stream == name]
-                sources[name] = _distinct(warehouse, plan, name, sources[name], parts, ends, record)
                 counters = _counters(plan, name, sources[name], ends[name])
                 filled, broken = _write_partials(
                     spark, warehouse, plan.workload.stream(name), [*mine, *counters], sources[name], record
@@ -248,12 +258,20 @@ def run(
             _refuse(warehouse, record, "HDL-505", "none of the plan's streams could be read")
         if unanswered and not parts:
             _refuse(warehouse, record, "HDL-517", "none of the plan's queries could be answered")
+        instants: Instants | None = None
         if earlier:
-            record.radius = asdict(_radius(plan, parts, sources, ends, earlier[-1], known, record))
+            changed = _change(plan, parts, sources, ends, base or earlier[-1], known, record)
+            record.radius = asdict(changed.radius)
+            if base is not None:
+                record.narrow, instants = True, changed.instants
         found = _content(plan, parts, sources, ends, begin, end)
         if found != content:  # a revision says what it is a revision of, also if this process dies before it logs it
             content, record.revision = found, _revision(warehouse, record, found, recompute)
         _count_refreshes(record, plan, before, ends, unanswered)
+    answered = _without(plan, unanswered)
+    if instants is not None:
+        answered = _narrowed(answered, instants)
+        parts = _asked(parts, answered, begin)
     with stages("finals", "computing final aggregates"):
         staged = _write_finals(spark, warehouse, parts, sources, begin, record)
         record.answers = sum(file.rows for file in staged)
@@ -262,7 +280,6 @@ def run(
     try:
         with stages("audit", "checking the answers"):
             seed = digest([run_id, record.revision])
-            answered = _without(plan, unanswered)
             record.checks = audit(spark, [str(path) for path in paths], answered, sources, begin, ends, seed)
             _log_checks(warehouse, record)
             wrong = [check for check in record.checks if not check["success"]]
@@ -278,7 +295,8 @@ def run(
         raise
     with stages("publish", "publishing"):
         resting = beside(warehouse, plan_version, [query.name for query in plan.workload.queries])
-        table_version = _publish(warehouse, record, staged, failed, [*unanswered, *resting])
+        since = max(follows, base["table_version"] if base is not None else 0)
+        table_version = _publish(warehouse, record, staged, failed, [*unanswered, *resting], instants, since)
     record.status = "published"
     sampled = sample(answered.workload.queries, sources, begin, ends, random.Random(seed))
     record.features["queries_recomputed"] = len(sampled)
@@ -309,13 +327,12 @@ class _Prepared(NamedTuple):
 
 class Listed(NamedTuple):
     """What the streams of a plan hold and the ledger of their files, the names of those that cannot be listed and what
-    is wrong with them, and when that was (microseconds)."""
+    is wrong with them."""
 
     sources: dict[str, list[Split]]
     arrivals: dict[str, dict[str, Arrival]]
     failed: list[str]
     problems: list[dict[str, Any]]
-    at: int
 
 
 def listed(warehouse: Warehouse, plan: SharingPlan, clock: int, note: str | None = None) -> Listed:
@@ -324,7 +341,7 @@ def listed(warehouse: Warehouse, plan: SharingPlan, clock: int, note: str | None
     ``note``: the run whose listing this is; it enters new files into the ledger (:mod:`spark_jobs.arrivals`). None:
     nothing is written.
     """
-    found = Listed({}, {}, [], [], 0)
+    found = Listed({}, {}, [], [])
     for name in dict.fromkeys(tree.stream for tree in plan.trees):
         try:
             stream = plan.workload.stream(name)
@@ -332,13 +349,17 @@ def listed(warehouse: Warehouse, plan: SharingPlan, clock: int, note: str | None
             columns = {column for query in queries for column in query.columns()}
             if any(query.window.is_rows for query in queries):
                 columns |= {column for column, _ in stream.schema}  # rows of equal times are ordered by all of them
-            splits = splits_of(stream)
-            check_columns(stream, splits, sorted(columns | ({stream.event_id} if stream.event_id else set())))
-            found.sources[name], found.arrivals[name] = admitted(warehouse, stream, splits, clock, note)
+            taken = None
+            while taken is None:
+                files = ledger(warehouse, name)
+                splits = splits_of(stream)
+                check_columns(stream, splits, sorted(columns | ({stream.event_id} if stream.event_id else set())))
+                taken = admitted(warehouse, stream, files, splits, clock, note)
+            found.sources[name], found.arrivals[name] = taken
         except HeddleError as error:
             found.problems.append(error.diagnostic.to_json())
             found.failed.append(name)
-    return found._replace(at=time.time_ns() // 1000)  # what this listing noted is not new after it
+    return found
 
 
 def _prepared(warehouse: Warehouse, plan: SharingPlan, record: RunRecord, clock: int, known: Listed) -> _Prepared:
@@ -350,6 +371,15 @@ def _prepared(warehouse: Warehouse, plan: SharingPlan, record: RunRecord, clock:
     ends = {name: min(end, clock - plan.workload.stream(name).lateness) for name in sources}
     record.withheld = {name: format_instant(at) for name, at in ends.items() if at < end}
     parts = _parts(plan, begin, ends)
+    for name in list(sources):
+        try:
+            sources[name] = _distinct(warehouse, plan, name, sources[name], parts, ends, record)
+        except HeddleError as error:
+            record.diagnostics.append(error.diagnostic.to_json())
+            failed.append(name)
+            del sources[name], ends[name]
+    parts = [part for part in parts if part.synopsis.stream in sources]
+    record.basis = _basis(plan)
     return _Prepared(plan, before, sources, failed, ends, parts, _content(plan, parts, sources, ends, begin, end))
 
 
@@ -400,10 +430,10 @@ def changed_since(
     pinned, _, sources, _, ends, parts, content = _prepared(warehouse, plan, record, clock, known)
     if content == row["content"]:
         return None
-    return _radius(pinned, parts, sources, ends, row, known, record)
+    return _change(pinned, parts, sources, ends, row, known, record).radius
 
 
-def _radius(
+def _change(
     plan: SharingPlan,
     parts: Sequence[Part],
     sources: Mapping[str, list[Split]],
@@ -411,16 +441,64 @@ def _radius(
     row: Mapping[str, Any],
     known: Listed,
     record: RunRecord,
-) -> Radius:
+) -> Change:
     """What has changed since a row of the log published the record's interval."""
     past = json.loads(row["record"])
-    due = {name: parse_instant(at) for name, at in past["withheld"].items()}
     cut: dict[str, list[Fragments]] = {}
     for part in parts:
         if part.synopsis.per is None:
             cut.setdefault(part.synopsis.stream, []).append(part.synopsis.fragments)
-    since = past.get("listed", micros(row["at"]))
-    return radius(plan, sources, known.arrivals, record.begin, ends, since, due, cut)
+    # an earlier Heddle did not tell: everything may have come since
+    since = past["listed"] if isinstance(past.get("listed"), dict) else {}
+    return change(plan, sources, known.arrivals, record.begin, ends, since, _due(past), cut)
+
+
+def _due(past: Mapping[str, Any]) -> dict[str, int]:
+    """Up to where the windows of streams were answered that were withheld in part."""
+    return {name: parse_instant(at) for name, at in past["withheld"].items()}
+
+
+def _base(warehouse: Warehouse, record: RunRecord, ends: Mapping[str, int]) -> dict[str, Any] | None:
+    """The log's row of the publication since which only some windows may have changed; None: all of them may.
+
+    There is one if the newest publication that overlaps the interval was of this interval, and of all that is asked
+    now: an answer that is not touched is then what a run over everything would publish.
+    """
+    row = _newest(warehouse, record.begin, record.end)
+    if row is None or not row["table_version"] or _interval_of(row) != _interval(record.begin, record.end):
+        return None
+    past = json.loads(row["record"])
+    due = _due(past)
+    same = past["status"] == "published" and past.get("basis") == record.basis and not past["diagnostics"]
+    return row if same and all(at >= due.get(name, record.end) for name, at in ends.items()) else None
+
+
+def _narrowed(plan: SharingPlan, instants: Instants) -> SharingPlan:
+    """The plan with the windows alone that are answered again."""
+
+    def asked(query: ACQ) -> ACQ:
+        at = instants[query.name]
+        return query if at is None else replace(query, window=replace(query.window, at=tuple(at.tolist())))
+
+    plan = _without(plan, [query.name for query in plan.workload.queries if query.name not in instants])
+    trees = tuple(replace(tree, queries=tuple(map(asked, tree.queries))) for tree in plan.trees)
+    workload = replace(plan.workload, queries=tuple(map(asked, plan.workload.queries)))
+    return replace(plan, trees=trees, workload=workload)
+
+
+def _asked(parts: Sequence[Part], plan: SharingPlan, begin: int) -> list[Part]:
+    """The parts with the plan's queries alone, and no more history than their windows cover."""
+    queries = {query.name: query for query in plan.workload.queries}
+    found = []
+    for part in parts:
+        mine = tuple(queries[query.name] for query in part.queries if query.name in queries)
+        if mine and part.synopsis.per is None:
+            until = part.end if part.until is None else part.until
+            start = history_start([query.window for query in mine], begin, until)
+            part = replace(part, begin=max(part.begin, start))
+        if mine:
+            found.append(replace(part, queries=mine))
+    return found
 
 
 def _distinct(
@@ -498,7 +576,13 @@ def _content(
         if any(tree.stream == name and tree.per is not None for tree in plan.trees):
             first = EVER  # rows are numbered from the stream's first
         tokens.append([name, snapshot_token(splits, first, ends[name]), ends[name]])
-    return digest([FORMAT, plan.workload.fingerprint, tokens, begin, end])
+    return digest([_basis(plan), tokens, begin, end])
+
+
+def _basis(plan: SharingPlan) -> str:
+    """Hash of all that decides the answers of an interval but the sources: what is asked of which column of times."""
+    times = sorted((stream.name, stream.time) for stream in plan.workload.streams)
+    return digest([FORMAT, plan.workload.fingerprint, times])
 
 
 def _told(part: Part, failed: Failed, record: RunRecord) -> list[str]:
@@ -856,12 +940,19 @@ def _unused(spark: SparkSession) -> bool:
 
 # ------------------------------------------------------------------------------------------ publishing
 def _publish(
-    warehouse: Warehouse, record: RunRecord, staged: list[DataFile], failed: list[str], unanswered: list[str]
+    warehouse: Warehouse,
+    record: RunRecord,
+    staged: list[DataFile],
+    failed: list[str],
+    unanswered: list[str],
+    instants: Instants | None = None,
+    since: int = 0,
 ) -> int:
-    """Publish the staged files as the whole answer of the interval, in one commit; the table's version.
+    """Publish the staged files as the answer of the interval, in one commit; the table's version.
 
     Replaced are the answers of instants in (begin, end], except those of streams that could not be read and of
-    queries that could not be answered or are paused.
+    queries that could not be answered or are paused; of ``instants`` only, as the version ``since`` of the table has
+    all others. Raises HDL-541 if they were published again meanwhile.
     """
     begin, end = pa.scalar(record.begin, INSTANT), pa.scalar(record.end, INSTANT)
 
@@ -871,7 +962,8 @@ def _publish(
             pc.is_in(stored["stream"], pa.array(failed, pa.string())),
             pc.is_in(stored["query"], pa.array(unanswered, pa.string())),
         )
-        return pc.and_(inside, pc.invert(kept))
+        chosen = pc.and_(inside, pc.invert(kept))
+        return chosen if instants is None else pc.and_(chosen, _among(stored, instants))
 
     def untouched(file: dict[str, Any]) -> bool:
         # readers of other systems may have written statistics of whole milliseconds
@@ -882,11 +974,31 @@ def _publish(
         )
 
     def whole(file: dict[str, Any]) -> bool:
-        return bool(day_label(record.begin - 1) < file["day"] < day_label(record.end)) and not (failed or unanswered)
+        inside = day_label(record.begin - 1) < file["day"] < day_label(record.end)
+        return bool(inside) and not (failed or unanswered) and instants is None
+
+    def still() -> None:
+        for application in warehouse.transactions("results", since) if instants is not None else ():
+            begin, end = map(parse_instant, application.split("/")[1:])
+            if begin < record.end and record.begin < end:
+                message = f"another run has published {format_instant(begin)} .. {format_instant(end)} meanwhile"
+                raise HeddleError("HDL-541", message, "nothing was published; run it again")
 
     days = day_label(record.begin), day_label(record.end - 1)
     interval = _interval(record.begin, record.end)
-    return warehouse.replace("results", staged, days, replaced, interval, record.revision, untouched, whole)
+    return warehouse.replace("results", staged, days, replaced, interval, record.revision, untouched, whole, still)
+
+
+def _among(stored: pa.Table, instants: Instants) -> pa.Array:
+    """Which answers are of these instants of their queries."""
+    encoded = stored["query"].combine_chunks().dictionary_encode()
+    codes, at = encoded.indices.to_numpy(), stored["instant"].cast(pa.int64()).to_numpy()
+    found = np.zeros(len(stored), dtype=bool)
+    for code, name in enumerate(encoded.dictionary.to_pylist()):
+        if name in instants:
+            chosen = instants[name]
+            found |= (codes == code) & (chosen is None or np.isin(at, chosen))
+    return pa.array(found)
 
 
 def _log_rows(warehouse: Warehouse, begin: int, end: int) -> list[dict[str, Any]]:
@@ -901,18 +1013,19 @@ def _log_rows(warehouse: Warehouse, begin: int, end: int) -> list[dict[str, Any]
 def _published(warehouse: Warehouse, begin: int, end: int, content: str) -> dict[str, Any] | None:
     """The log row of the newest publication of an interval if it has the same content, and nothing that
     overlaps the interval was published since."""
-    told = ["interval_start", "interval_end", "revision", "event", "content", "answers", "table_version"]
-    rows = warehouse.rows("publish_log", told)
-    mine = [
-        row
-        for row in rows
-        if row["event"] == "published" and micros(row["interval_start"]) < end and micros(row["interval_end"]) > begin
-    ]
-    if not mine:
-        return None
-    newest = max(mine, key=lambda row: row["table_version"])
-    same = micros(newest["interval_start"]) == begin and micros(newest["interval_end"]) == end
-    return newest if same and newest["content"] == content else None
+    row = _newest(warehouse, begin, end)
+    return row if row is not None and _interval_of(row) == _interval(begin, end) and row["content"] == content else None
+
+
+def _newest(warehouse: Warehouse, begin: int, end: int) -> dict[str, Any] | None:
+    """The log row of the newest publication that overlaps [begin, end)."""
+    overlaps = (ds.field("interval_start") < pa.scalar(end, INSTANT)) & (
+        ds.field("interval_end") > pa.scalar(begin, INSTANT)
+    )
+    table = warehouse.dataset("publish_log")
+    with reading(warehouse.path("publish_log")):
+        rows = table.to_table(filter=overlaps & (ds.field("event") == "published")).to_pylist()
+    return max(rows, key=lambda row: row["table_version"], default=None)
 
 
 def _revision(warehouse: Warehouse, record: RunRecord, content: str, recompute: bool) -> int:

@@ -50,7 +50,8 @@ class Split:
     """One piece of a source. ``begin``, ``end``: event times lie in [begin, end) microseconds, or None if
     unknown; ``identity`` changes whenever the content may have changed; ``row_groups`` empty: the whole file;
     ``constants``: values of partition columns, which Delta keeps outside the file. Not taken in
-    (:mod:`spark_jobs.arrivals`) are events in the spans ``refused``, and rows that files in ``repeated`` name."""
+    (:mod:`spark_jobs.arrivals`) are events in the spans ``refused``, and rows that files in ``repeated`` name, of which
+    ``lacking`` has a hash for each span of time."""
 
     format: str
     path: str
@@ -62,6 +63,7 @@ class Split:
     constants: tuple[tuple[str, Any], ...] = ()
     refused: tuple[tuple[int, int], ...] = ()
     repeated: tuple[str, ...] = ()
+    lacking: tuple[tuple[int, int, str], ...] = ()
 
     def may_hold(self, begin: int, end: int) -> bool:
         """Whether an event of the split can lie in [begin, end)."""
@@ -71,13 +73,15 @@ class Split:
         """What stands for its events in [begin, end); None if it has none."""
         if not self.may_hold(begin, end):
             return None
+        lacking = [rows for first, last, rows in self.lacking if first < end and last > begin]
+        identity = f"{self.identity}|less {lacking}" if lacking else self.identity
         refused = [(max(first, begin), min(last, end)) for first, last in self.refused if first < end and last > begin]
         if not refused:
-            return self.identity
+            return identity
         low, high = max(begin, self.begin or begin), min(end, self.end if self.end is not None else end)
         if any(first <= low and last >= high for first, last in refused):
             return None
-        return f"{self.identity}|without {refused}"
+        return f"{identity}|without {refused}"
 
 
 def snapshot_token(splits: list[Split], begin: int, end: int) -> str:

@@ -371,6 +371,17 @@ class Warehouse:
                     return int(path.stem) if found["version"] == revision else None
         return None
 
+    def transactions(self, table: str, since: int) -> Iterator[str]:
+        """Who committed to ``table`` after a version: applications. Raises HDL-541 if its log does not reach back."""
+        for version in range(since + 1, self.version(table) + 1):
+            try:
+                text = (self.root / table / "_delta_log" / f"{version:020}.json").read_text()
+            except FileNotFoundError as error:
+                message = f"the log of {table} does not reach back to version {version}"
+                raise HeddleError("HDL-541", message, "run it again") from error
+            made = (json.loads(line).get("txn") for line in text.splitlines())
+            yield from (found["appId"] for found in made if found is not None)
+
     # --------------------------------------------------------------------- partials and results
     def files(
         self, table: str, first_day: str, last_day: str, current: DeltaTable | None = None
@@ -396,13 +407,15 @@ class Warehouse:
         revision: int | None,
         untouched: Callable[[dict[str, Any]], bool] = lambda file: False,
         whole: Callable[[dict[str, Any]], bool] = lambda file: False,
+        still: Callable[[], None] = lambda: None,
     ) -> int:
         """Replace one interval of ``table`` by the rows of ``written``, in one commit; returns its version.
 
         ``days``: first and last partition that the interval touches; ``replaced(rows)``: which stored rows it
         replaces (booleans); ``untouched(file)``: True if a file's statistics show that it holds none, ``whole(file)``:
         that it holds no others, so that it may go even if it is damaged. Files that hold others too are rewritten
-        without. ``interval`` and ``revision`` make the commit idempotent: the same revision
+        without. ``still()``, under the lease, raises if what is stored is no longer what ``written`` goes with.
+        ``interval`` and ``revision`` make the commit idempotent: the same revision
         of the same interval is committed once, a lower one never (HDL-512). ``revision`` None takes the table's next
         version, for rows that another run may have replaced in between. Raises HDL-511 if the table's log does not
         show the commit afterwards.
@@ -420,6 +433,7 @@ class Warehouse:
                         "HDL-512", f"revision {revision} of {interval} came after revision {done} was published"
                     )
                 return self.committed(table, application, revision) or 0
+            still()
             for staged in written:
                 # maintenance with a short retention may have taken it for left over
                 with reading(Path(root) / staged.path):

@@ -318,6 +318,33 @@ def no_isolation(patch: Patch) -> None:
     patch.setattr(Race, "wrong", wrong)
 
 
+# ------------------------------------------------------------------------------- single windows published again
+def overtaken_unnoticed(patch: Patch) -> None:
+    patch.setattr(tables.Warehouse, "transactions", lambda self, table, since: iter(()))
+
+
+def windows_overlooked(patch: Patch) -> None:
+    held = running.change
+
+    def change(*given: Any) -> Any:
+        found = held(*given)
+        return found._replace(instants={name: at if at is None else at[:-1] for name, at in found.instants.items()})
+
+    patch.setattr(running, "change", change)
+
+
+def whatever_was_published(patch: Patch) -> None:
+    """The windows of another plan's publication are gone on with."""
+    patch.setattr(
+        running, "_base", lambda warehouse, record, ends: running._newest(warehouse, record.begin, record.end)
+    )
+
+
+def known_as_of_now(patch: Patch) -> None:
+    """A run says that it knew what others have noted meanwhile."""
+    patch.setattr(running, "newest", lambda known: 1 << 60)
+
+
 MUTATIONS: dict[str, tuple[Callable[[Patch], None], str]] = {
     "no lock": (no_lock, "two holders"),
     "no fencing": (no_fencing, "the lease is taken away"),
@@ -353,6 +380,10 @@ MUTATIONS: dict[str, tuple[Callable[[Patch], None], str]] = {
     "merged files kept": (merged_files_kept, "runs in order"),
     "merged rows lost": (merged_rows_lost, "runs in order"),
     "damage is not looked for": (unchecked_pages, "a flipped bit"),
+    "overtaken unnoticed": (overtaken_unnoticed, "single windows, overtaken"),
+    "windows overlooked": (windows_overlooked, "single windows"),
+    "whatever was published": (whatever_was_published, "single windows"),
+    "known as of now": (known_as_of_now, "noted by another meanwhile"),
 }
 """What is taken out, and the witness that is asked first."""
 
@@ -511,6 +542,39 @@ def dead_over_another(race: Race) -> None:
     race.run("first again", 60, 120, 1)
 
 
+def single_windows(race: Race) -> None:
+    """Of late events, once and again, and by a plan that comes back."""
+    race.run("first", 60, 120)
+    race.late(2)
+    race.run("again", 60, 120)
+    race.late(1)
+    race.plan(PLANS[1])
+    race.run("by another", 60, 120)
+    race.late(0)
+    race.run("the first", 60, 120, 1)
+
+
+def noted_meanwhile(race: Race) -> None:
+    """While a run lists, a file comes that another run notes first; what it holds is late all the same."""
+    held, left = running.splits_of, [True]
+
+    def splits_of(stream: Any) -> Any:
+        found = held(stream)
+        if stream.name == "trades" and left and left.pop():
+            race.late(2)
+            race.run("the other", 0, 60)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "splits_of", splits_of)
+        race.run("late", 60, 120)
+    race.run("repaired", 60, 120)
+
+
+def overtaken(places: Places) -> None:
+    interrupted(*places, "_publish", False, "a run of more, with late events and another plan", narrow=True)
+
+
 WITNESSES: dict[str, Callable[[Places], None]] = {
     "runs in order": lambda places: _calm(places, in_order, "in order"),
     "there and back": lambda places: _calm(places, there_and_back, "there and back"),
@@ -523,6 +587,9 @@ WITNESSES: dict[str, Callable[[Places], None]] = {
     "committed in between": lambda places: _calm(places, committed_between, "committed in between"),
     "allocated in between": lambda places: _calm(places, allocated_between, "allocated in between"),
     "a flipped bit": lambda places: _calm(places, flipped, "a flipped bit"),
+    "single windows": lambda places: _calm(places, single_windows, "single windows"),
+    "noted by another meanwhile": lambda places: _calm(places, noted_meanwhile, "noted by another meanwhile"),
+    "single windows, overtaken": overtaken,
     **{
         f"{intruder}, {'after' if after else 'before'} {step}": (
             lambda places, step=step, after=after, intruder=intruder: interrupted(*places, step, after, intruder)

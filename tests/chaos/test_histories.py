@@ -9,17 +9,22 @@ from __future__ import annotations
 import os
 import random
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
 import spark_jobs.run as running
+from spark_jobs.history import outdated
 from spark_jobs.planning import current_version, load_plan, publish_plan
 from spark_jobs.run import run
+from spark_jobs.tables import Warehouse, micros
 from tests.chaos.orders import InProcess
 from tests.chaos.world import MINUTES, PLANS, STEPS, Race, copied, judged, template, without_audit
 from tests.spark_jobs.test_differential import ALGORITHMS, planned, published, stored, wrong
@@ -126,6 +131,99 @@ def workloads(most: int) -> int:
 
     check()
     return count
+
+
+def late_events(most: int) -> tuple[int, int]:
+    """Generated workloads whose events come in any number of files, some after intervals were published, and some go:
+    repaired, the answers are the oracle's, and answers that no such event touches are of the revision they were of.
+    How many there were, and how many repairs published single windows."""
+    count = narrow = 0
+
+    @seeded(SEED or 1)
+    @settings(
+        max_examples=most,
+        deadline=None,
+        database=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+    )
+    @given(
+        st.one_of(cases(), row_cases(), sequence_cases()),
+        st.sampled_from(ALGORITHMS),
+        st.randoms(use_true_random=False),
+    )
+    def check(generated: Case, algorithm: str, chance: random.Random) -> None:
+        nonlocal count, narrow
+        piles = [
+            chance.choice(("kept", "kept", "kept", "late 1", "late 2", "gone")) for _ in range(len(generated.events))
+        ]
+        pile = {name: generated.events.filter(pa.array([one == name for one in piles])) for name in sorted(set(piles))}
+        late = [name for name in ("late 1", "late 2") if name in pile]
+        goes = "gone" in pile and chance.random() < 0.3
+        with tempfile.TemporaryDirectory() as folder, without_audit():
+            case = stored(replace(generated, events=generated.events.slice(0, 0)), Path(folder) / "source", "parquet")
+            source = Path(case.stream.source.path)
+
+            def come(name: str) -> None:
+                pq.write_table(pile[name], source / f"{name}.parquet")
+
+            for name in pile.keys() - set(late):
+                come(name)
+            house, version = planned(case, Path(folder) / "warehouse", algorithm)
+            spans = spans_of(case, chance.randint(1, 3))
+            for number, (begin, end) in enumerate(spans):
+                run(InProcess(), house, version, begin, end, f"run {number}")  # type: ignore[arg-type]
+            for name in late:
+                come(name)
+                if goes and name == late[-1]:
+                    (source / "gone.parquet").unlink()
+                for one in outdated(house, CLOCK):
+                    run_id = f"{name} {one.begin}"
+                    record = run(InProcess(), house, version, one.begin, one.end, run_id)  # type: ignore[arg-type]
+                    narrow += record.narrow
+                    if record.narrow and not goes:
+                        assert untouched_but_revised(house, run_id, instants_of(pile[name])) == []
+                assert outdated(house, CLOCK) == []
+            taken = [pile[name] for name in pile if not (goes and late and name == "gone")]
+            events = pa.concat_tables(taken) if taken else generated.events
+            assert wrong(replace(case, events=events), published(case, house)) == []
+        count += 1
+
+    check()
+    return count, narrow
+
+
+CLOCK = 1 << 52
+"""Long after everything, in microseconds."""
+
+
+def instants_of(events: pa.Table) -> list[int]:
+    return [at for at in events["ts"].cast(pa.int64()).to_pylist() if at is not None]
+
+
+def untouched_but_revised(house: Warehouse, run_id: str, late: list[int]) -> list[str]:
+    """Answers of windows of time that a run published, though no late event lies in them."""
+    rows = house.rows("results", ["run_id", "query", "position", "window_start", "window_end"])
+    return [
+        f"{row['query']} {row['window_end']}"
+        for row in rows
+        if row["run_id"] == run_id
+        and row["position"] is None
+        and not any(micros(row["window_start"]) <= at < micros(row["window_end"]) for at in late)
+    ]
+
+
+def test_some_late_events() -> None:
+    count, narrow = late_events(10)
+    assert count >= 10 and narrow >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(5400)
+def test_many_late_events() -> None:
+    count, narrow = late_events(300 if ROUNDS else 30)
+    print(f"{count} generated workloads with late events, {narrow} repairs of single windows, 0 violations")
 
 
 def test_some_generated_workloads() -> None:

@@ -17,6 +17,8 @@ FORMER = (
     "dead beside another",
     "dead over another",
     "committed in between",
+    "noted by another meanwhile",
+    "single windows",
     "allocated in between",
 )
 """Witnesses of what once went wrong."""

@@ -70,21 +70,31 @@ def test_many_orderings(places: tuple[Path, Path]) -> None:
 
 
 # ------------------------------------------------------------------------------------ one that interrupts
-EVERY = [(step, after, intruder) for intruder in INTRUDERS for step in STEPS for after in (False, True)]
+BOTH = (False, True)
+EVERY = [
+    (step, after, intruder, narrow) for intruder in INTRUDERS for step in STEPS for after in BOTH for narrow in BOTH
+]
 
 
 @pytest.mark.parametrize("number", range(len(STEPS)))
 def test_a_run_is_interrupted(places: tuple[Path, Path], number: int) -> None:
     """At each step by something, and by everything at some step."""
-    interrupted(*places, STEPS[number], number % 2 == 1, list(INTRUDERS)[(number + 2) % len(INTRUDERS)])
+    interrupted(*places, STEPS[number], number % 2 == 1, list(INTRUDERS)[(number + 2) % len(INTRUDERS)], number < 6)
+
+
+@pytest.mark.parametrize("intruder", list(INTRUDERS)[1:4])
+def test_a_run_of_single_windows_is_overtaken(places: tuple[Path, Path], intruder: str) -> None:
+    """Others publish the interval meanwhile: what goes with the answers that were there is not published."""
+    played = interrupted(*places, "_publish", False, intruder, narrow=True)
+    assert played.refused["HDL-541"] + played.refused["HDL-512"] > 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("step", "after", "intruder"), EVERY)
+@pytest.mark.parametrize(("step", "after", "intruder", "narrow"), EVERY)
 def test_a_run_is_interrupted_by_everything_everywhere(
-    places: tuple[Path, Path], step: str, after: bool, intruder: str
+    places: tuple[Path, Path], step: str, after: bool, intruder: str, narrow: bool
 ) -> None:
-    interrupted(*places, step, after, intruder)
+    interrupted(*places, step, after, intruder, narrow)
 
 
 # ---------------------------------------------------------------------------------- two processes at once

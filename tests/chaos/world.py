@@ -327,14 +327,21 @@ class Race:
                 cut += [(low, min(high, begin), other)] if low < begin else []
                 cut += [(max(low, end), high, other)] if high > end else []
             pieces = [*cut, (begin, end, row)]
+        # answers that no late event touched are of an earlier revision of the same interval
+        log = self.logged()
         covered = 0
         for begin, end, row in pieces:
+            stamped = {
+                (row["plan_version"], other["revision"], other["run_id"]): other["revision"]
+                for other in log
+                if other["span"] == row["span"]
+            }
             inside = table.filter(pa.array((instants > begin) & (instants <= end)))
             covered += len(inside)
             stamps = {
                 tuple(stamp.values()) for stamp in inside.select(["plan_version", "revision", "run_id"]).to_pylist()
             }
-            if stamps - {(row["plan_version"], row["revision"], row["run_id"])}:
+            if any(stamp not in stamped or stamped[stamp] > row["revision"] for stamp in stamps):
                 found.append(f"version {version}: {stamps} in what {row['run_id']} published")
             plan = load_plan(self.world.warehouse, row["plan_version"])
             state = self.listed.get(row["content"], ALL_THERE)
@@ -455,9 +462,14 @@ INTRUDERS: dict[str, Callable[[Race], None]] = {
 }
 
 
-def interrupted(template: Path, place: Path, step: str, after: bool, intruder: str) -> Race:
-    """A run of 60..120 that is stopped at a step, until all of another thing has happened; judged."""
+def interrupted(template: Path, place: Path, step: str, after: bool, intruder: str, narrow: bool = False) -> Race:
+    """A run of 60..120 that is stopped at a step, until all of another thing has happened; judged. ``narrow``: it would
+    publish only the windows of a late event again."""
     played = copied(template, place, random.Random(0), lambda name: None)
+    if narrow:
+        with without_audit(), played.watched():
+            played.run("earlier", 60, 120)
+            played.late(2)
     held, left = getattr(running, step), [True]
 
     def stopped(*given: Any, **named: Any) -> Any:

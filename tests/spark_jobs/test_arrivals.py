@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
@@ -22,7 +23,7 @@ from typer.testing import CliRunner
 from optimizer.errors import HeddleError
 from optimizer.parser import parse
 from optimizer.plan import build_plan
-from optimizer.query import LONG, Source, Stream, Workload
+from optimizer.query import LONG, TIMESTAMP, Source, Stream, Workload
 from spark_jobs import cli
 from spark_jobs.arrivals import distinct, forget, ledger, refusals, release
 from spark_jobs.history import outdated
@@ -30,7 +31,7 @@ from spark_jobs.operations import read_operations
 from spark_jobs.planning import load_plan, publish_plan
 from spark_jobs.run import RunRecord, run
 from spark_jobs.sources import read_split, snapshot_token, splits_of
-from spark_jobs.tables import TABLES, Warehouse
+from spark_jobs.tables import TABLES, Warehouse, micros
 from tests import oracle
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, SCHEMA, Event, steady, table_of
 
@@ -92,6 +93,12 @@ class Feed:
             ]
         return found
 
+    def revised(self, begin: float, end: float, revision: int) -> set[tuple[str, float]]:
+        """The windows (query, end in minutes) of an interval that a revision answers."""
+        rows = self.warehouse.rows("results", ["query", "instant", "revision"])
+        ends = {(row["query"], (micros(row["instant"]) - DAY) / MINUTE) for row in rows if row["revision"] == revision}
+        return {(query, at) for query, at in ends if begin < at <= end}
+
     def all(self) -> pa.Table:
         """All events, in the order of the files' names: as a run meets them."""
         return pa.concat_tables([self.files[name] for name in sorted(self.files)])
@@ -137,6 +144,11 @@ def test_late_events_are_told_to_the_window_and_published(spark: SparkSession, t
     assert feed.wrong(version, 0, 120, feed.all()) != []
     record = feed.run(version, 0, 60, "repair")
     assert record.radius is not None and record.radius["windows"] == 5 and record.revision == 2
+    # exactly these windows are of the new revision
+    assert record.narrow and feed.revised(0, 60, 2) == {("by_symbol", end) for end in (35, 45, 55)} | {
+        ("all", end) for end in (40, 55)
+    }
+    assert feed.revised(0, 60, 1) and not feed.revised(0, 60, 1) & feed.revised(0, 60, 2)
     # noted by that run, and still new to the other interval
     assert len(ledger(feed.warehouse, "trades")) == 2
     (left,) = outdated(feed.warehouse, LATER)
@@ -370,6 +382,39 @@ def test_an_event_id_that_is_declared_later_recomputes(spark: SparkSession, tmp_
     assert again != version
     feed.run(again, 0, 60, "two")
     assert feed.wrong(again, 0, 60, once(feed.all())) == []
+
+
+@pytest.mark.spark
+def test_an_event_that_becomes_a_repetition_is_missed(spark: SparkSession, tmp_path: Path) -> None:
+    """A file of other times, earlier in the order of files, brings the first event of an id: what was taken for it is
+    none any more, in an interval that the file does not reach."""
+    feed = Feed(spark, tmp_path, event_id="id")
+    feed.write("b", steady(60, 120), 0, list(range(60)))
+    version = feed.plan()
+    feed.run(version, 90, 120, "one")
+    feed.write("a", [(5, "A", 7.0, 3)], 0, [45])
+    assert [one.begin for one in outdated(feed.warehouse, LATER)] == [DAY + 90 * MINUTE]
+    record = feed.run(version, 90, 120, "again")
+    assert record.revision == 2 and not record.narrow
+    assert feed.wrong(version, 90, 120, once(feed.all())) == []
+    # a file that makes nothing a repetition changes nothing
+    feed.write("c", [(6, "A", 7.0, 3)], 0, [999])
+    assert outdated(feed.warehouse, LATER) == []
+
+
+@pytest.mark.spark
+def test_another_column_of_times_recomputes(spark: SparkSession, tmp_path: Path) -> None:
+    feed = Feed(spark, tmp_path)
+    feed.schema = (*feed.schema, ("seen", TIMESTAMP))
+    feed.stream = replace(feed.stream, schema=feed.schema)
+    events = table_of(steady(60)).append_column("id", pa.array(range(60), pa.int64()))
+    seen = pc.add(events["ts"], pa.scalar(7 * MINUTE, pa.duration("us")))
+    pq.write_table(events.append_column("seen", seen), feed.folder / "a.parquet")
+    version = feed.plan()
+    feed.run(version, 0, 60, "one")
+    feed.stream = replace(feed.stream, time="seen")
+    again = feed.plan(QUERIES.replace("ON ts", "ON seen"))
+    assert feed.run(again, 0, 60, "two").status == "published"
 
 
 @pytest.mark.spark
