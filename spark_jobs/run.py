@@ -262,8 +262,9 @@ def run(
         if earlier:
             changed = _change(plan, parts, sources, ends, base or earlier[-1], known, record)
             record.radius = asdict(changed.radius)
-            if base is not None:
-                record.narrow, instants = True, changed.instants
+            names = {query.name for query in plan.workload.queries if query.stream in sources}
+            record.narrow = base is not None and any(changed.instants.get(name, ()) is not None for name in names)
+            instants = changed.instants if record.narrow else None
         found = _content(plan, parts, sources, ends, begin, end)
         if found != content:  # a revision says what it is a revision of, also if this process dies before it logs it
             content, record.revision = found, _revision(warehouse, record, found, recompute)

@@ -391,12 +391,12 @@ def test_an_event_that_becomes_a_repetition_is_missed(spark: SparkSession, tmp_p
     feed = Feed(spark, tmp_path, event_id="id")
     feed.write("b", steady(60, 120), 0, list(range(60)))
     version = feed.plan()
-    feed.run(version, 90, 120, "one")
+    feed.run(version, 120, 180, "one")
     feed.write("a", [(5, "A", 7.0, 3)], 0, [45])
-    assert [one.begin for one in outdated(feed.warehouse, LATER)] == [DAY + 90 * MINUTE]
-    record = feed.run(version, 90, 120, "again")
+    assert [one.begin for one in outdated(feed.warehouse, LATER)] == [DAY + 120 * MINUTE]
+    record = feed.run(version, 120, 180, "again")
     assert record.revision == 2 and not record.narrow
-    assert feed.wrong(version, 90, 120, once(feed.all())) == []
+    assert feed.wrong(version, 120, 180, once(feed.all())) == []
     # a file that makes nothing a repetition changes nothing
     feed.write("c", [(6, "A", 7.0, 3)], 0, [999])
     assert outdated(feed.warehouse, LATER) == []
