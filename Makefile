@@ -90,8 +90,8 @@ test-all: setup ## everything, also the tests that are minutes long
 fuzz: setup ## hostile queries by the hundred thousand (FUZZ=1000000 for more, FUZZ_SEED=n for others)
 	@HEDDLE_FUZZ=$(or $(FUZZ),100000) HEDDLE_FUZZ_SEED=$(or $(FUZZ_SEED),100000) $(PY) -m pytest tests/hostile/test_fuzz.py
 
-chaos: setup ## rounds of faults at every failpoint, in long histories (CHAOS=rounds)
-	@HEDDLE_CHAOS=$(or $(CHAOS),12) $(PY) -m pytest -m slow tests/chaos -s
+chaos: setup ## rounds of faults at every failpoint, in long histories (CHAOS=rounds); counts what it played
+	@HEDDLE_CHAOS=$(or $(CHAOS),12) $(PY) -m pytest --numprocesses 2 --dist worksteal -m slow tests/chaos $(PYTEST)
 
 soak: setup ## steady live runs with a fault every 30 s; does anything grow? (SOAK=minutes, default 20; SOAK_SEED=n)
 	@$(PY) -m tests.soak.soak --minutes $(or $(SOAK),20) --seed $(or $(SOAK_SEED),1)

@@ -45,6 +45,12 @@ ALGORITHMS = ["best", "optimal", "weave-share", "no-share", "shared", "random", 
             minimum=0,
             description="refuse unless the plan in force has this version (0: there is none), as a dry run found it",
         ),
+        "expected_plan": Param(
+            None,
+            type=["null", "string"],
+            maxLength=100,
+            description="refuse unless the plan found has this fingerprint, as a dry run told it",
+        ),
         "reason": Param("", type="string", maxLength=500, description="kept with the plan"),
     },
 )
@@ -74,11 +80,12 @@ def refresh_sharing_plan() -> None:
                 reason=params["reason"],
                 created_by=created_by,
                 expected=params["expected_version"],
+                expected_plan=params["expected_plan"],
             )
         except HeddleError as error:
             # the page that asked for the refresh shows it
             context["ti"].xcom_push("problem", str(error))
-            if error.diagnostic.code == "HDL-551":  # no retry changes that
+            if error.diagnostic.code in ("HDL-551", "HDL-560"):  # no retry changes that
                 raise AirflowFailException(str(error)) from error
             raise
         print("\n".join(outcome["diff"]) or "the plan stays as it is")

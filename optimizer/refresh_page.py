@@ -226,7 +226,7 @@ def _found(one: Refresh, found: Mapping[str, Any], in_force: int) -> list[str]:
     return [
         *body,
         f'<section class="card"><h2>Apply <small>runs refresh_sharing_plan in Airflow, as you; refused if version '
-        f"{before or 'none'} is not in force any more</small></h2>"
+        f"{before or 'none'} is not in force any more, or if the plan would be another by then</small></h2>"
         f'<form method="post" action="apply">'
         f'<input type="hidden" name="run" value="{escape(one.run_id)}">'
         '<button type="submit">Apply</button></form></section>',

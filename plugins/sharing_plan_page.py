@@ -192,7 +192,8 @@ def applied(dry: Any) -> dict[str, Any]:
         raise HeddleError("HDL-553", "this is no finished dry run that would change the plan", "make a dry run first")
     expected = int(dry.outcome["version"] or 0)
     check_in_force(Settings.of_environment().warehouse, expected)
-    return dict(dry.conf) | {"dry_run": False, "expected_version": expected}
+    as_shown = {"expected_version": expected, "expected_plan": dry.outcome["fingerprint"]}
+    return dict(dry.conf) | {"dry_run": False} | as_shown
 
 
 def _refresh_of(run: Any, outcome: Any, problem: Any) -> Any:

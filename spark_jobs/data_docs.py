@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from html import escape as escape_markup
 from html.parser import HTMLParser
 from pathlib import Path
@@ -19,7 +19,6 @@ from typing import Any
 from optimizer.errors import Diagnostic, printable
 from optimizer.markup import LOGO, document, escape
 from optimizer.query import digest
-from spark_jobs.tables import MARKER
 
 FOLDER = "data_docs"
 """Of the pages, in a warehouse."""
@@ -31,15 +30,6 @@ KEPT = 400
 def page_name(seed: str) -> str:
     """The name of the page of the audit with that seed: a digest, so never a path."""
     return digest(seed) + ".html"
-
-
-def folder_of(staged: Iterable[str]) -> Path | None:
-    """Where the page belongs of an audit of staged files: beside the results table that they lie in."""
-    for path in staged:
-        for parent in Path(path).parents:
-            if (parent / MARKER).is_file():
-                return parent / FOLDER
-    return None
 
 
 def write_page(folder: Path, name: str, result: Any, facts: Mapping[str, str]) -> None:

@@ -472,13 +472,15 @@ def refresh_plan(
     reason: str = "",
     created_by: str = "",
     expected: int | None = None,
+    expected_plan: str | None = None,
 ) -> dict[str, Any]:
     """Recompute the sharing plan from the registered workload and the measured rates, and store it if it changed.
 
     ``rates``: tuples per second that override what is measured. ``tolerance``: the plan in force is kept, with the
     queries that came woven in, while it costs at most ``1 + tolerance`` times the plan from scratch. A dry run writes
-    nothing at all. ``expected``: the version that is to be in force until the plan is stored (0: none; else HDL-551).
-    Returns ``version`` (of the plan in force afterwards; None before any), ``changed``, ``plan`` (as
+    nothing at all. ``expected``: the version that is to be in force until the plan is stored (0: none; else HDL-551);
+    ``expected_plan``: the fingerprint that the plan is to have, as a dry run told it (else HDL-560).
+    Returns ``version`` (of the plan in force afterwards; None before any), ``changed``, ``fingerprint``, ``plan`` (as
     ``heddle plan --json``), ``diff`` (lines for people, with the answers whose partials are recomputed), ``paused``
     (names of queries that are left out until they are resumed), ``diagnostics``. Raises HeddleError if no query is
     usable or all are paused (HDL-113).
@@ -503,6 +505,9 @@ def refresh_plan(
     previous = comparable_plan(house, algorithm, cost_model)
     profiles = profiles_of(asked, found)
     plan = build_plan(asked, found, algorithm, model, previous=previous, tolerance=tolerance, profiles=profiles)
+    if expected_plan is not None and plan.fingerprint != expected_plan:
+        message = "by the queries and rates of now the plan is another than the one that was to be applied"
+        raise HeddleError("HDL-560", message, "make a new dry run and look at its difference")
     changed = old is None or old.fingerprint != plan.fingerprint
     version = newest
     if not dry_run and house is not None:
@@ -513,6 +518,7 @@ def refresh_plan(
         "version": version,
         "changed": changed,
         "dry_run": dry_run,
+        "fingerprint": plan.fingerprint,
         "plan": to_json(plan),
         "diff": diff(old, plan).lines(),
         "paused": [query.name for query in paused],

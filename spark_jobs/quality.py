@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial, reduce
 from math import inf
 from operator import itemgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numba
@@ -52,13 +53,15 @@ def audit(
     begin: int,
     ends: dict[str, int],
     seed: str,
+    docs: Path | None = None,
 ) -> list[dict[str, Any]]:
     """All checks of one staged interval: dicts of ``check``, ``success`` and ``detail``.
 
     ``staged``: the files that hold the answers of the windows that end in (begin, ends[stream]], exactly those that
-    the publishing commit will name; ``seed`` decides the sample.
+    the publishing commit will name; ``seed`` decides the sample; ``docs``: the folder of the Data Docs.
     """
-    checks = expectations(inspected(spark, staged, plan, begin, ends), partial(_document, staged, seed, begin, ends))
+    document = None if docs is None else partial(_document, docs, staged, seed, begin, ends)
+    checks = expectations(inspected(spark, staged, plan, begin, ends), document)
     checks += recomputed(spark, staged, plan, sources, begin, ends, seed)
     return checks + recomputed_rows(spark, staged, plan, sources, ends, seed)
 
@@ -505,17 +508,15 @@ def _json(values: Sequence[str | None]) -> str:
     return json.dumps(values, separators=(",", ":"), ensure_ascii=False)
 
 
-def _document(staged: Sequence[str], seed: str, begin: int, ends: Mapping[str, int], result: Any) -> None:
-    """Write the Data Docs page of an audit into the warehouse that its files lie in."""
-    from spark_jobs.data_docs import folder_of, page_name, write_page
+def _document(docs: Path, staged: Sequence[str], seed: str, begin: int, ends: Mapping[str, int], result: Any) -> None:
+    """Write the Data Docs page of an audit."""
+    from spark_jobs.data_docs import page_name, write_page
 
-    folder = folder_of(staged)
-    if folder is not None:
-        facts = {
-            "answers of": f"{format_instant(begin)} .. {format_instant(max(ends.values()))}",
-            "files": str(len(staged)),
-        }
-        write_page(folder, page_name(seed), result, facts)
+    facts = {
+        "answers of": f"{format_instant(begin)} .. {format_instant(max(ends.values()))}",
+        "files": str(len(staged)),
+    }
+    write_page(docs, page_name(seed), result, facts)
 
 
 def expectations(summary: pd.DataFrame, document: Callable[[Any], None] | None = None) -> list[dict[str, Any]]:

@@ -42,6 +42,7 @@ from optimizer.synopsis import FORMAT, Synopsis, counts_of, synopses_of
 from optimizer.window import DAY, Fragments, day_label, day_pieces, history_start
 from spark_jobs.arrivals import Arrival, Change, Radius, admitted, change, distinct, ledger, newest
 from spark_jobs.calibration import Work, fit_of, predict
+from spark_jobs.data_docs import FOLDER
 from spark_jobs.files import BUCKETS, CHECKED, DataFile, Failed, Task, read_file, reading, write_files
 from spark_jobs.final_aggregates import COUNTED, Part, finals_task, merged
 from spark_jobs.lifecycle import beside
@@ -281,7 +282,8 @@ def run(
     try:
         with stages("audit", "checking the answers"):
             seed = digest([run_id, record.revision])
-            record.checks = audit(spark, [str(path) for path in paths], answered, sources, begin, ends, seed)
+            docs = warehouse.root / FOLDER
+            record.checks = audit(spark, [str(path) for path in paths], answered, sources, begin, ends, seed, docs)
             _log_checks(warehouse, record)
             wrong = [check for check in record.checks if not check["success"]]
             if wrong:

@@ -18,6 +18,7 @@ import spark_jobs.maintenance as maintenance
 import spark_jobs.quality as quality
 import spark_jobs.run as running
 from spark_jobs import tables
+from tests.chaos.conftest import Counted
 from tests.chaos.harness import FAILPOINTS, PLANS, History, play
 from tests.spark_jobs.laboratory import Laboratory
 
@@ -57,14 +58,14 @@ def test_going_back_to_an_earlier_plan_publishes_again(spark: SparkSession, tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1000 + max(1, ROUNDS)))
-def test_rounds(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_rounds(spark: SparkSession, tmp_path: Path, seed: int, counted: Counted) -> None:
     deaths = 0
     for number, failpoints in enumerate(THREES):
         place = tmp_path / str(number)
         place.mkdir()
         deaths += play(Laboratory(spark, place), seed * 100 + number, failpoints).deaths
-    print(f"round {seed}: {len(FAILPOINTS)} failpoints, {deaths} deaths, 0 violations")
     assert deaths > len(FAILPOINTS) // 2
+    counted("failpoints, in histories", len(FAILPOINTS), rounds=1, deaths=deaths)
 
 
 # ------------------------------------------------------------------------- the judge can tell

@@ -25,6 +25,7 @@ from spark_jobs.history import outdated
 from spark_jobs.planning import current_version, load_plan, publish_plan
 from spark_jobs.run import run
 from spark_jobs.tables import Warehouse, micros
+from tests.chaos.conftest import Counted
 from tests.chaos.orders import InProcess
 from tests.chaos.world import MINUTES, PLANS, STEPS, Race, copied, judged, template, without_audit
 from tests.spark_jobs.test_differential import ALGORITHMS, planned, published, stored, wrong
@@ -32,6 +33,9 @@ from tests.workloads import Case, cases, row_cases, sequence_cases, spans_of
 
 ROUNDS = int(os.environ.get("HEDDLE_CHAOS", "0"))
 SEED = int(os.environ.get("HEDDLE_CHAOS_SEED", "0"))
+
+PARTS = 10
+"""`make chaos` plays them in so many parts."""
 
 KINDS = [(text, algorithm) for text in PLANS for algorithm in ALGORITHMS]
 
@@ -89,19 +93,20 @@ def test_some_changes_of_the_plan(places: tuple[Path, Path]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_many_changes_of_the_plan(places: tuple[Path, Path]) -> None:
-    count = 100 if ROUNDS else 20
-    for seed in range(100, 100 + count):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_many_changes_of_the_plan(places: tuple[Path, Path], part: int, counted: Counted) -> None:
+    count = (100 if ROUNDS else 20) // PARTS
+    for seed in range(100 + part * count, 100 + (part + 1) * count):
         switched(places, seed)
-    print(f"{count} changes of the plan, 0 violations")
+    counted("changes of the plan", count)
 
 
 # ------------------------------------------------------------------------------------ generated workloads
-def workloads(most: int) -> int:
+def workloads(most: int, part: int = 0) -> int:
     """Generated workloads, their runs in any order, the plan changing on the way; how many there were."""
     count = 0
 
-    @seeded(SEED or 1)
+    @seeded(SEED or 1 + part)
     @settings(
         max_examples=most,
         deadline=None,
@@ -133,13 +138,13 @@ def workloads(most: int) -> int:
     return count
 
 
-def late_events(most: int) -> tuple[int, int]:
+def late_events(most: int, part: int = 0) -> tuple[int, int]:
     """Generated workloads whose events come in any number of files, some after intervals were published, and some go:
     repaired, the answers are the oracle's, and answers that no such event touches are of the revision they were of.
     How many there were, and how many repairs published single windows."""
     count = narrow = 0
 
-    @seeded(SEED or 1)
+    @seeded(SEED or 1 + part)
     @settings(
         max_examples=most,
         deadline=None,
@@ -221,9 +226,10 @@ def test_some_late_events() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(5400)
-def test_many_late_events() -> None:
-    count, narrow = late_events(300 if ROUNDS else 30)
-    print(f"{count} generated workloads with late events, {narrow} repairs of single windows, 0 violations")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_many_late_events(part: int, counted: Counted) -> None:
+    count, narrow = late_events((300 if ROUNDS else 30) // PARTS, part)
+    counted("generated workloads with late events", count, repairs_of_single_windows=narrow)
 
 
 def test_some_generated_workloads() -> None:
@@ -232,5 +238,6 @@ def test_some_generated_workloads() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(5400)
-def test_many_generated_workloads() -> None:
-    print(f"{workloads(300 if ROUNDS else 30)} generated workloads, 0 violations")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_many_generated_workloads(part: int, counted: Counted) -> None:
+    counted("generated workloads", workloads((300 if ROUNDS else 30) // PARTS, part))

@@ -19,6 +19,7 @@ import pytest
 import spark_jobs.maintenance as maintenance
 import spark_jobs.quality as quality
 from spark_jobs.planning import current_version
+from tests.chaos.conftest import Counted
 from tests.chaos.driver import ROOT, UNTRACEABLE, Drivers, Order, drivers
 from tests.chaos.executors import killed_in, this_worker
 from tests.chaos.world import PLANS, Race, copied, template, without_audit
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 ROUNDS = int(os.environ.get("HEDDLE_CHAOS", "0"))
 SEED = int(os.environ.get("HEDDLE_CHAOS_SEED", "0"))
+
+PARTS = 5
+"""`make chaos` plays them in so many parts."""
 
 CASES = [
     Order("", "run"),
@@ -119,13 +123,16 @@ def test_a_process_is_killed_at_some_moments(places: tuple[Path, Path], driver: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(5400)
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("number", range(len(CASES)))
-def test_a_process_is_killed_at_every_moment(places: tuple[Path, Path], driver: Drivers, number: int) -> None:
+def test_a_process_is_killed_at_every_moment(
+    places: tuple[Path, Path], driver: Drivers, number: int, part: int, counted: Counted
+) -> None:
     count = moments(places, driver, number)
     chosen = range(1, count + 1) if ROUNDS else random.Random(2).sample(range(1, count + 1), 10)
-    for moment in chosen:
+    for moment in chosen[part::PARTS]:
         killed(places, driver, number, moment)
-    print(f"{CASES[number].what}: killed at {len(chosen)} of {count} writes, 0 violations")
+    counted("processes killed at a write", len(chosen[part::PARTS]))
 
 
 # ------------------------------------------------------------------------------------------- no room

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.conftest import Counted
 from tests.chaos.mutations import MUTATIONS, WITNESSES, noticed
 from tests.chaos.world import template
 
@@ -32,9 +33,10 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.mark.parametrize(
     "mutation", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in MUTATIONS]
 )
-def test_a_safeguard_that_is_taken_out_is_noticed(places: tuple[Path, Path], mutation: str) -> None:
+def test_a_safeguard_that_is_taken_out_is_noticed(places: tuple[Path, Path], mutation: str, counted: Counted) -> None:
     found = noticed(mutation, places)
     assert found is not None, f"nobody noticed {mutation}"
+    counted("safeguards taken out, and noticed")
     print(f"{mutation} | {found[0]} | {found[1][:120]}")
 
 

@@ -23,6 +23,7 @@ from deltalake import DeltaTable
 from optimizer.errors import HeddleError
 from spark_jobs.tables import Warehouse
 from tests.chaos import commits
+from tests.chaos.conftest import Counted
 from tests.chaos.world import INTRUDERS, STEPS, interrupted, race, template
 
 ROUNDS = int(os.environ.get("HEDDLE_CHAOS", "0"))
@@ -30,7 +31,9 @@ SEED = int(os.environ.get("HEDDLE_CHAOS_SEED", "0"))
 ROOT = Path(__file__).resolve().parents[2]
 
 FEW, MANY = 6, 1000
-"""Orderings of `make test`, and of `make chaos`."""
+"""Orderings of `make test`, and of `make chaos`, which plays them in so many parts."""
+
+PARTS = 20
 
 
 def repeat(test: str, seed: int) -> str:
@@ -63,10 +66,11 @@ def test_some_orderings(places: tuple[Path, Path]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(5400)
-def test_many_orderings(places: tuple[Path, Path]) -> None:
-    refused, broken = orderings(places, 1000, MANY if ROUNDS else 60)
-    told = ", ".join(f"{code} {count} times" for code, count in sorted(refused.items()))
-    print(f"{MANY if ROUNDS else 60} orderings, {broken} leases taken away, refused: {told}; 0 violations")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_many_orderings(places: tuple[Path, Path], part: int, counted: Counted) -> None:
+    count = (MANY if ROUNDS else 60) // PARTS
+    refused, broken = orderings(places, 1000 + part * count, count)
+    counted("orderings of drivers", count, leases_taken_away=broken, **refused)
 
 
 # ------------------------------------------------------------------------------------ one that interrupts
@@ -92,9 +96,10 @@ def test_a_run_of_single_windows_is_overtaken(places: tuple[Path, Path], intrude
 @pytest.mark.slow
 @pytest.mark.parametrize(("step", "after", "intruder", "narrow"), EVERY)
 def test_a_run_is_interrupted_by_everything_everywhere(
-    places: tuple[Path, Path], step: str, after: bool, intruder: str, narrow: bool
+    places: tuple[Path, Path], step: str, after: bool, intruder: str, narrow: bool, counted: Counted
 ) -> None:
     interrupted(*places, step, after, intruder, narrow)
+    counted("runs interrupted at a step")
 
 
 # ---------------------------------------------------------------------------------- two processes at once
@@ -104,12 +109,15 @@ def test_two_processes_commit_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_two_processes_commit_thousands_of_times(tmp_path: Path) -> None:
-    stress(tmp_path, 2000 if ROUNDS else 300)
+def test_two_processes_commit_thousands_of_times(tmp_path: Path, counted: Counted) -> None:
+    rounds = 2000 if ROUNDS else 300
+    published, tokens = stress(tmp_path, rounds)
+    counted("commits of two drivers at once", 2 * rounds, publications_beside=published, leases=tokens)
 
 
-def stress(place: Path, rounds: int) -> None:
-    """Two processes append, replace and number under the lease: each commit is there once, none saw a stale number."""
+def stress(place: Path, rounds: int) -> tuple[int, int]:
+    """Two processes append, replace and number under the lease: each commit is there once, none saw a stale number.
+    How many publications and leases there were."""
     house = Warehouse.open(place / "warehouse")
     before = int((house.root / ".lease").read_text())
     command = [sys.executable, "-m", "tests.chaos.commits", str(house.root), str(rounds)]
@@ -133,7 +141,7 @@ def stress(place: Path, rounds: int) -> None:
     tokens = int((house.root / ".lease").read_text()) - before
     refused = 2 * -(-rounds // commits.EVERY) - len(published)
     assert tokens == 2 * rounds + 3 * len(published) + 2 * refused
-    print(f"2 processes, {2 * rounds} appends, {len(published)} publications, {tokens} leases; none lost, none doubled")
+    return len(published), tokens
 
 
 # --------------------------------------------------------------------------- holders that lost their lease

@@ -218,9 +218,12 @@ found["stale"] = told(user.post("/sharing-plan/apply", data={"run": dry_id}, hea
 found["refused"] = told(user.post("/sharing-plan/apply", data={"run": second}, headers=HERE))
 # past the page's own check, the DAG refuses
 late = bag.dags["refresh_sharing_plan"].test(run_conf=found["applied"][2] | {"expected_version": 7})
+other = bag.dags["refresh_sharing_plan"].test(
+    run_conf=found["applied"][2] | {"expected_version": None, "expected_plan": "0" * 16})
 with create_session() as session:
-    kept = session.query(XComModel).filter(XComModel.run_id == late.run_id, XComModel.key == "problem").one()
-    found["late"] = [str(late.state), XComModel.deserialize_value(kept)]
+    for name, run in (("late", late), ("other", other)):
+        kept = session.query(XComModel).filter(XComModel.run_id == run.run_id, XComModel.key == "problem").one()
+        found[name] = [str(run.state), XComModel.deserialize_value(kept)]
     found["log"] = [[log.owner, log.dag_id, log.run_id, json.loads(log.extra)["conf"]["dry_run"]]
                     for log in session.query(Log).filter(Log.event == "trigger_dag_run").order_by(Log.id)]
     found["runs"] = session.query(DagRun).count() - before
@@ -347,6 +350,8 @@ def test_nothing_is_applied_to_another_plan_than_it_was_shown_for(served: dict[s
     assert served["refused"][0] == 400 and "HDL-553" in served["refused"][1]
     state, problem = served["late"]
     assert state.endswith("failed") and "HDL-551 the plan in force is version 1, not 7" in problem
+    state, problem = served["other"]
+    assert state.endswith("failed") and "HDL-560" in problem
 
 
 def test_pages_under_airflow(served: dict[str, Any]) -> None:

@@ -26,8 +26,9 @@ from optimizer.plan import build_plan
 from optimizer.query import LONG, TIMESTAMP, Source, Stream, Workload
 from spark_jobs import cli
 from spark_jobs.arrivals import distinct, forget, ledger, refusals, release
+from spark_jobs.data_docs import FOLDER
 from spark_jobs.history import outdated
-from spark_jobs.operations import read_operations
+from spark_jobs.operations import docs_page, read_operations
 from spark_jobs.planning import load_plan, publish_plan
 from spark_jobs.run import RunRecord, run
 from spark_jobs.sources import read_split, snapshot_token, splits_of
@@ -155,6 +156,23 @@ def test_late_events_are_told_to_the_window_and_published(spark: SparkSession, t
     assert left.radius == second.radius
     feed.run(version, 60, 120, "repair too")
     assert outdated(feed.warehouse, LATER) == [] and feed.wrong(version, 0, 120, feed.all()) == []
+
+
+@pytest.mark.spark
+def test_late_events_that_no_window_takes_replace_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    feed = Feed(spark, tmp_path)
+    feed.write("a", steady(60), 0)
+    version = feed.plan(QUERIES[QUERIES.index("-- name: all") :])
+    feed.run(version, 0, 60, "one")
+    # no volume: not in the windows of `all`
+    feed.write("b", [(30.5, "A", 7.0, 0)], 120)
+    (found,) = outdated(feed.warehouse, LATER)
+    assert (found.radius.rows, found.radius.windows) == (1, 0)
+    record = feed.run(version, 0, 60, "two")
+    assert (record.status, record.revision, record.answers, record.narrow) == ("published", 2, 0, True)
+    assert feed.revised(0, 60, 1) and not feed.revised(0, 60, 2)
+    assert (feed.warehouse.root / FOLDER / docs_page("two", 2)).exists()
+    assert outdated(feed.warehouse, LATER) == [] and feed.wrong(version, 0, 60, feed.all()) == []
 
 
 @pytest.mark.spark

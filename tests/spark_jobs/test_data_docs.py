@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_jobs import data_docs
-from spark_jobs.data_docs import folder_of, kept, page, page_name, write_page
+from spark_jobs.data_docs import kept, page, page_name, write_page
 from spark_jobs.quality import FINDINGS, _document, expectations
-from spark_jobs.tables import MARKER
 
 FACTS = {"answers of": "2013-07-01 .. 2013-07-02"}
 
@@ -76,14 +75,9 @@ def test_pages_are_written_whole_and_the_oldest_go(
     assert all(re.fullmatch(r"[0-9a-f]{16}\.html", name) for name in names)
 
 
-def test_the_page_goes_beside_the_results(results: dict[str, Any], tmp_path: Path) -> None:
-    staged = tmp_path / "house" / "results" / "day=2013-07-01" / "x.parquet"
-    assert folder_of([str(staged)]) is None and folder_of([]) is None
-    _document([str(staged)], "seed", 0, {"trades": 1}, results["good"])
-    staged.parent.mkdir(parents=True)
-    (tmp_path / "house" / MARKER).write_text("{}")
-    _document([str(staged)], "seed", 0, {"trades": 1}, results["good"])
-    assert "1970-01-01" in (tmp_path / "house" / "data_docs" / page_name("seed")).read_text()
+def test_an_audit_without_answers_has_a_page_too(results: dict[str, Any], tmp_path: Path) -> None:
+    _document(tmp_path / "docs", [], "seed", 0, {"trades": 1}, results["good"])
+    assert "1970-01-01" in (tmp_path / "docs" / page_name("seed")).read_text()
 
 
 class _Strict(HTMLParser):
