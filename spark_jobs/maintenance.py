@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable
+from deltalake import CommitProperties
 from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors import HeddleError
@@ -100,18 +100,18 @@ def maintain(
     for name in TABLES:
         report(f"removing what nothing refers to: {name}")
         with warehouse.lease() as token:
-            table = DeltaTable(warehouse.path(name))
+            table = warehouse.table(name)
             warehouse.check_lease(token)
             if name in SMALL_TABLES and not dry_run:
                 with warehouse.exactly(name, table):
                     table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
-                table = DeltaTable(warehouse.path(name))
+                table = warehouse.table(name)
             hours = retention // (3600 * 1_000_000)
             gone = table.vacuum(hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
             found.tables[name] = len(gone)
             found.removed += len(gone)
             if not dry_run:
-                table = DeltaTable(warehouse.path(name))
+                table = warehouse.table(name)
                 table.create_checkpoint()
                 table.cleanup_metadata()
     found.removed += forget(warehouse, time.time() - retention / 1e6, dry_run)
@@ -144,7 +144,7 @@ def _damaged(warehouse: Warehouse, table: str, report: Callable[[str], None], fo
 def _drop(warehouse: Warehouse, days: list[str]) -> None:
     """Drop all partial aggregates of some days: what says that a day is complete may be in another of its files."""
     with warehouse.lease() as token:
-        current = DeltaTable(warehouse.path("partials"))
+        current = warehouse.table("partials")
         actions: list[AddAction | RemoveAction] = [
             RemoveAction(file["path"], True, now_millis(), file["size"], {"day": day})
             for day in days
@@ -213,7 +213,7 @@ def _merge(
     """Merge the small files of one day, in as many commits as there are batches."""
     drop = table == "partials" and wanted is not None
     with warehouse.lease() as token:
-        current = DeltaTable(warehouse.path(table))
+        current = warehouse.table(table)
         files = warehouse.files(table, day, day, current)
         old = drop and horizon is not None and day < horizon
         for batch in _batches(files, old or drop):
@@ -242,7 +242,7 @@ def _merge(
             ]
             actions += [RemoveAction(file["path"], False, now_millis(), file["size"], partition) for file in batch]
             warehouse.commit(table, current, actions, token)
-            current = DeltaTable(warehouse.path(table), version=current.version() + 1)
+            current = warehouse.table(table, current.version() + 1)
 
 
 def _batches(files: list[dict[str, Any]], every: bool) -> Iterator[list[dict[str, Any]]]:

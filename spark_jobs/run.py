@@ -79,7 +79,7 @@ Instants = Mapping[str, "NDArray[np.int64] | None"]
 EVER = -(1 << 62)
 """Before every instant."""
 
-OF_THE_WAREHOUSE = ("HDL-510", "HDL-511", "HDL-512", "HDL-513", "HDL-540", "HDL-542", "HDL-543")
+OF_THE_WAREHOUSE = ("HDL-510", "HDL-511", "HDL-512", "HDL-513", "HDL-540", "HDL-542", "HDL-543", "HDL-544")
 """Codes of what is no stream's fault: it fails the run, not that stream alone."""
 
 
@@ -891,7 +891,7 @@ def _write_finals(
     """Compute every answer into files of the results table that no commit names yet."""
     if not parts:
         return []
-    current = DeltaTable(warehouse.path("partials"))
+    current = warehouse.table("partials")
     pieces = _coverage(warehouse, [part.synopsis.fingerprint for part in parts], current)
     for part in parts:
         if _missing(part, pieces.get(part.synopsis.fingerprint, []), sources[part.synopsis.stream]) is not None:
@@ -1069,7 +1069,7 @@ def _unlogged(warehouse: Warehouse, begin: int, end: int) -> list[tuple[dict[str
         if micros(row["interval_start"]) < end and micros(row["interval_end"]) > begin
     ]
     logged = {(_interval_of(row), row["revision"]) for row in rows if row["event"] == "published"}
-    results = DeltaTable(warehouse.path("results"))
+    results = warehouse.table("results")
     found = []
     for row in rows:
         if row["event"] != "allocated" or (_interval_of(row), row["revision"]) in logged:

@@ -16,7 +16,7 @@ import fcntl
 import json
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,10 @@ from spark_jobs.results import RESULTS
 MARKER = "heddle.json"
 FORMAT = 2
 """Version of the tables' schemas. 2: partials have shards, results an instant and a position."""
+
+LATER = ("source_files",)
+"""Tables that came later than the format: they are made in warehouses that are older. No other is made anew: one whose
+log is gone has lost its rows."""
 
 TOKEN_DIGITS = 20
 
@@ -195,7 +199,7 @@ class Warehouse:
         warehouse = cls(path)
         if not marker.exists():
             with warehouse.lease():
-                warehouse._create()
+                warehouse._create(TABLES)
         found = json.loads(marker.read_text())
         if found.get("format", 0) > FORMAT:
             raise HeddleError(
@@ -209,14 +213,15 @@ class Warehouse:
                 f"{path} was written by an older Heddle (format {found.get('format')}; this one writes {FORMAT})",
                 "name a new folder and backfill it: the answers are the same",
             )
-        if not all((path / name / "_delta_log").is_dir() for name in TABLES):
-            # tables that came with a later Heddle of this format
+        later = [name for name in LATER if not (path / name).exists()]
+        if later:
             with warehouse.lease():
-                warehouse._create()
+                warehouse._create(later)
         return warehouse
 
-    def _create(self) -> None:
-        for name, (schema, partition) in TABLES.items():
+    def _create(self, names: Iterable[str]) -> None:
+        for name in names:
+            schema, partition = TABLES[name]
             if not DeltaTable.is_deltatable(str(self.root / name)):
                 DeltaTable.create(
                     str(self.root / name),
@@ -277,6 +282,23 @@ class Warehouse:
         return HeddleError("HDL-510", message, "nothing was committed; run it again")
 
     # ------------------------------------------------------------------------- reading without a JVM
+    def table(self, name: str, version: int | None = None) -> DeltaTable:
+        """A table as it is now, or as it was in a version. Raises HDL-544 if its log cannot be read.
+
+        A newest commit that is empty is one of which a crash of the machine has taken the content: Delta takes it for
+        one that changed nothing.
+        """
+        try:
+            found = DeltaTable(self.path(name), version=version)
+            newest = self.root / name / "_delta_log" / f"{found.version():020}.json"
+            if newest.exists() and newest.stat().st_size == 0:
+                raise OSError(f"{newest.name} is empty")
+        except (DeltaError, OSError) as error:
+            told = str(error).splitlines()[0]
+            hint = "put its _delta_log back as it was, from a copy; until then nothing is published"
+            raise HeddleError("HDL-544", f"the log of {self.path(name)} cannot be read: {told}", hint) from error
+        return found
+
     def dataset(self, table: str, current: DeltaTable | None = None) -> ds.Dataset:
         """A table as of ``current``, else as it is now.
 
@@ -284,7 +306,7 @@ class Warehouse:
         with the process if one of them lets go of a file while the interpreter ends.
         """
         local = fs.SubTreeFileSystem(self.path(table), fs.LocalFileSystem())
-        current = DeltaTable(self.path(table)) if current is None else current
+        current = self.table(table) if current is None else current
         return current.to_pyarrow_dataset(filesystem=local)
 
     def rows(self, table: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
@@ -294,7 +316,7 @@ class Warehouse:
         return found
 
     def version(self, table: str) -> int:
-        return int(DeltaTable(self.path(table)).version())
+        return int(self.table(table).version())
 
     def append(
         self,
@@ -313,7 +335,7 @@ class Warehouse:
         """
         if not rows:
             return
-        current = DeltaTable(self.path(table), version=since)
+        current = self.table(table, since)
         # after the version is known: who gets the lease from now on commits after it, and this commit fails
         self.check_lease(token)
         done = None if transaction is None else current.transaction_version(transaction[0])
@@ -388,7 +410,7 @@ class Warehouse:
     ) -> list[dict[str, Any]]:
         """The committed data files of some days, by path: ``path``, ``day``, ``size`` and Delta's statistics
         (``min.<column>``, ``max.<column>``); as of ``current``, else of now."""
-        current = DeltaTable(self.path(table)) if current is None else current
+        current = self.table(table) if current is None else current
         actions = pa.table(current.get_add_actions(flatten=True)).to_pylist()
         found = [
             row | {"day": row["partition.day"], "size": row["size_bytes"]}
@@ -423,7 +445,7 @@ class Warehouse:
         application = f"{table}/{interval}"
         root = self.path(table)
         with self.lease() as token:
-            current = DeltaTable(root)
+            current = self.table(table)
             done = current.transaction_version(application)
             if revision is None:
                 revision = int(current.version()) + 1
@@ -461,7 +483,7 @@ class Warehouse:
                 if count < len(rows):
                     actions += [_add(kept) for kept in write_files(root, rows.filter(pc.invert(gone)))]
             self.commit(table, current, actions, token, (application, revision))
-            after = DeltaTable(root)
+            after = self.table(table)
             if after.transaction_version(application) != revision:
                 raise HeddleError(
                     "HDL-511",

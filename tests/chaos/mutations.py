@@ -488,7 +488,6 @@ def allocated_between(race: Race) -> None:
     def overtaken(*given: Any) -> Any:
         found = rows(*given)
         if left and left.pop():
-            running.DeltaTable(house.path("publish_log"))
             row = running._log_row(other, "allocated", "other", None, 7)
             tables.write_deltalake(
                 DeltaTable(house.path("publish_log")),

@@ -184,6 +184,32 @@ def test_damaged_answers_are_told_and_published_again(world: World, damage: Dama
     assert wrong(world, 0, day) == [] and maintain(world.warehouse).damaged == []
 
 
+def newest_commit(world: World, table: str) -> Path:
+    return max((world.warehouse.root / table / "_delta_log").glob("*.json"))
+
+
+def without_a_log(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+def without_the_table(path: Path) -> None:
+    shutil.rmtree(path.parent.parent)
+
+
+@pytest.mark.parametrize("table", ["results", "publish_log", "partials"])
+@pytest.mark.parametrize("damage", [empty, half_written, of_zeros, without_a_log, without_the_table])
+def test_a_damaged_log_is_told_and_nothing_is_published(world: World, table: str, damage: Damage) -> None:
+    """Delta takes an empty commit for one that changed nothing, and a table without a log for one to be made."""
+    damage(newest_commit(world, table))
+    house = str(world.warehouse.root)
+    for command in (["maintain", "--warehouse", house], ["read", "trades_only", "--warehouse", house]):
+        told = CliRunner().invoke(app, command)
+        if command[0] == "maintain" or table == "results":
+            assert told.exit_code == 1 and "HDL-544" in told.stderr and "Traceback" not in told.stderr
+    with pytest.raises(HeddleError, match=f"HDL-544 .*{table}"):
+        world.run(1, 60, 120, "damaged")
+
+
 def test_staged_answers_that_are_gone_are_not_published(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Maintenance that keeps nothing takes what a run has not published yet for left over."""
     publish = running._publish
