@@ -264,5 +264,6 @@ def _batches(files: list[dict[str, Any]], every: bool) -> Iterator[list[dict[str
 
 
 def _read(root: Path, files: list[dict[str, Any]], day: str) -> pa.Table:
-    rows = pa.concat_tables([read_file(root / file["path"]) for file in files])
+    # files of results have the columns alone that their queries use
+    rows = pa.concat_tables([read_file(root / file["path"]) for file in files], promote_options="default")
     return rows.append_column("day", pa.array([day] * len(rows), pa.string()))

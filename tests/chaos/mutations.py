@@ -375,7 +375,7 @@ MUTATIONS: dict[str, tuple[Callable[[Patch], None], str]] = {
     ),
     "incomplete said to be complete": (incomplete_said_to_be_complete, "runs in order"),
     "registered once a version": (registered_once_a_version, "killed while registering"),
-    "plan stored whenever asked": (plan_stored_whenever_asked, "killed while registering"),
+    "plan stored whenever asked": (plan_stored_whenever_asked, "planned twice"),
     "no isolation": (no_isolation, "runs in order"),
     "merged files kept": (merged_files_kept, "runs in order"),
     "merged rows lost": (merged_rows_lost, "runs in order"),
@@ -426,6 +426,10 @@ def killed_while_registering(race: Race) -> None:
         patch.setattr(tables.Warehouse, "append", dying)
         with pytest.raises(KeyboardInterrupt):
             race.plan(PLANS[1])
+    race.plan(PLANS[2])
+
+
+def planned_twice(race: Race) -> None:
     race.plan(PLANS[2])
     race.plan(PLANS[2])
 
@@ -578,6 +582,7 @@ WITNESSES: dict[str, Callable[[Places], None]] = {
     "runs in order": lambda places: _calm(places, in_order, "in order"),
     "there and back": lambda places: _calm(places, there_and_back, "there and back"),
     "killed while registering": lambda places: _calm(places, killed_while_registering, "killed while registering"),
+    "planned twice": lambda places: _calm(places, planned_twice, "planned twice"),
     "dead, then overlapped": lambda places: _calm(places, dead_then_overlapped, "dead then overlapped"),
     "dead beside another": lambda places: _calm(places, dead_beside_another, "dead beside another"),
     "dead over another": lambda places: _calm(places, dead_over_another, "dead over another"),

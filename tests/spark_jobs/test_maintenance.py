@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
@@ -41,6 +42,19 @@ def stored(laboratory: Laboratory, table: str) -> set[str]:
     """The rows of a table, whatever file holds them."""
     rows = DeltaTable(laboratory.warehouse.path(table)).to_pyarrow_table().to_pylist()
     return {repr(sorted(row.items())) for row in rows}
+
+
+def test_files_of_queries_with_other_columns_are_merged(laboratory: Laboratory) -> None:
+    """A file of results has only the columns that its queries use."""
+    counts = QUERIES[QUERIES.index("-- name: all") :].partition("FROM")
+    texts = (f"-- name: all\nSELECT {output} FROM{counts[2]}" for output in ("count(*) AS n", "avg(price) AS n"))
+    versions = [laboratory.plan(text) for text in texts]
+    for number, begin in enumerate(range(60, 160, 10)):
+        laboratory.run(versions[number % 2], begin, begin + 10, f"run {begin}")
+    columns = {tuple(pq.read_schema(path).names) for path in files(laboratory, "results")}
+    before = stored(laboratory, "results")
+    assert len(columns) == 2 and maintain(laboratory.warehouse).merged > 0
+    assert stored(laboratory, "results") == before
 
 
 def test_small_files_are_merged_and_nothing_else_changes(laboratory: Laboratory) -> None:
