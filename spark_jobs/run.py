@@ -360,6 +360,8 @@ def listed(warehouse: Warehouse, plan: SharingPlan, clock: int, note: str | None
                 taken = admitted(warehouse, stream, files, splits, clock, note)
             found.sources[name], found.arrivals[name] = taken
         except HeddleError as error:
+            if error.diagnostic.code in OF_THE_WAREHOUSE:
+                raise
             found.problems.append(error.diagnostic.to_json())
             found.failed.append(name)
     return found
@@ -378,6 +380,8 @@ def _prepared(warehouse: Warehouse, plan: SharingPlan, record: RunRecord, clock:
         try:
             sources[name] = _distinct(warehouse, plan, name, sources[name], parts, ends, record)
         except HeddleError as error:
+            if error.diagnostic.code in OF_THE_WAREHOUSE:
+                raise
             record.diagnostics.append(error.diagnostic.to_json())
             failed.append(name)
             del sources[name], ends[name]

@@ -125,6 +125,22 @@ def test_a_damaged_source_fails_its_stream_alone(world: World, damage: Damage) -
     assert world.run(1, 0, 120, "mended").diagnostics == [] and wrong(world, 0, 120) == []
 
 
+@pytest.mark.parametrize("code", ["HDL-510", "HDL-542", "HDL-544"])
+def test_what_is_no_sources_fault_fails_the_run(world: World, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """The lease is lost, or the disk full, while files are noted: no stream is said to be unreadable."""
+
+    def failing(*given: object) -> None:
+        raise HeddleError(code, "the warehouse cannot be written")
+
+    kept = world.rows("quotes_only")
+    world.write([(70.5, "A", 1.0, 1)], "quotes", "late")
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "admitted", failing)
+        with pytest.raises(HeddleError, match=code):
+            world.run(1, 60, 120, "failing")
+    assert world.rows("quotes_only") == kept and len(world.warehouse.rows("publish_log")) == 2
+
+
 def test_a_source_that_goes_while_it_is_read_fails_its_stream_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
