@@ -143,6 +143,8 @@ def _damaged(warehouse: Warehouse, table: str, report: Callable[[str], None], fo
 
 def _drop(warehouse: Warehouse, days: list[str]) -> None:
     """Drop all partial aggregates of some days: what says that a day is complete may be in another of its files."""
+    if not days:
+        return
     with warehouse.lease() as token:
         current = warehouse.table("partials")
         actions: list[AddAction | RemoveAction] = [
@@ -150,8 +152,7 @@ def _drop(warehouse: Warehouse, days: list[str]) -> None:
             for day in days
             for file in warehouse.files("partials", day, day, current)
         ]
-        if actions:
-            warehouse.commit("partials", current, actions, token)
+        warehouse.commit("partials", current, actions, token)
 
 
 def _after(day: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -215,12 +216,18 @@ class Race:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Remember which files the runs had listed, by the content that they say they publish."""
-        sources, content = running.listed, running._content
+        sources, content, looked = running.listed, running._content, running.splits_of
         states: dict[int, tuple[Any, frozenset[str]]] = {}
+        seen: dict[int, frozenset[str]] = {}
+
+        def looking(*given: Any) -> Any:
+            # no driver's turn comes while a folder is listed; a run may list again
+            seen[threading.get_ident()] = self.world.state()
+            return looked(*given)
 
         def listing(*given: Any) -> Any:
-            state = self.world.state()
             found = sources(*given)
+            state = seen[threading.get_ident()]
             # the lists are kept, so that no others get their ids
             states.update({id(splits): (splits, state) for splits in found.sources.values()})
             return found
@@ -233,6 +240,7 @@ class Race:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(running, "listed", listing)
+            patch.setattr(running, "splits_of", looking)
             patch.setattr(running, "_content", hashed)
             yield
 
