@@ -57,6 +57,9 @@ TYPES: dict[str, Type] = {
 FILE_BYTES = 1 << 17
 """Largest streams.yaml that is read: some thousand columns. (PyYAML reads 100 kB a second.)"""
 
+DEEPEST = 20
+"""Brackets in brackets of a file of streams."""
+
 NODES = 20_000
 """Keys and values that are read of it, those behind an alias each time anew."""
 
@@ -124,6 +127,15 @@ def with_schema(stream: Stream, schema: Mapping[str, Type] | Iterable[tuple[str,
     return replace(stream, schema=pairs)
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads no further once brackets are too deep: each would be looked at again for each that it is in."""
+
+    def fetch_flow_collection_start(self, TokenClass: type[yaml.Token]) -> None:
+        if self.flow_level >= DEEPEST:
+            raise yaml.scanner.ScannerError(None, None, f"brackets are {DEEPEST} deep", self.get_mark())
+        super().fetch_flow_collection_start(TokenClass)
+
+
 def load_streams(
     path: str | Path, roots: Iterable[str | Path] | None = None
 ) -> tuple[dict[str, Stream], tuple[Diagnostic, ...]]:
@@ -140,7 +152,7 @@ def load_streams(
             content = opened.read(FILE_BYTES + 1)
         if len(content) > FILE_BYTES:
             return {}, (Diagnostic("HDL-450", f"is larger than {FILE_BYTES} bytes", file=file),)
-        root = yaml.compose(content.decode("utf-8-sig"), Loader=yaml.SafeLoader)
+        root = yaml.compose(content.decode("utf-8-sig"), Loader=_Loader)
     except OSError as error:
         hint = "name the file that declares the streams"
         return {}, (Diagnostic("HDL-450", f"cannot be read: {error.strerror}", hint, file),)
