@@ -11,10 +11,9 @@ that is published with DuckDB over the events: of every interval by the plan tha
 events of the time.
 
 The warehouse keeps logs and files for a minute here instead of days, so that a plateau has the time to show. What is
-is kept for ever by intent (answers, the history of runs) is measured per day of data and per run; partial aggregates
-from when there is as much data as they are kept for. A quantity *grows* if
-the median of its last quarter of samples is above that of the quarter before the middle by more than its slack; too few
-samples say nothing (exit code 2).
+kept for ever by intent (answers, the history of runs) is measured per answer and per run; partial aggregates from when
+there is as much data as they are kept for. A quantity *grows* if the median of its last quarter of samples is above
+that of the quarter before the middle by more than its slack; too few samples say nothing (exit code 2).
 """
 
 from __future__ import annotations
@@ -120,6 +119,7 @@ class Checkpoint:
     kilobytes: dict[str, float]
     log_files: int
     log_kilobytes: float
+    answers: int
 
 
 @dataclass
@@ -401,6 +401,7 @@ class Soak:
                 {name: sum(path.stat().st_size for path in paths) / 1024 for name, paths in files.items()},
                 len(logs),
                 sum(path.stat().st_size for path in logs) / 1024,
+                self.warehouse.dataset("results").count_rows(),
             )
         )
         self.tell(_line(self.checkpoints[-1], self.ticks))
@@ -490,7 +491,8 @@ def quantities(ticks: Sequence[Tick], checkpoints: Sequence[Checkpoint]) -> dict
         "run CPU s": ([tick.cpu for tick in ticks], 1.3),
         "log files": ([float(one.log_files) for one in checkpoints], 1.4),
         "partials KiB": ([one.kilobytes["partials"] for one in checkpoints if one.days >= FULL], 1.5),
-        "result KiB a day": ([one.kilobytes["results"] / one.days for one in checkpoints], 1.3),
+        # plans have more and fewer queries: not per day
+        "result B an answer": ([1024 * one.kilobytes["results"] / one.answers for one in checkpoints], 1.3),
         "files a day": ([sum(one.files.values()) / one.days for one in checkpoints], 1.3),
         "history KiB a run": (
             [sum(size for name, size in one.kilobytes.items() if name not in (*kept, "results")) / one.runs

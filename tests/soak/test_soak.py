@@ -18,7 +18,9 @@ def checkpoint(number: int, **others: float) -> Checkpoint:
     days = 2.0 * number + 1
     kilobytes = {"partials": 300.0 + number % 2, "results": 50 * days, "publish_log": 10 * days, **others}
     files = {"results": int(3 * days), "partials": int(2 * days)}
-    return Checkpoint(3.0 * number, 10 * number, 0, days, int(8 * days), files, kilobytes, 40 + number % 3, 100.0)
+    return Checkpoint(
+        *(3.0 * number, 10 * number, 0, days, int(8 * days), files, kilobytes, 40 + number % 3, 100.0, int(900 * days))
+    )
 
 
 def test_what_wavers_or_grows_with_the_data_is_a_plateau() -> None:
