@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction
 
-import spark_jobs.maintenance as maintenance
 import spark_jobs.quality as quality
 import spark_jobs.run as running
 from spark_jobs import tables
@@ -104,12 +105,12 @@ def overlaps_overlooked(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_removed_by_maintenance(patch: pytest.MonkeyPatch) -> None:
-    held = maintenance.DeltaTable.create_write_transaction
+    held = DeltaTable.create_write_transaction
 
     def write(self: Any, actions: Any, *given: Any, **named: Any) -> None:
-        held(self, [action for action in actions if isinstance(action, maintenance.AddAction)], *given, **named)
+        held(self, [action for action in actions if isinstance(action, AddAction)], *given, **named)
 
-    patch.setattr(maintenance.DeltaTable, "create_write_transaction", write)
+    patch.setattr(DeltaTable, "create_write_transaction", write)
 
 
 def every_revision_anew(patch: pytest.MonkeyPatch) -> None:

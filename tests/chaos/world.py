@@ -218,16 +218,20 @@ class Race:
         """Remember which files the runs had listed, by the content that they say they publish."""
         sources, content, looked = running.listed, running._content, running.splits_of
         states: dict[int, tuple[Any, frozenset[str]]] = {}
-        seen: dict[int, frozenset[str]] = {}
+        seen: dict[int, list[frozenset[str]]] = {}
 
         def looking(*given: Any) -> Any:
-            # no driver's turn comes while a folder is listed; a run may list again
-            seen[threading.get_ident()] = self.world.state()
+            # no driver's turn comes while a folder is listed; a run may list again, or another in the middle of it
+            seen[threading.get_ident()][-1] = self.world.state()
             return looked(*given)
 
         def listing(*given: Any) -> Any:
-            found = sources(*given)
-            state = seen[threading.get_ident()]
+            mine = seen.setdefault(threading.get_ident(), [])
+            mine.append(frozenset())
+            try:
+                found = sources(*given)
+            finally:
+                state = mine.pop()
             # the lists are kept, so that no others get their ids
             states.update({id(splits): (splits, state) for splits in found.sources.values()})
             return found
