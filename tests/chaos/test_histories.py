@@ -102,19 +102,21 @@ def test_many_changes_of_the_plan(places: tuple[Path, Path], part: int, counted:
 
 
 # ------------------------------------------------------------------------------------ generated workloads
+LONG = settings(
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate, Phase.shrink],
+)
+
+
 def workloads(most: int, part: int = 0) -> int:
     """Generated workloads, their runs in any order, the plan changing on the way; how many there were."""
     count = 0
 
     @seeded(SEED or 1 + part)
-    @settings(
-        max_examples=most,
-        deadline=None,
-        database=None,
-        print_blob=True,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate, Phase.shrink],
-    )
+    @settings(LONG, max_examples=most)
     @given(
         st.one_of(cases(), row_cases(), sequence_cases()),
         st.sampled_from(ALGORITHMS),
@@ -145,14 +147,7 @@ def late_events(most: int, part: int = 0) -> tuple[int, int]:
     count = narrow = 0
 
     @seeded(SEED or 1 + part)
-    @settings(
-        max_examples=most,
-        deadline=None,
-        database=None,
-        print_blob=True,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate, Phase.shrink],
-    )
+    @settings(LONG, max_examples=most)
     @given(
         st.one_of(cases(), row_cases(), sequence_cases()),
         st.sampled_from(ALGORITHMS),
