@@ -23,6 +23,7 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakSet
 
 if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
@@ -65,6 +66,7 @@ from spark_jobs.statistics import FEATURES, Measured, events_between, groups_per
 from spark_jobs.tables import INSTANT, Warehouse, micros
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 Report = Callable[[str], None]
@@ -72,6 +74,9 @@ Report = Callable[[str], None]
 ROWS_A_TASK = 2_000_000
 """Partial rows that one task of the final stage should hold at most (all buckets of it together)."""
 
+
+_USED: WeakSet[SparkContext] = WeakSet()
+"""Where a job of ours has run: the first one pays for starting the workers and loading classes."""
 
 Instants = Mapping[str, "NDArray[np.int64] | None"]
 """The instants at which queries are answered: all of those that have None, none of those that are not there."""
@@ -203,7 +208,7 @@ def run(
     costs = fit_of(warehouse)
     clock = as_of if as_of is not None else time.time_ns() // 1000
     record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries), live=live, late=late)
-    record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(_unused(spark))}
+    record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(spark.sparkContext not in _USED)}
     stages = _Stages(record, report)
     with stages("list", "listing sources"):
         known = listed(warehouse, plan, clock, run_id)
@@ -806,6 +811,7 @@ def _written(spark: SparkSession, pieces: int, most: int, task: Task) -> tuple[l
 def _outcomes(spark: SparkSession, pieces: int, most: int, task: Callable[[Iterable[int]], Iterator[Any]]) -> list[Any]:
     if pieces == 0:
         return []
+    _USED.add(spark.sparkContext)
     # not through SQL: planning, compiling and fetching a query costs more than this whole job
     job = spark.sparkContext.parallelize(range(pieces), min(pieces, most)).mapPartitions(task)
     try:
@@ -938,11 +944,6 @@ def _write_finals(
 
 def _counted(totals: Mapping[str, Any], feature: str, amount: int) -> None:
     totals[feature].add(amount)
-
-
-def _unused(spark: SparkSession) -> bool:
-    """Whether no job ran in this session yet: its first one pays for starting the workers and loading classes."""
-    return not spark.sparkContext.statusTracker().getJobIdsForGroup()
 
 
 # ------------------------------------------------------------------------------------------ publishing

@@ -129,7 +129,7 @@ def differences(case: Case, table: pa.Table) -> list[str]:
 
 
 FAST = settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
@@ -152,7 +152,7 @@ def test_sequences_answer_as_the_oracle(case: Case, algorithm: str, cuts: list[i
     assert differences(case, kernel_answers(case, algorithm, cuts, case.begin, case.end)) == []
 
 
-@settings(FAST, max_examples=100)
+@settings(FAST, max_examples=60)
 @given(st.one_of(cases(), sequence_cases()), st.integers(1, 5), st.sampled_from(ALGORITHMS))
 def test_answers_do_not_depend_on_how_the_span_is_cut(case: Case, pieces: int, algorithm: str) -> None:
     parts = [kernel_answers(case, algorithm, [], *span) for span in spans_of(case, pieces)]

@@ -21,15 +21,14 @@ from optimizer.errors import HeddleError
 from optimizer.parser import parse
 from optimizer.plan import SharingPlan, build_plan
 from optimizer.query import ACQ, Stream, Window, Workload
-from optimizer.synopsis import synopses_of
-from optimizer.window import DAY, history_start, instants
+from optimizer.window import DAY, instants
 from spark_jobs import lookup
 from spark_jobs.cli import app
 from spark_jobs.files import write_files
 from spark_jobs.lookup import Lookups, Reader, parse_group, parse_having
 from spark_jobs.partial_aggregates import Span, partials_of
 from spark_jobs.planning import publish_plan
-from spark_jobs.run import _completed
+from spark_jobs.run import _completed, _parts
 from spark_jobs.tables import Warehouse
 from tests.oracle import answers, compare
 from tests.spark_jobs.test_differential import ALGORITHMS, decoded, normalised
@@ -37,7 +36,7 @@ from tests.spark_jobs.test_partial_aggregates import SECOND, STREAM, events
 from tests.workloads import Case, cases
 
 FAST = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
@@ -66,23 +65,17 @@ def _within(queries: Sequence[ACQ], together: Sequence[Sequence[str]]) -> tuple[
 
 
 def store(warehouse: Warehouse, plan: SharingPlan, table: pa.Table, begin: int, end: int, number: int) -> None:
-    for tree in plan.trees:
-        stream = plan.workload.stream(tree.stream)
-        for synopsis, members in synopses_of(stream, tree.queries, tree.together).items():
-            windows = [query.window for query in members]
-            first = history_start(windows, begin, end)
-            last = synopsis.fragments.last_edge(end - min(window.ago for window in windows))
-            if first >= last:
-                continue
-            span = Span(synopsis, first, last)
-            rows = pa.concat_tables([partials_of(table.to_batches(), stream, [span]), _completed(stream, [], [span])])
-            files = list(write_files(warehouse.path("partials"), rows))
-            gone = lambda rows, span=span: pa.array(  # noqa: E731
-                (rows["fragment_start"].to_numpy() >= span.begin)
-                & (rows["fragment_start"].to_numpy() < span.end)
-                & (np.array(rows["fingerprint"].to_pylist()) == span.synopsis.fingerprint)
-            )
-            warehouse.replace("partials", files, ("0000", "9999"), gone, f"{synopsis.fingerprint}", number + 1)
+    # as runs do it: trees that need the same synopsis fill it once
+    for part in _parts(plan, begin, {stream.name: end for stream in plan.workload.streams}):
+        stream, span = plan.workload.stream(part.synopsis.stream), Span(part.synopsis, part.begin, part.end)
+        rows = pa.concat_tables([partials_of(table.to_batches(), stream, [span]), _completed(stream, [], [span])])
+        files = list(write_files(warehouse.path("partials"), rows))
+        gone = lambda rows, span=span: pa.array(  # noqa: E731
+            (rows["fragment_start"].to_numpy() >= span.begin)
+            & (rows["fragment_start"].to_numpy() < span.end)
+            & (np.array(rows["fingerprint"].to_pylist()) == span.synopsis.fingerprint)
+        )
+        warehouse.replace("partials", files, ("0000", "9999"), gone, f"{span.synopsis.fingerprint}", number + 1)
 
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:
@@ -209,6 +202,17 @@ def expected(first: int, last: int) -> dict[str | None, tuple[int, int]]:
     for at in range(first, last):
         seconds.setdefault(("A", "B", None)[at % 3], []).append(at)
     return {symbol: (len(found), sum(found)) for symbol, found in seconds.items()}
+
+
+def test_trees_that_need_the_same_synopsis_fill_it_for_all_of_their_windows(tmp_path: Path) -> None:
+    """Though one of them answers a single instant: unshared, each query is a tree."""
+    workload = workload_of(QUERIES)
+    (query,) = (query for query in workload.queries if query.name == "by_symbol")
+    once = replace(query, name="once", window=replace(query.window, at=(60 * SECOND,)))
+    both = Workload((once, query), workload.streams)
+    reader = Reader(stored(tmp_path / "house", both, trades(), [(40 * SECOND, 100 * SECOND)], "no-share"))
+    assert counted(reader.query("by_symbol").at(50 * SECOND)) == expected(30, 50)
+    assert counted(reader.query("once").at(60 * SECOND)) == expected(40, 60)
 
 
 def test_an_instant_between_two_answers_has_the_earlier(house: Warehouse) -> None:

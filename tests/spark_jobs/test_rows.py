@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 EPOCH, HOUR, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(hours=1), timedelta(microseconds=1)
 FAST = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
