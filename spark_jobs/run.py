@@ -473,8 +473,9 @@ def _due(past: Mapping[str, Any]) -> dict[str, int]:
 def _base(warehouse: Warehouse, record: RunRecord, ends: Mapping[str, int]) -> dict[str, Any] | None:
     """The log's row of the publication since which only some windows may have changed; None: all of them may.
 
-    There is one if the newest publication that overlaps the interval was of this interval, and of all that is asked
-    now: an answer that is not touched is then what a run over everything would publish.
+    There is one if the newest publication that overlaps the interval was of this interval, of all that is asked now and
+    of no file that this run does not know: an answer that is not touched is then what a run over everything would
+    publish.
     """
     row = _newest(warehouse, record.begin, record.end)
     if row is None or not row["table_version"] or _interval_of(row) != _interval(record.begin, record.end):
@@ -482,7 +483,14 @@ def _base(warehouse: Warehouse, record: RunRecord, ends: Mapping[str, int]) -> d
     past = json.loads(row["record"])
     due = _due(past)
     same = past["status"] == "published" and past.get("basis") == record.basis and not past["diagnostics"]
-    return row if same and all(at >= due.get(name, record.end) for name, at in ends.items()) else None
+    if not same or _overtaken(past["listed"], record.listed):
+        return None
+    return row if all(at >= due.get(name, record.end) for name, at in ends.items()) else None
+
+
+def _overtaken(past: Mapping[str, int], now: Mapping[str, int]) -> bool:
+    """Whether a publication knew entries of a stream's ledger that a run, which listed earlier, does not."""
+    return any(noted > now.get(name, 0) for name, noted in past.items())
 
 
 def _narrowed(plan: SharingPlan, instants: Instants) -> SharingPlan:

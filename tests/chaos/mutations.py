@@ -345,6 +345,11 @@ def known_as_of_now(patch: Patch) -> None:
     patch.setattr(running, "newest", lambda known: 1 << 60)
 
 
+def whatever_is_known(patch: Patch) -> None:
+    """A publication is gone on with that knew files which the run has not listed."""
+    patch.setattr(running, "_overtaken", lambda past, now: False)
+
+
 MUTATIONS: dict[str, tuple[Callable[[Patch], None], str]] = {
     "no lock": (no_lock, "two holders"),
     "no fencing": (no_fencing, "the lease is taken away"),
@@ -384,6 +389,7 @@ MUTATIONS: dict[str, tuple[Callable[[Patch], None], str]] = {
     "windows overlooked": (windows_overlooked, "single windows"),
     "whatever was published": (whatever_was_published, "single windows"),
     "known as of now": (known_as_of_now, "noted by another meanwhile"),
+    "whatever is known": (whatever_is_known, "a run of the same, with late events, before _reconcile"),
 }
 """What is taken out, and the witness that is asked first."""
 
@@ -605,6 +611,7 @@ WITNESSES: dict[str, Callable[[Places], None]] = {
             ("_write_finals", False, "a run of what it reads, with late events"),
             ("_write_finals", True, "a run of more, with late events and another plan"),
             ("_publish", False, "a run of more, with late events and another plan"),
+            ("_reconcile", False, "a run of the same, with late events"),
         )
     },
     **{f"ordering {seed}": (lambda places, seed=seed: race(*places, seed)) for seed in range(1, 41)},

@@ -93,6 +93,11 @@ def test_a_run_of_single_windows_is_overtaken(places: tuple[Path, Path], intrude
     assert played.refused["HDL-541"] + played.refused["HDL-512"] > 0
 
 
+def test_a_run_that_listed_earlier_does_not_go_on_with_what_it_does_not_know(places: tuple[Path, Path]) -> None:
+    """What is published meanwhile has late events that this run has not listed: its answers are of its own listing."""
+    interrupted(*places, "_reconcile", False, "a run of the same, with late events")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("step", "after", "intruder", "narrow"), EVERY)
 def test_a_run_is_interrupted_by_everything_everywhere(
