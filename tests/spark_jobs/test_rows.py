@@ -451,7 +451,8 @@ def test_sampled_windows_are_recomputed_from_raw_events(
 @settings(FAST, max_examples=8, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate])
 @given(case=row_cases(most_queries=2))
 def test_the_oracle_agrees_with_sparks_row_number(spark: SparkSession, case: Case) -> None:
-    frame = spark.createDataFrame(case.events)
+    # Spark 4.2 loses the rows of a table with empty batches before them
+    frame = spark.createDataFrame(case.events.combine_chunks())
     instant = pa.timestamp("us", "UTC")
     for query in case.workload.queries:
         # what is compared here is which rows are in which window: one exact output says that

@@ -83,7 +83,7 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
 @FEW
 @given(case=st.one_of(cases(most_queries=3, most_events=30), sequence_cases(most_queries=3)))
 def test_the_oracle_agrees_with_sparks_window(spark: SparkSession, case: Case) -> None:
-    frame = spark.createDataFrame(case.events)
+    frame = spark.createDataFrame(case.events.combine_chunks())
     for query in case.workload.queries:
         rows = as_answers(query, unshared(frame, query, "ts").toArrow(), case.begin, case.end)
         expected = answers(query, case.events, "ts", case.begin, case.end)
@@ -101,7 +101,7 @@ def test_recomputed_windows_are_the_oracles(spark: SparkSession, case: Case) -> 
     """Of every group: what the oracle accepts :func:`agrees` accepts, and of exact outputs nothing else; a row that
     HAVING leaves out does not qualify."""
     assume(len(case.events) > 5)
-    frame = spark.createDataFrame(case.events)
+    frame = spark.createDataFrame(case.events.combine_chunks())
     for query in case.workload.queries:
         everything = answers(replace(query, having=()), case.events, "ts", case.begin, case.end)
         kept = answers(query, case.events, "ts", case.begin, case.end)
