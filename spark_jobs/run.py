@@ -489,7 +489,8 @@ def _base(warehouse: Warehouse, record: RunRecord, ends: Mapping[str, int]) -> d
 
 
 def _overtaken(past: Mapping[str, int], now: Mapping[str, int]) -> bool:
-    """Whether a publication knew entries of a stream's ledger that a run, which listed earlier, does not."""
+    """Whether a publication knew entries of a stream's ledger that a run, which listed earlier, does not. Both: the
+    newest entry known of each stream (microseconds)."""
     return any(noted > now.get(name, 0) for name, noted in past.items())
 
 

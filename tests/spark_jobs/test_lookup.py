@@ -75,7 +75,7 @@ def store(warehouse: Warehouse, plan: SharingPlan, table: pa.Table, begin: int, 
             & (rows["fragment_start"].to_numpy() < span.end)
             & (np.array(rows["fingerprint"].to_pylist()) == span.synopsis.fingerprint)
         )
-        warehouse.replace("partials", files, ("0000", "9999"), gone, f"{span.synopsis.fingerprint}", number + 1)
+        warehouse.replace("partials", files, ("0000", "9999"), gone, span.synopsis.fingerprint, number + 1)
 
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:
