@@ -210,6 +210,7 @@ def run(
     record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries), live=live, late=late)
     record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(spark.sparkContext not in _USED)}
     stages = _Stages(record, report)
+    follows = warehouse.version("results")
     with stages("list", "listing sources"):
         known = listed(warehouse, plan, clock, run_id)
         record.diagnostics += known.problems
@@ -218,7 +219,6 @@ def run(
         for name, files in known.arrivals.items():
             refused = sum(one.late for one in files.values() if one.is_here)
             record.refused |= {name: refused} if refused else {}
-    follows = warehouse.version("results")
     _reconcile(warehouse, begin, end)
     if not recompute and (previous := _published(warehouse, begin, end, content)) is not None:
         record.status, record.revision, record.answers = (
@@ -460,9 +460,13 @@ def _change(
     for part in parts:
         if part.synopsis.per is None:
             cut.setdefault(part.synopsis.stream, []).append(part.synopsis.fragments)
-    # an earlier Heddle did not tell: everything may have come since
-    since = past["listed"] if isinstance(past.get("listed"), dict) else {}
-    return change(plan, sources, known.arrivals, record.begin, ends, since, _due(past), cut)
+    return change(plan, sources, known.arrivals, record.begin, ends, _knew(past), _due(past), cut)
+
+
+def _knew(past: Mapping[str, Any]) -> dict[str, int]:
+    """The newest entry of each stream's ledger that a run knew (microseconds)."""
+    listed = past.get("listed")
+    return listed if isinstance(listed, dict) else {}  # an earlier Heddle did not tell: everything may have come since
 
 
 def _due(past: Mapping[str, Any]) -> dict[str, int]:
@@ -483,7 +487,7 @@ def _base(warehouse: Warehouse, record: RunRecord, ends: Mapping[str, int]) -> d
     past = json.loads(row["record"])
     due = _due(past)
     same = past["status"] == "published" and past.get("basis") == record.basis and not past["diagnostics"]
-    if not same or _overtaken(past["listed"], record.listed):
+    if not same or _overtaken(_knew(past), record.listed):
         return None
     return row if all(at >= due.get(name, record.end) for name, at in ends.items()) else None
 
@@ -969,7 +973,8 @@ def _publish(
 
     Replaced are the answers of instants in (begin, end], except those of streams that could not be read and of
     queries that could not be answered or are paused; of ``instants`` only, as the version ``since`` of the table has
-    all others. Raises HDL-541 if they were published again meanwhile.
+    all others. Raises HDL-541 if they were published again meanwhile, or anything of the interval was by a run that
+    knew more of the source.
     """
     begin, end = pa.scalar(record.begin, INSTANT), pa.scalar(record.end, INSTANT)
 
@@ -994,10 +999,17 @@ def _publish(
         inside = day_label(record.begin - 1) < file["day"] < day_label(record.end)
         return bool(inside) and not (failed or unanswered) and instants is None
 
+    def knew_more(row: Mapping[str, Any]) -> bool:
+        # also a row from before the publication: that it has published is logged afterwards
+        past = _knew(json.loads(row["record"]))
+        return _overtaken({name: past.get(name, 0) for name in record.listed if name not in failed}, record.listed)
+
     def still() -> None:
-        for application in warehouse.transactions("results", since) if instants is not None else ():
+        for application in warehouse.transactions("results", since):
             begin, end = map(parse_instant, application.split("/")[1:])
-            if begin < record.end and record.begin < end:
+            if begin >= record.end or record.begin >= end:
+                continue
+            if instants is not None or any(map(knew_more, _log_rows(warehouse, begin, end))):
                 message = f"another run has published {format_instant(begin)} .. {format_instant(end)} meanwhile"
                 raise HeddleError("HDL-541", message, "nothing was published; run it again")
 

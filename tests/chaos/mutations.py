@@ -346,7 +346,7 @@ def known_as_of_now(patch: Patch) -> None:
 
 
 def whatever_is_known(patch: Patch) -> None:
-    """A publication is gone on with that knew files which the run has not listed."""
+    """A publication is gone on with, or published over, that knew files which the run has not listed."""
     patch.setattr(running, "_overtaken", lambda past, now: False)
 
 
