@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors import HeddleError
@@ -27,7 +28,7 @@ from optimizer.synopsis import counts_of, synopses_of
 from optimizer.window import DAY, day_label
 from spark_jobs import lifecycle
 from spark_jobs.arrivals import forget
-from spark_jobs.files import UNREADABLE, now_millis, opened, read_file, reading, write_files
+from spark_jobs.files import UNREADABLE, now_millis, opened, read_file, reading, unwritable, write_files
 from spark_jobs.planning import current_version, last_with, load_plan
 from spark_jobs.tables import TABLES, Warehouse, micros
 
@@ -83,7 +84,8 @@ def maintain(
     ``keep`` (microseconds): partial aggregates are kept for so long beyond the longest window that ends at the newest
     published instant; older ones are computed again if a backfill asks for them. ``retention`` (microseconds): files
     are removed so long after the last version that referred to them, or after they were written if none ever did;
-    what reads or runs for longer loses its files. Raises HDL-543 in the end if published answers cannot be read.
+    what reads or runs for longer loses its files. Raises HDL-542 if the disk is full, HDL-543 in the end if published
+    answers cannot be read.
     """
     found = Maintained()
     broken = {table: _damaged(warehouse, table, report, found) for table in ("partials", "results")}
@@ -99,27 +101,35 @@ def maintain(
             _merge(warehouse, table, day, wanted, horizon, dry_run, found)
     for name in TABLES:
         report(f"removing what nothing refers to: {name}")
-        with warehouse.lease() as token:
-            table = warehouse.table(name)
-            warehouse.check_lease(token)
-            if name in SMALL_TABLES and not dry_run:
-                with warehouse.exactly(name, table):
-                    table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
-                table = warehouse.table(name)
-            hours = retention // (3600 * 1_000_000)
-            gone = table.vacuum(hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
-            found.tables[name] = len(gone)
-            found.removed += len(gone)
-            if not dry_run:
-                table = warehouse.table(name)
-                table.create_checkpoint()
-                table.cleanup_metadata()
+        try:
+            found.tables[name] = _swept(warehouse, name, retention, dry_run)
+        except (DeltaError, OSError) as error:
+            raise unwritable(warehouse.path(name), error) from error
+        found.removed += found.tables[name]
     found.removed += forget(warehouse, time.time() - retention / 1e6, dry_run)
     if broken["results"]:
         days = ", ".join(f"--from {day} --to {_after(day)}" for day in broken["results"])
         message = f"published answers cannot be read: {'; '.join(found.damaged)}"
         raise HeddleError(UNREADABLE, message, f"`heddle run --recompute` publishes them again: {days}")
     return found
+
+
+def _swept(warehouse: Warehouse, name: str, retention: int, dry_run: bool) -> int:
+    """Merge a small table, remove what no version refers to, shorten the log; how many files went."""
+    with warehouse.lease() as token:
+        table = warehouse.table(name)
+        warehouse.check_lease(token)
+        if name in SMALL_TABLES and not dry_run:
+            with warehouse.exactly(name, table):
+                table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
+            table = warehouse.table(name)
+        hours = retention // (3600 * 1_000_000)
+        gone = table.vacuum(hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
+        if not dry_run:
+            table = warehouse.table(name)
+            table.create_checkpoint()
+            table.cleanup_metadata()
+        return len(gone)
 
 
 def _damaged(warehouse: Warehouse, table: str, report: Callable[[str], None], found: Maintained) -> list[str]:

@@ -143,8 +143,12 @@ def full(places: tuple[Path, Path], driver: Drivers, number: int, room: int) -> 
     return told.partition(" at ")[0]
 
 
-def test_a_full_disk_is_told_and_leaves_nothing_behind(places: tuple[Path, Path], driver: Drivers) -> None:
-    assert full(places, driver, 0, 700) == "HDL-542"
+@pytest.mark.parametrize(("number", "room"), [(0, 700), (3, 6000)])
+def test_a_full_disk_is_told_and_leaves_nothing_behind(
+    places: tuple[Path, Path], driver: Drivers, number: int, room: int
+) -> None:
+    """Also if what does not fit is the checkpoint of a log, which is no commit."""
+    assert full(places, driver, number, room) == "HDL-542"
 
 
 @pytest.mark.slow
