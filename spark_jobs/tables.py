@@ -360,7 +360,10 @@ class Warehouse:
         except (DeltaError, OSError) as error:
             if self.version(table) == before:
                 raise unwritable(self.path(table), error) from error
-            raise self._lost(f"{table} has changed since version {before}") from error
+            # by another process, or by this one, and what Delta does after a commit failed: a checkpoint, now and then
+            told, _, _ = str(error).partition("\n")
+            message = f"{self.path(table)} has changed since version {before}: {told}"
+            raise HeddleError("HDL-510", message, "run it again") from error
 
     def commit(
         self,

@@ -16,11 +16,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from optimizer.errors import HeddleError
+from spark_jobs import tables
 from spark_jobs.tables import Warehouse
 from tests.chaos import commits
 from tests.chaos.conftest import Counted
@@ -222,6 +225,21 @@ def test_a_token_survives_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     (house.root / ".lease").write_text("not a number")
     with pytest.raises(HeddleError, match="HDL-540"), house.lease():
         pass
+
+
+def test_a_commit_that_stands_is_not_told_to_be_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delta writes the checkpoint of every hundredth version after its commit; the disk may be full just then."""
+    house, write = Warehouse.open(tmp_path / "warehouse"), tables.write_deltalake
+
+    def committed(*given: Any, **named: Any) -> None:
+        write(*given, **named)
+        raise DeltaError("No space left on device")
+
+    monkeypatch.setattr(tables, "write_deltalake", committed)
+    row = {"run_id": "r", "stream": "s", "code": "c", "rows": 1, "detail": "", "at": dt.datetime.now(dt.UTC)}
+    with house.lease() as token, pytest.raises(HeddleError, match="HDL-510 .*No space left") as told:
+        house.append("quarantine", [row], token)
+    assert len(house.rows("quarantine")) == 1 and "nothing was committed" not in str(told.value)
 
 
 def test_a_table_that_others_write_without_the_lease_is_not_written_blindly(tmp_path: Path) -> None:
