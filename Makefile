@@ -26,7 +26,7 @@ PROJECT := $(VENV)/.project
 JARS := .cache/.jars
 KERNELS := .cache/.kernels
 
-.PHONY: help setup demo up down status test test-all fuzz chaos soak audit bench lint format clean
+.PHONY: help setup demo up down status test test-all fuzz chaos soak audit bench lint format docs clean
 
 help: ## this list
 	@printf 'Heddle: shared sliding-window aggregates on Spark and Airflow\n\n'
@@ -45,9 +45,9 @@ $(VENV)/.uv-$(UV_VERSION):
 	@$(PY) -m pip install --quiet --disable-pip-version-check 'uv==$(UV_VERSION)'
 	@touch $@
 
-$(PACKAGES): requirements.txt constraints.txt $(VENV)/.uv-$(UV_VERSION)
+$(PACKAGES): pyproject.toml constraints.txt $(VENV)/.uv-$(UV_VERSION)
 	@echo '==> Python packages (about a gigabyte the first time)'
-	@$(UV) pip install --python $(PY) --requirements requirements.txt --constraints constraints.txt \
+	@$(UV) pip install --python $(PY) --requirements pyproject.toml --all-extras --constraints constraints.txt \
 	  --build-constraints constraints.txt
 	@touch $@
 
@@ -56,27 +56,27 @@ $(PROJECT): pyproject.toml $(PACKAGES)
 	@$(UV) pip install --python $(PY) --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(JARS): $(PACKAGES) spark_jobs/session.py
+$(JARS): $(PACKAGES) spark_jobs/session/session.py
 	@echo "==> Delta's JVM jar"
-	@$(PY) -m spark_jobs.session --fetch-jars
+	@$(PY) -m spark_jobs.session.session --fetch-jars
 	@mkdir -p .cache && touch $@
 
 # Changed ones are compiled again where they are used.
 $(KERNELS): | $(PROJECT)
-	@$(PY) -m optimizer.sequences
+	@$(PY) -m optimizer.sequences.compiling
 	@mkdir -p .cache && touch $@
 
 demo: setup ## a year of real flights through Airflow and Spark, with a summary (exit 0)
-	@$(PY) -m docker.demo $(DEMO)
+	@$(PY) -m heddle.local.demo $(DEMO)
 
 up: setup ## start Airflow and its PostgreSQL, and leave them running
-	@$(PY) -m docker.embedded up
+	@$(PY) -m heddle.local.servers up
 
 down: ## stop what `make up` or `make demo` started, and nothing else
-	@test ! -x $(PY) || $(PY) -m docker.embedded down
+	@test ! -x $(PY) || $(PY) -m heddle.local.servers down
 
 status: setup ## is Airflow running, and where
-	@$(PY) -m docker.embedded status
+	@$(PY) -m heddle.local.servers status
 
 # Two processes, each with a Spark session of its own (up to 5 GB), a file of tests at a time.
 PARALLEL ?= --numprocesses 2 --dist loadfile
@@ -109,15 +109,28 @@ endif
 bench: setup ## the shared pipeline beside Spark, DuckDB and Polars (BENCH='--help')
 	@$(PY) -m tests.benchmarks.sharing $(BENCH)
 
-lint: setup ## ruff (check and format) and mypy
+lint: setup ## ruff (check and format), mypy, and which folder may import which
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
+	@$(VENV)/bin/lint-imports
 
 format: setup ## let ruff format and sort imports
 	@$(PY) -m ruff check --fix-only --quiet .
 	@$(PY) -m ruff format .
 
-clean: down ## remove .venv, .cache and var
-	rm -rf $(VENV) .cache var heddle.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+# An environment of its own: what the builder needs decides nothing of what Spark and Airflow run with.
+DOCS_VENV ?= .venv-docs
+
+$(DOCS_VENV)/.packages: requirements-docs.txt
+	@$(PYTHON) -m venv $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements-docs.txt
+	@touch $@
+
+docs: $(DOCS_VENV)/.packages ## the site of docs/ into var/site, no link broken (the first time fetches its builder)
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs --quiet build --strict
+	@echo 'var/site/index.html'
+
+clean: down ## remove .venv, .venv-docs, .cache and var
+	rm -rf $(VENV) $(DOCS_VENV) .cache var heddle.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,7 +16,7 @@ from airflow.sdk import Param, PokeReturnValue, dag, get_current_context, task
 from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert
 from airflow.sdk.exceptions import AirflowSkipException
-from heddle_airflow import RESULTS, AggregateOperator, Settings, interval_of, pinned_run
+from heddle_airflow import RESULTS, AggregateOperator, interval_of, pinned_run
 from heddle_timetable import NextRefresh, RefreshTimetable, overloaded
 
 RETRY = {"retries": 2, "retry_delay": timedelta(seconds=30)}
@@ -34,17 +34,23 @@ INSTANT = {"type": ["null", "string"], "format": "date-time"}
     default_args=RETRY,
     params={
         "from": Param(None, **INSTANT, description="begin of the event time to publish (by hand; UTC)"),
-        "to": Param(None, **INSTANT, description="end of it; windows that end in (from, to] are published"),
+        "to": Param(
+            None,
+            **INSTANT,
+            description="end of it; windows are published that end after `from`, not after `to`",
+        ),
     },
 )
 def aggregate_windows() -> None:
     @task.sensor(mode="reschedule", poke_interval=60, timeout=timedelta(days=2).total_seconds())
     def pin_plan() -> PokeReturnValue:
         """Wait until late events have had their time, then pin the newest plan for all tries of this run."""
+        from spark_jobs.settings import settings
+
         context = get_current_context()
         begin, end = interval_of(context)
         live = context["dag_run"].run_type == "scheduled"
-        found = pinned_run(Settings.of_environment(), begin, end, live)
+        found = pinned_run(settings(), begin, end, live)
         if found == "covered":
             raise AirflowSkipException("an earlier run, which was late, has answered this interval")
         return PokeReturnValue(is_done=found is not None, xcom_value=found)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pendulum
 from airflow.sdk import CronDataIntervalTimetable, Param, dag, get_current_context, task
-from heddle_airflow import Settings
 
 
 @dag(
@@ -26,14 +25,16 @@ from heddle_airflow import Settings
 def maintain_warehouse() -> None:
     @task(retries=2, retry_delay=timedelta(minutes=5))
     def maintain() -> dict[str, Any]:
-        from spark_jobs.maintenance import maintain
-        from spark_jobs.tables import MARKER, Warehouse
+        from spark_jobs.operations.maintenance import maintain
+        from spark_jobs.settings import settings
+        from spark_jobs.warehouse.schemas import MARKER
+        from spark_jobs.warehouse.warehouse import Warehouse
 
-        params, settings = get_current_context()["params"], Settings.of_environment()
-        if not (settings.warehouse / MARKER).exists():
+        params, configured = get_current_context()["params"], settings()
+        if not (configured.warehouse / MARKER).exists():
             return {}
         day = timedelta(days=1) // timedelta(microseconds=1)
-        warehouse = Warehouse.open(settings.warehouse, create=False)
+        warehouse = Warehouse.open(configured.warehouse, create=False)
         found = maintain(
             warehouse, params["keep_days"] * day, params["retention_days"] * day, params["dry_run"], report=print
         )

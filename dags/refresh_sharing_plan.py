@@ -1,6 +1,8 @@
-"""Recompute the cheapest sharing plan of the registered workload, daily or by hand.
+"""Register the workload's folder, exactly that, and recompute its cheapest sharing plan, daily or by hand.
 
-Emits the asset ``heddle://sharing_plan`` only when the stored plan changed.
+Queries that the folder has no more are removed; their answers stay. If these are more than a tenth of all, and at
+least three, or all that came from one file, nothing is changed unless `allow_removals` says so: a folder that is not
+mounted is no wish to remove queries. Emits the asset ``heddle://sharing_plan`` only when the stored plan changed.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any
 import pendulum
 from airflow.sdk import CronDataIntervalTimetable, Param, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-from heddle_airflow import PLAN, Settings
+from heddle_airflow import PLAN
 
 ALGORITHMS = ["best", "optimal", "weave-share", "no-share", "shared", "random", "insert-then-weave", "local-search"]
 
@@ -39,6 +41,11 @@ ALGORITHMS = ["best", "optimal", "weave-share", "no-share", "shared", "random", 
             description="keep the plan in force while it costs at most this much more than a new one (0.05: 5 %)",
         ),
         "dry_run": Param(False, type="boolean", description="write nothing, show what would change"),
+        "allow_removals": Param(
+            False,
+            type="boolean",
+            description="remove queries that the folder has no more, however many they are",
+        ),
         "expected_version": Param(
             None,
             type=["null", "integer"],
@@ -58,20 +65,21 @@ def refresh_sharing_plan() -> None:
     @task(retries=2, retry_delay=timedelta(seconds=20))
     def refresh() -> dict[str, Any]:
         """Measure the streams, search the plan, store it as a new version if it differs."""
-        from optimizer.errors import HeddleError
-        from spark_jobs.operations import check_in_force
-        from spark_jobs.planning import refresh_plan
+        from optimizer.errors.diagnostics import HeddleError
+        from spark_jobs.operations.read import check_in_force
+        from spark_jobs.planning.refresh import refresh_plan
+        from spark_jobs.settings import settings
 
         context = get_current_context()
-        params, settings = context["params"], Settings.of_environment()
+        params, configured = context["params"], settings()
         user, run_id = context["dag_run"].triggering_user_name, context["run_id"]
         created_by = f"{user}, {run_id}" if user else run_id
         try:
-            check_in_force(settings.warehouse, params["expected_version"], created_by)
+            check_in_force(configured.warehouse, params["expected_version"], created_by)
             outcome = refresh_plan(
-                warehouse=settings.warehouse,
-                workload=settings.workload_files(),
-                streams=settings.streams,
+                warehouse=configured.warehouse,
+                workload=configured.workload_files(),
+                streams=configured.streams,
                 algorithm=params["algorithm"],
                 cost_model=params["cost_model"],
                 rates=params["rates"],
@@ -81,14 +89,17 @@ def refresh_sharing_plan() -> None:
                 created_by=created_by,
                 expected=params["expected_version"],
                 expected_plan=params["expected_plan"],
+                allow_removals=params["allow_removals"],
             )
         except HeddleError as error:
             # the page that asked for the refresh shows it
             context["ti"].xcom_push("problem", str(error))
-            if error.diagnostic.code in ("HDL-551", "HDL-560"):  # no retry changes that
+            if error.diagnostic.code in ("HDL-526", "HDL-528", "HDL-551", "HDL-560"):  # no retry changes that
                 raise AirflowFailException(str(error)) from error
             raise
-        print("\n".join(outcome["diff"]) or "the plan stays as it is")
+        print("\n".join(outcome["diff"]))
+        for told in outcome["diagnostics"]:
+            print(f"{told['severity']} {told['code']} {told['message']}")
         return outcome
 
     @task(outlets=[PLAN], retries=2, retry_delay=timedelta(seconds=20))

@@ -10,7 +10,7 @@ from typing import Any
 import pendulum
 from airflow.sdk import CronDataIntervalTimetable, Param, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
-from heddle_airflow import RepairOperator, Settings
+from heddle_airflow import RepairOperator
 
 
 @dag(
@@ -29,14 +29,16 @@ def repair_results() -> None:
         """Compare sources with what was published; skipped, and so the repair, if nothing changed."""
         import time
 
-        from spark_jobs.history import outdated
-        from spark_jobs.planning import current_version
-        from spark_jobs.tables import MARKER, Warehouse
+        from spark_jobs.run.history import outdated
+        from spark_jobs.settings import settings
+        from spark_jobs.warehouse.plans import current_version
+        from spark_jobs.warehouse.schemas import MARKER
+        from spark_jobs.warehouse.warehouse import Warehouse
 
-        settings, days = Settings.of_environment(), get_current_context()["params"]["days"]
-        if not (settings.warehouse / MARKER).exists():
+        configured, days = settings(), get_current_context()["params"]["days"]
+        if not (configured.warehouse / MARKER).exists():
             raise AirflowSkipException("there is no warehouse yet")
-        warehouse, clock = Warehouse.open(settings.warehouse, create=False), time.time_ns() // 1000
+        warehouse, clock = Warehouse.open(configured.warehouse, create=False), time.time_ns() // 1000
         day = timedelta(days=1) // timedelta(microseconds=1)
         found = outdated(warehouse, clock, clock - round(days * day))
         if not found:

@@ -1,4 +1,4 @@
-"""What the DAGs are wired from: settings, the interval of a run, the Spark operator, links to the plan.
+"""What the DAGs are wired from: the interval of a run, the Spark operator, links to the plan.
 
 Imported while DAG files are parsed, so nothing heavy is imported here: Heddle's own packages, Spark and
 Great Expectations come in inside tasks.
@@ -6,11 +6,9 @@ Great Expectations come in inside tasks.
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +20,8 @@ from airflow.sdk import Asset, BaseOperatorLink
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
+    from spark_jobs.settings import Settings
+
 PLAN = Asset("heddle_sharing_plan", uri="heddle://sharing_plan")
 """A new version of the plan; extra: ``plan_version``, ``cost``, ``no_share``, ``shared``, ``trees``."""
 
@@ -29,28 +29,10 @@ RESULTS = Asset("heddle_results", uri="heddle://results")
 """A published interval; extra: ``plan_version``, ``from``, ``to``, ``revision``, ``answers``."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Where Heddle's files are, from ``HEDDLE_*`` of the environment."""
-
-    home: Path
-    warehouse: Path
-    streams: Path
-    workload: str
-
-    @classmethod
-    def of_environment(cls) -> Settings:
-        home = Path(os.environ.get("HEDDLE_HOME") or Path(__file__).resolve().parent.parent)
-        return cls(
-            home,
-            Path(os.environ.get("HEDDLE_WAREHOUSE") or home / "var" / "warehouse"),
-            Path(os.environ.get("HEDDLE_STREAMS") or home / "dags" / "workload" / "streams.yaml"),
-            os.environ.get("HEDDLE_WORKLOAD") or str(home / "dags" / "workload" / "*.sql"),
-        )
-
-    def workload_files(self) -> list[str]:
-        """The registered files, in the order of their names."""
-        return sorted(glob.glob(self.workload))  # noqa: PTH207 - the pattern may be absolute
+def home() -> Path:
+    """The folder of the project, as :class:`spark_jobs.settings.Settings` has it: needed when a DAG file is parsed,
+    which imports nothing of Heddle's packages."""
+    return Path(os.environ.get("HEDDLE_HOME") or Path(__file__).resolve().parent.parent)
 
 
 def interval_of(context: Mapping[str, Any]) -> tuple[datetime, datetime]:
@@ -83,9 +65,12 @@ def pinned_run(
     A live run goes on where the one before it ended, up to the newest refresh that is due; it is ``"covered"`` if that
     one has published the interval already. Any other run is over its own interval.
     """
-    from spark_jobs.planning import current_version, due, frontier, watermark_delay
-    from spark_jobs.sources import format_instant
-    from spark_jobs.tables import MARKER, Warehouse
+    from optimizer.workload.instants import format_instant
+    from spark_jobs.planning.live_runs import due, frontier
+    from spark_jobs.planning.refresh import watermark_delay
+    from spark_jobs.warehouse.plans import current_version
+    from spark_jobs.warehouse.schemas import MARKER
+    from spark_jobs.warehouse.warehouse import Warehouse
 
     # Only the plan's DAG creates the warehouse: two first runs at once would race for it.
     if not (settings.warehouse / MARKER).exists():
@@ -123,15 +108,16 @@ def published_record(pinned: Mapping[str, Any]) -> dict[str, Any]:
     """What the run log says of the interval ``pinned``: the record of its newest publication.
 
     A run that found nothing to change has no record of its own: the one that stands is returned.
-    Raises :class:`optimizer.errors.HeddleError` (HDL-596) if the interval was never published.
+    Raises :class:`optimizer.errors.diagnostics.HeddleError` (HDL-596) if the interval was never published.
     """
-    from optimizer.errors import HeddleError
-    from spark_jobs.tables import Warehouse
+    from optimizer.errors.diagnostics import HeddleError
+    from spark_jobs.settings import settings
+    from spark_jobs.warehouse.warehouse import Warehouse
 
     begin, end = datetime.fromisoformat(pinned["from"]), datetime.fromisoformat(pinned["to"])
     rows = [
         row
-        for row in Warehouse.open(Settings.of_environment().warehouse).rows("publish_log")
+        for row in Warehouse.open(settings().warehouse).rows("publish_log")
         if row["event"] == "published" and row["interval_start"] == begin and row["interval_end"] == end
     ]
     if not rows:
@@ -160,8 +146,7 @@ class SubmitOperator(SparkSubmitOperator):
     template_fields = (*SparkSubmitOperator.template_fields, "given")
 
     def __init__(self, *, job: str, given: Any, **arguments: Any) -> None:
-        settings = Settings.of_environment()
-        super().__init__(application=str(settings.home / "spark_jobs" / f"{job}.py"), **arguments)
+        super().__init__(application=str(home() / "spark_jobs" / f"{job}.py"), **arguments)
         self.given = given
 
     def options(self, context: Any) -> list[str]:
@@ -169,12 +154,13 @@ class SubmitOperator(SparkSubmitOperator):
         return []
 
     def execute(self, context: Any) -> None:
-        from spark_jobs.session import spark_settings
+        from spark_jobs.session.session import spark_settings
+        from spark_jobs.settings import settings
 
         # Read when the task runs, not when the file is parsed: the jar may come later than the DAG.
         self.conf: dict[Any, Any] = {**spark_settings(), **(self.conf or {})}
         self.application_args = [
-            *("--warehouse", str(Settings.of_environment().warehouse)),
+            *("--warehouse", str(settings().warehouse)),
             *("--plan-version", str(self.given["plan_version"])),
             *self.options(context),
         ]
@@ -182,7 +168,7 @@ class SubmitOperator(SparkSubmitOperator):
 
 
 class AggregateOperator(SubmitOperator):
-    """``spark_jobs/run.py`` for one interval, in one Spark session.
+    """``spark_jobs/aggregate_windows.py`` for one interval, in one Spark session.
 
     Parameters: ``pinned``, the return value of the task that pinned the plan
     (``{"plan_version", "from", "to"}``, perhaps with ``live`` and ``late``).
@@ -191,7 +177,7 @@ class AggregateOperator(SubmitOperator):
     operator_extra_links = (SharingPlanLink(),)
 
     def __init__(self, *, pinned: Any, **arguments: Any) -> None:
-        super().__init__(job="run", given=pinned, **arguments)
+        super().__init__(job="aggregate_windows", given=pinned, **arguments)
 
     def options(self, context: Any) -> list[str]:
         return [
@@ -204,13 +190,13 @@ class AggregateOperator(SubmitOperator):
 
 
 class RepairOperator(SubmitOperator):
-    """``spark_jobs/history.py``: publish again what is of sources that changed, in one session.
+    """``spark_jobs/repair_results.py``: publish again what is of sources that changed, in one session.
 
     Parameters: ``found``, the return value of the task that looked (``{"plan_version", "days"}``).
     """
 
     def __init__(self, *, found: Any, **arguments: Any) -> None:
-        super().__init__(job="history", given=found, **arguments)
+        super().__init__(job="repair_results", given=found, **arguments)
 
     def options(self, context: Any) -> list[str]:
         return ["--days", str(self.given["days"])]

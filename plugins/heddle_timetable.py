@@ -21,17 +21,20 @@ from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk.definitions.deadline import BaseDeadlineReference
 from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable
-from heddle_airflow import Settings, micros
+from heddle_airflow import micros
 
 log = logging.getLogger(__name__)
 
 
 def _published() -> Any:
-    """The schedules in force (:class:`spark_jobs.planning.InForce`), or None without queries with a refresh bound."""
-    from spark_jobs.planning import in_force
-    from spark_jobs.tables import MARKER, Warehouse
+    """The schedules in force (:class:`spark_jobs.planning.live_runs.ActiveSchedule`), or None without queries with a
+    refresh bound."""
+    from spark_jobs.planning.live_runs import in_force
+    from spark_jobs.settings import settings
+    from spark_jobs.warehouse.schemas import MARKER
+    from spark_jobs.warehouse.warehouse import Warehouse
 
-    warehouse = Settings.of_environment().warehouse
+    warehouse = settings().warehouse
     if not (warehouse / MARKER).exists():
         return None
     found = in_force(Warehouse.open(warehouse, create=False))
@@ -51,7 +54,7 @@ class RefreshTimetable(CronDataIntervalTimetable):
 
     A run's data interval is from the refresh before to its own. Runs that were missed (Airflow was down, or a run took
     longer than the time to the next) are not made up for one by one: the next run covers them
-    (:func:`spark_jobs.planning.due`).
+    (:func:`spark_jobs.planning.live_runs.due`).
     """
 
     def __init__(self) -> None:
@@ -78,7 +81,7 @@ class RefreshTimetable(CronDataIntervalTimetable):
             return super().next_dagrun_info(
                 last_automated_data_interval=last_automated_data_interval, restriction=restriction
             )
-        from optimizer.refreshes import newest, next_tick
+        from optimizer.plan.instants_due import newest, next_tick
 
         after = micros(last_automated_data_interval.end) if last_automated_data_interval else 0
         earliest = micros(restriction.earliest) if restriction.earliest else 0
@@ -113,7 +116,7 @@ class NextRefresh(BaseDeadlineReference):
         from airflow.models.dagrun import DagRun
         from sqlalchemy import select
 
-        from optimizer.refreshes import next_tick
+        from optimizer.plan.instants_due import next_tick
 
         mine = select(DagRun.data_interval_end).where(
             DagRun.dag_id == dag_id, DagRun.run_id == run_id, DagRun.run_type == "scheduled"

@@ -3,7 +3,7 @@
 A plugin's FastAPI routes have no authentication of their own, so each of these asks for Airflow's user and for what the
 user may do: the plan and its history for reading the DAG ``refresh_sharing_plan``, the operating view and Data Docs for
 reading the runs of ``aggregate_windows``, a refresh for triggering ``refresh_sharing_plan``. The pages are plain HTML
-(:mod:`optimizer.plan_page` and its neighbours), made from the warehouse's rows without a JVM.
+(:mod:`heddle.pages`), made from the warehouse's rows without a JVM.
 
 A refresh, dry or not, is a run of the DAG that the user triggers here as by Airflow's own API: planning reads whole
 streams and takes seconds of CPU, which the api-server has not to spare, a worker has the environment in which the plan
@@ -16,6 +16,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -23,16 +24,8 @@ from airflow.plugins_manager import AirflowPlugin
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.routing import APIRoute
-from heddle_airflow import Settings
 
 REFRESH, AGGREGATE = "refresh_sharing_plan", "aggregate_windows"
-
-NO_PLAN = (
-    '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Sharing plan</title>'
-    "<style>:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; } body { margin: 2rem; }</style>"
-    "</head><body><h1>Sharing plan</h1><p>No plan yet. Trigger the DAG <b>refresh_sharing_plan</b>, or "
-    '<a href="refresh">make one</a>.</p></body></html>'
-)
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -55,31 +48,40 @@ _looking = threading.Lock()
 """Only one look at all sources at a time."""
 
 
+def _warehouse() -> Path:
+    """The folder of the tables."""
+    from spark_jobs.settings import settings
+
+    return settings().warehouse
+
+
 def plan_rows(warehouse: str, version: int | None) -> list[dict[str, Any]]:
     """Rows of one stored plan version (None: the newest), each with its ``row`` read; [] if there is none."""
-    from deltalake import DeltaTable
+    import pyarrow.dataset as ds
 
-    path = f"{warehouse}/sharing_plans"
-    if not DeltaTable.is_deltatable(path):
+    from spark_jobs.warehouse.data_files import LOG
+    from spark_jobs.warehouse.warehouse import Warehouse
+
+    house = Warehouse(Path(warehouse).absolute())
+    if not (house.root / "sharing_plans" / LOG).is_dir():
         return []
-    table = DeltaTable(path)
+    table = house.dataset("sharing_plans")
     if version is None:
-        numbers = table.to_pyarrow_table(columns=["plan_version"]).column("plan_version").to_pylist()
+        numbers = table.to_table(columns=["plan_version"]).column("plan_version").to_pylist()
         if not numbers:
             return []
         version = max(numbers)
-    found = table.to_pyarrow_table(filters=[("plan_version", "=", version)]).to_pylist()
+    found = table.to_table(filter=ds.field("plan_version") == version).to_pylist()
     return [stored | json.loads(stored["row"]) for stored in found]
 
 
 def render(rows: list[dict[str, Any]]) -> str:
-    """The page of one stored plan. Everything that came from a table is escaped: names are users' text."""
-    if not rows:
-        return NO_PLAN
-    from optimizer.markup import menu
-    from optimizer.plan import from_rows
-    from optimizer.plan_page import page
+    """The page of one stored plan."""
+    from heddle.pages.plan import no_plan, page
+    from optimizer.plan.stored_rows import from_rows
 
+    if not rows:
+        return no_plan()
     first = rows[0]
     about = {
         "version": str(first["plan_version"]),
@@ -87,37 +89,38 @@ def render(rows: list[dict[str, Any]]) -> str:
         "by": first["created_by"] or "",
         "because": first["reason"] or "",
     }
-    return page(from_rows(rows), about, menu("plan"))
+    return page(from_rows(rows), about, in_menu=True)
 
 
 def operations_page(look: bool) -> str:
     """The operating view of the warehouse; ``look``: also what is outdated. Raises HDL-555 while another looks."""
     from datetime import UTC, datetime
 
-    from optimizer.errors import HeddleError
-    from optimizer.operations_page import Operations, operations
-    from spark_jobs.operations import opened, read_operations
+    from heddle.pages.operations import page
+    from optimizer.errors.diagnostics import HeddleError
+    from spark_jobs.operations.read import opened, read_operations
+    from spark_jobs.operations.values import Operations
 
-    warehouse = opened(Settings.of_environment().warehouse)
+    warehouse = opened(_warehouse())
     if warehouse is None:
-        return operations(Operations(datetime.now(UTC)))
+        return page(Operations(datetime.now(UTC)))
     if not look:
-        return operations(read_operations(warehouse))
+        return page(read_operations(warehouse))
     if not _looking.acquire(blocking=False):
         raise HeddleError("HDL-555", "somebody else is looking for outdated intervals", "try again in a moment")
     try:
-        return operations(read_operations(warehouse, look=True))
+        return page(read_operations(warehouse, look=True))
     finally:
         _looking.release()
 
 
 def radius_page(begin: int, end: int, revision: int) -> str:
     """What one publication changed. Raises HDL-558 and HDL-559 if that is not known."""
-    from optimizer.operations_page import radius
-    from spark_jobs.operations import read_radius
-    from spark_jobs.tables import Warehouse
+    from heddle.pages.operations import radius
+    from spark_jobs.operations.read import read_radius
+    from spark_jobs.warehouse.warehouse import Warehouse
 
-    warehouse = Warehouse.open(Settings.of_environment().warehouse, create=False)
+    warehouse = Warehouse.open(_warehouse(), create=False)
     return radius(read_radius(warehouse, begin, end, revision))
 
 
@@ -125,40 +128,40 @@ def history_page(shown: int | None) -> str | None:
     """The history of the plan; None if there is no version ``shown`` (None: the newest)."""
     from datetime import UTC, datetime
 
-    from optimizer.operations_page import history
-    from spark_jobs.operations import change_of, opened, read_versions
-    from spark_jobs.planning import current_version
+    from heddle.pages.history import page
+    from spark_jobs.operations.read import change_of, opened, read_versions
+    from spark_jobs.warehouse.plans import current_version
 
-    warehouse = opened(Settings.of_environment().warehouse)
+    warehouse = opened(_warehouse())
     newest = current_version(warehouse) if warehouse is not None else None
     if warehouse is None or newest is None:
-        return history((), 0, 0, None, None, datetime.now(UTC)) if shown is None else None
+        return page((), 0, 0, None, None, datetime.now(UTC)) if shown is None else None
     if shown is not None and shown > newest:
         return None
     versions, total = read_versions(warehouse)
     chosen = shown or newest
-    return history(versions, total, newest, chosen, change_of(warehouse, chosen), datetime.now(UTC))
+    return page(versions, total, newest, chosen, change_of(warehouse, chosen), datetime.now(UTC))
 
 
-def docs_file(name: str) -> bytes | None:
+def docs_page(name: str) -> str | None:
     """A page of Data Docs; None if there is none of that name. Only names that runs give: never a path."""
-    from spark_jobs.data_docs import FOLDER
+    from heddle.pages.data_docs import page
+    from spark_jobs.checks.data_docs import FOLDER, document_file, read_document
 
-    if not re.fullmatch(r"[0-9a-f]{16}\.html", name, re.ASCII):
+    file = document_file(_warehouse() / FOLDER, name)
+    if file is None:
         return None
-    file = Settings.of_environment().warehouse / FOLDER / name
-    if file.is_symlink() or not file.is_file():
-        return None
-    return file.read_bytes()
+    # runs of earlier versions kept pages
+    return file.read_text("utf-8", "replace") if file.suffix == ".html" else page(read_document(file))
 
 
 # ------------------------------------------------------------------------------------------- refresh
 def asked(given: Mapping[str, str]) -> dict[str, Any]:
     """What the form asks of the DAG, as its conf. Raises HeddleError (HDL-112, HDL-552)."""
-    from optimizer.cost import COST_MODELS
-    from optimizer.errors import HeddleError, printable
-    from optimizer.search import ALGORITHMS
-    from spark_jobs.planning import parse_rates
+    from optimizer.errors.diagnostics import HeddleError, printable
+    from optimizer.search.cost import COST_MODELS
+    from optimizer.search.search import ALGORITHMS
+    from spark_jobs.planning.requested import parse_rates
 
     # what is refused is not repeated: it is somebody's text
     if given.get("algorithm") not in ALGORITHMS or given.get("cost_model") not in COST_MODELS:
@@ -178,6 +181,7 @@ def asked(given: Mapping[str, str]) -> dict[str, Any]:
         "tolerance": float(tolerance),
         "rates": rates,
         "reason": printable(given.get("reason", "").strip(), 500),
+        "allow_removals": given.get("allow_removals") == "yes",
         "dry_run": True,
     }
 
@@ -185,20 +189,20 @@ def asked(given: Mapping[str, str]) -> dict[str, Any]:
 def applied(dry: Any) -> dict[str, Any]:
     """The conf that applies what a dry run found. Raises HDL-553 if there is nothing to be applied, HDL-551 if
     another plan is in force by now."""
-    from optimizer.errors import HeddleError
-    from spark_jobs.operations import check_in_force
+    from optimizer.errors.diagnostics import HeddleError
+    from spark_jobs.operations.read import check_in_force
 
     if dry is None or not dry.dry or dry.state != "success" or dry.outcome is None or not dry.outcome["changed"]:
         raise HeddleError("HDL-553", "this is no finished dry run that would change the plan", "make a dry run first")
     expected = int(dry.outcome["version"] or 0)
-    check_in_force(Settings.of_environment().warehouse, expected)
+    check_in_force(_warehouse(), expected)
     as_shown = {"expected_version": expected, "expected_plan": dry.outcome["fingerprint"]}
     return dict(dry.conf) | {"dry_run": False} | as_shown
 
 
 def _refresh_of(run: Any, outcome: Any, problem: Any) -> Any:
     """A run of the DAG as a value of the page."""
-    from optimizer.refresh_page import Refresh
+    from heddle.pages.refresh import Refresh
 
     state = str(getattr(run.state, "value", run.state))
     told = outcome if isinstance(outcome, dict) else None
@@ -263,7 +267,7 @@ def check_origin(request: Request) -> None:
     Airflow's cookie goes along with whatever a browser sends here. A browser says where a request comes from; what
     says nothing has to bring a token of its own, which no foreign page can.
     """
-    from optimizer.errors import HeddleError
+    from optimizer.errors.diagnostics import HeddleError
 
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
@@ -278,7 +282,7 @@ def check_origin(request: Request) -> None:
 
 async def form_of(request: Request) -> dict[str, str]:
     """The fields of a form's body. Raises HDL-552 if it is larger than a form of ours can be, or not one."""
-    from optimizer.errors import HeddleError
+    from optimizer.errors.diagnostics import HeddleError
 
     wrong = HeddleError("HDL-552", f"this is no form of at most {MOST_BYTES:,} bytes", "use the page's form")
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
@@ -310,12 +314,8 @@ def _instant(text: str | None) -> int | None:
     return int(text) if text and re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else None
 
 
-STATUS = {"HDL-502": 404, "HDL-551": 409, "HDL-554": 403, "HDL-555": 429, "HDL-559": 404}
-"""Of coded errors; of any other 400."""
-
-
 class CodedRoute(APIRoute):
-    """Answers a coded error (:class:`optimizer.errors.HeddleError`) with its page."""
+    """Answers a coded error (:class:`optimizer.errors.diagnostics.HeddleError`) with its page."""
 
     def get_route_handler(self) -> Callable[..., Any]:
         answer = super().get_route_handler()
@@ -328,9 +328,10 @@ class CodedRoute(APIRoute):
                 found = getattr(error, "diagnostic", None)
                 if found is None:
                     raise
-                from optimizer import refresh_page
+                from heddle.pages import refresh
+                from optimizer.errors.codes import http_status
 
-                return _html(refresh_page.refused(found), STATUS.get(found.code, 400))
+                return _html(refresh.refused(found), http_status(found.code))
 
         return handle
 
@@ -345,7 +346,7 @@ def build_app() -> FastAPI:
         return [Depends(requires_access_dag(method, entity, param_dag_id=dag))]
 
     see_plan, see_runs = may("GET", REFRESH), may("GET", AGGREGATE, DagAccessEntity.RUN)
-    refresh = may("POST", REFRESH, DagAccessEntity.RUN)
+    may_refresh = may("POST", REFRESH, DagAccessEntity.RUN)
     app = FastAPI(title="Heddle")
     # No interactive documentation: those routes would not ask for a user.
     app.router.routes.clear()
@@ -355,7 +356,7 @@ def build_app() -> FastAPI:
     @app.get("/", dependencies=see_plan)
     def page(version: str | None = None) -> HTMLResponse:
         number = _number(version)
-        rows = plan_rows(str(Settings.of_environment().warehouse), number) if version is None or number else []
+        rows = plan_rows(str(_warehouse()), number) if version is None or number else []
         if version is not None and not rows:
             raise HTTPException(404, "there is no such plan version")
         return _html(render(rows))
@@ -381,41 +382,41 @@ def build_app() -> FastAPI:
         return _html(radius_page(begin, end, number))
 
     @app.get("/data-docs/{name}", dependencies=see_runs)
-    def data_docs(name: str) -> Response:
-        found = docs_file(name)
+    def data_docs(name: str) -> HTMLResponse:
+        found = docs_page(name)
         if found is None:
             raise HTTPException(404, "there is no such page")
-        return Response(found, media_type="text/html; charset=utf-8", headers=HEADERS)
+        return _html(found)
 
-    @app.get("/refresh", dependencies=refresh)
+    @app.get("/refresh", dependencies=may_refresh)
     def ask(run: str | None = None, session: Any = in_session) -> HTMLResponse:
-        from optimizer import refresh_page
+        from heddle.pages import refresh
 
         if run is None:
-            return _html(refresh_page.form(recent_refreshes(session), paused=is_paused(session)))
+            return _html(refresh.form(recent_refreshes(session), paused=is_paused(session)))
         found = refresh_of(session, run) if len(run) <= 250 else None
         if found is None:
             raise HTTPException(404, "there is no such run")
-        return _html(refresh_page.outcome(found, _in_force()))
+        return _html(refresh.outcome(found, _in_force()))
 
-    @app.post("/refresh", dependencies=[*refresh, Depends(check_origin)])
+    @app.post("/refresh", dependencies=[*may_refresh, Depends(check_origin)])
     def dry_run(
         request: Request,
         given: Any = sent,
         user: Any = as_user,
         session: Any = in_session,
     ) -> Response:
-        from optimizer import refresh_page
-        from optimizer.errors import HeddleError
+        from heddle.pages import refresh
+        from optimizer.errors.diagnostics import HeddleError
 
         try:
             conf = asked(given)
         except HeddleError as error:
-            found = refresh_page.form(recent_refreshes(session), given, error.diagnostic, is_paused(session))
+            found = refresh.form(recent_refreshes(session), given, error.diagnostic, is_paused(session))
             return _html(found, 400)
         return _shown(trigger(conf, user, session, request))
 
-    @app.post("/apply", dependencies=[*refresh, Depends(check_origin)])
+    @app.post("/apply", dependencies=[*may_refresh, Depends(check_origin)])
     def apply(
         request: Request,
         given: Any = sent,
@@ -434,10 +435,10 @@ def _shown(run_id: str) -> Response:
 
 def _in_force() -> int:
     """The version of the plan in force, 0 if there is none."""
-    from spark_jobs.operations import opened
-    from spark_jobs.planning import current_version
+    from spark_jobs.operations.read import opened
+    from spark_jobs.warehouse.plans import current_version
 
-    warehouse = opened(Settings.of_environment().warehouse)
+    warehouse = opened(_warehouse())
     return (current_version(warehouse) if warehouse is not None else None) or 0
 
 

@@ -1,6 +1,6 @@
 """The independent oracle: what every query should answer, computed by DuckDB from the raw events.
 
-Nothing here imports ``optimizer.window`` or any part of the pipeline: windows are enumerated by SQL from the
+Nothing here imports ``optimizer.windows.alignment`` or any part of the pipeline: windows are enumerated by SQL from the
 epoch arithmetic of the definition, each event is expanded into the windows that hold it, and DuckDB groups.
 Sums whose rounding matters (doubles, decimals, variances) are finished in exact rational arithmetic, and what
 depends on an order (quantiles, modes, the first and the last) by sorting all values of a window.
@@ -37,7 +37,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from optimizer.query import ACQ, Call, Column, Condition, Expression, Literal, Output, Type, Window
+from optimizer.workload.values import ACQ, Call, Column, Condition, Expression, Literal, Output, Type, Window
 
 EPSILON = sys.float_info.epsilon
 LARGEST = sys.float_info.max
@@ -113,7 +113,7 @@ _COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="
 
 
 class _Translator:
-    """Values of :mod:`optimizer.query` to DuckDB SQL, each with its kind.
+    """Values of :mod:`optimizer.workload.values` to DuckDB SQL, each with its kind.
 
     Kinds: ``long`` (computed in HUGEINT, so that it cannot wrap), ``decimal``, ``double``, ``string``,
     ``boolean``, ``date``, ``timestamp`` (as integer microseconds).

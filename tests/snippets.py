@@ -1,21 +1,149 @@
-"""The snippets that the README shows for reading results elsewhere; the tests run exactly these texts."""
+"""The code blocks of the documentation, and how they are run.
+
+A page is tried by its blocks, in their order:
+
+- ``sh`` in the pages of :data:`PLAYED`: played in a folder of its own; a ``text`` block that follows at once is what it
+  prints. ``heddle`` runs in this process, with tasks in the driver instead of Spark, and without the checks that need
+  Spark. Elsewhere every command of a ``sh`` block has to exist, with its options.
+- ``sql``, ``yaml``: read by the parsers that read users' files.
+- ``python``: one of :data:`PYTHON`, which tests/spark_jobs/test_read.py evaluates.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer import testing
+
+from heddle.cli.app import app
+from spark_jobs.run import interval
+from spark_jobs.session import session as session_module
+from tests.chaos.orders import InProcess
+
+ROOT = Path(__file__).resolve().parents[1]
+
+FINGERPRINT = "470c488b1202511a"
+"""Of carrier_delay_1h in dags/workload/flights.sql."""
 
 SPARK = """
 (spark.read.format("delta").load("var/warehouse/results")
- .where("query = 'carrier_delay_1h'")
+ .where("query = 'carrier_delay_1h' AND fingerprint = '470c488b1202511a'")
  .selectExpr("window_start", "window_end", "from_json(key, 'array<string>')[0] AS carrier", "doubles[0] AS mean_delay"))
 """
 
 DUCKDB = '''
 results = DeltaTable("var/warehouse/results").to_pyarrow_dataset()
 duckdb.sql("""SELECT window_start, window_end, key ->> '$[0]' AS carrier, doubles[1] AS mean_delay
-              FROM results WHERE query = 'carrier_delay_1h'""")
+              FROM results WHERE query = 'carrier_delay_1h' AND fingerprint = '470c488b1202511a'""")
 '''
 
 POLARS = """
 (pl.scan_delta("var/warehouse/results")
- .filter(pl.col("query") == "carrier_delay_1h")
+ .filter(pl.col("query") == "carrier_delay_1h", pl.col("fingerprint") == "470c488b1202511a")
  .select("window_start", "window_end", mean_delay=pl.col("doubles").list.get(0),
          carrier=pl.col("key").str.json_decode(pl.List(pl.String)).list.get(0))
  .collect())
 """
+
+PYTHON = (SPARK, DUCKDB, POLARS)
+
+PLAYED = ("README.md", *(f"examples/{name}/README.md" for name in ("web-requests", "sensor-readings", "shop-orders")))
+
+PREPARING = ("make ", "export PATH=")
+"""Lines that the tests' environment stands for."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language (empty for none), text, first line (1-based), and whether it follows another one
+    with nothing but empty lines between."""
+
+    language: str
+    text: str
+    line: int
+    follows: bool
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a Markdown file, in order.
+
+    Raises:
+        ValueError: a block never ends.
+    """
+    blocks, language, inside = list[Block](), "", list[str]()
+    begin, follows = 0, False
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        if line.startswith("```"):
+            if begin:
+                blocks.append(Block(language, "\n".join(inside) + "\n", begin, follows))
+                begin, follows, inside = 0, True, []
+            else:
+                begin, language = number, line[3:].strip()
+        elif begin:
+            inside.append(line)
+        elif line.strip():
+            follows = False
+    if begin:
+        raise ValueError(f"{page}:{begin}: a block never ends")
+    return blocks
+
+
+def commands(script: str) -> list[str]:
+    """The lines of a shell script without comments, continued lines and here-documents joined to one command."""
+    joined = list[str]()
+    lines = iter(script.splitlines())
+    for line in lines:
+        while line.endswith("\\"):
+            line = line[:-1].rstrip() + " " + next(lines).strip()
+        here = re.search(r"<<'(\w+)'", line)
+        while here and not line.endswith(f"\n{here[1]}"):
+            line += "\n" + next(lines)
+        if line.strip() and not line.lstrip().startswith("#"):
+            joined.append(line)
+    return joined
+
+
+class _Session(InProcess):
+    def stop(self) -> None:
+        """Each command has a session of its own."""
+
+
+@contextmanager
+def without_spark() -> Iterator[None]:
+    """Within it runs take place in this process; the audit, which needs Spark, finds nothing wrong."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session_module, "start_session", lambda *given, **named: _Session())
+        passed: list[dict[str, Any]] = [{"check": "none", "success": True, "detail": ""}]
+        patch.setattr(interval, "audit", lambda *given: list(passed))
+        yield
+
+
+def play(script: str, folder: Path) -> str:
+    """Run a script in ``folder``; returns what its last command prints on standard output.
+
+    Raises:
+        AssertionError: a command fails.
+    """
+    printed = ""
+    for command in commands(script):
+        if command.startswith(PREPARING):
+            continue
+        if command.startswith("heddle "):
+            with without_spark(), pytest.MonkeyPatch.context() as patch:
+                patch.chdir(folder)
+                done = testing.CliRunner().invoke(app, shlex.split(command, comments=True)[1:])
+            assert done.exit_code == 0, f"{command}\n{done.output}"
+            printed = done.stdout
+        else:
+            ended = subprocess.run(["bash", "-ec", command], cwd=folder, capture_output=True, text=True, timeout=60)
+            assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
+            printed = ended.stdout
+    return printed

@@ -1,13 +1,43 @@
-"""The README's table of aggregates is what the code declares: a new one has to be told, an old one kept true."""
+"""The documents are true: links live, blocks are read or run, figures carry commands, lists are what is declared."""
 
 from __future__ import annotations
 
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from optimizer.aggregates import AGGREGATES, Aggregate
+import pytest
+import yaml
+from typer.main import get_command
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+from heddle.cli.app import app
+from optimizer.aggregates.algebra import AGGREGATES, Aggregate
+from optimizer.language.parser import parse
+from optimizer.search.search import ALGORITHMS
+from optimizer.workload.streams import load_streams
+from optimizer.workload.values import Stream
+from tests import cli_reference, snippets
+from tests.snippets import ROOT, blocks
 
+README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), *ROOT.glob("examples/**/README.md")])
+LINES = 200
+"""Most lines of the README."""
+MEASURED = [README, *(DOCS / f"{name}.md" for name in ("benchmarks", "papers", "reliability"))]
+"""Pages whose tables of figures name the command that measured them."""
+FOLDERS = ("optimizer", "spark_jobs", "plugins", "dags", "docker", "tests", "examples", "docs", "heddle")
+COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+"""Every command of the command line, by name."""
+
+named = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+# ---------------------------------------------------------------------------------------- aggregates
 CALLS = {
     "value": "{name}(x)",
     "value+by": "{name}(x, y)",
@@ -15,25 +45,260 @@ CALLS = {
     "value+fraction": "{name}(x, φ)",
     "value+k": "{name}(x, k)",
 }
-
-
 SKETCHES = {(): "", ("registers",): "HyperLogLog", ("quantiles",): "spaced ranks", ("frequent",): "frequent items"}
 
 
-def rows() -> list[str]:
+def rows_of_aggregates() -> list[str]:
     """A row for each meaning: the names that have it as they are called, what they take, their class and sketch."""
     declared: dict[str, list[Aggregate]] = {}
     for aggregate in AGGREGATES.values():
         declared.setdefault(aggregate.meaning, []).append(aggregate)
-    found = []
+    rows = []
     for meaning, aliases in declared.items():
         first = aliases[0]
         calls = " ".join(f"`{CALLS[alias.signature].format(name=alias.name)}`" for alias in aliases)
-        found.append(f"| {calls} | {meaning} | {first.takes} | {first.klass} | {SKETCHES[first.sketch]} |")
-    return found
+        rows.append(f"| {calls} | {meaning} | {first.takes} | {first.klass} | {SKETCHES[first.sketch]} |")
+    return rows
 
 
-def test_the_readme_lists_every_aggregate() -> None:
-    text = README.read_text()
-    missing = [row for row in rows() if row not in text]
-    assert not missing, "put these rows into the README's table of aggregates:\n" + "\n".join(missing)
+def test_the_table_of_aggregates_is_what_is_declared() -> None:
+    section = (DOCS / "language.md").read_text().partition("\n## Aggregates\n")[2].partition("\n## ")[0]
+    written = [line for line in section.splitlines() if line.startswith("| `")]
+    assert written == rows_of_aggregates()
+
+
+# ------------------------------------------------------------------------------------ generated lists
+def test_the_reference_of_the_command_line_is_up_to_date() -> None:
+    assert cli_reference.PAGE.read_text() == cli_reference.page(), "python -m tests.cli_reference renews docs/cli.md"
+
+
+def test_every_command_has_a_row_of_its_own() -> None:
+    written = set(re.findall(r"^\| `heddle ([\w-]+)", cli_reference.PAGE.read_text(), re.MULTILINE))
+    assert written == set(COMMANDS)
+
+
+def test_every_plan_search_is_in_the_catalogue() -> None:
+    text = (DOCS / "algorithms.md").read_text()
+    assert [name for name in ALGORITHMS if f"`{name}`" not in text] == []
+
+
+@named
+def test_files_that_are_named_exist(page: Path) -> None:
+    """Paths in backticks that begin with a folder of the project."""
+    text = unfenced(page.read_text())
+    paths = re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./*-]+)`", text)
+    assert [path for path in paths if not any(ROOT.glob(path.rstrip("/")))] == []
+
+
+def test_the_catalogue_names_a_file_in_every_row() -> None:
+    rows = [line for line in (DOCS / "algorithms.md").read_text().splitlines() if line.startswith("| ")]
+    rows = [row for row in rows if not row.startswith("| algorithm |")]
+    assert len(rows) > 30
+    assert [row for row in rows if not re.search(r"`(optimizer|spark_jobs)/[\w/]+\.py` \|$", row)] == []
+
+
+def test_the_site_has_every_page() -> None:
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+
+    def files(entry: Any) -> Iterator[str]:
+        for item in entry.values() if isinstance(entry, dict) else entry if isinstance(entry, list) else ():
+            yield from files(item)
+        if isinstance(entry, str):
+            yield entry
+
+    assert sorted(files(site["nav"])) == sorted(path.name for path in DOCS.glob("*.md"))
+    assert site["theme"]["font"] is False and "analytics" not in site["extra"]
+
+
+def test_the_builder_of_the_site_is_pinned() -> None:
+    lines = [line for line in (ROOT / "requirements-docs.txt").read_text().splitlines() if not line.startswith("#")]
+    assert any(line.startswith("mkdocs-material==") for line in lines)
+    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.+!]*", line)] == []
+
+
+# ---------------------------------------------------------------------------------------------- links
+def unfenced(text: str) -> str:
+    """A page's text without its fenced blocks."""
+    return re.sub(r"(?ms)^```.*?^```", "", text)
+
+
+def prose(text: str) -> str:
+    """A page's text without fenced blocks and code in lines."""
+    return re.sub(r"`[^`\n]*`", "", unfenced(text))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings. Those that hosts of repositories and MkDocs make differ (runs of hyphens) are
+    left out: nobody can link to them from both."""
+    slugs = set()
+    for heading in re.findall(r"(?m)^#+ (.+)$", unfenced(page.read_text())):
+        slug = re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+        slugs |= {slug} if "--" not in slug else set()
+    return slugs
+
+
+@named
+def test_links_live(page: Path) -> None:
+    dead = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page.read_text())):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.is_file() or (anchor and anchor not in anchors(target)):
+            dead.append(link)
+        if page.parent == DOCS and DOCS not in (target, *target.parents):
+            dead.append(f"{link}: is not in the site")
+    assert dead == []
+
+
+WRITTEN = [page for page in PAGES if page.name not in ("errors.md", "configuration.md")]
+"""Pages that people write; the others are generated whole."""
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_are_not_endless(page: Path) -> None:
+    """Prose is wrapped, so that a change of a sentence is a small difference; tables and generated text are not."""
+    text = prose(page.read_text().partition(cli_reference.MARK)[0])
+    assert [line for line in text.splitlines() if len(line) > 130 and not line.startswith("|")] == []
+
+
+# ------------------------------------------------------------------------------------------- figures
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) <= LINES
+
+
+def targets() -> set[str]:
+    return set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text()))
+
+
+COMMAND = re.compile(r"`(make\s\w|python -m tests\.|heddle )[^`]+`")
+
+
+@pytest.mark.parametrize("page", MEASURED, ids=lambda page: page.name)
+def test_tables_of_figures_name_their_command(page: Path) -> None:
+    """In the section of each table with a figure outside its first column stands a command in backticks, or a link to
+    the example whose commands are run."""
+    sections = re.split(r"(?m)^#+ ", unfenced(page.read_text()))
+    figures = 0
+    for section in sections:
+        rows = [row.partition("|")[2] for row in re.findall(r"(?m)^\|(?!-)(.*)$", section)]
+        if any(re.search(r"\d", re.sub(r"`[^`]*`|\]\([^)]*\)", "", row)) for row in rows):
+            figures += 1
+            assert COMMAND.search(section) or "README.md)" in section, section[:200]
+    assert figures
+
+
+@named
+def test_commands_exist(page: Path) -> None:
+    """Modules, targets and commands with their options, in blocks and in lines of text."""
+    text = page.read_text().replace("\\|", "|")
+    for module in re.findall(r"python -m (tests\.[\w.]+)", text):
+        assert (ROOT / module.replace(".", "/")).with_suffix(".py").is_file(), module
+    for path in re.findall(r"(?<![\w/])(?:tests|examples)/[\w/.-]*\w", text):
+        assert (ROOT / path).exists(), path
+    for target in re.findall(r"(?m)(?:`|^)make ([a-z]+(?:-[a-z]+)?)", text):
+        assert target in targets(), target
+    for line in re.findall(r"(?m)(?:`|^|\$ )heddle ([a-z][^`\n]*)", text):
+        name, *words = line.split()
+        assert name in COMMANDS, line
+        options = {option for parameter in COMMANDS[name].params for option in parameter.opts} | {"--help"}
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", " ".join(words)):
+            assert option in options, f"heddle {line}"
+
+
+# -------------------------------------------------------------------------------------------- blocks
+def streams_of(text: str, folder: Path) -> dict[str, Stream]:
+    """The streams that a streams.yaml declares. Raises AssertionError if something is wrong with it."""
+    (folder / "streams.yaml").write_text(text)
+    streams, diagnostics = load_streams(folder / "streams.yaml")
+    assert not diagnostics and streams, diagnostics
+    return streams
+
+
+@named
+def test_sql_and_yaml_blocks_are_read(page: Path, tmp_path: Path) -> None:
+    streams: dict[str, Stream] = {}
+    for declared in (ROOT / "dags/workload/streams.yaml", *ROOT.glob("examples/*/streams.yaml")):
+        streams |= load_streams(declared)[0]
+    declarations = [block for block in blocks(page) if block.language == "yaml"]
+    for block in reversed(declarations):  # queries of a page are over its first declaration
+        streams |= streams_of(block.text, tmp_path)
+    for block in blocks(page):
+        if block.language == "sql":
+            parsed = parse(block.text, streams)
+            assert parsed.queries and not parsed.diagnostics, f"{page.name}:{block.line}: {parsed.diagnostics}"
+
+
+@named
+def test_python_blocks_are_those_that_a_test_evaluates(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "python":
+            assert f"\n{block.text}" in snippets.PYTHON, f"{page.name}:{block.line}"
+
+
+@named
+def test_every_block_has_a_language(page: Path) -> None:
+    known = {"sql", "yaml", "python", "sh", "text", "console"}
+    others = [f"{page.name}:{block.line}" for block in blocks(page) if block.language not in known]
+    assert others == []
+
+
+def test_the_readme_shows_a_query_and_the_answer_of_an_example() -> None:
+    text, example = README.read_text(), ROOT / "examples/web-requests"
+    (query,) = [block.text for block in blocks(README) if block.language == "sql"]
+    assert query in (example / "queries.sql").read_text() + "\n"
+    answers = [block.text for block in blocks(example / "README.md") if block.language == "text"][-1].splitlines()[1:]
+    rows = [f"| {' | '.join(line.replace(chr(34), '').split(','))} |" for line in answers]
+    assert "\n".join(rows) in text
+
+
+@pytest.mark.parametrize("name", snippets.PLAYED)
+def test_shell_blocks_print_what_is_shown(name: str, tmp_path: Path) -> None:
+    page = ROOT / name
+    if page != README:
+        for file in (path for path in page.parent.rglob("*") if path.suffix in (".csv", ".parquet", ".sql", ".yaml")):
+            if "warehouse" not in file.parts:
+                copy = tmp_path / file.relative_to(page.parent)
+                copy.parent.mkdir(exist_ok=True)
+                copy.write_bytes(file.read_bytes())
+    printed, compared = None, 0
+    for block in blocks(page):
+        if block.language == "sh":
+            printed = snippets.play(block.text, tmp_path)
+        elif block.language == "text" and block.follows and printed is not None:
+            assert block.text == printed, f"{name}:{block.line}"
+            compared += 1
+    assert compared >= 2
+
+
+def test_a_shell_block_is_whole_commands() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language == "sh":
+                for command in snippets.commands(block.text):
+                    assert shlex.split(command.splitlines()[0], comments=True), f"{page.name}:{block.line}"
+                done = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True, timeout=60)
+                assert done.returncode == 0, f"{page.name}:{block.line}: {done.stderr}"
+
+
+# ------------------------------------------------------------------------------------------ examples
+def test_examples_are_small() -> None:
+    for folder in (ROOT / "examples").glob("*/"):
+        if folder.name != "__pycache__":
+            assert {"README.md", "queries.sql", "streams.yaml", "data"} <= {path.name for path in folder.iterdir()}
+            assert sum(path.stat().st_size for path in folder.glob("data/*")) <= 100_000
+
+
+def test_the_data_of_the_examples_are_what_their_script_writes(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    subprocess.run([sys.executable, ROOT / "examples/make_data.py", tmp_path], check=True, timeout=60)
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(written) == 3
+    for path in written:
+        ours = ROOT / "examples" / path.relative_to(tmp_path)
+        if path.suffix == ".parquet":
+            assert pq.read_table(path).equals(pq.read_table(ours))
+        else:
+            assert path.read_bytes() == ours.read_bytes()

@@ -15,9 +15,10 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from optimizer.aggregates import AGGREGATES, SEQUENCES
-from optimizer.expression import exact_literal, family_of, type_of
-from optimizer.query import (
+from optimizer.aggregates.algebra import AGGREGATES, SEQUENCES
+from optimizer.windows.alignment import instants
+from optimizer.workload.expression import exact_literal, family_of, type_of
+from optimizer.workload.values import (
     ACQ,
     BOOLEAN,
     DATE,
@@ -41,7 +42,6 @@ from optimizer.query import (
     Workload,
     decimal,
 )
-from optimizer.window import instants
 
 SCHEMA: tuple[tuple[str, Type], ...] = (
     ("carrier", STRING),

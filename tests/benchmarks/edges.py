@@ -21,8 +21,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.edges import COUNTERS, CountRefused, EdgeCounter, edge_rate
-from optimizer.window import Progression, absorb
+from optimizer.windows.alignment import Progression, absorb
+from optimizer.windows.edge_counting import COUNTERS, EdgeCounter, edge_rate
+from optimizer.windows.edge_sets import CountRefused
 
 F1_AT_MOST = 30
 """Beyond so many progressions F1 would only be seen to reach its limit, after many seconds."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from optimizer.plan import SharingPlan
+from optimizer.plan.definition import SharingPlan
 from tests.benchmarks.peers import Measured, noted, plan_of, scan_and_group, shared, spent_by
 from tests.benchmarks.trades import FILTERS, KEYS, REGULAR, Kind, generate, workload_of
 

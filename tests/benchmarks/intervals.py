@@ -5,7 +5,7 @@
 Random windows over random values, one group. One row a structure: CPU nanoseconds per fragment (or element) to build
 or to update, and per answer; medians over rounds in which every structure takes its turn, so that a slow moment of the
 machine meets all of them. Structures that answer slowly get fewer answers. Answers of one aggregate are compared.
-``--costs`` measures the coefficients of ``optimizer.intervals.COSTS`` instead and prints them as they stand there.
+``--costs`` measures the coefficients of ``optimizer.combine.choose.COSTS`` instead and prints them as they stand there.
 """
 
 from __future__ import annotations
@@ -25,32 +25,21 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.intervals import (
-    ADD,
-    ADD_DOUBLE,
-    COSTS,
-    GREATEST_PAIR,
-    MAX,
-    STRUCTURES,
+from optimizer.combine.choose import COSTS, STRUCTURES, combine_pairs, combine_runs
+from optimizer.combine.distinct import DistinctCounter
+from optimizer.combine.elements import ADD, ADD_DOUBLE, GREATEST_PAIR, MAX
+from optimizer.combine.frequent import modes, top_k
+from optimizer.combine.hyperloglog import hll_counts, registers_of
+from optimizer.combine.prefix_sums import PrefixSums
+from optimizer.combine.sparse_tables import DisjointSparseTable, SparseTable
+from optimizer.combine.wavelet_matrix import WaveletMatrix
+from optimizer.papers.reference.interval_quantiles import BaseIntervalQuantiles
+from optimizer.papers.reference.online_intervals import (
     BaseIntervals,
-    DisjointSparseTable,
     LandmarkIntervals,
     MaterializeNone,
-    PrefixSums,
     RunningIntervals,
     SearchTree,
-    SparseTable,
-    combine_pairs,
-    combine_runs,
-)
-from optimizer.quantiles import (
-    BaseIntervalQuantiles,
-    DistinctCounter,
-    WaveletMatrix,
-    hll_counts,
-    modes,
-    registers_of,
-    top_k,
 )
 
 Array = np.ndarray[Any, Any]

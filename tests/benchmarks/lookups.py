@@ -1,4 +1,5 @@
-"""Measures answers on demand (:mod:`spark_jobs.lookup`) from a warehouse, the published structures beside them.
+"""Measures answers on demand (:mod:`spark_jobs.lookups.lookups`) from a warehouse, the published structures beside
+them.
 
     python -m tests.benchmarks.lookups [--groups N] [--fragments N] [--answers N] [--rounds N] [--json FILE]
 
@@ -29,13 +30,15 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.intervals import ADD, MAX, BaseIntervals, LandmarkIntervals, RunningIntervals, SearchTree
-from optimizer.parser import parse
-from optimizer.plan import build_plan
-from optimizer.quantiles import BaseIntervalQuantiles
-from optimizer.query import LONG, STRING, TIMESTAMP, Source, Stream, Workload
-from spark_jobs.lookup import Lookups, Reader
-from spark_jobs.tables import Warehouse
+from optimizer.combine.elements import ADD, MAX
+from optimizer.language.parser import parse
+from optimizer.papers.reference.interval_quantiles import BaseIntervalQuantiles
+from optimizer.papers.reference.online_intervals import BaseIntervals, LandmarkIntervals, RunningIntervals, SearchTree
+from optimizer.plan.builder import build_plan
+from optimizer.workload.values import LONG, STRING, TIMESTAMP, Source, Stream, Workload
+from spark_jobs.lookups.loading import Reader
+from spark_jobs.lookups.lookups import Lookups
+from spark_jobs.warehouse.warehouse import Warehouse
 from tests.benchmarks.intervals import filled, look_up, nanoseconds, online_median
 from tests.spark_jobs.test_lookup import stored
 

@@ -39,13 +39,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from optimizer.plan import SharingPlan, build_plan
-from optimizer.query import ACQ, SECOND, Call, Column, Expression, Output, Stream, Window, Workload
-from optimizer.window import DAY
-from spark_jobs.planning import profiles_of, publish_plan
-from spark_jobs.run import RunRecord, run
-from spark_jobs.tables import Warehouse
-from spark_jobs.unshared import native_frame, unshared
+from optimizer.plan.builder import build_plan
+from optimizer.plan.definition import SharingPlan
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import ACQ, SECOND, Call, Column, Expression, Output, Stream, Window, Workload
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.planning.requested import profiles_of
+from spark_jobs.run.interval import run
+from spark_jobs.unshared.measure import native_frame
+from spark_jobs.unshared.windows import unshared
+from spark_jobs.warehouse.publish_log import RunRecord
+from spark_jobs.warehouse.warehouse import Warehouse
 from tests.benchmarks.trades import DAY_START
 
 if TYPE_CHECKING:

@@ -27,14 +27,14 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.bare_windows import read_windows
-from optimizer.cost import PAPER, SearchProblem
-from optimizer.improve import improve
-from optimizer.incremental import IncrementalPlan
-from optimizer.optimum import optimum
-from optimizer.query import SECOND, Window
-from optimizer.search import SECONDS, find
-from optimizer.weave_share import weave_share
+from optimizer.plan.bare_windows import read_windows
+from optimizer.search.cost import PAPER, SearchProblem
+from optimizer.search.incremental import IncrementalPlan
+from optimizer.search.local_search import improve
+from optimizer.search.optimum import optimum
+from optimizer.search.search import SECONDS, find
+from optimizer.search.weave_share import weave_share
+from optimizer.workload.values import SECOND, Window
 
 LIMIT = 180
 """Seconds after which one search is given up."""

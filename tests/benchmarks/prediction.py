@@ -22,13 +22,15 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.plan import build_plan
-from optimizer.query import SECOND, Stream
-from optimizer.window import DAY
-from spark_jobs.planning import model_of, publish_plan
-from spark_jobs.session import start_session
-from spark_jobs.tables import Warehouse
-from tests.benchmarks.sharing import generate, shared_run, workload_of
+from optimizer.plan.builder import build_plan
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import SECOND, Stream
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.planning.requested import model_of
+from spark_jobs.session.session import start_session
+from spark_jobs.warehouse.warehouse import Warehouse
+from tests.benchmarks.peers import shared_run
+from tests.benchmarks.trades import generate, workload_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

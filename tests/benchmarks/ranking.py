@@ -27,14 +27,15 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.cost import PAPER, CostModel, measured
-from optimizer.parser import parse
-from optimizer.plan import SharingPlan, build_plan
-from optimizer.query import SECOND, Stream, Workload
-from optimizer.window import DAY
-from spark_jobs.planning import profiles_of
-from spark_jobs.session import start_session
-from spark_jobs.statistics import groups_per_fragment
+from optimizer.language.parser import parse
+from optimizer.plan.builder import build_plan
+from optimizer.plan.definition import SharingPlan
+from optimizer.search.cost import PAPER, CostModel, measured
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import SECOND, Stream, Workload
+from spark_jobs.costs.measurements import groups_per_fragment
+from spark_jobs.planning.requested import profiles_of
+from spark_jobs.session.session import start_session
 from tests.benchmarks.peers import shared
 from tests.benchmarks.trades import FILTERS, GROUP_BYS, HEAVY, KEYS, MINUTES, PRIME_ISH, Kind, generate, workload_of
 

@@ -7,8 +7,8 @@ windows of 20 to 100 updates of the synopses, refresh bounds from one update to 
 the same runs (partials, finals, checks, publication) into a warehouse of its own in one Spark session, in turns of a
 few runs each; its clock is the wall time that its own runs took, so that it falls behind as it would alone.
 No-sharing, conservative, hybrid, late and late-pending run one group a run, as published
-(:mod:`optimizer.scheduler`); *ours* is what live runs do (:mod:`optimizer.refreshes`): the plan's schedule, and late
-runs that stand for all that was missed, of all groups.
+(:mod:`optimizer.papers.reference.local_schedulers`); *ours* is what live runs do (:mod:`optimizer.plan.schedules`):
+the plan's schedule, and late runs that stand for all that was missed, of all groups.
 
 Throughput is queries re-executed per second of clock; latency how many updates more than its bound lie between two
 executions of a query, on average (each query's last, unfinished one included); *left* the queries that were never
@@ -39,16 +39,17 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
-from optimizer import refreshes
-from optimizer.parser import parse
-from optimizer.plan import SharingPlan, build_plan
-from optimizer.query import LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Workload
-from optimizer.schedule import Group
-from optimizer.scheduler import LocalScheduler, Task
-from spark_jobs.planning import publish_plan
-from spark_jobs.run import run
-from spark_jobs.session import start_session
-from spark_jobs.tables import Warehouse
+from optimizer.language.parser import parse
+from optimizer.papers.reference.local_schedulers import LocalScheduler, Task
+from optimizer.plan import instants_due
+from optimizer.plan.builder import build_plan
+from optimizer.plan.definition import SharingPlan
+from optimizer.schedule.groups import Group
+from optimizer.workload.values import LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Workload
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.run.interval import run
+from spark_jobs.session.session import start_session
+from spark_jobs.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -183,13 +184,13 @@ class Ours(Clocked):
     def turn(self, spark: SparkSession) -> None:
         known = {name: times[-1] for name, times in self.executed.items()}
         schedules = self.plan.schedules
-        found = refreshes.ticks(schedules, self.reached, int(self.clock), known)
+        found = instants_due.ticks(schedules, self.reached, int(self.clock), known)
         while not found:
             self.clock = float(int(self.clock) - int(self.clock) % self.step + self.step)
-            found = refreshes.ticks(schedules, self.reached, int(self.clock), known)
+            found = instants_due.ticks(schedules, self.reached, int(self.clock), known)
         instant, names = found[-1]
         if len(found) > 1:
-            ((instant, names),) = refreshes.late(schedules, self.reached, instant, known)
+            ((instant, names),) = instants_due.late(schedules, self.reached, instant, known)
         self.execute(spark, instant, names)
 
 

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.schedule import Group, SubGroup, plan_schedule
+from optimizer.schedule.groups import Group, SubGroup
+from optimizer.schedule.planner import plan_schedule
 
 
 def drawn(chance: random.Random, groups: int, subgroups: int, longest: int, post: int) -> list[Group]:

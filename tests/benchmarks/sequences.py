@@ -5,10 +5,11 @@
 
 Everybody gets the same compacted events (compacting is a row of its own), counts the same matches in the same windows
 and takes turns in one process; CPU seconds, medians over the rounds. A-Seq and Sharon as published have a count for
-each START event; *pooled* they share one among those of a pane, as Heddle does (:mod:`optimizer.sequence_baselines`).
-Sharon runs the cheapest plan under its own costs (pooled: or none, whichever adds less). ``ahead`` is Heddle's rate
-over a row's; the goal for A-Seq is as published. ``--executors`` adds a row for each of Heddle's executors.
-Streams: purchases (20 keys with thousands of events each per window); position reports (4,000 keys with 50 each).
+each START event; *pooled* they share one among those of a pane, as Heddle does
+(:mod:`optimizer.papers.reference.a_seq`). Sharon runs the cheapest plan under its own costs (pooled: or none,
+whichever adds less). ``ahead`` is Heddle's rate over a row's; the goal for A-Seq is as published. ``--executors`` adds
+a row for each of Heddle's executors. Streams: purchases (20 keys with thousands of events each per window); position
+reports (4,000 keys with 50 each).
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.experiments.sequence_streams import HOURS, position_reports, purchases, workload
-from optimizer.experiments.sharon import EXECUTORS, case_of, executors, race, same_answers
-from optimizer.sequences import EXECUTORS as OURS
-from optimizer.sequences import Asked, Events, answers
+from optimizer.papers.evaluations.sequence_streams import HOURS, position_reports, purchases, workload
+from optimizer.papers.evaluations.sharon import EXECUTORS, case_of, executors, race, same_answers
+from optimizer.sequences.answering import answers
+from optimizer.sequences.events import Events
+from optimizer.sequences.matches import SequenceQuery
+from optimizer.sequences.passes import EXECUTORS as OURS
 
 Row = dict[str, Any]
 
@@ -74,7 +77,7 @@ def measure(point: Point, windows: float, rounds: int, ticks: int, each: bool) -
     compacting = time.process_time() - begin
     work = executors(case)
     if each:
-        asked = [Asked(pattern, case.range, case.slide) for pattern in patterns]
+        asked = [SequenceQuery(pattern, case.range, case.slide) for pattern in patterns]
         work |= {f"Heddle: {name}": partial(answers, asked=asked, executor=name) for name in OURS}
     seconds, found = race(work, case.events, rounds)
     rates = {name: case.total / took for name, took in seconds.items()}

@@ -33,10 +33,10 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.plan import SharingPlan
-from optimizer.query import ACQ, Workload
-from spark_jobs.read import read
-from spark_jobs.session import start_session
+from optimizer.plan.definition import SharingPlan
+from optimizer.workload.values import ACQ, Workload
+from spark_jobs.results.read import read
+from spark_jobs.session.session import start_session
 from tests.benchmarks.growth import CURVES, curve_table, grow
 from tests.benchmarks.peers import (
     PEERS,
@@ -56,7 +56,7 @@ from tests.benchmarks.trades import KINDS, Kind, generate, workload_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_jobs.tables import Warehouse
+    from spark_jobs.warehouse.warehouse import Warehouse
 
 
 Answers = dict[str, dict[str, pa.Table]]

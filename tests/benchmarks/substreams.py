@@ -4,10 +4,10 @@
 
 COUNT and SUM: updates and look-ups in turn, windows of 15 minutes to 3 hours, selectivity 4 %, symbols traded by
 Zipf's law; CI-COUNT and CI-SUM with p levels of each size and an exact check, against R-INT on each substream
-(:func:`optimizer.experiments.arasu_widom.filter_rates`). MAX: the staircases' segment tree against walking down every
-staircase. HAVING: stored fragments of all groups, any window, against two searches in each group. What is compared
-answers the same questions in turns in one process, in compiled loops (HAVING: calls from Python), and has to find the
-same keys.
+(:func:`optimizer.papers.evaluations.arasu_widom.filter_rates`). MAX: the staircases' segment tree against walking down
+every staircase. HAVING: stored fragments of all groups, any window, against two searches in each group. What is
+compared answers the same questions in turns in one process, in compiled loops (HAVING: calls from Python), and has to
+find the same keys.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.experiments.arasu_widom import MINUTE, SPANS, filter_rates, trades
-from optimizer.substreams import CollectiveExtreme, HavingIndex, add_stair, find_stairs, more_stairs
+from optimizer.combine.threshold_index import HavingIndex
+from optimizer.papers.evaluations.arasu_widom import MINUTE, SPANS, filter_rates, trades
+from optimizer.papers.reference.collective_indexes import CollectiveExtreme, add_stair, find_stairs, more_stairs
 
 POINTS = (1, 2, 4, 8, 16)
 

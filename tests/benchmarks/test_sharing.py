@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.query import ACQ, SECOND
+from optimizer.workload.values import ACQ, SECOND
 from tests import oracle
 from tests.benchmarks import peers
 from tests.benchmarks.growth import CURVES, Point, curve_table, grow

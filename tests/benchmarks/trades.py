@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from optimizer.parser import parse
-from optimizer.query import DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Workload
-from optimizer.window import DAY
+from optimizer.language.parser import parse
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Workload
 
 DAY_START = 1_372_636_800 * SECOND
 """2013-07-01T00:00:00Z."""

@@ -19,17 +19,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from optimizer.errors import HeddleError
-from optimizer.parser import parse
-from optimizer.plan import build_plan
-from optimizer.query import Source, Stream, Workload
-from optimizer.window import day_label
-from spark_jobs import maintenance, tables
-from spark_jobs.files import write_files
-from spark_jobs.planning import publish_plan
-from spark_jobs.results import RESULTS
-from spark_jobs.run import RunRecord, _log, _revision
-from spark_jobs.tables import INSTANT, TABLES, Warehouse
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.language.parser import parse
+from optimizer.plan.builder import build_plan
+from optimizer.windows.alignment import day_label
+from optimizer.workload.values import Source, Stream, Workload
+from spark_jobs.operations import maintenance
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.warehouse import warehouse
+from spark_jobs.warehouse.data_files import write_files
+from spark_jobs.warehouse.publish_log import RunRecord, log_event, revision_of
+from spark_jobs.warehouse.schemas import INSTANT, RESULTS, TABLES
+from spark_jobs.warehouse.warehouse import Warehouse
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, SCHEMA
 
 EVERY = 50
@@ -67,7 +68,7 @@ def publish(house: Warehouse, run_id: str, span: int) -> None:
     """One answer of one minute, under the next revision, as runs publish; another may be first with a later one."""
     record = RunRecord(run_id, 1, DAY + span * MINUTE, DAY + (span + 1) * MINUTE)
     try:
-        record.revision = _revision(house, record, str(span), False)
+        record.revision = revision_of(house, record, str(span), False)
         staged = list(write_files(house.path("results"), answer(span, record.revision, run_id)))
         low, high = pa.scalar(record.begin, INSTANT), pa.scalar(record.end, INSTANT)
 
@@ -76,7 +77,7 @@ def publish(house: Warehouse, run_id: str, span: int) -> None:
 
         days = (day_label(DAY), day_label(DAY))
         version = house.replace("results", staged, days, replaced, str(span), record.revision)
-        _log(house, record, "published", str(span), version)
+        log_event(house, record, "published", str(span), version)
     except HeddleError as error:
         if error.diagnostic.code != "HDL-512":
             raise
@@ -105,7 +106,7 @@ def _replace(house: Warehouse, name: str) -> None:
 
 
 def _allocate(house: Warehouse, name: str) -> None:
-    _revision(house, RunRecord(name, 1, DAY, DAY + MINUTE), name, False)
+    revision_of(house, RunRecord(name, 1, DAY, DAY + MINUTE), name, False)
 
 
 def _plan(house: Warehouse, name: str) -> None:
@@ -169,7 +170,7 @@ def stopping(house: Warehouse, what: str, point: str) -> str:
 
     at(Warehouse, "check_lease", "before check", "after check")
     at(DeltaTable, "create_write_transaction", "before commit", "")
-    at(tables, "write_deltalake", "before commit", "")
+    at(warehouse, "write_deltalake", "before commit", "")
     Warehouse.lease = leased  # type: ignore[method-assign]
     try:
         DEEDS[what](house, "mine")

@@ -17,6 +17,7 @@ GOALS = {
     "changes of the plan": 100,
     "generated workloads": 300,
     "generated workloads with late events": None,
+    "histories of commands": 300,
     "safeguards taken out, and noticed": 20,
 }
 """What is counted, and how much `make chaos` is to play of it at least."""

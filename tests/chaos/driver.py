@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from optimizer.errors import HeddleError
-from spark_jobs import maintenance
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.operations import maintenance
 from tests.chaos.world import PLANS, World, without_audit
 
 ROOT = Path(__file__).resolve().parents[2]

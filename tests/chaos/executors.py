@@ -17,9 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
-import spark_jobs.quality as quality
-import spark_jobs.run as running
-from spark_jobs.files import BUCKETS
+from spark_jobs.checks import inspection
+from spark_jobs.run import finals_stage, partials_stage
+from spark_jobs.warehouse.data_files import BUCKETS
 from tests.spark_jobs.laboratory import Laboratory, steady
 
 
@@ -53,15 +53,23 @@ def dying(task: Callable[..., Iterator[Any]], marker: str, kill: Callable[[], No
     return once
 
 
+STAGES: dict[str, tuple[Any, str]] = {
+    "lift_task": (partials_stage, "lift_task"),
+    "finals_task": (finals_stage, "finals_task"),
+}
+"""Where the tasks of both stages are looked up."""
+
+
 @contextmanager
 def killed_in(stage: str, marker: Path, kill: Callable[[], None]) -> Iterator[None]:
     """Once, in the first task of ``lift_task`` or ``finals_task`` that ends."""
-    made = getattr(running, stage)
+    owner, name = STAGES[stage]
+    made = getattr(owner, name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, stage, lambda *given, **named: dying(made(*given, **named), str(marker), kill))
+        patch.setattr(owner, name, lambda *given, **named: dying(made(*given, **named), str(marker), kill))
         if stage == "finals_task":  # kinds of synopses are told apart by it
-            patch.setattr(running, "_outcomes", _outcomes_of(running._outcomes, marker, kill))
-            patch.setattr(running, stage, made)
+            patch.setattr(partials_stage, "task_outcomes", _outcomes_of(partials_stage.task_outcomes, marker, kill))
+            patch.setattr(owner, name, made)
         yield
 
 
@@ -80,9 +88,9 @@ def unnamed(laboratory: Laboratory, table: str) -> int:
 
 
 def main() -> None:
-    from spark_jobs.session import start_session
+    from spark_jobs.session.session import start_session
 
-    quality.expectations = lambda *given: []  # type: ignore[assignment]
+    inspection.expectations = lambda *given: []  # type: ignore[assignment]
     folder = Path(sys.argv[2])
     laboratory = Laboratory(start_session("chaos", sys.argv[1]), folder)
     laboratory.write(steady(180))

@@ -10,7 +10,7 @@ oracle over the events as they were when each interval was last published.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,11 +18,13 @@ from typing import Any
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-import spark_jobs.maintenance as maintenance
-import spark_jobs.run as running
-from spark_jobs import tables
-from spark_jobs.planning import load_plan
-from spark_jobs.read import read
+from spark_jobs.operations import maintenance as maintenance_module
+from spark_jobs.partials import stored_coverage
+from spark_jobs.results.read import read
+from spark_jobs.run import finals_stage, interval, partials_stage, preparation, publication
+from spark_jobs.warehouse import publish_log
+from spark_jobs.warehouse import warehouse as warehouse_module
+from spark_jobs.warehouse.plans import load_plan
 from tests import oracle
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Event, Laboratory, steady, table_of
 
@@ -65,25 +67,25 @@ class Failpoint:
 
 
 STEPS: tuple[tuple[Any, str, int], ...] = (
-    (running, "_prepared", 1),
-    (running, "_reconcile", 1),
-    (running, "_revision", 1),
-    (running, "_write_partials", 1),
-    (running, "_store", 1),
-    (running, "_written", 1),
-    (running, "_write_finals", 1),
-    (running, "_outcomes", 2),
-    (running, "audit", 1),
-    (running, "_log_checks", 1),
-    (running, "_publish", 1),
-    (running, "_log_statistics", 1),
-    (running, "_log", 1),
-    (running, "write_files", 1),
-    (tables.Warehouse, "replace", 2),
-    (tables.Warehouse, "append", 3),
-    (tables.Warehouse, "check_lease", 4),
+    (preparation, "prepare", 1),
+    (publish_log, "reconcile", 1),
+    (publish_log, "revision_of", 1),
+    (partials_stage, "write_partials", 1),
+    (stored_coverage, "store_coverage", 1),
+    (partials_stage, "written_files", 1),
+    (finals_stage, "write_finals", 1),
+    (partials_stage, "task_outcomes", 2),
+    (interval, "audit", 1),
+    (publication, "log_checks", 1),
+    (publication, "publish", 1),
+    (publication, "log_statistics", 1),
+    (publish_log, "log_event", 1),
+    (stored_coverage, "write_files", 1),
+    (warehouse_module.Warehouse, "replace", 2),
+    (warehouse_module.Warehouse, "append", 3),
+    (warehouse_module.Warehouse, "check_lease", 4),
     (DeltaTable, "create_write_transaction", 2),
-    (tables, "write_deltalake", 3),
+    (warehouse_module, "write_deltalake", 3),
 )
 """Where a run can die: owner, function, and how often it is called at least."""
 
@@ -103,16 +105,32 @@ PLANS = (
 INTERVALS = ((0, 60), (60, 120), (120, 180))
 
 
+Publication = tuple[int, int, int, list[Event]]
+"""Of the minutes (begin, end], by a plan version, over these events."""
+
+
+def standing(published: Sequence[Publication]) -> list[Publication]:
+    """The pieces of time without overlap with the newest publication of each."""
+    found: list[Publication] = []
+    for begin, end, *what in published:
+        cut: list[Publication] = []
+        for low, high, version, events in found:
+            cut += [(low, min(high, begin), version, events)] if low < begin else []
+            cut += [(max(low, end), high, version, events)] if high > end else []
+        found = [*cut, (begin, end, *what)]  # type: ignore[list-item]
+    return found
+
+
 @dataclass
 class History:
-    """What happened to one warehouse, and what each minute's answers must be of: the events at the time that they were
-    published, and the plan."""
+    """What happened to one warehouse, and what each minute's answers of a query must be of: the events at the time that
+    they were published last by a plan that has it, and that plan."""
 
     laboratory: Laboratory
     chance: random.Random
     events: list[Event] = field(default_factory=lambda: steady(180))
     version: int = 0
-    published: dict[tuple[int, int], tuple[int, list[Event]]] = field(default_factory=dict)
+    published: list[Publication] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     deaths: int = 0
 
@@ -131,11 +149,11 @@ class History:
         elif what == "plan":
             self.version = self.laboratory.plan(self.chance.choice(PLANS))
         elif what == "maintain":
-            maintenance.maintain(self.laboratory.warehouse)
+            maintenance_module.maintain(self.laboratory.warehouse)
         self.told.append(f"{what} (version {self.version})")
         begin, end = self.chance.choice((*INTERVALS, (0, 180)))
         if what == "repeat" and self.published:
-            begin, end = self.chance.choice(sorted(self.published))
+            begin, end = self.chance.choice(sorted({(low, high) for low, high, *_ in self.published}))
         self.run(begin, end, failpoint)
 
     def run(self, begin: int, end: int, failpoint: Failpoint | None) -> None:
@@ -148,55 +166,38 @@ class History:
             except Died:
                 self.deaths += 1
                 # readers see the interval as it was, or as it will be, whole
-                self.judge(maybe=(begin, end))
+                self.judge(maybe=(begin, end, self.version, self.events))
         self.laboratory.run(self.version, begin, end, run_id)
-        self.record(begin, end)
+        self.published.append((begin, end, self.version, self.events))
         self.judge()
 
-    def record(self, begin: int, end: int) -> None:
-        """What readers must see from now on; a larger interval replaces what it covers."""
-        self.published = {
-            span: what for span, what in self.published.items() if not (begin <= span[0] and span[1] <= end)
-        }
-        self.published[begin, end] = self.version, list(self.events)
-
     # ----------------------------------------------------------------------------------------- the judge
-    def pieces(self, extra: tuple[int, int] | None = None) -> list[tuple[int, int, int, list[Event]]]:
-        """What stands: (begin, end, plan version, events) without overlap, later publications over earlier ones."""
-        spans = dict(self.published)
-        if extra is not None:
-            spans.pop(extra, None)
-            spans[extra] = self.version, list(self.events)
-        found: list[tuple[int, int, int, list[Event]]] = []
-        for (begin, end), what in spans.items():
-            cut = []
-            for low, high, *rest in found:
-                cut += [(low, min(high, begin), *rest)] if low < begin else []
-                cut += [(max(low, end), high, *rest)] if high > end else []
-            found = [*cut, (begin, end, *what)]  # type: ignore[list-item]
-        return found
-
-    def wrong(self, extra: tuple[int, int] | None = None) -> list[str]:
+    def wrong(self, extra: Publication | None = None) -> list[str]:
         warehouse, found = self.laboratory.warehouse, []
+        published = [*self.published, *([extra] if extra is not None else [])]
+        plans = {version: load_plan(warehouse, version).workload for _, _, version, _ in published}
+        queries = {version: {query.name: query for query in plan.queries} for version, plan in plans.items()}
         rows = DeltaTable(warehouse.path("results")).to_pyarrow_table(columns=["query", "instant"])
         seen = {(row["query"], (int(row["instant"].timestamp() * 1e6) - DAY) / MINUTE) for row in rows.to_pylist()}
-        for begin, end, version, events in self.pieces(extra):
-            low, high = DAY + begin * MINUTE, DAY + end * MINUTE
-            queries = load_plan(warehouse, version).workload.queries
-            strangers = {name for name, at in seen if begin < at <= end} - {query.name for query in queries}
-            found += [f"{name} is published in {begin}..{end}, and nobody asked for it" for name in strangers]
-            for query in queries:
+        for name in sorted({name for known in queries.values() for name in known} | {name for name, _ in seen}):
+            pieces = standing([one for one in published if name in queries[one[2]]])
+            mine = {at for of, at in seen if of == name}
+            strange = {at for at in mine if not any(low < at <= high for low, high, *_ in pieces)}
+            found += [f"{name} is published at {sorted(strange)[:3]}, and nobody asked for it"] * bool(strange)
+            answers = read(warehouse, name) if mine else None
+            for begin, end, version, events in pieces:
+                low, high = DAY + begin * MINUTE, DAY + end * MINUTE
+                query = queries[version][name]
                 expected = oracle.answers(query, table_of(events), "ts", low, high)
-                answers = read(warehouse, query.name) if any(name == query.name for name, _ in seen) else None
                 if answers is None:
-                    found += [f"{query.name} has no answers"] * bool(expected)
+                    found += [f"{name} has no answers"] * bool(expected)
                     continue
                 ends = answers["window_end"].cast("timestamp[us]").cast("int64")
                 inside = pc.and_(pc.greater(ends, low), pc.less_equal(ends, high))
                 found += oracle.compare(query, answers.filter(inside), expected)
         return found
 
-    def judge(self, maybe: tuple[int, int] | None = None) -> None:
+    def judge(self, maybe: Publication | None = None) -> None:
         """One invariant: what is published equals the oracle, and no interval's revision was published twice."""
         wrong = self.wrong()
         if wrong and maybe is not None:

@@ -19,12 +19,15 @@ import pytest
 from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-import spark_jobs.maintenance as maintenance
-import spark_jobs.planning as planning
-import spark_jobs.run as running
-from optimizer.errors import HeddleError
-from optimizer.window import day_label
-from spark_jobs import files, tables
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.windows.alignment import day_label
+from spark_jobs.operations import maintenance as maintenance_module
+from spark_jobs.partials import stored_coverage
+from spark_jobs.run import finals_stage, partials_stage, preparation, publication, rows_stage
+from spark_jobs.run import interval as interval_module
+from spark_jobs.warehouse import data_files, plans, publish_log, schemas
+from spark_jobs.warehouse import lease as lease_module
+from spark_jobs.warehouse import warehouse as warehouse_module
 from tests.chaos.commits import answer
 from tests.chaos.world import PLANS, Race, copied, interrupted, judged, race
 from tests.spark_jobs.laboratory import DAY, MINUTE
@@ -45,27 +48,27 @@ def no_lock(patch: Patch) -> None:
         finally:
             os.close(file)
 
-    patch.setattr(tables, "_locked", locked)
+    patch.setattr(lease_module, "locked", locked)
 
 
 def no_fencing(patch: Patch) -> None:
-    patch.setattr(tables.Warehouse, "check_lease", lambda *given: None)
+    patch.setattr(warehouse_module.Warehouse, "check_lease", lambda *given: None)
 
 
 def commits_on_top_of_anything(patch: Patch) -> None:
     """As before: the table as it is when the commit comes."""
 
     def properties(transaction: Any) -> CommitProperties:
-        made = None if transaction is None else [tables.Transaction(*transaction)]
+        made = None if transaction is None else [warehouse_module.Transaction(*transaction)]
         return CommitProperties(app_transactions=made)
 
-    patch.setattr(tables, "_properties", properties)
-    write = tables.write_deltalake
+    patch.setattr(warehouse_module, "_properties", properties)
+    write = warehouse_module.write_deltalake
 
     def newest(current: DeltaTable, *given: Any, **named: Any) -> None:
         write(current.table_uri, *given, **named)
 
-    patch.setattr(tables, "write_deltalake", newest)
+    patch.setattr(warehouse_module, "write_deltalake", newest)
     held = DeltaTable.create_write_transaction
     patch.setattr(
         DeltaTable,
@@ -76,77 +79,77 @@ def commits_on_top_of_anything(patch: Patch) -> None:
 
 def rows_follow_from_nothing(patch: Patch) -> None:
     """The version that the rows of an append follow from is not looked at."""
-    append = tables.Warehouse.append
+    append = warehouse_module.Warehouse.append
     patch.setattr(
-        tables.Warehouse,
+        warehouse_module.Warehouse,
         "append",
         lambda self, table, rows, token, transaction=None, since=None: append(self, table, rows, token, transaction),
     )
 
 
 def no_transactions(patch: Patch) -> None:
-    patch.setattr(tables, "_properties", lambda transaction: CommitProperties(max_commit_retries=0))
+    patch.setattr(warehouse_module, "_properties", lambda transaction: CommitProperties(max_commit_retries=0))
 
 
 # ------------------------------------------------------------------------------------------- revisions and the log
 def revision_reused(patch: Patch) -> None:
-    held = running._revision
-    patch.setattr(running, "_revision", lambda *given: max(1, held(*given) - 1))
+    held = publish_log.revision_of
+    patch.setattr(publish_log, "revision_of", lambda *given: max(1, held(*given) - 1))
 
 
 def every_attempt_its_own_log_line(patch: Patch) -> None:
     def log(house: Any, record: Any, event: str, content: Any, version: Any) -> None:
         with house.lease() as token:
-            row = running._log_row(record, event, content, version, record.revision)
+            row = publish_log._log_row(record, event, content, version, record.revision)
             house.append("publish_log", [row], token)
 
-    patch.setattr(running, "_log", log)
+    patch.setattr(publish_log, "log_event", log)
 
 
 def no_reconciliation(patch: Patch) -> None:
-    patch.setattr(running, "_reconcile", lambda *given: None)
+    patch.setattr(publish_log, "reconcile", lambda *given: None)
 
 
 def reconciled_as_of_now(patch: Patch) -> None:
-    patch.setattr(tables.Warehouse, "committed", lambda self, table, *given: self.version(table))
+    patch.setattr(warehouse_module.Warehouse, "committed", lambda self, table, *given: self.version(table))
 
 
 def own_interval_reconciled(patch: Patch) -> None:
-    held = running._unlogged
+    held = publish_log._unlogged
 
     def unlogged(house: Any, begin: int, end: int) -> Any:
-        same = running._interval(begin, end)
-        return [one for one in held(house, begin, end) if running._interval_of(one[0]) == same]
+        same = publish_log.interval_label(begin, end)
+        return [one for one in held(house, begin, end) if publish_log.interval_of_row(one[0]) == same]
 
-    patch.setattr(running, "_unlogged", unlogged)
+    patch.setattr(publish_log, "_unlogged", unlogged)
 
 
 def overlaps_overlooked(patch: Patch) -> None:
     def published(house: Any, begin: int, end: int, content: str) -> Any:
-        rows = [row for row in running._log_rows(house, begin, end) if row["event"] == "published"]
+        rows = [row for row in publish_log.rows_of_interval(house, begin, end) if row["event"] == "published"]
         return rows[-1] if rows and rows[-1]["content"] == content else None
 
-    patch.setattr(running, "_published", published)
+    patch.setattr(publish_log, "same_publication", published)
 
 
 def content_that_never_changes(patch: Patch) -> None:
-    patch.setattr(running, "_content", lambda *given: "always the same")
+    patch.setattr(preparation, "content_hash", lambda *given: "always the same")
 
 
 def logged_before_published(patch: Patch) -> None:
-    held = running._publish
+    held = publication.publish
 
     def publish(house: Any, record: Any, *given: Any) -> int:
-        running._log(house, record, "published", "?", house.version("results") + 1)
+        publish_log.log_event(house, record, "published", "?", house.version("results") + 1)
         return held(house, record, *given)
 
-    patch.setattr(running, "_publish", publish)
+    patch.setattr(publication, "publish", publish)
 
 
 # ------------------------------------------------------------------------------------------- what is replaced
 def replaced(table: str, which: Callable[[pa.Table, pa.Array], pa.Array]) -> Callable[[Patch], None]:
     def broken(patch: Patch) -> None:
-        held = tables.Warehouse.replace
+        held = warehouse_module.Warehouse.replace
 
         def replace(self: Any, name: str, written: Any, days: Any, chosen: Any, *given: Any, **named: Any) -> int:
             if name == table:
@@ -157,7 +160,7 @@ def replaced(table: str, which: Callable[[pa.Table, pa.Array], pa.Array]) -> Cal
 
             return held(self, name, written, days, chosen, *given, **named)
 
-        patch.setattr(tables.Warehouse, "replace", replace)
+        patch.setattr(warehouse_module.Warehouse, "replace", replace)
 
     return broken
 
@@ -175,9 +178,9 @@ def but_the_last(rows: pa.Table, right: pa.Array) -> pa.Array:
 
 
 def every_file_untouched(patch: Patch) -> None:
-    held = tables.Warehouse.replace
+    held = warehouse_module.Warehouse.replace
     patch.setattr(
-        tables.Warehouse,
+        warehouse_module.Warehouse,
         "replace",
         lambda self, name, written, days, chosen, interval, revision, *given: held(
             self, name, written, days, chosen, interval, revision, lambda file: True
@@ -187,7 +190,7 @@ def every_file_untouched(patch: Patch) -> None:
 
 def in_two_commits(patch: Patch) -> None:
     """What is new first, what it replaces then."""
-    commit = tables.Warehouse.commit
+    commit = warehouse_module.Warehouse.commit
 
     def twice(self: Any, table: str, current: Any, actions: Sequence[Any], token: int, *given: Any) -> None:
         adds = [action for action in actions if isinstance(action, AddAction)]
@@ -196,114 +199,115 @@ def in_two_commits(patch: Patch) -> None:
         if removes:
             commit(self, table, DeltaTable(self.path(table)), removes, token)
 
-    patch.setattr(tables.Warehouse, "commit", twice)
+    patch.setattr(warehouse_module.Warehouse, "commit", twice)
 
 
 def an_answer_lost_unaudited(patch: Patch) -> None:
     """What the audit is for, where there is none."""
-    held = tables.Warehouse.replace
+    held = warehouse_module.Warehouse.replace
 
     def replace(self: Any, name: str, written: Sequence[Any], *given: Any, **named: Any) -> int:
         if name == "results" and written:
             first, root = written[0], Path(self.path(name))
-            rows = files.read_file(root / first.path).slice(1)
+            rows = data_files.read_file(root / first.path).slice(1)
             rows = rows.append_column("day", pa.array([first.day] * len(rows), pa.string()))
-            written = [*files.write_files(root, rows), *written[1:]]
+            written = [*data_files.write_files(root, rows), *written[1:]]
         return held(self, name, written, *given, **named)
 
-    patch.setattr(tables.Warehouse, "replace", replace)
+    patch.setattr(warehouse_module.Warehouse, "replace", replace)
 
 
 def staged_files_visible(patch: Patch) -> None:
-    held = running._write_finals
+    held = finals_stage.write_finals
 
     def write(spark: Any, house: Any, *given: Any) -> Any:
         staged = held(spark, house, *given)
         with house.lease() as token:
-            actions = [tables._add(file) for file in staged]
+            actions = [warehouse_module.added(file) for file in staged]
             house.commit("results", DeltaTable(house.path("results")), actions, token)
         return staged
 
-    patch.setattr(running, "_write_finals", write)
+    patch.setattr(finals_stage, "write_finals", write)
 
 
 # ------------------------------------------------------------------------------------------- partial aggregates
 def tokens_that_never_change(patch: Patch) -> None:
-    patch.setattr(running, "_token", lambda *given: "always the same")
+    patch.setattr(stored_coverage, "_token", lambda *given: "always the same")
 
 
 def answered_from_whatever_is_there(patch: Patch) -> None:
     """Without the look at what the finals stage reads (HDL-541)."""
-    held, looked = running._missing, running._write_finals
+    held, looked = stored_coverage.missing_span, finals_stage.write_finals
 
     def finals(*given: Any) -> Any:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(running, "_missing", lambda *given: None)
+            inner.setattr(stored_coverage, "missing_span", lambda *given: None)
             return looked(*given)
 
-    patch.setattr(running, "_missing", held)
-    patch.setattr(running, "_write_finals", finals)
+    patch.setattr(stored_coverage, "missing_span", held)
+    patch.setattr(finals_stage, "write_finals", finals)
 
 
 def incomplete_said_to_be_complete(patch: Patch) -> None:
     """The last file of partial rows is lost, what says that they are complete is not."""
-    held = running._written
+    held = partials_stage.written_files
 
     def written(*given: Any) -> Any:
         made, broken = held(*given)
         return made[:-1], broken
 
-    patch.setattr(running, "_written", written)
+    patch.setattr(partials_stage, "written_files", written)
 
 
 # ------------------------------------------------------------------------------------------- plans and maintenance
 def registered_once_a_version(patch: Patch) -> None:
-    append = tables.Warehouse.append
+    append = warehouse_module.Warehouse.append
 
     def transacted(self: Any, table: str, rows: Any, token: int, transaction: Any = None, since: Any = None) -> None:
         if table == "workload_queries":
-            transaction = (table, (planning.current_version(self) or 0) + 1)
+            transaction = (table, (plans.current_version(self) or 0) + 1)
         append(self, table, rows, token, transaction, since)
 
-    patch.setattr(tables.Warehouse, "append", transacted)
+    patch.setattr(warehouse_module.Warehouse, "append", transacted)
 
 
 def plan_stored_whenever_asked(patch: Patch) -> None:
-    held = planning.current_version
-    patch.setattr(planning, "current_version", lambda house: None if held(house) is None else held(house))
-    load = planning.load_plan
+    held = plans.current_version
+    patch.setattr(plans, "current_version", lambda house: None if held(house) is None else held(house))
+    load = plans.load_plan
 
     class Other:
         fingerprint = ""
 
-    patch.setattr(planning, "load_plan", lambda house, version: Other())
-    patch.setattr(running, "load_plan", load)
+    patch.setattr(plans, "load_plan", lambda house, version: Other())
+    patch.setattr(interval_module, "load_plan", load)
 
 
 def merged_files_kept(patch: Patch) -> None:
-    held = tables.Warehouse.commit
+    held = warehouse_module.Warehouse.commit
 
     def commit(self: Any, table: str, current: Any, actions: Sequence[Any], *given: Any) -> None:
         if len(given) == 1:  # maintenance's: no transaction
             actions = [action for action in actions if isinstance(action, AddAction)]
         held(self, table, current, actions, *given)
 
-    patch.setattr(tables.Warehouse, "commit", commit)
+    patch.setattr(warehouse_module.Warehouse, "commit", commit)
 
 
 def merged_rows_lost(patch: Patch) -> None:
-    held = maintenance._read
+    held = maintenance_module._read
 
     def read(*given: Any) -> pa.Table:
         return held(*given).slice(1)
 
-    patch.setattr(maintenance, "_read", read)
+    patch.setattr(maintenance_module, "_read", read)
 
 
 def unchecked_pages(patch: Patch) -> None:
-    patch.setattr(files, "opened", lambda path, **options: pq.ParquetFile(path, **options))
-    patch.setattr(running, "CHECKED", None)
-    patch.setattr(maintenance, "opened", files.opened)
+    patch.setattr(data_files, "opened", lambda path, **options: pq.ParquetFile(path, **options))
+    patch.setattr(stored_coverage, "CHECKED", None)
+    patch.setattr(rows_stage, "CHECKED", None)
+    patch.setattr(maintenance_module, "opened", data_files.opened)
 
 
 def no_isolation(patch: Patch) -> None:
@@ -320,34 +324,36 @@ def no_isolation(patch: Patch) -> None:
 
 # ------------------------------------------------------------------------------- single windows published again
 def overtaken_unnoticed(patch: Patch) -> None:
-    patch.setattr(tables.Warehouse, "transactions", lambda self, table, since: iter(()))
+    patch.setattr(warehouse_module.Warehouse, "transactions", lambda self, table, since: iter(()))
 
 
 def windows_overlooked(patch: Patch) -> None:
-    held = running.change
+    held = preparation.change
 
     def change(*given: Any) -> Any:
         found = held(*given)
         return found._replace(instants={name: at if at is None else at[:-1] for name, at in found.instants.items()})
 
-    patch.setattr(running, "change", change)
+    patch.setattr(preparation, "change", change)
 
 
 def whatever_was_published(patch: Patch) -> None:
     """The windows of another plan's publication are gone on with."""
     patch.setattr(
-        running, "_base", lambda warehouse, record, ends: running._newest(warehouse, record.begin, record.end)
+        preparation,
+        "narrowing_base",
+        lambda warehouse, record, ends: publish_log.newest_publication(warehouse, record.begin, record.end),
     )
 
 
 def known_as_of_now(patch: Patch) -> None:
     """A run says that it knew what others have noted meanwhile."""
-    patch.setattr(running, "newest", lambda known: 1 << 60)
+    patch.setattr(interval_module, "newest", lambda known: 1 << 60)
 
 
 def whatever_is_known(patch: Patch) -> None:
     """A publication is gone on with, or published over, that knew files which the run has not listed."""
-    patch.setattr(running, "_overtaken", lambda past, now: False)
+    patch.setattr(preparation, "is_older_than", lambda past, now: False)
 
 
 MUTATIONS: dict[str, tuple[Callable[[Patch], None], str]] = {
@@ -357,7 +363,7 @@ MUTATIONS: dict[str, tuple[Callable[[Patch], None], str]] = {
     "appends follow from nothing": (rows_follow_from_nothing, "allocated in between"),
     "no transaction ids": (no_transactions, "runs in order"),
     "revision reused": (revision_reused, "runs in order"),
-    "a log line an attempt": (every_attempt_its_own_log_line, "its retry, before _log"),
+    "a log line an attempt": (every_attempt_its_own_log_line, "its retry, before log"),
     "no reconciliation": (no_reconciliation, "dead over another"),
     "reconciled as of now": (reconciled_as_of_now, "dead beside another"),
     "own interval reconciled alone": (own_interval_reconciled, "dead over another"),
@@ -376,7 +382,7 @@ MUTATIONS: dict[str, tuple[Callable[[Patch], None], str]] = {
     "stale tokens": (tokens_that_never_change, "runs in order"),
     "answered from whatever is there": (
         answered_from_whatever_is_there,
-        "a run of what it reads, with late events, before _write_finals",
+        "a run of what it reads, with late events, before answer",
     ),
     "incomplete said to be complete": (incomplete_said_to_be_complete, "runs in order"),
     "registered once a version": (registered_once_a_version, "killed while registering"),
@@ -389,7 +395,7 @@ MUTATIONS: dict[str, tuple[Callable[[Patch], None], str]] = {
     "windows overlooked": (windows_overlooked, "single windows"),
     "whatever was published": (whatever_was_published, "single windows"),
     "known as of now": (known_as_of_now, "noted by another meanwhile"),
-    "whatever is known": (whatever_is_known, "a run of the same, with late events, before _reconcile"),
+    "whatever is known": (whatever_is_known, "a run of the same, with late events, before reconcile"),
 }
 """What is taken out, and the witness that is asked first."""
 
@@ -421,7 +427,7 @@ def there_and_back(race: Race) -> None:
 
 def killed_while_registering(race: Race) -> None:
     """One refresh dies between its commits, the next is of other queries."""
-    append = tables.Warehouse.append
+    append = warehouse_module.Warehouse.append
 
     def dying(self: Any, table: str, *given: Any, **named: Any) -> None:
         if table == "sharing_plans":
@@ -429,7 +435,7 @@ def killed_while_registering(race: Race) -> None:
         append(self, table, *given, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables.Warehouse, "append", dying)
+        patch.setattr(warehouse_module.Warehouse, "append", dying)
         with pytest.raises(KeyboardInterrupt):
             race.plan(PLANS[1])
     race.plan(PLANS[2])
@@ -461,7 +467,7 @@ def two_holders(race: Race) -> None:
 def taken_away(race: Race) -> None:
     """While a holder is about to commit, another gets the lease, and has committed nothing yet."""
     house, lease = race.world.warehouse, race.world.warehouse.root / ".lease"
-    row = {"run_id": "r", "stream": "s", "code": "c", "rows": 1, "detail": "", "at": running._now()}
+    row = {"run_id": "r", "stream": "s", "code": "c", "rows": 1, "detail": "", "at": publish_log.now_micros()}
     with house.lease() as token:
         lease.unlink()
         lease.write_text(str(token))
@@ -471,7 +477,7 @@ def taken_away(race: Race) -> None:
 
 def committed_between(race: Race) -> None:
     """A holder looks, another replaces all that it looked at, the holder commits."""
-    house, check = race.world.warehouse, tables.Warehouse.check_lease
+    house, check = race.world.warehouse, warehouse_module.Warehouse.check_lease
     left = [True]
 
     def overtaken(self: Any, token: int) -> None:
@@ -482,9 +488,9 @@ def committed_between(race: Race) -> None:
             lease.write_text(str(token))
             race.run("overtaking", 0, 120)
 
-    staged = list(files.write_files(house.path("results"), answer(0, 5, "slow")))
+    staged = list(data_files.write_files(house.path("results"), answer(0, 5, "slow")))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables.Warehouse, "check_lease", overtaken)
+        patch.setattr(warehouse_module.Warehouse, "check_lease", overtaken)
         with pytest.raises(HeddleError, match="HDL-510"):
             days = day_label(DAY), day_label(DAY)
             house.replace("results", staged, days, lambda rows: pa.array([True] * len(rows)), "slow", 5)
@@ -492,25 +498,25 @@ def committed_between(race: Race) -> None:
 
 def allocated_between(race: Race) -> None:
     """A holder that lost the lease commits after another has looked, before that one commits: it is told."""
-    house, rows = race.world.warehouse, running._log_rows
+    house, rows = race.world.warehouse, publish_log.rows_of_interval
     left = [True]
 
     def overtaken(*given: Any) -> Any:
         found = rows(*given)
         if left and left.pop():
-            row = running._log_row(other, "allocated", "other", None, 7)
-            tables.write_deltalake(
+            row = publish_log._log_row(other, "allocated", "other", None, 7)
+            warehouse_module.write_deltalake(
                 DeltaTable(house.path("publish_log")),
-                pa.Table.from_pylist([row], tables.TABLES["publish_log"][0]),
+                pa.Table.from_pylist([row], schemas.TABLES["publish_log"][0]),
                 mode="append",
             )
         return found
 
-    other = running.RunRecord("other", 1, DAY, DAY + MINUTE)
+    other = publish_log.RunRecord("other", 1, DAY, DAY + MINUTE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "_log_rows", overtaken)
+        patch.setattr(publish_log, "rows_of_interval", overtaken)
         with pytest.raises(HeddleError, match="HDL-510"):
-            running._revision(house, other, "mine", False)
+            publish_log.revision_of(house, other, "mine", False)
     table = DeltaTable(house.path("publish_log"))
     table.delete("content = 'other'")
 
@@ -526,7 +532,7 @@ def flipped(race: Race) -> None:
         path.write_bytes(content)
     with pytest.raises(HeddleError, match="HDL-543"):
         race.world.run(1, 0, 60, "damaged", recompute=True)
-    maintenance.maintain(house)
+    maintenance_module.maintain(house)
 
 
 def dead_then_overlapped(race: Race) -> None:
@@ -565,7 +571,7 @@ def single_windows(race: Race) -> None:
 
 def noted_meanwhile(race: Race) -> None:
     """While a run lists, a file comes that another run notes first; what it holds is late all the same."""
-    held, left = running.splits_of, [True]
+    held, left = preparation.splits_of, [True]
 
     def splits_of(stream: Any) -> Any:
         found = held(stream)
@@ -575,13 +581,13 @@ def noted_meanwhile(race: Race) -> None:
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "splits_of", splits_of)
+        patch.setattr(preparation, "splits_of", splits_of)
         race.run("late", 60, 120)
     race.run("repaired", 60, 120)
 
 
 def overtaken(places: Places) -> None:
-    interrupted(*places, "_publish", False, "a run of more, with late events and another plan", narrow=True)
+    interrupted(*places, "publish", False, "a run of more, with late events and another plan", narrow=True)
 
 
 WITNESSES: dict[str, Callable[[Places], None]] = {
@@ -605,13 +611,13 @@ WITNESSES: dict[str, Callable[[Places], None]] = {
             lambda places, step=step, after=after, intruder=intruder: interrupted(*places, step, after, intruder)
         )
         for step, after, intruder in (
-            ("_log", False, "its retry"),
-            ("_revision", False, "its retry"),
-            ("_published", False, "a run of more that dies before its log"),
-            ("_write_finals", False, "a run of what it reads, with late events"),
-            ("_write_finals", True, "a run of more, with late events and another plan"),
-            ("_publish", False, "a run of more, with late events and another plan"),
-            ("_reconcile", False, "a run of the same, with late events"),
+            ("log", False, "its retry"),
+            ("choose the revision", False, "its retry"),
+            ("look for the same content", False, "a run of more that dies before its log"),
+            ("answer", False, "a run of what it reads, with late events"),
+            ("answer", True, "a run of more, with late events and another plan"),
+            ("publish", False, "a run of more, with late events and another plan"),
+            ("reconcile", False, "a run of the same, with late events"),
         )
     },
     **{f"ordering {seed}": (lambda places, seed=seed: race(*places, seed)) for seed in range(1, 41)},

@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-import spark_jobs.run as running
-from spark_jobs import tables
+from spark_jobs.partials import stored_coverage
+from spark_jobs.warehouse import lease as lease_module
+from spark_jobs.warehouse import warehouse
 
 
 class Total:
@@ -43,6 +44,9 @@ class InProcess:
     def __init__(self, point: Callable[[str], None] = lambda name: None) -> None:
         self.sparkContext = self
         self.point = point
+
+    def stop(self) -> None:
+        """Each command has a session of its own."""
 
     def accumulator(self, value: int) -> Total:
         return Total(value)
@@ -165,12 +169,12 @@ _mine = threading.local()
 _flock = fcntl.flock
 
 POINTS: tuple[tuple[Any, str], ...] = (
-    (tables.Warehouse, "check_lease"),
+    (warehouse.Warehouse, "check_lease"),
     (DeltaTable, "__init__"),
     (DeltaTable, "create_write_transaction"),
-    (tables, "write_deltalake"),
-    (tables, "write_files"),
-    (running, "write_files"),
+    (warehouse, "write_deltalake"),
+    (warehouse, "write_files"),
+    (stored_coverage, "write_files"),
 )
 
 
@@ -180,10 +184,10 @@ def in_turns(orders: Orders) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in POINTS:
             patch.setattr(owner, name, _yielding(orders, getattr(owner, name), name))
-        held = tables.Warehouse.lease
+        held = warehouse.Warehouse.lease
 
         @contextmanager
-        def lease(self: tables.Warehouse) -> Iterator[int]:
+        def lease(self: warehouse.Warehouse) -> Iterator[int]:
             orders.point("before lease")
             with held(self) as token:
                 orders.point("has the lease")
@@ -191,8 +195,8 @@ def in_turns(orders: Orders) -> Iterator[None]:
             orders.waiting.clear()
             orders.point("after lease")
 
-        patch.setattr(tables.Warehouse, "lease", lease)
-        patch.setattr(tables.fcntl, "flock", orders.lock)
+        patch.setattr(warehouse.Warehouse, "lease", lease)
+        patch.setattr(lease_module.fcntl, "flock", orders.lock)
         yield
 
 

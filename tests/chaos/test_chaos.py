@@ -16,9 +16,11 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-import spark_jobs.quality as quality
-import spark_jobs.run as running
-from spark_jobs import tables
+from spark_jobs.checks import inspection
+from spark_jobs.partials import stored_coverage
+from spark_jobs.run import preparation
+from spark_jobs.warehouse import publish_log
+from spark_jobs.warehouse import warehouse as warehouse_module
 from tests.chaos.conftest import Counted
 from tests.chaos.harness import FAILPOINTS, PLANS, History, play
 from tests.spark_jobs.laboratory import Laboratory
@@ -37,7 +39,7 @@ THREES = [FAILPOINTS[first : first + 3] for first in range(0, len(FAILPOINTS), 3
 @pytest.fixture(autouse=True)
 def without_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     """The counts that Great Expectations judges are tested elsewhere; here the judge is the oracle."""
-    monkeypatch.setattr(quality, "expectations", lambda *given: [])
+    monkeypatch.setattr(inspection, "expectations", lambda *given: [])
 
 
 @pytest.mark.parametrize("number", range(len(THREES)))
@@ -72,7 +74,7 @@ def test_rounds(spark: SparkSession, tmp_path: Path, seed: int, counted: Counted
 # ------------------------------------------------------------------------- the judge can tell
 def nothing_replaced(table: str) -> Callable[[pytest.MonkeyPatch], None]:
     def broken(patch: pytest.MonkeyPatch) -> None:
-        held = tables.Warehouse.replace
+        held = warehouse_module.Warehouse.replace
 
         def replace(self: Any, name: str, written: Any, days: Any, replaced: Any, *given: Any, **named: Any) -> int:
             if name == table:
@@ -82,26 +84,26 @@ def nothing_replaced(table: str) -> Callable[[pytest.MonkeyPatch], None]:
 
             return held(self, name, written, days, replaced, *given, **named)
 
-        patch.setattr(tables.Warehouse, "replace", replace)
+        patch.setattr(warehouse_module.Warehouse, "replace", replace)
 
     return broken
 
 
 def stale_partials(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(running, "_token", lambda *given: "always the same")
+    patch.setattr(stored_coverage, "_token", lambda *given: "always the same")
 
 
 def stale_content(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(running, "_content", lambda *given: "always the same")
+    patch.setattr(preparation, "content_hash", lambda *given: "always the same")
 
 
 def overlaps_overlooked(patch: pytest.MonkeyPatch) -> None:
     def published(warehouse: Any, begin: int, end: int, content: str) -> Any:
-        rows = [row for row in running._log_rows(warehouse, begin, end) if row["event"] == "published"]
+        rows = [row for row in publish_log.rows_of_interval(warehouse, begin, end) if row["event"] == "published"]
         same = [row for row in rows if row["content"] == content]
         return same[-1] if same else None
 
-    patch.setattr(running, "_published", published)
+    patch.setattr(publish_log, "same_publication", published)
 
 
 def nothing_removed_by_maintenance(patch: pytest.MonkeyPatch) -> None:
@@ -114,7 +116,7 @@ def nothing_removed_by_maintenance(patch: pytest.MonkeyPatch) -> None:
 
 
 def every_revision_anew(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(running, "_revision", lambda *given: 1)
+    patch.setattr(publish_log, "revision_of", lambda *given: 1)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-import spark_jobs.run as running
-from optimizer.errors import HeddleError
-from spark_jobs.cli import app
-from spark_jobs.maintenance import maintain
+from heddle.cli.app import app
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.operations.maintenance import maintain
+from spark_jobs.run import preparation, publication
 from tests.chaos.world import World, without_audit
 from tests.spark_jobs.laboratory import DAY, MINUTE, steady, table_of
 
@@ -135,7 +135,7 @@ def test_what_is_no_sources_fault_fails_the_run(world: World, monkeypatch: pytes
     kept = world.rows("quotes_only")
     world.write([(70.5, "A", 1.0, 1)], "quotes", "late")
     with monkeypatch.context() as patch:
-        patch.setattr(running, "admitted", failing)
+        patch.setattr(preparation, "admitted", failing)
         with pytest.raises(HeddleError, match=code):
             world.run(1, 60, 120, "failing")
     assert world.rows("quotes_only") == kept and len(world.warehouse.rows("publish_log")) == 2
@@ -145,7 +145,7 @@ def test_a_source_that_goes_while_it_is_read_fails_its_stream_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Listed whole, half of it there when it is read."""
-    listed = running.listed
+    listed = preparation.listed
 
     def then_damaged(*given: object) -> object:
         found = listed(*given)  # type: ignore[arg-type]
@@ -154,7 +154,7 @@ def test_a_source_that_goes_while_it_is_read_fails_its_stream_alone(
 
     kept = world.rows("quotes_only")
     with monkeypatch.context() as patch:
-        patch.setattr(running, "listed", then_damaged)
+        patch.setattr(preparation, "listed", then_damaged)
         record = world.run(1, 60, 120, "damaged")
     assert [told["code"] for told in record.diagnostics] == ["HDL-402"] and world.rows("quotes_only") == kept
     world.write(steady(), "quotes")
@@ -234,14 +234,14 @@ def test_a_damaged_log_is_told_and_nothing_is_published(world: World, table: str
 
 def test_staged_answers_that_are_gone_are_not_published(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Maintenance that keeps nothing takes what a run has not published yet for left over."""
-    publish = running._publish
+    publish = publication.publish
 
     def after_maintenance(*given: object) -> int:
         maintain(world.warehouse, retention=0)
         return publish(*given)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(running, "_publish", after_maintenance)
+        patch.setattr(publication, "publish", after_maintenance)
         with pytest.raises(HeddleError, match="HDL-543"):
             world.run(1, 60, 120, "slow")
     assert wrong(world, 0, 60) == []

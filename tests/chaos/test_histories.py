@@ -20,11 +20,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
-import spark_jobs.run as running
-from spark_jobs.history import outdated
-from spark_jobs.planning import current_version, load_plan, publish_plan
-from spark_jobs.run import run
-from spark_jobs.tables import Warehouse, micros
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.run.history import outdated
+from spark_jobs.run.interval import run
+from spark_jobs.warehouse.plans import current_version, load_plan
+from spark_jobs.warehouse.schemas import micros
+from spark_jobs.warehouse.warehouse import Warehouse
 from tests.chaos.conftest import Counted
 from tests.chaos.orders import InProcess
 from tests.chaos.world import MINUTES, PLANS, STEPS, Race, copied, judged, template, without_audit
@@ -52,7 +53,11 @@ def switched(places: tuple[Path, Path], seed: int) -> None:
     before, after = chance.sample(KINDS, 2)
     size = chance.choice((20, 30, 40))
     spans = [(begin, begin + size) for begin in range(0, MINUTES, size)]
-    at, how, step = chance.randrange(len(spans)), chance.choice(("between", "within", "back")), chance.choice(STEPS)
+    at, how, step = (
+        chance.randrange(len(spans)),
+        chance.choice(("between", "within", "back")),
+        chance.choice(list(STEPS)),
+    )
 
     def play() -> None:
         house = played.world.warehouse
@@ -73,7 +78,8 @@ def switched(places: tuple[Path, Path], seed: int) -> None:
 
 
 def changed_within(played: Race, step: str, after: tuple[str, str], begin: int, end: int) -> None:
-    held, left = getattr(running, step), [True]
+    owner, name = STEPS[step]
+    held, left = getattr(owner, name), [True]
 
     def then(*given: Any, **named: Any) -> Any:
         if left and left.pop():
@@ -81,7 +87,7 @@ def changed_within(played: Race, step: str, after: tuple[str, str], begin: int, 
         return held(*given, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, step, then)
+        patch.setattr(owner, name, then)
         played.run("piece", begin, end)
 
 

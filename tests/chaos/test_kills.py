@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import spark_jobs.maintenance as maintenance
-import spark_jobs.quality as quality
-from spark_jobs.planning import current_version
+from spark_jobs.checks import inspection
+from spark_jobs.operations import maintenance as maintenance_module
+from spark_jobs.warehouse.plans import current_version
 from tests.chaos.conftest import Counted
 from tests.chaos.driver import ROOT, UNTRACEABLE, Drivers, Order, drivers
 from tests.chaos.executors import killed_in, this_worker
@@ -72,12 +72,12 @@ def recovers(played: Race, order: Order, told: str) -> None:
         elif order.what == "plan":
             played.world.plan(PLANS[order.plan])
         else:
-            maintenance.maintain(played.world.warehouse)
+            maintenance_module.maintain(played.world.warehouse)
         played.closing()
         wrong = played.wrong()
         assert wrong == [], f"after the retry: {told}: {wrong[:5]}"
         newest = played.world.warehouse.version("results")
-        maintenance.maintain(played.world.warehouse, retention=0)
+        maintenance_module.maintain(played.world.warehouse, retention=0)
         wrong = played.seen_wrong(since=newest + 1)
         assert wrong == [], f"after what is left over was removed: {told}: {wrong[:5]}"
         named = {file["path"] for file in played.world.warehouse.files("results", "", "9")}
@@ -166,7 +166,7 @@ def test_a_worker_that_is_killed_fails_the_run_and_doubles_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     """In local mode a task is not tried again: the run fails, as a whole, and its retry goes on."""
-    monkeypatch.setattr(quality, "expectations", lambda *given: [])
+    monkeypatch.setattr(inspection, "expectations", lambda *given: [])
     laboratory = Laboratory(spark, tmp_path)
     laboratory.write(steady(120))
     laboratory.write([], "quotes")

@@ -22,9 +22,9 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from optimizer.errors import HeddleError
-from spark_jobs import tables
-from spark_jobs.tables import Warehouse
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.warehouse import warehouse
+from spark_jobs.warehouse.warehouse import Warehouse
 from tests.chaos import commits
 from tests.chaos.conftest import Counted
 from tests.chaos.world import INTRUDERS, STEPS, interrupted, race, template
@@ -86,19 +86,21 @@ EVERY = [
 @pytest.mark.parametrize("number", range(len(STEPS)))
 def test_a_run_is_interrupted(places: tuple[Path, Path], number: int) -> None:
     """At each step by something, and by everything at some step."""
-    interrupted(*places, STEPS[number], number % 2 == 1, list(INTRUDERS)[(number + 2) % len(INTRUDERS)], number < 6)
+    interrupted(
+        *places, list(STEPS)[number], number % 2 == 1, list(INTRUDERS)[(number + 2) % len(INTRUDERS)], number < 6
+    )
 
 
 @pytest.mark.parametrize("intruder", [list(INTRUDERS)[number] for number in (1, 2, 4)])
 def test_a_run_of_single_windows_is_overtaken(places: tuple[Path, Path], intruder: str) -> None:
     """Others publish the interval meanwhile: what goes with the answers that were there is not published."""
-    played = interrupted(*places, "_publish", False, intruder, narrow=True)
+    played = interrupted(*places, "publish", False, intruder, narrow=True)
     assert played.refused["HDL-541"] + played.refused["HDL-512"] > 0
 
 
 def test_a_run_that_listed_earlier_does_not_go_on_with_what_it_does_not_know(places: tuple[Path, Path]) -> None:
     """What is published meanwhile has late events that this run has not listed: it does not publish over it either."""
-    played = interrupted(*places, "_reconcile", False, "a run of the same, with late events")
+    played = interrupted(*places, "reconcile", False, "a run of the same, with late events")
     assert played.refused["HDL-541"] == 1
 
 
@@ -229,13 +231,13 @@ def test_a_token_survives_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_commit_that_stands_is_not_told_to_be_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Delta writes the checkpoint of every hundredth version after its commit; the disk may be full just then."""
-    house, write = Warehouse.open(tmp_path / "warehouse"), tables.write_deltalake
+    house, write = Warehouse.open(tmp_path / "warehouse"), warehouse.write_deltalake
 
     def committed(*given: Any, **named: Any) -> None:
         write(*given, **named)
         raise DeltaError("No space left on device")
 
-    monkeypatch.setattr(tables, "write_deltalake", committed)
+    monkeypatch.setattr(warehouse, "write_deltalake", committed)
     row = {"run_id": "r", "stream": "s", "code": "c", "rows": 1, "detail": "", "at": dt.datetime.now(dt.UTC)}
     with house.lease() as token, pytest.raises(HeddleError, match="HDL-510 .*No space left") as told:
         house.append("quarantine", [row], token)

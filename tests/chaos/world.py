@@ -24,13 +24,15 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-import spark_jobs.maintenance as maintenance
-import spark_jobs.run as running
-from optimizer.errors import HeddleError
-from spark_jobs.planning import current_version, load_plan
-from spark_jobs.read import _typed
-from spark_jobs.sources import format_instant
-from spark_jobs.tables import TABLES, micros
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.instants import format_instant
+from spark_jobs.operations import maintenance as maintenance_module
+from spark_jobs.partials import stored_coverage
+from spark_jobs.results.read import typed_rows
+from spark_jobs.run import finals_stage, interval, preparation, publication
+from spark_jobs.warehouse import publish_log
+from spark_jobs.warehouse.plans import current_version, load_plan
+from spark_jobs.warehouse.schemas import TABLES, micros
 from tests import oracle
 from tests.chaos.orders import InProcess, Orders, in_turns
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Event, Laboratory, steady, table_of
@@ -115,8 +117,8 @@ def without_audit() -> Iterator[None]:
     """The audit needs Spark; here the judge is the oracle. A few files are enough to be merged."""
     with pytest.MonkeyPatch.context() as patch:
         passed = [{"check": "none", "success": True, "detail": ""}]
-        patch.setattr(running, "audit", lambda *given: list(passed))
-        patch.setattr(maintenance, "FEW", 2)
+        patch.setattr(interval, "audit", lambda *given: list(passed))
+        patch.setattr(maintenance_module, "FEW", 2)
         yield
 
 
@@ -197,26 +199,26 @@ class Race:
         self.world.write([LATE[number]], name=f"late-{number}")
 
     def maintain(self) -> None:
-        self.tried(lambda: maintenance.maintain(self.world.warehouse))
+        self.tried(lambda: maintenance_module.maintain(self.world.warehouse))
 
     def dies_unlogged(self, begin: int, end: int) -> None:
         """By another plan, and the process is gone between the publication and its log."""
         self.plan(PLANS[1])
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(running, "_log_statistics", _die)
+            patch.setattr(publication, "log_statistics", _die)
             with pytest.raises(Died):
                 self.world.run(current_version(self.world.warehouse) or 0, begin, end, "dead")
 
     def forgotten(self) -> None:
         """The plan's synopses are of no recent plan: what is stored of them goes."""
-        for number in range(maintenance.PLANS):
+        for number in range(maintenance_module.PLANS):
             self.plan(QUERIES.replace("25 minutes", f"{26 + number} minutes").replace("40", f"{41 + number}"))
         self.maintain()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Remember which files the runs had listed, by the content that they say they publish."""
-        sources, content, looked = running.listed, running._content, running.splits_of
+        sources, content, looked = preparation.listed, preparation.content_hash, preparation.splits_of
         states: dict[int, tuple[Any, frozenset[str]]] = {}
         seen: dict[int, list[frozenset[str]]] = {}
 
@@ -243,9 +245,9 @@ class Race:
             return made
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(running, "listed", listing)
-            patch.setattr(running, "splits_of", looking)
-            patch.setattr(running, "_content", hashed)
+            patch.setattr(preparation, "listed", listing)
+            patch.setattr(preparation, "splits_of", looking)
+            patch.setattr(preparation, "content_hash", hashed)
             yield
 
     # ----------------------------------------------------------------------------------------- the judge
@@ -310,62 +312,53 @@ class Race:
             (row["span"], row["revision"]): row for row in self.logged() if row["event"] in ("allocated", "published")
         }
         found: list[str] = []
-        standing: list[dict[str, Any]] = []
+        published: list[dict[str, Any]] = []
         for one in self.publications():
             row = rows.get((one["span"], one["revision"]))
             if row is None:
                 found.append(f"nobody was given revision {one['revision']} of {one['span']}")
                 continue
-            first, last = row["interval_start"], row["interval_end"]
-            standing = [
-                *(other for other in standing if other["interval_start"] < first or last < other["interval_end"]),
-                row,
-            ]
+            published.append(row)
             if one["at"] >= since:
-                found += self.shown(one["at"], standing)
+                found += self.shown(one["at"], published)
         newest = self.world.warehouse.version("results")
-        return found + self.shown(newest, standing)
+        return found + self.shown(newest, published)
 
-    def shown(self, version: int, standing: Sequence[dict[str, Any]]) -> list[str]:
-        """What is wrong with the answers that readers of a version of the results see."""
+    def shown(self, version: int, published: Sequence[dict[str, Any]]) -> list[str]:
+        """What is wrong with the answers that readers of a version of the results see: of each query those of the
+        newest publication that answered it, however many came since that did not."""
         found: list[str] = []
         table = DeltaTable(self.world.warehouse.path("results"), version=version).to_pyarrow_table()
-        instants = table["instant"].cast("int64").to_numpy()
-        pieces: list[tuple[int, int, dict[str, Any]]] = []
-        for row in standing:
-            begin, end = micros(row["interval_start"]), micros(row["interval_end"])
-            cut: list[tuple[int, int, dict[str, Any]]] = []
-            for low, high, other in pieces:
-                cut += [(low, min(high, begin), other)] if low < begin else []
-                cut += [(max(low, end), high, other)] if high > end else []
-            pieces = [*cut, (begin, end, row)]
-        # answers that no late event touched are of an earlier revision of the same interval
         log = self.logged()
+        plans = {row["plan_version"]: load_plan(self.world.warehouse, row["plan_version"]) for row in published}
+        names = {name: {query.name: query for query in plan.workload.queries} for name, plan in plans.items()}
         covered = 0
-        for begin, end, row in pieces:
-            stamped = {
-                (row["plan_version"], other["revision"], other["run_id"]): other["revision"]
-                for other in log
-                if other["span"] == row["span"]
-            }
-            inside = table.filter(pa.array((instants > begin) & (instants <= end)))
-            covered += len(inside)
-            stamps = {
-                tuple(stamp.values()) for stamp in inside.select(["plan_version", "revision", "run_id"]).to_pylist()
-            }
-            if any(stamp not in stamped or stamped[stamp] > row["revision"] for stamp in stamps):
-                found.append(f"version {version}: {stamps} in what {row['run_id']} published")
-            plan = load_plan(self.world.warehouse, row["plan_version"])
-            state = self.listed.get(row["content"], ALL_THERE)
-            strangers = set(inside["query"].to_pylist()) - {query.name for query in plan.workload.queries}
-            found += [f"version {version}: {name} was not asked for" for name in strangers]
-            for query in plan.workload.queries:
+        for name in sorted({query for known in names.values() for query in known}):
+            mine = table.filter(pc.equal(table["query"], name))
+            instants = mine["instant"].cast("int64").to_numpy()
+            for begin, end, row in standing([row for row in published if name in names[row["plan_version"]]]):
+                inside = mine.filter(pa.array((instants > begin) & (instants <= end)))
+                covered += len(inside)
+                # answers that no late event touched are of an earlier revision of the same interval
+                stamped = {
+                    (row["plan_version"], other["revision"], other["run_id"]): other["revision"]
+                    for other in log
+                    if other["span"] == row["span"]
+                }
+                stamps = {
+                    tuple(stamp.values()) for stamp in inside.select(["plan_version", "revision", "run_id"]).to_pylist()
+                }
+                if any(stamp not in stamped or stamped[stamp] > row["revision"] for stamp in stamps):
+                    found.append(f"version {version}: {stamps} in what {row['run_id']} published")
+                query = names[row["plan_version"]][name]
+                state = self.listed.get(row["content"], ALL_THERE)
                 key = (query.fingerprint, state, begin, end)
                 if key not in _expected:
                     _expected[key] = oracle.answers(query, table_of(events_of(state)), "ts", begin, end)
-                mine = inside.filter(pc.equal(inside["query"], query.name))
-                lines = oracle.compare(query, _typed(query, mine), _expected[key])
-                found += [f"version {version}, {row['run_id']}, {query.name}: {line}" for line in lines]
+                if set(inside["fingerprint"].to_pylist()) - {query.fingerprint}:
+                    found.append(f"version {version}: {name} has rows of another definition")
+                lines = oracle.compare(query, typed_rows(query, inside), _expected[key])
+                found += [f"version {version}, {row['run_id']}, {name}: {line}" for line in lines]
         if covered != len(table):
             found.append(f"version {version}: {len(table) - covered} answers that nobody published")
         return found
@@ -396,6 +389,19 @@ class Race:
         )
         count = Counter(tuple(row.values()) for row in table.to_pylist())
         return [f"{number} partial rows of {cell}" for cell, number in count.items() if number > 1][:3]
+
+
+def standing(published: Sequence[dict[str, Any]]) -> list[tuple[int, int, dict[str, Any]]]:
+    """The pieces (begin, end] of time (microseconds) with the newest of some publications of each."""
+    pieces: list[tuple[int, int, dict[str, Any]]] = []
+    for row in published:
+        begin, end = micros(row["interval_start"]), micros(row["interval_end"])
+        cut: list[tuple[int, int, dict[str, Any]]] = []
+        for low, high, other in pieces:
+            cut += [(low, min(high, begin), other)] if low < begin else []
+            cut += [(max(low, end), high, other)] if high > end else []
+        pieces = [*cut, (begin, end, row)]
+    return pieces
 
 
 def copied(template: Path, place: Path, chance: random.Random, point: Callable[[str], None]) -> Race:
@@ -445,20 +451,20 @@ def judged(played: Race, play: Callable[[], None], told: list[str]) -> None:
         raise AssertionError("\n".join([*told, *wrong[:8]])) from cause
 
 
-STEPS = (
-    "_prepared",
-    "_reconcile",
-    "_published",
-    "_revision",
-    "_gaps",
-    "_store",
-    "_write_finals",
-    "_log_checks",
-    "_publish",
-    "_log_statistics",
-    "_log",
-)
-"""Where a run can be interrupted: before each of these functions of :mod:`spark_jobs.run`, and after."""
+STEPS: dict[str, tuple[Any, str]] = {
+    "prepare": (preparation, "prepare"),
+    "reconcile": (publish_log, "reconcile"),
+    "look for the same content": (publish_log, "same_publication"),
+    "choose the revision": (publish_log, "revision_of"),
+    "look for gaps": (stored_coverage, "uncovered"),
+    "store what is complete": (stored_coverage, "store_coverage"),
+    "answer": (finals_stage, "write_finals"),
+    "log the checks": (publication, "log_checks"),
+    "publish": (publication, "publish"),
+    "log the statistics": (publication, "log_statistics"),
+    "log": (publish_log, "log_event"),
+}
+"""Where a run can be interrupted: before each of these functions, and after; the module in which it is looked up."""
 
 INTRUDERS: dict[str, Callable[[Race], None]] = {
     "its retry": lambda race: race.run("interrupted", 60, 120),
@@ -482,7 +488,8 @@ def interrupted(template: Path, place: Path, step: str, after: bool, intruder: s
         with without_audit(), played.watched():
             played.run("earlier", 60, 120)
             played.late(2)
-    held, left = getattr(running, step), [True]
+    owner, name = STEPS[step]
+    held, left = getattr(owner, name), [True]
 
     def stopped(*given: Any, **named: Any) -> Any:
         if not left:
@@ -497,7 +504,7 @@ def interrupted(template: Path, place: Path, step: str, after: bool, intruder: s
 
     def play() -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(running, step, stopped)
+            patch.setattr(owner, name, stopped)
             played.run("interrupted", 60, 120)
 
     judged(played, play, [f"{intruder}, {'after' if after else 'before'} {step}"])

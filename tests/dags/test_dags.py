@@ -108,6 +108,7 @@ def test_intervals_schedule_and_assets(parsed: dict[str, Any]) -> None:
     assert refresh["outlets"] == {"refresh": [], "announce": ["heddle://sharing_plan/"]}
     assert aggregate["params"] == ["from", "to"]
     assert refresh["params"] == [
-        *("algorithm", "cost_model", "dry_run", "expected_plan", "expected_version", "rates", "reason", "tolerance"),
+        *("algorithm", "allow_removals", "cost_model", "dry_run", "expected_plan", "expected_version"),
+        *("rates", "reason", "tolerance"),
     ]
     assert aggregate["links"]["aggregate"] == ["Sharing plan"]

@@ -14,8 +14,8 @@ import pyarrow.csv as pcsv
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from optimizer.query import Type
-from optimizer.streams import load_streams
+from optimizer.workload.streams import load_streams
+from optimizer.workload.values import Type
 
 WORKLOAD = Path(__file__).parents[2] / "dags" / "workload"
 

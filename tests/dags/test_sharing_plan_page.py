@@ -18,10 +18,10 @@ import json
 from fractions import Fraction
 from pathlib import Path
 from fastapi.testclient import TestClient
-from optimizer.plan import build_plan
-from optimizer.query import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
-from spark_jobs.planning import publish_plan
-from spark_jobs.tables import Warehouse
+from optimizer.plan.builder import build_plan
+from optimizer.workload.values import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.warehouse.warehouse import Warehouse
 import sharing_plan_page as page
 client = TestClient(page.build_app())
 hostile = "<script>alert(1)</script>"
@@ -89,6 +89,43 @@ def test_the_page_is_of_the_version_asked_for(probed: dict[str, Any]) -> None:
 
 def test_without_a_plan_it_says_what_to_do(probed: dict[str, Any]) -> None:
     assert probed["none"] == [] and "refresh_sharing_plan" in probed["empty"]
+
+
+# ------------------------------------------------------------------------------- without users
+REFUSED = """
+import json, os
+import heddle_airflow, sharing_plan_page as page
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.warehouse.warehouse import Warehouse
+Warehouse.open(os.environ["HEDDLE_WAREHOUSE"])
+found = []
+for call in (
+    lambda: page.operations_page(look=True),
+    lambda: heddle_airflow.published_record({"from": "2024-03-01T00:00:00+00:00", "to": "2024-03-02T00:00:00+00:00"}),
+):
+    with page._looking:
+        try:
+            found.append(str(call()))
+        except HeddleError as error:
+            found.append(error.diagnostic.code)
+print("RESULT" + json.dumps(found))
+"""
+
+
+def test_one_looks_at_a_time_and_what_is_not_published_has_no_record(tmp_path: Path) -> None:
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "HEDDLE"))},
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "HEDDLE_WAREHOUSE": str(tmp_path / "house"),
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSED], env=environment, capture_output=True, text=True, cwd=tmp_path
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
+    assert lines, done.stdout + done.stderr
+    assert json.loads(lines[-1].removeprefix("RESULT")) == ["HDL-555", "HDL-596"]
 
 
 # ------------------------------------------------------------------------------- with users, and a refresh
@@ -237,7 +274,24 @@ house = Path(os.environ["HEDDLE_WAREHOUSE"])
 (house / "data_docs" / "0123456789abcdee.html").symlink_to(house / "heddle.json")
 found["docs"] = told(viewer.get("/sharing-plan/data-docs/0123456789abcdef.html"))
 found["link"] = viewer.get("/sharing-plan/data-docs/0123456789abcdee.html").status_code
+facts = {"answers of": hostile}
+(house / "data_docs" / "0123456789abcded.json").write_text(json.dumps({"facts": facts, "problem": "none"}))
+found["result"] = told(viewer.get("/sharing-plan/data-docs/0123456789abcded.html"))
+found["raw result"] = viewer.get("/sharing-plan/data-docs/0123456789abcded.json").status_code
 found["pages"] = {path: told(viewer.get("/sharing-plan/" + path)) for path in paths[:4]}
+# the file is gone, another one is there
+workload = Path("workload.sql")
+Path("another.sql").write_text(workload.read_text().replace("volume", "another"))
+workload.unlink()
+found["removals"] = []
+for allow in (False, True):
+    conf = GOOD | {"tolerance": 0.05, "rates": {"events": 0.5}, "expected_version": None, "expected_plan": None}
+    run = bag.dags["refresh_sharing_plan"].test(run_conf=conf | {"dry_run": False, "allow_removals": allow})
+    with create_session() as session:
+        kept = session.query(XComModel).filter(XComModel.run_id == run.run_id, XComModel.task_id == "refresh")
+        values = {one.key: XComModel.deserialize_value(one) for one in kept.all()}
+        diff = (values.get("return_value") or {}).get("diff")
+        found["removals"].append([str(run.state), values.get("problem"), diff])
 print("RESULT" + json.dumps(found))
 """
 
@@ -321,7 +375,7 @@ def test_a_dry_run_is_run_by_airflow_as_its_user(served: dict[str, Any]) -> None
     assert state.endswith("success") and by == "anna <b>"
     assert conf == {
         **{"algorithm": "best", "cost_model": "paper", "tolerance": 0.05, "rates": {"events": 0.5}},
-        **{"reason": "try", "dry_run": True},
+        **{"reason": "try", "allow_removals": False, "dry_run": True},
     }
     assert 'http-equiv="refresh"' in served["waiting"][1]
     status, text, headers = served["shown"]
@@ -354,9 +408,21 @@ def test_nothing_is_applied_to_another_plan_than_it_was_shown_for(served: dict[s
     assert state.endswith("failed") and "HDL-560" in problem
 
 
+def test_a_folder_that_lost_a_file_is_refused_unless_removals_are_allowed(served: dict[str, Any]) -> None:
+    [[state, problem, _], [allowed, _, told]] = served["removals"]
+    assert state.endswith("failed") and "HDL-526 1 of 1 registered queries would be removed" in problem
+    assert "workload.sql" in problem
+    assert allowed.endswith("success") and told[:2] == ["- query volume", "+ query another"]
+
+
 def test_pages_under_airflow(served: dict[str, Any]) -> None:
     assert served["docs"][:2] == [200, "docs"] and served["link"] == 404
-    assert "default-src 'none'" in served["docs"][2]["content-security-policy"]
+    status, text, headers = served["result"]
+    # unescaped once by the probe
+    assert status == 200 and "HDL-557" in text and "<script>alert(1)" in text and served["raw result"] == 404
+    for name in ("docs", "result"):
+        assert "default-src 'none'" in served[name][2]["content-security-policy"]
+        assert served[name][2]["content-type"] == "text/html; charset=utf-8"
     for path, (status, text, headers) in served["pages"].items():
         assert status == 200 and "<nav" in text and "<script" not in text, path
         assert "default-src 'none'" in headers["content-security-policy"]

@@ -11,13 +11,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from optimizer import refreshes
-from optimizer.parser import parse
-from optimizer.plan import build_plan
-from optimizer.query import LONG, TIMESTAMP, Source, Stream, Workload
-from spark_jobs.planning import publish_plan
-from spark_jobs.sources import format_instant, parse_instant
-from spark_jobs.tables import Warehouse
+from optimizer.language.parser import parse
+from optimizer.plan import instants_due
+from optimizer.plan.builder import build_plan
+from optimizer.workload.instants import format_instant
+from optimizer.workload.values import LONG, TIMESTAMP, Source, Stream, Workload
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.sources.decoding import parse_instant
+from spark_jobs.warehouse.warehouse import Warehouse
 
 ROOT = Path(__file__).resolve().parents[2]
 MINUTE = 60_000_000
@@ -91,7 +92,7 @@ def publish(place: Path, bound: int, lateness: int = 0) -> Any:
 def test_runs_follow_the_published_schedule(tmp_path: Path) -> None:
     late = 3 * MINUTE
     schedules = publish(tmp_path, 4, late)
-    ticks = [at for at, _ in refreshes.ticks(schedules, NOON - 60 * MINUTE, NOON + 60 * MINUTE)]
+    ticks = [at for at, _ in instants_due.ticks(schedules, NOON - 60 * MINUTE, NOON + 60 * MINUTE)]
     here = max(at for at in ticks if at <= NOON - late)
     place = ticks.index(here)
     before, following, after = ticks[place - 1], ticks[place + 1], ticks[place + 2]
@@ -124,7 +125,7 @@ def test_the_schedule_changes_with_the_plan(tmp_path: Path) -> None:
     seldom = publish(tmp_path, 7)
     last = NOON - 30 * MINUTE
     (told,) = asked(tmp_path, [(last, (last - MINUTE, last), False)])["told"]
-    assert told[1] == refreshes.next_tick(seldom, last) != refreshes.next_tick(often, last)
+    assert told[1] == instants_due.next_tick(seldom, last) != instants_due.next_tick(often, last)
 
 
 def test_without_a_plan_or_bounds_runs_are_daily(tmp_path: Path) -> None:
@@ -153,17 +154,18 @@ print("RESULT", round(found.timestamp() * 1e6))
         "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
     }
     done = subprocess.run([sys.executable, "-c", script, str(end)], env=environment, capture_output=True, text=True)
-    assert f"RESULT {refreshes.next_tick(schedules, end) + MINUTE}" in done.stdout, done.stderr
+    assert f"RESULT {instants_due.next_tick(schedules, end) + MINUTE}" in done.stdout, done.stderr
 
 
 PINNED = """
 import json, sys
 from datetime import UTC, datetime
 import airflow
-from heddle_airflow import Settings, pinned_run
+from heddle_airflow import pinned_run
+from spark_jobs.settings import settings
 moment = lambda micros: datetime.fromtimestamp(micros / 1e6, UTC)
 begin, end = map(int, sys.argv[1:3])
-print("RESULT" + json.dumps(pinned_run(Settings.of_environment(), moment(begin), moment(end), sys.argv[3] == "live")))
+print("RESULT" + json.dumps(pinned_run(settings(), moment(begin), moment(end), sys.argv[3] == "live")))
 """
 
 
@@ -206,7 +208,7 @@ def test_scheduled_runs_go_on_where_the_last_one_ended(tmp_path: Path) -> None:
     (tmp_path / "streams.yaml").write_text("streams: {}\n")
     assert pinned(tmp_path, NOON, NOON + MINUTE, "live") is None  # no plan yet: it waits
     schedules = publish(tmp_path, 4)
-    ticks = [at for at, _ in refreshes.ticks(schedules, NOON - 60 * MINUTE, NOON)]
+    ticks = [at for at, _ in instants_due.ticks(schedules, NOON - 60 * MINUTE, NOON)]
     # a run by hand or of a backfill is over its own interval, whatever was published
     assert pinned(tmp_path, NOON - MINUTE, NOON, "other") == {
         "plan_version": 1,

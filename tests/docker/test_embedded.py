@@ -15,8 +15,10 @@ import psutil
 import psycopg2
 import pytest
 
-from docker.embedded import (
+from heddle.local import servers
+from heddle.local.servers import (
     LOOPBACK,
+    Account,
     Place,
     Server,
     account_for,
@@ -26,7 +28,9 @@ from docker.embedded import (
     namespace_prefix,
     start_postgres,
     status,
+    wait_healthy,
 )
+from optimizer.errors.diagnostics import HeddleError
 
 
 @pytest.fixture
@@ -116,7 +120,7 @@ def test_airflow_listens_on_loopback_only_and_keeps_heddles_settings(
     found = airflow_environment(place, 5433, {"api": 8090, "worker_logs": 1, "trigger_logs": 2})
     assert found["AIRFLOW__API__HOST"] == LOOPBACK
     assert found["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == f"http://{LOOPBACK}:8090/execution/"
-    assert found["AIRFLOW__CORE__EXECUTOR"] == "LocalExecutor"
+    assert found["AIRFLOW__CORE__EXECUTOR"] == "heddle_attempts.ExplainingExecutor"
     assert f"@{LOOPBACK}:5433/airflow" in found["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
     assert json.loads(found["AIRFLOW_CONN_SPARK_DEFAULT"])["host"] == "spark://127.0.0.1:7077"
     assert found["HEDDLE_WAREHOUSE"] == "/elsewhere"
@@ -150,3 +154,44 @@ def test_postgres_starts_asks_for_the_password_and_stops(place: Place, account_n
         if account.identity:
             subprocess.run(["rm", "-rf", (place.postgres / "outside").read_text()], check=True)
     assert gone(server.pid)
+
+
+# ------------------------------------------------------------------------------- what keeps servers from starting
+def test_without_a_free_port_no_server_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "LOOPBACK", "192.0.2.1")  # an address that no machine has
+    with pytest.raises(HeddleError, match="HDL-591"):
+        free_port(8080)
+
+
+def test_without_its_wheel_postgres_is_not_found(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(HeddleError, match="HDL-592"):
+        account_for(place, as_root=False, prefix=None)
+
+
+def test_root_without_another_user_cannot_run_postgres(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_user(name: str) -> None:
+        raise KeyError(name)
+
+    monkeypatch.setattr(servers.pwd, "getpwnam", no_user)
+    with pytest.raises(HeddleError, match="HDL-593"):
+        account_for(place, as_root=True, prefix=None)
+
+
+def test_a_cluster_that_cannot_be_made_is_told_with_its_reason(place: Place) -> None:
+    initdb = place.postgres / "initdb"
+    initdb.parent.mkdir(parents=True)
+    initdb.write_text("#!/bin/sh\necho no room >&2\nexit 1\n")
+    initdb.chmod(0o755)
+    with pytest.raises(HeddleError, match=r"HDL-594(?s:.*)no room"):
+        start_postgres(place, Account(initdb.parent, place.postgres / "data"), lambda line: None)
+
+
+def test_an_airflow_that_ended_is_told_with_its_log(place: Place) -> None:
+    leader = subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
+    server = Server("airflow", leader.pid, psutil.Process(leader.pid).create_time(), {"api": free_port()})
+    leader.wait()
+    place.log("airflow").parent.mkdir(parents=True)
+    place.log("airflow").write_text("the reason\n")
+    with pytest.raises(HeddleError, match=r"HDL-595(?s:.*)ended(?s:.*)the reason"):
+        wait_healthy(place, server, say=lambda line: None)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from optimizer.errors import Diagnostic
-from optimizer.parser import ParseResult, parse
-from optimizer.query import (
+from optimizer.errors.diagnostics import Diagnostic
+from optimizer.language.parser import ParseResult, parse
+from optimizer.workload.values import (
     BOOLEAN,
     DATE,
     DOUBLE,

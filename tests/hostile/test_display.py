@@ -15,12 +15,17 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from optimizer.errors import Diagnostic, printable
-from optimizer.parser import load_workload
-from optimizer.plan import SharingPlan, build_plan, diff
-from optimizer.plan_page import mermaid, page
-from optimizer.query import Stream, Workload
-from spark_jobs import cli
+from heddle.cli import answers, changes, output, terminal
+from heddle.cli import plan as plan_module
+from heddle.cli.app import app
+from heddle.pages.mermaid import mermaid
+from heddle.pages.plan import page
+from optimizer.errors.diagnostics import Diagnostic, printable
+from optimizer.language.parser import load_workload
+from optimizer.plan.builder import build_plan
+from optimizer.plan.definition import SharingPlan
+from optimizer.plan.diff import diff
+from optimizer.workload.values import Stream, Workload
 from tests.hostile import attacks
 from tests.hostile.attacks import LEGAL
 from tests.hostile.guard import SECRET_NAME, STREAMS, Canary, filled
@@ -73,9 +78,9 @@ def test_the_page_and_the_flowchart(names: bool, canary: Canary) -> None:
 def _terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """The command line's consoles on a colour terminal."""
     out = io.StringIO()
-    console = cli._Plain(file=out, width=400, force_terminal=True, color_system="truecolor")
-    monkeypatch.setattr(cli, "console", console)
-    monkeypatch.setattr(cli, "errors", console)
+    console = terminal.PlainConsole(file=out, width=400, force_terminal=True, color_system="truecolor")
+    monkeypatch.setattr(terminal, "console", console)
+    monkeypatch.setattr(terminal, "errors", console)
     return out
 
 
@@ -88,9 +93,9 @@ def _literal(text: str) -> str:
 def test_terminal_tables_show_texts_as_they_are(trick: str, canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
     out = _terminal(monkeypatch)
     table = pa.table({"symbol": [trick, None], f"{trick}n": [1.5, 2.5], "error": [trick, trick]})
-    cli.show_answers(table, trick)
-    cli._print_rows(trick, ("query", trick), [[trick, trick]])
-    cli._tell([Diagnostic("HDL-101", trick, trick, trick, 1, 1, trick)])
+    answers.show_answers(table, trick)
+    output.print_rows(trick, ("query", trick), [[trick, trick]])
+    output.print_diagnostics([Diagnostic("HDL-101", trick, trick, trick, 1, 1, trick)])
     written = out.getvalue()
     assert written.count(_literal(trick)) >= 8
     # the console's own styles are escape sequences too: none of the trick's
@@ -98,14 +103,60 @@ def test_terminal_tables_show_texts_as_they_are(trick: str, canary: Canary, monk
         assert active not in written
 
 
+def test_the_place_of_a_mistake_is_shown_in_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a mark under it, however wide the characters before it; nothing of a line with a secret, or of data."""
+    out = _terminal(monkeypatch)
+    file = tmp_path / "error.sql"
+    line = f"SELECT '日本',\tsum(symbl) {'x' * 300} \x1b[31m"
+    file.write_text(f"-- first\n{line}\npath: s3://me:password1@store/x\n")
+    column = line.index("symbl") + 1
+    output.print_diagnostics([Diagnostic("HDL-202", "no column", "did you mean symbol?", str(file), 2, column, "q")])
+    first, shown, mark, hint = out.getvalue().splitlines()
+    assert f"{file}:2:{column}: \x1b[1;31merror HDL-202\x1b[0m [q] no column" == first
+    assert hint == "    \x1b[36mhint:\x1b[0m did you mean symbol?"
+    assert shown.startswith("    SELECT '日本', sum(symbl) xxx") and len(shown) < 160 and "\x1b" not in shown
+    assert mark == "    " + " " * len("SELECT 'wide', sum(") + "^"
+    for told in (
+        Diagnostic("HDL-457", "a key", "", str(file), 3, 7),
+        Diagnostic("HDL-458", "a path", "", str(file), 2, 3),
+        Diagnostic("HDL-404", "a row", "", str(file), 2, 3),
+        Diagnostic("HDL-101", "gone", "", str(tmp_path / "gone"), 2, 3),
+        Diagnostic("HDL-101", "gone", "", str(file), 99, 3),
+        Diagnostic("HDL-101", "no place", "", str(file)),
+    ):
+        out.truncate(0)
+        out.seek(0)
+        output.print_diagnostics([told])
+        assert "password1" not in out.getvalue() and "SELECT" not in out.getvalue()
+
+
+def test_a_log_has_the_message_alone(tmp_path: Path) -> None:
+    (tmp_path / "streams.yaml").write_text(attacks.STREAM.replace("@PATH", "trades.csv"))
+    (tmp_path / "w.sql").write_text("SELECT sum(symbl) FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts")
+    done = CliRunner().invoke(app, ["validate", str(tmp_path / "w.sql"), "--streams", str(tmp_path / "streams.yaml")])
+    assert "HDL-202" in done.stderr and "^" not in done.stderr and "\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        *((0.00092735, "0.00092735"), (92.21612345, "92.216"), (83872.0, "83,872"), (1234567.891, "1,234,568")),
+        *((0.5, "0.5"), (0.0, "0"), (-1234.5678, "-1,234.6"), (999.996, "1,000"), (1e-9, "1e-09"), (1e20, "1e+20")),
+        *((5e-324, "4.9407e-324"), (float("nan"), "nan"), (float("-inf"), "-inf"), (0.1 + 0.2, "0.3")),
+    ],
+)
+def test_doubles_have_their_significant_digits(value: float, shown: str) -> None:
+    assert answers._cell(value) == shown
+
+
 def test_plans_and_differences_in_the_terminal(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
-    from optimizer.plan import to_json
+    from optimizer.plan.export import to_json
 
     out = _terminal(monkeypatch)
     plan, other = _plan(canary, True), _plan(canary, False)
-    cli.show_plan(to_json(plan), cli.console)
-    cli.show_diff(diff(None, plan), plan)
-    cli.show_diff(diff(other, plan), plan)
+    plan_module.show_plan(to_json(plan), terminal.console)
+    changes.show_diff(diff(None, plan), plan)
+    changes.show_diff(diff(other, plan), plan)
     written = out.getvalue()
     canary.check(written)
     assert "[red]x[/red]" in written and "\\x1b[31mred" in written
@@ -123,16 +174,14 @@ def test_the_command_line(canary: Canary, tmp_path: Path) -> None:
     run = CliRunner()
     files = [str(tmp_path / "w.sql"), "--streams", str(tmp_path / "streams.yaml")]
     for command in (["validate"], ["validate", "--json"], ["plan", "--rate", "trades=1"], ["plan", "--json"]):
-        done = run.invoke(cli.app, [command[0], *files, *command[1:]])
+        done = run.invoke(app, [command[0], *files, *command[1:]])
         # 1: queries were refused, as told; nothing else went wrong
         assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.exception
         canary.check(done.stdout, done.stderr)
         assert not [active for active in ("\x1b", "\x07", "\x9b", "\u202e", "\x00") if active in done.output]
         if "--json" in command:
             assert json.loads(done.stdout)["format_version"] == 1
-    assert (
-        "[red]x[/red]" in json.loads(run.invoke(cli.app, ["validate", *files, "--json"]).stdout)["queries"][1]["owner"]
-    )
+    assert "[red]x[/red]" in json.loads(run.invoke(app, ["validate", *files, "--json"]).stdout)["queries"][1]["owner"]
 
 
 PROBE = """
@@ -141,10 +190,10 @@ from airflow.api_fastapi.core_api import security
 security.requires_access_dag = lambda *_, **__: (lambda: None)
 from fractions import Fraction
 from fastapi.testclient import TestClient
-from optimizer.plan import build_plan
-from optimizer.query import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
-from spark_jobs.planning import publish_plan
-from spark_jobs.tables import Warehouse
+from optimizer.plan.builder import build_plan
+from optimizer.workload.values import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.warehouse.warehouse import Warehouse
 import sharing_plan_page as page
 given = json.loads(sys.argv[1])
 stream = Stream("trades", Source("csv", "x"), (("ts", TIMESTAMP),), "ts")

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from optimizer.errors import HeddleError
-from optimizer.parser import parse_duration
-from optimizer.query import from_json, to_json
-from optimizer.streams import load_streams
-from spark_jobs.lookup import parse_group, parse_having
-from spark_jobs.planning import parse_rate, parse_rates
-from spark_jobs.sources import parse_instant
-from spark_jobs.what_if import RateChange
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.instants import parse_duration
+from optimizer.workload.streams import load_streams
+from optimizer.workload.values import from_json, to_json
+from spark_jobs.lookups.loading import parse_group, parse_having
+from spark_jobs.planning.requested import parse_rate, parse_rates
+from spark_jobs.planning.what_if import RateChange
+from spark_jobs.sources.decoding import parse_instant
 from tests.hostile.guard import WINDOW, Canary, TooLong, bounded, check_findings, parsed, told
 from tests.hostile.mutations import NASTY, mutated
 from tests.hostile.valid_queries import query

@@ -18,14 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-import spark_jobs.run as running
-from optimizer import redaction
-from optimizer.errors import Diagnostic, HeddleError
-from optimizer.redaction import HIDDEN, keep_secret, redacted
-from spark_jobs.cli import app
-from spark_jobs.planning import refresh_plan
-from spark_jobs.session import spark_settings
-from spark_jobs.tables import Warehouse
+from heddle.cli.app import app
+from optimizer.errors import redaction
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
+from spark_jobs.planning.refresh import refresh_plan
+from spark_jobs.session.session import spark_settings
+from spark_jobs.warehouse import publish_log
+from spark_jobs.warehouse.warehouse import Warehouse
 from tests.hostile.attacks import STREAM
 from tests.hostile.guard import WINDOW
 
@@ -192,11 +192,11 @@ def test_the_log_of_runs_holds_no_secret(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("SOME_TOKEN", SECRET)
     monkeypatch.delenv("HEDDLE_LEASE_DSN", raising=False)
     warehouse = Warehouse.open(tmp_path / "house")
-    record = running.RunRecord("run", 1, 0, 1)
+    record = publish_log.RunRecord("run", 1, 0, 1)
     told = f"PythonException: Traceback:\n  HeddleError: HDL-402 no answer to {SECRET} from s3://me:{PASSWORD}@store"
-    record.diagnostics.append(running._coded(RuntimeError(told)).diagnostic.to_json())
+    record.diagnostics.append(publish_log.coded_error(RuntimeError(told)).diagnostic.to_json())
     with pytest.raises(HeddleError) as refused:
-        running._refuse(warehouse, record, "HDL-505", f"nothing could be read: password={PASSWORD}")
+        publish_log.refuse(warehouse, record, "HDL-505", f"nothing could be read: password={PASSWORD}")
     (row,) = warehouse.rows("publish_log")
     assert "HDL-402" in row["record"] and HIDDEN in row["record"]
     stored = "".join(path.read_bytes().decode("latin-1") for path in warehouse.root.rglob("*") if path.is_file())
@@ -207,21 +207,27 @@ def test_the_log_of_runs_holds_no_secret(tmp_path: Path, monkeypatch: pytest.Mon
 CRASH = """
 import sys
 from pathlib import Path
-import spark_jobs.planning, spark_jobs.tables
+import spark_jobs.warehouse.warehouse
 def broken(*given, **named):
     import psycopg2
     raise psycopg2.OperationalError("connection failed: FATAL: {secret} is no password of postgresql://me:{other}@db")
-spark_jobs.tables.Warehouse.open = broken
+spark_jobs.warehouse.warehouse.Warehouse.open = broken
 sys.argv = ["heddle", "status", "--warehouse", "house"]
-from spark_jobs.cli import app
+from heddle.cli.app import app
 app()
 """
 
 
-def test_a_crash_of_the_command_line_tells_no_secret() -> None:
-    """Of an error that nobody foresaw: its traceback is printed, the secrets in it are not."""
+@pytest.mark.parametrize("debug", ("", "1"))
+def test_a_crash_of_the_command_line_tells_no_secret(debug: str, tmp_path: Path) -> None:
+    """Of an error that nobody foresaw: a line and a file, or the traceback itself; none has the secrets of it."""
     program = CRASH.format(secret=SECRET, other=PASSWORD)
     environment = os.environ | {"SOME_TOKEN": SECRET, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment |= {"HEDDLE_DEBUG": debug, "TMPDIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1 and "Traceback" in done.stderr and "OperationalError" in done.stderr
-    assert SECRET not in done.stdout + done.stderr and PASSWORD not in done.stdout + done.stderr
+    assert done.returncode == 1 and "error HDL-900 OperationalError" in done.stderr
+    kept = [path.read_text() for path in tmp_path.glob("heddle-*.txt")]
+    assert ("Traceback" in done.stderr) == bool(debug) and len(kept) == (not debug)
+    for text in (done.stdout, done.stderr, *kept):
+        assert SECRET not in text and PASSWORD not in text
+    assert all("Traceback" in text and text.count("OperationalError") for text in kept)

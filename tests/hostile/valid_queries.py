@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from optimizer.aggregates import AGGREGATES
+from optimizer.aggregates.algebra import AGGREGATES
 
 COLUMNS = {
     "a column": ("symbol", "price", "volume", "qty", "fee", "day", "ok", "ts"),

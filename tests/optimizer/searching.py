@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import strategies as st
 
-from optimizer.cost import PAPER, Coefficients, CostModel, SearchProblem
-from optimizer.query import SECOND
+from optimizer.search.cost import PAPER, Coefficients, CostModel, SearchProblem
+from optimizer.workload.values import SECOND
 
 
 def problem(

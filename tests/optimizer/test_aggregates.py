@@ -17,46 +17,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from optimizer.aggregates import (
-    AGGREGATES,
-    LIMB,
-    MULTISETS,
-    PAIRS,
-    ROWS,
-    Lowered,
-    Multisets,
-    State,
-    carrier_of,
-    check_error,
-    decimal_texts,
-    doubles_of_ordinals,
-    exact_total,
-    hash64,
-    hash64_of_texts,
-    json_texts,
-    nearest_rank,
-    ordinals_of_doubles,
-    precision_of,
-    registers_of,
-    share_of,
-    thin_frequent,
-    thin_quantiles,
-    two_product,
-    two_sum,
-)
-from optimizer.query import (
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    INT,
-    LONG,
-    STRING,
-    TIMESTAMP,
-    Column,
-    Output,
-    Type,
-    decimal,
-)
+from optimizer.aggregates.algebra import AGGREGATES
+from optimizer.aggregates.exact_sums import decimal_texts, exact_total, two_product, two_sum
+from optimizer.aggregates.lowering import json_texts, nearest_rank, share_of
+from optimizer.aggregates.ordinals import doubles_of_ordinals, hash64, hash64_of_texts, ordinals_of_doubles
+from optimizer.aggregates.sketches import precision_of, registers_of, thin_frequent, thin_quantiles
+from optimizer.aggregates.states import LIMB, MULTISETS, PAIRS, ROWS, Lowered, Multisets, State, carrier_of, check_error
+from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, INT, LONG, STRING, TIMESTAMP, Column, Output, Type, decimal
 
 X, Y = Column("x"), Column("y")
 SIGNED = st.integers(-(2**63), 2**63 - 1)

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from optimizer.experiments import EXPERIMENTS, Outcome, write
-from optimizer.experiments.arasu_widom import (
+from optimizer.papers.evaluations.arasu_widom import (
     DAY,
     METHODS,
     POINTS,
@@ -19,7 +18,9 @@ from optimizer.experiments.arasu_widom import (
     filter_rates,
     trades,
 )
-from optimizer.substreams import SubstreamTotals, relative_error
+from optimizer.papers.evaluations.catalogue import EXPERIMENTS
+from optimizer.papers.evaluations.outcome import Outcome, write
+from optimizer.papers.reference.collective_indexes import SubstreamTotals, relative_error
 
 FIGURES = ("9", "10", "11", "12")
 

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from optimizer.bare_windows import LONGEST, SHOWN, Windows, plan_windows, read_windows
-from optimizer.cost import measured
-from optimizer.errors import Diagnostic, HeddleError
-from optimizer.plan import build_plan
-from optimizer.plan import to_json as plan_to_json
-from optimizer.query import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
-from optimizer.search import ALGORITHMS
-from spark_jobs.cli import app
+from heddle.cli.app import app
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.plan.bare_windows import LONGEST, SHOWN, Windows, plan_windows, read_windows
+from optimizer.plan.builder import build_plan
+from optimizer.plan.export import to_json as plan_to_json
+from optimizer.search.cost import measured
+from optimizer.search.search import ALGORITHMS
+from optimizer.workload.values import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
 from tests.optimizer.searching import RATES, window_lists
 
 BUDGET = 0.01

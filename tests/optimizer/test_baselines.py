@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.baselines import (
+from optimizer.search.baselines import (
     _inserted,
     factor_windows,
     insert_then_weave,
@@ -17,10 +17,10 @@ from optimizer.baselines import (
     random,
     shared,
 )
-from optimizer.cost import Partition, SearchProblem
-from optimizer.optimum import optimum
-from optimizer.query import SECOND
-from optimizer.weave_share import merge_trees, weave_share
+from optimizer.search.cost import Partition, SearchProblem
+from optimizer.search.optimum import optimum
+from optimizer.search.weave_share import merge_trees, weave_share
+from optimizer.workload.values import SECOND
 from tests.optimizer.searching import RATES, problem, window_lists
 
 CLOSE = Fraction(1, 10**9)

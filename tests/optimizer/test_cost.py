@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given as generated
 from hypothesis import settings
 
-from optimizer.cost import PAPER, Coefficients, CostModel, SearchProblem, cost_model, measured
-from optimizer.query import ACQ, LONG, SECOND, STRING, Call, Column, Literal, Output, Window
+from optimizer.search.cost import PAPER, Coefficients, CostModel, SearchProblem, cost_model, measured
+from optimizer.workload.values import ACQ, LONG, SECOND, STRING, Call, Column, Literal, Output, Window
 from tests.optimizer.searching import RATES, problem, window_lists
 
 

@@ -14,19 +14,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import optimizer.edges as edges_module
-from optimizer.edges import (
-    COUNTERS,
-    CountRefused,
-    EdgeCounter,
-    edge_bounds,
-    edge_rate,
-    edge_set,
-    f1_terms,
-    weaveability,
-)
-from optimizer.query import SECOND, Window
-from optimizer.window import Progression, absorb, progressions
+from optimizer.windows import conditioning, edge_counting, edge_sets
+from optimizer.windows.alignment import Progression, absorb, progressions
+from optimizer.windows.edge_counting import COUNTERS, EdgeCounter, edge_bounds, edge_rate, weaveability
+from optimizer.windows.edge_sets import CountRefused, edge_set, f1_terms
+from optimizer.workload.values import SECOND, Window
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES = json.loads((GOLDEN / "windows_and_plans.json").read_text())["cases"]
@@ -129,7 +121,7 @@ def test_edge_set_in_lowest_terms(window: Window, expected: tuple[tuple[int, int
 
 
 def test_limits_are_refused_and_not_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edges_module, "F1_LIMIT", 1 << 16)
+    monkeypatch.setattr(edge_sets, "F1_LIMIT", 1 << 16)
     coprime = [(slide, 0) for slide in (101, 103, 107, 109, 113)]
     with pytest.raises(CountRefused, match="HDL-350"):
         edge_rate(coprime, "bit-set")
@@ -144,7 +136,7 @@ def test_f1_is_limited_by_overlapping_groups_not_by_progressions() -> None:
 
 
 def test_conditioning_stops_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edges_module, "CONDITIONING_LIMIT", 300)
+    monkeypatch.setattr(edge_counting, "CONDITIONING_LIMIT", 300)
     with pytest.raises(CountRefused, match="conditioning"):
         edge_rate(HARD)
 
@@ -225,8 +217,8 @@ def close(answer: tuple[float, float], exact: Fraction) -> bool:
 def small_period(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With and without the short cut for small periods, which would hide the recursion from most cases."""
     if request.param == "no bitmaps":
-        monkeypatch.setattr(edges_module, "SMALL_PERIOD", 1)
-        monkeypatch.setattr(edges_module, "_conditioned", edges_module._conditioned.__wrapped__)
+        monkeypatch.setattr(conditioning, "SMALL_PERIOD", 1)
+        monkeypatch.setattr(edge_counting, "_conditioned", edge_counting._conditioned.__wrapped__)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -286,7 +278,7 @@ def test_the_share_of_light_progressions_that_heavy_ones_miss() -> None:
     period = math.lcm(*(slide for slide, _ in heavy + light))
     missed = ~marks(heavy, period)
     exact = sum(Fraction(int(np.count_nonzero(missed[shift::slide])), period) for slide, shift in light)
-    assert edges_module._share_missed(heavy, light) == pytest.approx(float(exact), rel=1e-14)
+    assert edge_counting._share_missed(heavy, light) == pytest.approx(float(exact), rel=1e-14)
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -378,7 +370,7 @@ def test_answers_do_not_depend_on_what_was_asked_before() -> None:
 
 def test_a_memo_that_overflows_forgets_and_stays_right(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = EdgeCounter().density(HARD)
-    monkeypatch.setattr(edges_module, "MEMO_SIZE", 500)
+    monkeypatch.setattr(conditioning, "MEMO_SIZE", 500)
     counter = EdgeCounter()
     assert counter.density(HARD) == whole
     assert sum(map(len, counter._engine._memo)) <= 500
@@ -417,6 +409,6 @@ def test_long_chains_of_slides_do_not_nest_too_deep(monkeypatch: pytest.MonkeyPa
     counter = EdgeCounter(budget=400)
     low, high = (Fraction(bound) for bound in counter.density(path))
     assert low <= rate <= high
-    monkeypatch.setattr(edges_module, "DEEPEST", 4)
+    monkeypatch.setattr(conditioning, "DEEPEST", 4)
     low, high = edge_bounds(path, budget=10_000)
     assert low < rate < high

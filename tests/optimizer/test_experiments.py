@@ -13,15 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.cost import SearchProblem
-from optimizer.edges import COUNTERS, CountRefused, edge_rate
-from optimizer.experiments import EXPERIMENTS, Outcome, Windows, generate, table, write
-from optimizer.experiments.increments import figure_11
-from optimizer.experiments.optimisations import VARIANTS, _Planning
-from optimizer.experiments.published import Tally, counter_of, published
-from optimizer.experiments.sharon import same_answers
-from optimizer.sequence_baselines import Counts, Run
-from optimizer.weave_share import weave_share
+from optimizer.papers.evaluations.catalogue import EXPERIMENTS
+from optimizer.papers.evaluations.increments import figure_11
+from optimizer.papers.evaluations.optimisations import VARIANTS, _Planning
+from optimizer.papers.evaluations.outcome import Outcome, table, write
+from optimizer.papers.evaluations.sharon import same_answers
+from optimizer.papers.evaluations.window_workload import Windows, generate
+from optimizer.papers.reference.a_seq import Counts, Run
+from optimizer.papers.reference.weave_share_published import Tally, counter_of, published
+from optimizer.search.cost import SearchProblem
+from optimizer.search.weave_share import weave_share
+from optimizer.windows.edge_counting import COUNTERS, edge_rate
+from optimizer.windows.edge_sets import CountRefused
 
 
 def unfinished(done: int, total: int, text: str) -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optimizer.errors import HeddleError
-from optimizer.expression import FUNCTIONS, call_type, exact_literal, moment, negated, number, type_of
-from optimizer.query import (
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.expression import FUNCTIONS, call_type, exact_literal, moment, negated, number, type_of
+from optimizer.workload.values import (
     BOOLEAN,
     DATE,
     DOUBLE,

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer import improve as module
-from optimizer.baselines import no_share, shared
-from optimizer.cost import PAPER, Partition, SearchProblem
-from optimizer.improve import Probes, _LocalSearch, improve
-from optimizer.query import SECOND
-from optimizer.weave_share import weave_share
+from optimizer.search import local_search as module
+from optimizer.search.baselines import no_share, shared
+from optimizer.search.cost import PAPER, Partition, SearchProblem
+from optimizer.search.local_search import Probes, _LocalSearch, improve
+from optimizer.search.weave_share import weave_share
+from optimizer.workload.values import SECOND
 from tests.optimizer.searching import problem
 
 RATES = st.sampled_from([Fraction(0), Fraction(1, 50), Fraction(2), Fraction(15), Fraction(1000)])

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.cost import PAPER, Coefficients, CostModel, SearchProblem, edges_per_second
-from optimizer.edges import EdgeCounter
-from optimizer.incremental import TRIGGERS, IncrementalPlan, evolve
-from optimizer.query import SECOND, Window
-from optimizer.weave_share import weave_share
-from optimizer.window import progressions
+from optimizer.search.cost import PAPER, Coefficients, CostModel, SearchProblem, edges_per_second
+from optimizer.search.incremental import TRIGGERS, IncrementalPlan, evolve
+from optimizer.search.weave_share import weave_share
+from optimizer.windows.alignment import progressions
+from optimizer.windows.edge_counting import EdgeCounter
+from optimizer.workload.values import SECOND, Window
 from tests.optimizer.searching import naive_weave_share, problem, window_lists
 
 RATES = st.sampled_from([Fraction(1, 50), Fraction(1, 3), Fraction(2), Fraction(15), Fraction(1000)])

@@ -16,49 +16,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer import intervals
-from optimizer.intervals import (
-    ADD,
-    ADD_DOUBLE,
-    BIT_AND,
-    BIT_OR,
-    BIT_XOR,
-    COSTS,
-    MAX,
-    MIN,
+from optimizer.combine import choose as choose_module
+from optimizer.combine.choose import COSTS, choose, combine_many, combine_pairs, combine_runs
+from optimizer.combine.distinct import DistinctCounter
+from optimizer.combine.elements import ADD, ADD_DOUBLE, BIT_AND, BIT_OR, BIT_XOR, MAX, MIN, doubles, ordinals
+from optimizer.combine.frequent import modes, top_k
+from optimizer.combine.hyperloglog import hll_counts, registers_of
+from optimizer.combine.prefix_sums import PrefixSums, running_totals
+from optimizer.combine.runs import runs
+from optimizer.combine.sparse_tables import DisjointSparseTable, SparseTable
+from optimizer.combine.two_stacks import fold
+from optimizer.combine.wavelet_matrix import WaveletMatrix, quantile_rank
+from optimizer.papers.reference.interval_quantiles import BaseIntervalQuantiles
+from optimizer.papers.reference.online_intervals import (
     BaseIntervals,
-    DisjointSparseTable,
     LandmarkIntervals,
     MaterializeAll,
     MaterializeNone,
     OnlineAggregate,
-    PrefixSums,
     RunningIntervals,
     SearchTree,
-    SparseTable,
     base_intervals,
-    choose,
-    combine_many,
-    combine_pairs,
-    combine_runs,
-    doubles,
-    fold,
     landmark_split,
-    ordinals,
-    running_totals,
-    runs,
     time_window,
     tuple_window,
-)
-from optimizer.quantiles import (
-    BaseIntervalQuantiles,
-    DistinctCounter,
-    WaveletMatrix,
-    hll_counts,
-    modes,
-    quantile_rank,
-    registers_of,
-    top_k,
 )
 from tests.benchmarks import intervals as benchmark
 
@@ -278,7 +259,7 @@ def test_every_run_of_an_array_has_all_its_fragments_and_no_other() -> None:
         assert DisjointSparseTable(matrix, operation).combine(low, high)[:, 0].tolist() == expected
         for name in COSTS:
             if name != "prefix" and name != "two-stacks" and (name != "sparse" or operation not in (ADD, BIT_XOR)):
-                found = intervals.STRUCTURES[name]((column,), operation, low, low, high)
+                found = choose_module.STRUCTURES[name]((column,), operation, low, low, high)
                 assert found[0].tolist() == expected, (name, operation)
         if operation not in (ADD, BIT_XOR):
             assert SparseTable(matrix, operation).combine(low, high)[:, 0].tolist() == expected
@@ -286,7 +267,7 @@ def test_every_run_of_an_array_has_all_its_fragments_and_no_other() -> None:
 
 @pytest.mark.parametrize("name", COSTS)
 def test_whatever_is_chosen_answers_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intervals, "choose", lambda *shape, **more: name)
+    monkeypatch.setattr(choose_module, "choose", lambda *shape, **more: name)
     group, low, high = forward([300], [(3, 40)] * 80)
     values = np.random.default_rng(5).integers(LEAST, GREATEST, (300, 1))
     operation = BIT_XOR if name == "prefix" else MIN
@@ -410,7 +391,7 @@ def test_the_cheapest_structure_that_fits_is_chosen() -> None:
 
 def test_the_survey_sees_which_runs_move_forward() -> None:
     def survey(*bounds: tuple[int, int, int]) -> tuple[bool, int, int]:
-        return intervals._survey(*np.array(bounds, dtype=np.int64).reshape(-1, 3).T.copy())
+        return choose_module._survey(*np.array(bounds, dtype=np.int64).reshape(-1, 3).T.copy())
 
     assert survey() == (True, 0, 0)
     assert survey((0, 0, 4), (0, 2, 6), (0, 9, 10)) == (True, 7, 9)

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer import optimum as module
-from optimizer.cost import PAPER, SearchProblem
-from optimizer.errors import HeddleError
-from optimizer.optimum import OPTIMUM_LIMIT, optimum, union_rates
-from optimizer.query import SECOND
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.search import optimum as module
+from optimizer.search.cost import PAPER, SearchProblem
+from optimizer.search.optimum import OPTIMUM_LIMIT, optimum, union_rates
+from optimizer.workload.values import SECOND
 from tests.optimizer.searching import RATES, problem, window_lists
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -166,7 +166,7 @@ def test_more_families_than_an_integer_has_bits() -> None:
 
 def test_few_items_do_not_load_the_compiler() -> None:
     script = (
-        "import sys; from tests.optimizer.searching import problem; from optimizer.optimum import optimum; "
+        "import sys; from tests.optimizer.searching import problem; from optimizer.search.optimum import optimum; "
         "optimum(problem([(s, s) for s in range(2, 14)], 1)); sys.exit('numba' in sys.modules)"
     )
     root = Path(__file__).parents[2]

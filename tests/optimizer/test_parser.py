@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -11,12 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.aggregates import AGGREGATES, LEAST_ERROR, MOST_ERROR
-from optimizer.errors import HeddleError
-from optimizer.expression import call_type, type_of
-from optimizer.parser import Limits, ParseResult, duration_text, load_workload, parse, parse_duration
-from optimizer.predicates import normal
-from optimizer.query import (
+from optimizer.aggregates.algebra import AGGREGATES
+from optimizer.aggregates.states import LEAST_ERROR, MOST_ERROR
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.language.parser import ParseResult, load_workload, parse, workload_files
+from optimizer.language.words import RESERVED, Limits
+from optimizer.workload.expression import call_type, type_of
+from optimizer.workload.instants import DAY, duration_text, parse_duration
+from optimizer.workload.predicates import normal
+from optimizer.workload.streams import load_streams
+from optimizer.workload.values import (
     ACQ,
     BOOLEAN,
     DATE,
@@ -39,8 +44,6 @@ from optimizer.query import (
     from_json,
     to_json,
 )
-from optimizer.streams import load_streams
-from optimizer.window import DAY
 
 SCHEMA = {
     "ts": TIMESTAMP,
@@ -491,7 +494,28 @@ def test_durations_in_words_read_back(microseconds: int) -> None:
         ("^SELECT symbol FROM trades {w} GROUP BY symbol", "HDL-105", "count(*)"),
         ("SELECT ^sum(qty) / count(*) FROM trades {w}", "HDL-105", ""),
         ("SELECT count(*), count(*) ^AS count FROM trades {w}", "HDL-208", "AS"),
-        ("SELECT ^count(*) AS window_start FROM trades {w}", "HDL-208", "AS"),
+        (
+            "SELECT count(*) FROM trades {w} GROUP BY ^window(ts, '2 hours', '5 minutes')",
+            "HDL-121",
+            "RANGE '2 hours' SLIDE '5 minutes' ON ts",
+        ),
+        (
+            "SELECT count(*) FROM trades GROUP BY ^window(ts, '2 hours') HAVING max(symbol) > 'A'",
+            "HDL-121",
+            "RANGE '2 hours' SLIDE '2 hours' ON ts",
+        ),
+        (
+            "SELECT count(*) FROM TABLE(^HOP(TABLE trades, DESCRIPTOR(ts), INTERVAL '5' MINUTES, INTERVAL '2' HOURS))",
+            "HDL-121",
+            "RANGE '2 hours' SLIDE '5 minutes' ON ts",
+        ),
+        (
+            "SELECT count(*) FROM trades GROUP BY ^TUMBLE(ts, INTERVAL '1' HOUR)",
+            "HDL-121",
+            "RANGE '1 hour' SLIDE '1 hour' ON ts",
+        ),
+        ("SELECT count(*) FROM trades GROUP BY ^session(ts, '1 hour')", "HDL-121", "WINDOW RANGE"),
+        ("SELECT ^window_start, count(*) FROM trades {w}", "HDL-202", "every answer has it"),
         ("SELECT ^count(*) AS `a b` FROM trades {w}", "HDL-208", "letters"),
         ("SELECT count(*) FROM trades {w} GROUP BY ^price", "HDL-206", "double"),
         ("SELECT count(*) FROM trades {w} GROUP BY ^ts", "HDL-206", "RANGE"),
@@ -994,6 +1018,62 @@ def test_bad_and_duplicate_names() -> None:
     assert [(d.code, d.line) for d in result.diagnostics] == [("HDL-209", 4), ("HDL-109", 5), ("HDL-109", 8)]
 
 
+def test_clauses_that_are_not_allowed_are_told_together() -> None:
+    text = f"SELECT count(*) AS n FROM trades {WINDOW} ORDER BY n LIMIT 3"
+    found = parse(text, STREAMS).diagnostics
+    assert [(one.code, one.message.split(" is ")[0]) for one in found] == [
+        ("HDL-103", "ORDER BY"),
+        ("HDL-103", "LIMIT"),
+    ]
+
+
+@pytest.mark.parametrize("name", RESERVED)
+@pytest.mark.parametrize("case", (str.lower, str.upper, str.title))
+def test_no_column_of_a_query_is_named_as_those_of_answers_are(name: str, case: Callable[[str], str]) -> None:
+    """As an output, as a group column, as the alias of one; under another name each of them may be read."""
+    name = case(name)
+    schema = (("ts", TIMESTAMP), (name, LONG), ("v", LONG))
+    streams = {"s": Stream("s", Source("csv", "x"), schema, "ts")}
+    refused = (
+        f"SELECT sum(v) AS {name} FROM s {WINDOW}",
+        f"SELECT {name}, sum(v) AS x FROM s {WINDOW} GROUP BY {name}",
+        f"SELECT sum(v) AS x FROM s {WINDOW} GROUP BY {name}",
+        f"SELECT v AS {name}, count(*) AS x FROM s {WINDOW} GROUP BY v",
+        f"SELECT {name} AS {name}, count(*) AS x FROM s {WINDOW} GROUP BY {name}",
+    )
+    for text in refused:
+        found = parse(text, streams)
+        assert [one.code for one in found.diagnostics] == ["HDL-208"] and not found.queries, text
+        assert f" AS its_{name.lower()}" in found.diagnostics[0].hint
+    written = f"SELECT {name} AS its_{name.lower()}, sum({name}) AS x FROM s {WINDOW} WHERE {name} > 1 GROUP BY {name}"
+    found = parse(written, streams)
+    assert not found.diagnostics and found.queries[0].select == (f"its_{name.lower()}",)
+
+
+def test_queries_over_a_stream_that_cannot_be_read_are_told_of_once(tmp_path: Path) -> None:
+    one, other = (f"SELECT count(*) FROM {stream} {WINDOW};\n" for stream in ("Broken", "trades"))
+    (tmp_path / "a.sql").write_text(one * 30 + other)
+    (tmp_path / "b.sql").write_text(one * 30)
+    workload, found = load_workload(sorted(tmp_path.glob("*.sql")), STREAMS, unreadable=("broken",))
+    assert len(workload.queries) == 1
+    (told,) = found
+    assert (told.code, told.line, told.query) == ("HDL-122", 1, "")
+    assert told.message == "stream broken cannot be read: 60 queries over it left out"
+
+
+def test_folders_and_patterns_name_files(tmp_path: Path) -> None:
+    for name in ("b.sql", "a.sql", "[x].sql", "notes.txt"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "empty").mkdir()
+    names = [
+        path.name for path in workload_files([tmp_path, tmp_path / "[x].sql", tmp_path / "?.sql", tmp_path / "*.txt"])
+    ]
+    assert names == ["[x].sql", "a.sql", "b.sql", "notes.txt"]
+    for nothing in ("empty", "none.sql", "*.csv"):
+        with pytest.raises(HeddleError, match="HDL-111"):
+            workload_files([tmp_path / nothing])
+
+
 def test_files_make_one_workload(tmp_path: Path) -> None:
     good = f"SELECT count(*) FROM trades {WINDOW};\n"
     (tmp_path / "a.sql").write_text(f"-- name: x\n{good}")
@@ -1240,3 +1320,8 @@ def test_the_flights_workload_parses_without_a_finding() -> None:
     assert sum(query.window.range % query.window.slide != 0 for query in workload.queries) >= 5
     groups = {tuple(name for name, _ in query.group_by) for query in workload.queries}
     assert groups >= {(), ("carrier",), ("origin",), ("origin", "dest")}
+
+
+def test_what_nobody_sees_is_not_allowed() -> None:
+    for character in "\u200b\u202e\x00":
+        assert codes(f"SELECT count(*) AS n{character} FROM trades {WINDOW}") == ["HDL-119"], repr(character)

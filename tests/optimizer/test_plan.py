@@ -8,28 +8,25 @@ import random
 from dataclasses import FrozenInstanceError, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer import plan as plans
-from optimizer.cost import Coefficients, measured
-from optimizer.errors import HeddleError
-from optimizer.plan import (
-    ExecutionTree,
-    SharingPlan,
-    build_plan,
-    check_partition,
-    diff,
-    explain,
-    from_rows,
-    to_json,
-    to_rows,
-    true_operations,
-)
-from optimizer.query import (
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.plan import definition
+from optimizer.plan.builder import build_plan
+from optimizer.plan.definition import ExecutionTree, SharingPlan, check_partition
+from optimizer.plan.diff import diff, what_changed
+from optimizer.plan.explain import explain, true_operations
+from optimizer.plan.export import to_json
+from optimizer.plan.stored_rows import from_rows, to_rows
+from optimizer.search.cost import Coefficients, measured
+from optimizer.search.search import ALGORITHMS
+from optimizer.synopses.synopsis import synopses_of
+from optimizer.workload.values import (
     ACQ,
     LONG,
     SECOND,
@@ -44,8 +41,6 @@ from optimizer.query import (
     Window,
     Workload,
 )
-from optimizer.search import ALGORITHMS
-from optimizer.synopsis import synopses_of
 from tests.optimizer.searching import RATES, window_lists
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -314,6 +309,42 @@ def test_diff_names_what_came_went_changed_and_moved() -> None:
     assert diff(None, new).added == ("a", "c", "d")
 
 
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"source": Source("parquet", "/elsewhere")}, "trades (format, path)"),
+        ({"source": replace(TRADES.source, null=("NA",))}, "trades (options)"),
+        ({"lateness": SECOND, "event_id": "symbol"}, "trades (lateness, event_id)"),
+        ({"schema": TRADES.schema[:-1]}, "trades (columns)"),
+    ],
+)
+def test_a_stream_that_is_declared_otherwise_is_told(changed: dict[str, Any], told: str) -> None:
+    """The same queries over it in the same trees: readers would see other answers all the same."""
+    other = replace(EXAMPLE_3, streams=(replace(TRADES, **changed),))
+    change = diff(example_plan(), build_plan(other, {"trades": Fraction(6, 5)}))
+    assert not change.is_empty and change.lines()[0] == f"~ stream {told}"
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"window": Window(32 * SECOND, 4 * SECOND)}, "window"),
+        ({"filter": Call("is_null", (Column("symbol"),))}, "filter"),
+        ({"group_by": ()}, "group-by"),
+        ({"outputs": (Output("m", "count", None, None, LONG),)}, "outputs"),
+        ({"owner": "ben", "until": 5}, "lifetime, owner"),
+        ({"stream": "requests", "window": Window(32 * SECOND, 4 * SECOND)}, "stream, window"),
+        ({"text": "select"}, ""),
+    ],
+)
+def test_what_changed_of_a_query_is_told(changed: dict[str, Any], told: str) -> None:
+    before = query("a", 16, 4)
+    after = replace(before, **changed)
+    assert what_changed(before, after) == told
+    if told and "owner" not in told and "stream" not in told:
+        assert f"~ query a ({told})" in diff(plan_of(before), plan_of(after)).lines()
+
+
 def reuse(old: SharingPlan | None, new: SharingPlan) -> tuple[int, int, dict[str, tuple[str, int]]]:
     change = diff(old, new)
     return change.reused, change.built, {name: (reason, windows) for name, reason, windows in change.rebuilt}
@@ -451,7 +482,7 @@ def test_true_operations_are_the_fragments_in_the_windows(windows: list[tuple[in
         starts = np.arange(SECOND * 86_400 * 3, SECOND * 86_400 * 3 + tree.composite_slide, slide)
         starts += -starts[0] % tree.composite_slide
         far = int(starts[-1]) + asked.window.range
-        edges = plans.Fragments(tree.fragments.edges).between(int(starts[0]), far)
+        edges = definition.Fragments(tree.fragments.edges).between(int(starts[0]), far)
         cuts = {e for e in edges.tolist() if any((e - a) % s == 0 for s, a in tree.fragments.edges)}
         ordered = np.array(sorted(cuts))
         counts = np.searchsorted(ordered, starts + asked.window.range) - np.searchsorted(ordered, starts)

@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from optimizer.errors import HeddleError
-from optimizer.expression import exact_literal, type_of
-from optimizer.parser import parse
-from optimizer.predicates import contradicts, distinct, implies, normal, possible_shards
-from optimizer.query import (
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.language.parser import parse
+from optimizer.workload.expression import exact_literal, type_of
+from optimizer.workload.predicates import contradicts, distinct, implies, normal, possible_shards
+from optimizer.workload.values import (
     BOOLEAN,
     BYTE,
     DATE,
@@ -38,7 +38,7 @@ from optimizer.query import (
     from_json,
     to_json,
 )
-from spark_jobs.expressions import arrow_type, evaluate
+from spark_jobs.sources.expressions import arrow_type, evaluate
 from tests.workloads import TYPES, events, filters
 
 SCHEMA: dict[str, Type] = {

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optimizer.query import (
+from optimizer.workload.values import (
     BYTE,
     DOUBLE,
     INT,
@@ -81,7 +81,7 @@ def test_names_are_unique(case_of_two: Workload) -> None:
 
 @pytest.fixture
 def case_of_two() -> Workload:
-    from optimizer.query import ACQ, Output
+    from optimizer.workload.values import ACQ, Output
 
     stream = Stream("events", Source("csv", "events.csv"), (("ts", TIMESTAMP), ("x", LONG)), "ts")
     total = Output("total", "sum", Column("x"), LONG, LONG)

@@ -12,13 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer import refreshes
-from optimizer.parser import parse
-from optimizer.plan import SharingPlan, build_plan, diff, explain, from_rows, to_json, to_rows
-from optimizer.plan_page import page
-from optimizer.query import LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Window, Workload
-from optimizer.schedule import Cycle
-from optimizer.window import DAY
+from heddle.pages.plan import page
+from optimizer.language.parser import parse
+from optimizer.plan import instants_due, pinning, rhythms
+from optimizer.plan.builder import build_plan
+from optimizer.plan.definition import SharingPlan
+from optimizer.plan.diff import diff
+from optimizer.plan.explain import explain
+from optimizer.plan.export import to_json
+from optimizer.plan.stored_rows import from_rows, to_rows
+from optimizer.schedule.groups import Cycle
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Window, Workload
 
 MINUTE = 60 * SECOND
 SCHEMA = (("ts", TIMESTAMP), ("kind", STRING), ("amount", LONG))
@@ -73,7 +78,7 @@ def test_queries_of_one_synopsis_are_a_group_and_those_of_one_bound_a_sub_group(
 def test_streams_of_different_steps_have_schedules_of_their_own() -> None:
     plan = planned(text({"a": (10, 5)}) + text({"b": (60, 120)}, "others"), steps={"others": 60 * MINUTE})
     assert [schedule.step for schedule in plan.schedules] == [MINUTE, 60 * MINUTE]
-    ticks = refreshes.ticks(plan.schedules, 0, 4 * 60 * MINUTE)
+    ticks = instants_due.ticks(plan.schedules, 0, 4 * 60 * MINUTE)
     assert [at for at, names in ticks if "b" in names] == [2 * 60 * MINUTE, 4 * 60 * MINUTE]
     assert all(at % (5 * MINUTE) == 0 for at, names in ticks if "a" in names)
     assert planned(EXACT).schedules == ()
@@ -103,7 +108,7 @@ def test_rates_that_wander_do_not_move_refreshes() -> None:
     assert wandered.schedules[0].cycles == first.schedules[0].cycles
     assert wandered.fingerprint == first.fingerprint
     scratch = planned(text(SEVEN | {"q8": (40, 4)}), 1, previous=first)
-    assert scratch.fingerprint != first.fingerprint and len(list(refreshes.rhythms(scratch.schedules[0]))) == 8
+    assert scratch.fingerprint != first.fingerprint and len(list(rhythms.rhythms(scratch.schedules[0]))) == 8
 
 
 def test_a_kept_schedule_is_within_the_tolerance() -> None:
@@ -121,7 +126,7 @@ def test_explain_says_when_why_and_what_it_saves() -> None:
     plan = planned(text(SEVEN))
     lines = explain(plan, "q4").lines()
     (line,) = [line for line in lines if line.startswith("refreshed every")]
-    (rhythm,) = [one for one in refreshes.rhythms(plan.schedules[0]) if one.query == "q4"]
+    (rhythm,) = [one for one in rhythms.rhythms(plan.schedules[0]) if one.query == "q4"]
     assert "3 minutes was asked as the most" in line and rhythm.longest <= 3 * MINUTE
     assert any("together with q1, q2, q3" in line for line in lines)
     assert any("sooner than asked" in line for line in lines) == (rhythm.longest < rhythm.bound)
@@ -161,12 +166,12 @@ def test_no_query_is_later_than_its_bound_in_light_load(
     start = begin * MINUTE
     cuts = list(itertools.accumulate(lengths, initial=begin))
     known: dict[str, int] = {}
-    found: refreshes.Ticks = []
+    found: instants_due.Ticks = []
     for low, high in itertools.pairwise(cuts):
-        for at, names in refreshes.ticks(plan.schedules, low * MINUTE, high * MINUTE, known):
+        for at, names in instants_due.ticks(plan.schedules, low * MINUTE, high * MINUTE, known):
             found.append((at, names))
             known |= dict.fromkeys(names, at)
-    assert found == refreshes.ticks(plan.schedules, start, cuts[-1] * MINUTE)
+    assert found == instants_due.ticks(plan.schedules, start, cuts[-1] * MINUTE)
     for name, (_, bound) in asked.items():
         times = [start, *(at for at, names in found if name in names), cuts[-1] * MINUTE]
         assert all(later - earlier <= bound * MINUTE for earlier, later in itertools.pairwise(times))
@@ -179,8 +184,8 @@ def test_a_change_of_plan_keeps_the_bounds_of_what_stays(
 ) -> None:
     old, new = planned(text(first)), planned(text(second))
     change = DAY + before * MINUTE
-    last = {name: at for at, names in refreshes.ticks(old.schedules, DAY - 60 * MINUTE, change) for name in names}
-    ticks = refreshes.ticks(new.schedules, change, change + after * MINUTE, last)
+    last = {name: at for at, names in instants_due.ticks(old.schedules, DAY - 60 * MINUTE, change) for name in names}
+    ticks = instants_due.ticks(new.schedules, change, change + after * MINUTE, last)
     for name, (_, bound) in second.items():
         if name in last and change - last[name] < bound * MINUTE:
             times = [last[name], *(at for at, names in ticks if name in names), change + after * MINUTE]
@@ -192,13 +197,13 @@ def test_a_change_of_plan_keeps_the_bounds_of_what_stays(
 def test_a_late_run_leaves_nothing_beyond_its_bound(asked: dict[str, tuple[int, int]], missed: int) -> None:
     plan = planned(text(asked))
     begin, end = DAY, DAY + missed * MINUTE
-    known = {name: at for at, names in refreshes.ticks(plan.schedules, DAY - 60 * MINUTE, begin) for name in names}
-    ((at, names),) = refreshes.late(plan.schedules, begin, end, known) or [(end, ())]
+    known = {name: at for at, names in instants_due.ticks(plan.schedules, DAY - 60 * MINUTE, begin) for name in names}
+    ((at, names),) = instants_due.late(plan.schedules, begin, end, known) or [(end, ())]
     assert at == end
     for name, (_, bound) in asked.items():
         # what is not answered now comes in time by the schedule
         if name not in names:
-            coming = next(later for later, due in refreshes.ticks(plan.schedules, end, end + DAY) if name in due)
+            coming = next(later for later, due in instants_due.ticks(plan.schedules, end, end + DAY) if name in due)
             assert coming - known[name] <= bound * MINUTE
 
 
@@ -206,26 +211,26 @@ def test_pinned_plans_answer_at_these_instants_and_within_lifetimes() -> None:
     until = "-- until: 1970-01-01T01:00\n"
     exact = "-- name: e\nSELECT count(*) AS n FROM events WINDOW RANGE '20 minutes' SLIDE '20 minutes' ON ts;\n"
     plan = planned(until + text({"a": (10, 5)}) + until + exact)
-    pinned = refreshes.pinned(plan, [(50 * MINUTE, ("a",)), (65 * MINUTE, ("a",))], 30 * MINUTE, 90 * MINUTE)
+    pinned = pinning.pinned(plan, [(50 * MINUTE, ("a",)), (65 * MINUTE, ("a",))], 30 * MINUTE, 90 * MINUTE)
     assert pinned.workload.query("a").window == Window(10 * MINUTE, MINUTE, at_most=5 * MINUTE, at=(50 * MINUTE,))
     assert pinned.workload.query("e").window.at == (40 * MINUTE, 60 * MINUTE)
     # what is computed does not depend on it: the same fragments, other answers
     assert pinned.workload.fingerprint != plan.workload.fingerprint
     assert [tree.fragments for tree in pinned.trees] == [tree.fragments for tree in plan.trees]
     whole = planned(exact)
-    assert refreshes.pinned(whole, [], 0, DAY) is whole
+    assert pinning.pinned(whole, [], 0, DAY) is whole
 
 
 def test_a_schedule_ends_with_the_last_lifetime() -> None:
     until = "-- until: 1970-01-01T01:00\n"
     (schedule,) = planned(until + text({"a": (10, 5)}) + until + text({"b": (20, 7)})).schedules
     assert {each.until for group in schedule.groups for each in group.subgroups} == {60}
-    last = refreshes.newest([schedule], 60 * MINUTE)
+    last = instants_due.newest([schedule], 60 * MINUTE)
     assert last is not None and 53 * MINUTE < last <= 60 * MINUTE
-    assert refreshes.next_tick([schedule], 60 * MINUTE) is refreshes.newest([schedule], DAY) is None
+    assert instants_due.next_tick([schedule], 60 * MINUTE) is instants_due.newest([schedule], DAY) is None
     # one that goes on keeps its sub-group going
     (schedule,) = planned(until + text({"a": (10, 5)}) + text({"c": (10, 5)})).schedules
-    assert refreshes.next_tick([schedule], DAY) == DAY + 5 * MINUTE
+    assert instants_due.next_tick([schedule], DAY) == DAY + 5 * MINUTE
 
 
 def test_bounds_must_be_multiples_of_the_slide() -> None:
@@ -238,20 +243,21 @@ def test_bounds_must_be_multiples_of_the_slide() -> None:
 @given(bounds, st.lists(st.integers(1, 300), min_size=1, max_size=12))
 def test_overload_passes_and_loses_nothing(asked: dict[str, tuple[int, int]], durations: list[int]) -> None:
     """Live runs that take as long as they please, in tenths of a minute, then little: as
-    :func:`spark_jobs.planning.due` drives them. None is dropped, and once load falls all keep their bounds."""
+    :func:`spark_jobs.planning.live_runs.due` drives them. None is dropped, and once load falls all keep their
+    bounds."""
     schedules = planned(text(asked)).schedules
     clock = reached = DAY
     known: dict[str, int] = {}
     runs: list[tuple[int, tuple[str, ...]]] = []
     for duration in [*durations, *[1] * 40]:
-        wanted = refreshes.ticks(schedules, reached, clock, known)
+        wanted = instants_due.ticks(schedules, reached, clock, known)
         if not wanted:
-            coming = refreshes.next_tick(schedules, reached)
+            coming = instants_due.next_tick(schedules, reached)
             assert coming is not None
             clock = coming
-            wanted = refreshes.ticks(schedules, reached, clock, known)
+            wanted = instants_due.ticks(schedules, reached, clock, known)
         end = wanted[-1][0]
-        answered = refreshes.late(schedules, reached, end, known) if len(wanted) > 1 else wanted
+        answered = instants_due.late(schedules, reached, end, known) if len(wanted) > 1 else wanted
         for at, names in answered:
             runs.append((at, names))
             known |= dict.fromkeys(names, at)

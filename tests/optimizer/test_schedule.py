@@ -13,13 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer import schedule as module
-from optimizer.schedule import (
-    ALGORITHMS,
-    Cycle,
-    Group,
-    Schedule,
-    SubGroup,
+from optimizer.schedule import groups as groups_module
+from optimizer.schedule import planner
+from optimizer.schedule.definition import Schedule
+from optimizer.schedule.fixed_periods import (
     aggressive_cost,
     best_fixed_periods,
     conservative_cost,
@@ -29,10 +26,10 @@ from optimizer.schedule import (
     levels,
     lower_bound,
     no_sharing_cost,
-    optimum,
     own_periods,
-    plan_schedule,
 )
+from optimizer.schedule.groups import ALGORITHMS, Cycle, Group, SubGroup
+from optimizer.schedule.planner import optimum, plan_schedule
 
 F = Fraction
 MINUTE = 60_000_000
@@ -313,15 +310,15 @@ def test_bounds_far_apart() -> None:
     for one in several:
         found = plan_schedule(1, [one])
         assert found.cycles[0].obeys(one)
-        assert len(found.cycles[0].runs) <= module.LONGEST_CYCLE
+        assert len(found.cycles[0].runs) <= groups_module.LONGEST_CYCLE
         assert lower_bound(one) <= found.cost <= min(found.costs.values())
     assert plan_schedule(1, [several[2]]).proven
     assert all(cycle.obeys(one) for one, cycle in zip(several, plan_schedule(1, several, 3).cycles, strict=True))
 
 
 def test_rounding_obeys_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST_CYCLE", 60)
-    monkeypatch.setattr(module, "NESTED_LEVELS", 3)
+    monkeypatch.setattr(groups_module, "LONGEST_CYCLE", 60)
+    monkeypatch.setattr(planner, "NESTED_LEVELS", 3)
     rng = np.random.default_rng(3)
     for _ in range(30):
         several = [

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.experiments import golab
-from optimizer.experiments.golab import simulate, workload
-from optimizer.schedule import Cycle, Group, SubGroup, no_sharing_cost, plan_schedule
-from optimizer.scheduler import MODES, LocalScheduler, Task
+from optimizer.papers.evaluations import golab
+from optimizer.papers.evaluations.golab import simulate, workload
+from optimizer.papers.reference.local_schedulers import MODES, LocalScheduler, Task
+from optimizer.schedule.fixed_periods import no_sharing_cost
+from optimizer.schedule.groups import Cycle, Group, SubGroup
+from optimizer.schedule.planner import plan_schedule
 
 PAPER = Group("G1", (SubGroup(2, 9, ("Q1", "Q2", "Q3")), SubGroup(3, 14, ("Q4", "Q5")), SubGroup(5, 29, ("Q6", "Q7"))))
 G11, G12, G13 = (Task("G1", name) for name in ("Q1", "Q4", "Q6"))

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer import search as module
-from optimizer.baselines import no_share, shared
-from optimizer.cost import PAPER, SearchProblem
-from optimizer.errors import HeddleError
-from optimizer.incremental import evolve, homes
-from optimizer.optimum import OPTIMUM_LIMIT
-from optimizer.query import SECOND
-from optimizer.search import ALGORITHMS, PER_QUERY, Found, best, find, keep
-from optimizer.weave_share import weave_share
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.search import search as module
+from optimizer.search.baselines import no_share, shared
+from optimizer.search.cost import PAPER, SearchProblem
+from optimizer.search.incremental import evolve, homes
+from optimizer.search.optimum import OPTIMUM_LIMIT
+from optimizer.search.search import ALGORITHMS, PER_QUERY, Found, best, find, keep
+from optimizer.search.weave_share import weave_share
+from optimizer.workload.values import SECOND
 from tests.optimizer.searching import RATES, problem, window_lists
 
 BUDGET = 0.01

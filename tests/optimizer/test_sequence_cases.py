@@ -13,8 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer import sequence_kernels, sequences
-from optimizer.sequences import EXECUTORS, Answers, Asked, Events, Integers, Measure, answers, compacted
+from optimizer.sequences import events as events_module
+from optimizer.sequences import executors, kernels, passes
+from optimizer.sequences.answering import answers
+from optimizer.sequences.events import Events, compacted
+from optimizer.sequences.matches import Answers, Integers, Measure, SequenceQuery
+from optimizer.sequences.passes import EXECUTORS
 
 Row = tuple[int, int, str, int]
 """Key, time, type, value."""
@@ -29,10 +33,10 @@ def compact(rows: Sequence[Row]) -> Events:
     return Events.of(key, time, types, {"x": (value, None)})
 
 
-def asked(pattern: str, range_: int, slide: int, event: str = "") -> Asked:
+def asked(pattern: str, range_: int, slide: int, event: str = "") -> SequenceQuery:
     functions = ("sum", "known", "min", "max") if event else ()
     measures = tuple(Measure(function, "x", TYPES.index(event)) for function in functions)
-    return Asked(tuple(TYPES.index(name) for name in pattern), range_, slide, measures)
+    return SequenceQuery(tuple(TYPES.index(name) for name in pattern), range_, slide, measures)
 
 
 def table(found: Answers) -> dict[tuple[int, int], list[object]]:
@@ -43,7 +47,7 @@ def table(found: Answers) -> dict[tuple[int, int], list[object]]:
     return dict(zip(keys, map(list, zip(*columns, strict=True)), strict=True))
 
 
-def expected(rows: Sequence[Row], one: Asked) -> dict[tuple[int, int], int]:
+def expected(rows: Sequence[Row], one: SequenceQuery) -> dict[tuple[int, int], int]:
     """Counts by dynamic programming in Python's integers, window by window."""
     found = {}
     for key in {row[0] for row in rows}:
@@ -147,7 +151,7 @@ ASKED = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(ROWS, st.lists(ASKED, min_size=1, max_size=5))
 def test_every_executor_counts_as_dynamic_programming_does(
-    executor: str | None, rows: list[Row], queries: list[Asked]
+    executor: str | None, rows: list[Row], queries: list[SequenceQuery]
 ) -> None:
     for one, found in zip(queries, answers(compact(rows), queries, executor), strict=True):
         assert {place: values[0] for place, values in table(found).items()} == expected(rows, one)
@@ -157,33 +161,33 @@ def test_every_executor_counts_as_dynamic_programming_does(
 @settings(max_examples=60, deadline=None)
 @given(ROWS, st.lists(ASKED, min_size=1, max_size=5))
 def test_every_way_to_count_counts_as_dynamic_programming_does(
-    executor: str, rows: list[Row], queries: list[Asked]
+    executor: str, rows: list[Row], queries: list[SequenceQuery]
 ) -> None:
     """Not only the first of an executor's ways, which so few events leave no key to the others."""
     events = compact(rows)
-    runs = sequence_kernels.runs_of(events.key)
-    for group in sequences.choose(events, queries, executor):
+    runs = kernels.runs_of(events.key)
+    for group in executors.choose(events, queries, executor):
         mine = [queries[i] for i in group.members]
         for number in range(6):
-            one_pass = sequences._Pass(events, runs, mine, None, replace(group, bits=0.0))
+            one_pass = passes.Pass(events, runs, mine, None, replace(group, bits=0.0))
             ways = list(one_pass.ladder())
             if number >= len(ways):
                 break
             taken = ways[number](np.arange(len(runs) - 1))
             for one, (run, start, found) in zip(mine, one_pass._climb([partial(_already, taken)]), strict=True):
-                counts = zip(run.tolist(), start.tolist(), sequences._integers(found).integers(), strict=True)
+                counts = zip(run.tolist(), start.tolist(), passes._integers(found).integers(), strict=True)
                 counted = {(int(events.key[runs[at]]), begin): count for at, begin, count in counts}
                 left = set(events.key[runs[:-1][taken[1]]].tolist())
                 assert counted == {at: count for at, count in expected(rows, one).items() if at[0] not in left}
 
 
-def _already(taken: sequences.Taken, chosen: sequences.Longs) -> sequences.Taken:
+def _already(taken: passes.Taken, chosen: events_module.Longs) -> passes.Taken:
     return taken
 
 
 @settings(max_examples=40, deadline=None)
 @given(ROWS, st.lists(ASKED, min_size=1, max_size=3), st.lists(st.integers(0, 60), max_size=3))
-def test_pieces_and_their_order_change_nothing(rows: list[Row], queries: list[Asked], cuts: list[int]) -> None:
+def test_pieces_and_their_order_change_nothing(rows: list[Row], queries: list[SequenceQuery], cuts: list[int]) -> None:
     bounds = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
     pieces = [compact(rows[low:high]) for low, high in itertools.pairwise(bounds)]
     whole = [table(found) for found in answers(compact(rows), queries)]
@@ -230,7 +234,7 @@ def test_counts_of_every_size_side_by_side(executor: str | None, often: int) -> 
         assert {place: values[0] for place, values in table(found).items()} == _weighted(events, one)
 
 
-def _weighted(events: Events, one: Asked) -> dict[tuple[int, int], int | None]:
+def _weighted(events: Events, one: SequenceQuery) -> dict[tuple[int, int], int | None]:
     """Counts of events that stand for many, no two of one time, in Python's integers; None for more than 38 digits."""
     found: dict[tuple[int, int], int | None] = {}
     rows = list(zip(*(column.tolist() for column in (events.key, events.time, events.type, events.count)), strict=True))

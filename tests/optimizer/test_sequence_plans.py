@@ -9,13 +9,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from optimizer import plan as planning
-from optimizer.parser import parse
-from optimizer.plan import ExecutionTree, SharingPlan, build_plan, diff, explain
-from optimizer.query import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream, Workload
-from optimizer.sequence_plans import sequence_plans
-from optimizer.shards import Profile
-from optimizer.synopsis import Sequenced, synopses_of
+from optimizer.language.parser import parse
+from optimizer.plan import export, stored_rows
+from optimizer.plan.builder import build_plan
+from optimizer.plan.definition import ExecutionTree, SharingPlan
+from optimizer.plan.diff import diff
+from optimizer.plan.explain import explain
+from optimizer.plan.sequence_plans import sequence_plans
+from optimizer.synopses.sharing import Profile
+from optimizer.synopses.synopsis import Sequenced, synopses_of
+from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream, Workload
 
 STREAM = Stream(
     "reports",
@@ -62,8 +65,8 @@ def test_sequences_have_trees_of_their_own_and_a_plan_for_each_filter_and_group_
 
 def test_stored_rows_give_the_plan_back() -> None:
     found = planned(workload(*TRAFFIC, counts("Oak, Main", "WHERE speed > 30"), counts("Elm, Oak", "GROUP BY zone")))
-    assert planning.from_rows(planning.to_rows(found)) == found
-    assert planning.to_json(found)["trees"][0]["sequences"][0]["proven"]
+    assert stored_rows.from_rows(stored_rows.to_rows(found)) == found
+    assert export.to_json(found)["trees"][0]["sequences"][0]["proven"]
 
 
 def test_a_query_is_explained_with_what_its_pattern_shares() -> None:

@@ -12,8 +12,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer import sequences
-from optimizer.sequences import Answers, Asked, Events, Integers, Measure, answers
+from optimizer.sequences import passes
+from optimizer.sequences.answering import answers
+from optimizer.sequences.events import Events
+from optimizer.sequences.matches import Answers, Integers, Measure, SequenceQuery
 
 MOST = 10**38 - 1
 
@@ -39,7 +41,7 @@ def compact(events: list[Event]) -> Events:
 
 
 # ------------------------------------------------------------------------------------------- reference
-def windows(events: list[Event], query: Asked) -> Iterator[tuple[int, int, list[Event]]]:
+def windows(events: list[Event], query: SequenceQuery) -> Iterator[tuple[int, int, list[Event]]]:
     """Key, start and events by time, of every window that has an event."""
     for key in sorted({event.key for event in events}):
         mine = sorted((event for event in events if event.key == key), key=lambda event: event.time)
@@ -74,7 +76,7 @@ def aggregate(found: list[tuple[Event, ...]], measure: Measure) -> Any:
     return (max if measure.function == "max" else min)(values, key=order) if values else None
 
 
-def enumerated(events: list[Event], query: Asked) -> dict[tuple[int, int], list[Any]]:
+def enumerated(events: list[Event], query: SequenceQuery) -> dict[tuple[int, int], list[Any]]:
     out = {}
     for key, start, inside in windows(events, query):
         if found := list(matches(inside, query.pattern)):
@@ -82,7 +84,7 @@ def enumerated(events: list[Event], query: Asked) -> dict[tuple[int, int], list[
     return out
 
 
-def counted(events: list[Event], query: Asked) -> dict[tuple[int, int], int]:
+def counted(events: list[Event], query: SequenceQuery) -> dict[tuple[int, int], int]:
     """Counts by dynamic programming, one timestamp after the other."""
     out = {}
     for key, start, inside in windows(events, query):
@@ -122,7 +124,7 @@ def same(ours: Any, expected: Any) -> bool:
     return bool(ours == expected)
 
 
-def check(events: list[Event], asked: list[Asked], executor: str | None = None) -> None:
+def check(events: list[Event], asked: list[SequenceQuery], executor: str | None = None) -> None:
     for query, found in zip(asked, answers(compact(events), asked, executor), strict=True):
         expected, ours = enumerated(events, query), table(found)
         assert ours.keys() == expected.keys()
@@ -133,11 +135,9 @@ def check(events: list[Event], asked: list[Asked], executor: str | None = None) 
 WHOLES = st.none() | st.integers(-5, 5) | st.sampled_from([2**63 - 1, -(2**63), 2**62])
 DOUBLES = st.none() | st.integers(-9, 9).map(lambda n: n / 7) | st.sampled_from([math.inf, -math.inf, math.nan, 1e300])
 EVENT = st.builds(Event, st.integers(-1, 1), st.integers(-12, 12), st.integers(0, 2), WHOLES, DOUBLES)
-MEASURE = st.builds(
-    Measure, st.sampled_from(sequences.FUNCTIONS), st.sampled_from(["whole", "double"]), st.integers(0, 3)
-)
+MEASURE = st.builds(Measure, st.sampled_from(passes.FUNCTIONS), st.sampled_from(["whole", "double"]), st.integers(0, 3))
 QUERY = st.builds(
-    Asked,
+    SequenceQuery,
     st.lists(st.integers(0, 3), min_size=1, max_size=4).map(tuple),
     st.integers(1, 20),
     st.sampled_from([1, 2, 3, 4, 6, 7, 25]),
@@ -147,5 +147,5 @@ QUERY = st.builds(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(EVENT, max_size=14), st.lists(QUERY, min_size=1, max_size=4))
-def test_measures_are_those_of_all_matches(events: list[Event], asked: list[Asked]) -> None:
+def test_measures_are_those_of_all_matches(events: list[Event], asked: list[SequenceQuery]) -> None:
     check(events, asked)

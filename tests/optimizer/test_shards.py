@@ -9,9 +9,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.cost import Coefficients
-from optimizer.plan import build_plan
-from optimizer.query import (
+from optimizer.plan.builder import build_plan
+from optimizer.search.cost import Coefficients
+from optimizer.synopses.sharing import Profile, bases, choose, cost
+from optimizer.synopses.synopsis import Family, families_of, synopses_of
+from optimizer.windows.alignment import Fragments
+from optimizer.workload.values import (
     ACQ,
     DOUBLE,
     LONG,
@@ -28,9 +31,6 @@ from optimizer.query import (
     Window,
     Workload,
 )
-from optimizer.shards import Profile, bases, choose, cost
-from optimizer.synopsis import Family, families_of, synopses_of
-from optimizer.window import Fragments
 
 SCHEMA = (("ts", TIMESTAMP), ("a", STRING), ("b", STRING), ("price", DOUBLE))
 STREAM = Stream("trades", Source("parquet", "/nowhere"), SCHEMA, "ts")
@@ -142,7 +142,7 @@ def test_never_dearer_than_apart_and_close_to_the_best_partition(data: st.DataOb
 
 
 def test_a_plan_carries_what_shares_a_synopsis_through_rows_and_refreshes() -> None:
-    from optimizer.plan import from_rows, to_rows
+    from optimizer.plan.stored_rows import from_rows, to_rows
 
     a = [i % 50 for i in range(6_000)]
     profile = sample([1.0] * 6_000, a, [key // 10 for key in a])

@@ -14,37 +14,28 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from optimizer.errors import HeddleError
-from optimizer.experiments.sharon_workload import KINDS, TRAFFIC, compare, generate_sequences
-from optimizer.sharon import (
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.papers.evaluations.sequence_workload import KINDS, TRAFFIC, compare, generate_sequences
+from optimizer.papers.reference.plan_finder import Reduction, exhaustive, expand, find_plan, options, reduce
+from optimizer.sequences.candidates import (
     EXHAUSTIVE_LIMIT,
     Candidate,
     Pattern,
-    Reduction,
-    SequencePlan,
     SequenceProblem,
     Sharing,
     SharonGraph,
     Span,
     Types,
-    _Router,
     benefit,
-    best_score,
-    cheapest,
-    exhaustive,
-    expand,
-    find_plan,
     guaranteed_weight,
     gwmin,
     maximal_scores,
-    options,
-    plan_sequences,
-    reduce,
-    replan,
     sharing_candidates,
     sharing_of,
     sharon_graph,
 )
+from optimizer.sequences.cheapest_sharing import Router, best_score, cheapest
+from optimizer.sequences.sharing_plan import SequencePlan, plan_sequences, replan
 
 WEIGHTS = (25, 9, 12, 15, 20, 8, 18)
 """Of p1, ..., p7 in the paper's Figure 4."""
@@ -675,7 +666,7 @@ def test_opening_or_closing_one_pattern_more_saves_nothing(seed: int) -> None:
 
     patterns = problem.occurrences()
     for start in (set(), set(patterns), {types for types in patterns if len(types) == 2}):
-        found = _Router(problem).descend(start)
+        found = Router(problem).descend(start)
         shared = set(problem.shared(found))
         assert math.isclose(exact_cost(problem, found), settled(shared), rel_tol=1e-9)
         assert all(settled(shared ^ {types}) >= exact_cost(problem, found) * (1 - 1e-9) for types in patterns)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+import yaml
 
-from optimizer.errors import HeddleError
-from optimizer.query import DOUBLE, INT, LONG, STRING, TIMESTAMP, Source, Stream, decimal
-from optimizer.streams import load_streams, parse_type, with_schema
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.streams import load_streams, parse_type, with_schema
+from optimizer.workload.values import DOUBLE, INT, LONG, STRING, TIMESTAMP, Source, Stream, decimal, from_json, to_json
 
 GOOD = """\
 streams:
@@ -53,6 +55,32 @@ def test_late_and_repeated_events_are_declared(tmp_path: Path) -> None:
     assert (streams["a"].allowed_lateness, streams["a"].event_id) == (7 * 86_400_000_000, "i")
 
 
+def test_how_the_files_of_a_source_are_written_is_declared(tmp_path: Path) -> None:
+    options = "delimiter: tab, header: false, quote: none, 'null': [NA, '-'], timestamp_format: '%d/%m/%Y %H:%M'"
+    streams, diagnostics = load_streams(write(tmp_path, STREAM.replace("a.csv", "a.csv, " + options)))
+    path = str(tmp_path / "a.csv")
+    assert diagnostics == ()
+    assert streams["a"].source == Source("csv", path, "\t", False, None, ("NA", "-"), "%d/%m/%Y %H:%M")
+    for mark in ("';'", '"\\t"', '"|"', '" "'):
+        options = f'delimiter: {mark}, quote: "\'", header: true, null: NA'
+        streams, diagnostics = load_streams(write(tmp_path, STREAM.replace("a.csv", "a.csv, " + options)))
+        assert diagnostics == ()
+        assert streams["a"].source == Source("csv", path, yaml.safe_load(mark), True, "'", ("NA",))
+
+
+def test_options_that_are_not_given_leave_what_is_stored_as_it_was() -> None:
+    source = Source("csv", "a.csv")
+    assert to_json(source) == {"is": "Source", "format": "csv", "path": "a.csv"} and source.options == ""
+    given = Source("csv", "a.csv", delimiter=";", quote=None, null=("NA",))
+    assert from_json(to_json(given)) == given and json.loads(given.options).keys() == {"delimiter", "quote", "null"}
+
+
+def test_a_time_column_of_integers_is_one_of_timestamps_by_its_unit(tmp_path: Path) -> None:
+    text = STREAM.replace("a.csv", "a.csv, time_unit: ms") + "    schema: {t: long, n: long}\n"
+    streams, diagnostics = load_streams(write(tmp_path, text))
+    assert diagnostics == () and streams["a"].schema == (("t", TIMESTAMP), ("n", LONG))
+
+
 STREAM = "streams:\n  a:\n    source: {format: csv, path: a.csv}\n    time: t\n"
 
 
@@ -86,6 +114,21 @@ STREAM = "streams:\n  a:\n    source: {format: csv, path: a.csv}\n    time: t\n"
         (STREAM.replace("a.csv", "''"), "HDL-457", 3),
         (STREAM.replace("    time: t\n", ""), "HDL-453", 3),
         ("streams:\n  a: !!python/object/apply:os.system ['true']\n", "HDL-453", 2),
+        (STREAM.replace("a.csv", "a.csv, delimiter: ab"), "HDL-457", 3),
+        (STREAM.replace("a.csv", "a.csv, delimiter: x"), "HDL-457", 3),
+        (STREAM.replace("a.csv", "a.csv, delimiter: '\"'"), "HDL-457", 3),
+        (STREAM.replace("a.csv", "a.csv, quote: ''"), "HDL-457", 3),
+        (STREAM.replace("a.csv", "a.csv, header: maybe"), "HDL-457", 3),
+        (STREAM.replace("a.csv", "a.csv, null: {a: b}"), "HDL-453", 3),
+        (STREAM.replace("a.csv", "a.csv, null: [[a]]"), "HDL-453", 3),
+        (STREAM.replace("a.csv", "a.csv, time_unit: minutes"), "HDL-457", 3),
+        (STREAM.replace("a.csv", "a.csv, timestamp_format: '%d/%m'"), "HDL-457", 3),
+        (STREAM.replace("a.csv", "a.csv, timestamp_format: '%d/%m/%Y %q'"), "HDL-457", 3),
+        (STREAM.replace("a.csv", "a.csv, timestamp_format: '%d/%m/%Y %d'"), "HDL-457", 3),
+        (STREAM.replace("a.csv", "a.csv, timestamp_format: '%d/%m/%Y %I:%M'"), "HDL-457", 3),
+        (STREAM.replace("a.csv", "a.csv, timestamp_format: '%d/%m/%Y %'"), "HDL-457", 3),
+        (STREAM.replace("csv,", "parquet,").replace("a.csv", "a, header: false"), "HDL-457", 3),
+        (STREAM + "    schema: {t: long}\n", "HDL-455", 4),
         ("[" * 5000, "HDL-451", None),
     ],
 )

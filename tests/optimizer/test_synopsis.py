@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from optimizer import synopsis as synopses
-from optimizer.aggregates import ROWS
-from optimizer.query import (
+from optimizer.aggregates.states import ROWS
+from optimizer.synopses import synopsis as synopses
+from optimizer.synopses.synopsis import CARRIERS, Synopsis, states_of, synopses_of
+from optimizer.workload.values import (
     ACQ,
     DOUBLE,
     LONG,
@@ -22,7 +23,6 @@ from optimizer.query import (
     Stream,
     Window,
 )
-from optimizer.synopsis import CARRIERS, Synopsis, states_of, synopses_of
 
 PRICE, VOLUME, NAME = Column("price"), Column("volume"), Column("symbol")
 STREAM = Stream(

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer import weave_share as module
-from optimizer.baselines import no_share, shared
-from optimizer.cost import PAPER, SearchProblem
-from optimizer.edges import EdgeCounter
-from optimizer.query import SECOND
-from optimizer.weave_share import Trees, Weaver, merge_trees, pair_rates, weave_share
+from optimizer.search import weave_share as module
+from optimizer.search.baselines import no_share, shared
+from optimizer.search.cost import PAPER, SearchProblem
+from optimizer.search.weave_share import Trees, Weaver, merge_trees, pair_rates, weave_share
+from optimizer.windows.edge_counting import EdgeCounter
+from optimizer.workload.values import SECOND
 from tests.optimizer.searching import RATES, naive_weave_share, problem, window_lists
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -9,10 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer import window as alignment
-from optimizer.query import SECOND, Window
-from optimizer.window import (
-    DAY,
+from optimizer.windows import alignment
+from optimizer.windows.alignment import (
     Fragments,
     absorb,
     composite_slide,
@@ -22,6 +20,8 @@ from optimizer.window import (
     instants,
     progressions,
 )
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import SECOND, Window
 
 # small numbers meet all the corners (slide > range, range = k * slide, equal edges) and stay brute-forceable
 windows = st.builds(Window, st.integers(1, 40), st.integers(1, 24))

@@ -41,12 +41,16 @@ from deltalake import DeltaTable
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.query import ACQ
-from spark_jobs.maintenance import maintain
-from spark_jobs.planning import current_version, frontier, load_plan, pause_or_resume, refresh_plan
-from spark_jobs.read import read
-from spark_jobs.sources import format_instant
-from spark_jobs.tables import TABLES, Warehouse, micros
+from optimizer.workload.instants import format_instant
+from optimizer.workload.values import ACQ
+from spark_jobs.operations.maintenance import maintain
+from spark_jobs.planning.changes import pause_or_resume
+from spark_jobs.planning.live_runs import frontier
+from spark_jobs.planning.refresh import refresh_plan
+from spark_jobs.results.read import read
+from spark_jobs.warehouse.plans import current_version, load_plan
+from spark_jobs.warehouse.schemas import TABLES, micros
+from spark_jobs.warehouse.warehouse import Warehouse
 from tests import oracle
 from tests.spark_jobs.laboratory import DAY as START
 from tests.spark_jobs.laboratory import MINUTE, Event, table_of
@@ -220,7 +224,7 @@ class Soak:
     ) -> tuple[int, Tick, str]:
         """Run a heddle command; do something while it runs, or kill it and all that it started."""
         environment = os.environ | {"HEDDLE_SPARK_MASTER": "local[2]", "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "spark_jobs.cli", *arguments, "--warehouse", str(self.place / "warehouse")]
+        command = [sys.executable, "-m", "heddle.cli.app", *arguments, "--warehouse", str(self.place / "warehouse")]
         started, most = time.monotonic(), [0.0, 0.0]
         with tempfile.TemporaryFile() as out:
             process = subprocess.Popen(

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from optimizer.parser import parse
-from optimizer.plan import build_plan
-from optimizer.query import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream, Workload
-from spark_jobs.planning import load_plan, publish_plan
-from spark_jobs.read import read
-from spark_jobs.run import RunRecord, run
-from spark_jobs.tables import Warehouse
+from optimizer.language.parser import parse
+from optimizer.plan.builder import build_plan
+from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream, Workload
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.results.read import read
+from spark_jobs.run.interval import run
+from spark_jobs.warehouse.plans import load_plan
+from spark_jobs.warehouse.publish_log import RunRecord
+from spark_jobs.warehouse.warehouse import Warehouse
 from tests import oracle
 
 if TYPE_CHECKING:

@@ -20,19 +20,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from optimizer.errors import HeddleError
-from optimizer.parser import parse
-from optimizer.plan import build_plan
-from optimizer.query import LONG, TIMESTAMP, Source, Stream, Workload
-from spark_jobs import cli
-from spark_jobs.arrivals import distinct, forget, ledger, refusals, release
-from spark_jobs.data_docs import FOLDER
-from spark_jobs.history import outdated
-from spark_jobs.operations import docs_page, read_operations
-from spark_jobs.planning import load_plan, publish_plan
-from spark_jobs.run import RunRecord, run
-from spark_jobs.sources import read_split, snapshot_token, splits_of
-from spark_jobs.tables import TABLES, Warehouse, micros
+from heddle.cli.app import app
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.language.parser import parse
+from optimizer.plan.builder import build_plan
+from optimizer.workload.values import LONG, TIMESTAMP, Source, Stream, Workload
+from spark_jobs.checks.data_docs import FOLDER, document_file
+from spark_jobs.operations.read import docs_page, read_operations
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.run.history import outdated
+from spark_jobs.run.interval import run
+from spark_jobs.sources.decoding import read_split
+from spark_jobs.sources.ledger import ledger, refusals, release
+from spark_jobs.sources.repetitions import distinct, forget
+from spark_jobs.sources.splits import snapshot_token, splits_of
+from spark_jobs.warehouse.plans import load_plan
+from spark_jobs.warehouse.publish_log import RunRecord
+from spark_jobs.warehouse.schemas import TABLES, micros
+from spark_jobs.warehouse.warehouse import Warehouse
 from tests import oracle
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, SCHEMA, Event, steady, table_of
 
@@ -83,7 +88,7 @@ class Feed:
 
     def wrong(self, version: int, begin: float, end: float, taken: pa.Table) -> list[str]:
         """What differs from the oracle's answers over the events that are taken in."""
-        from spark_jobs.read import read
+        from spark_jobs.results.read import read
 
         found = []
         for query in load_plan(self.warehouse, version).workload.queries:
@@ -171,7 +176,7 @@ def test_late_events_that_no_window_takes_replace_nothing(spark: SparkSession, t
     record = feed.run(version, 0, 60, "two")
     assert (record.status, record.revision, record.answers, record.narrow) == ("published", 2, 0, True)
     assert feed.revised(0, 60, 1) and not feed.revised(0, 60, 2)
-    assert (feed.warehouse.root / FOLDER / docs_page("two", 2)).exists()
+    assert document_file(feed.warehouse.root / FOLDER, docs_page("two", 2))
     assert outdated(feed.warehouse, LATER) == [] and feed.wrong(version, 0, 60, feed.all()) == []
 
 
@@ -522,13 +527,13 @@ def test_quarantine_on_the_command_line(spark: SparkSession, tmp_path: Path) -> 
     version = feed.plan()
     house = ["quarantine", "--warehouse", str(feed.warehouse.root)]
     feed.run(version, 0, 60, "one")
-    assert "no event came too late" in CliRunner().invoke(cli.app, house).stdout
+    assert "no event came too late" in CliRunner().invoke(app, house).stdout
     feed.write("b", [(20, "A", 7.0, 5)], 500)
     feed.run(version, 0, 60, "two")
-    told = CliRunner().invoke(cli.app, house)
+    told = CliRunner().invoke(app, house)
     assert told.exit_code == 0 and "b.parquet" in told.stdout and "trades" in told.stdout
-    assert CliRunner().invoke(cli.app, [*house, "--release", "x"]).exit_code == 1
-    done = CliRunner().invoke(cli.app, [*house, "--release", "b.parquet", "--json"])
+    assert CliRunner().invoke(app, [*house, "--release", "x"]).exit_code == 1
+    done = CliRunner().invoke(app, [*house, "--release", "b.parquet", "--json"])
     assert done.exit_code == 0 and '"released": [' in done.stdout and '"refused": []' in done.stdout
 
 

@@ -17,29 +17,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from optimizer.cost import Coefficients
-from optimizer.errors import HeddleError
-from optimizer.plan import build_plan
-from optimizer.window import DAY as DAY_LONG
-from optimizer.window import instants
-from spark_jobs import calibration
-from spark_jobs.calibration import (
-    PROBES,
-    SHIPPED,
-    STAGES,
-    Fit,
-    Observation,
-    expected,
-    fit,
-    fit_of,
-    observations_of,
-    store,
-)
-from spark_jobs.cli import app
-from spark_jobs.planning import load_plan, model_of
-from spark_jobs.sources import splits_of
-from spark_jobs.statistics import FEATURES, Measured, last_groups
-from spark_jobs.tables import Warehouse
+from heddle.cli.app import app
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.plan.builder import build_plan
+from optimizer.search.cost import Coefficients
+from optimizer.windows.alignment import instants
+from optimizer.workload.instants import DAY as DAY_LONG
+from spark_jobs.costs import fit as fit_module
+from spark_jobs.costs import prediction
+from spark_jobs.costs.fit import SHIPPED, STAGES, Fit, Observation, fit, fit_of, observations_of, store
+from spark_jobs.costs.measurements import FEATURES, Measured, last_groups
+from spark_jobs.costs.prediction import expected
+from spark_jobs.planning.requested import model_of
+from spark_jobs.run import calibrate
+from spark_jobs.run.calibrate import PROBES
+from spark_jobs.sources.splits import splits_of
+from spark_jobs.warehouse.plans import load_plan
+from spark_jobs.warehouse.warehouse import Warehouse
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
 
 if TYPE_CHECKING:
@@ -139,7 +133,7 @@ def test_the_coefficients_of_a_plan_stand_for_what_a_plan_changes() -> None:
 def test_probes_are_workloads_and_vary_every_feature() -> None:
     for probe in PROBES:
         assert len({probe.name for probe in PROBES}) == len(PROBES)
-        made = probe.workload(calibration._stream(Path("nowhere")))
+        made = probe.workload(calibrate._stream(Path("nowhere")))
         assert len(made.queries) == len(probe.windows) * probe.filters
 
 
@@ -149,15 +143,15 @@ def test_stored_costs_are_what_plans_are_made_with(tmp_path: Path) -> None:
     assert fit_of(house) == Fit(SHIPPED)
     assert model_of("measured", [], house).coefficients == Coefficients()
     dearer = Fit(SHIPPED | {"tree_tuples": 5e-7}, (0.1, -0.2))
-    store(house.root / calibration.FILE, dearer)
+    store(house.root / fit_module.FILE, dearer)
     assert fit_of(house) == dearer
     assert model_of("measured", [], house).coefficients.per_tuple == Fraction("5e-7")
     assert model_of("paper", [], house).name == "paper"
-    assert sorted(path.name for path in house.root.glob("*coefficients*")) == [calibration.FILE]
+    assert sorted(path.name for path in house.root.glob("*coefficients*")) == [fit_module.FILE]
     # what an older Heddle stored lacks features that came later
-    text = json.loads((house.root / calibration.FILE).read_text())
+    text = json.loads((house.root / fit_module.FILE).read_text())
     del text["costs"]["rows_passed"], text["residuals"]
-    (house.root / calibration.FILE).write_text(json.dumps(text))
+    (house.root / fit_module.FILE).write_text(json.dumps(text))
     assert fit_of(house).costs == dearer.costs
 
 
@@ -166,7 +160,7 @@ def test_stored_costs_are_what_plans_are_made_with(tmp_path: Path) -> None:
 )
 def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
     house = Warehouse.open(tmp_path / "house")
-    (house.root / calibration.FILE).write_text(text)
+    (house.root / fit_module.FILE).write_text(text)
     with pytest.raises(HeddleError, match="HDL-516"):
         fit_of(house)
 
@@ -207,9 +201,9 @@ def test_calibrate_fits_to_a_warehouse(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------------------------- runs
 @pytest.fixture
 def lab(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
-    from spark_jobs import quality
+    from spark_jobs.checks import inspection
 
-    monkeypatch.setattr(quality, "expectations", lambda *given: [])
+    monkeypatch.setattr(inspection, "expectations", lambda *given: [])
     made = Laboratory(spark, tmp_path)
     made.write(steady())
     return made
@@ -241,7 +235,7 @@ def test_a_run_records_what_it_did_and_what_was_predicted(lab: Laboratory) -> No
     query_of = {
         synopsis.fingerprint: query.name
         for tree in plan.trees
-        for synopsis, (query, *_) in calibration.synopses_of(plan.workload.stream("trades"), tree.queries).items()
+        for synopsis, (query, *_) in calibrate.synopses_of(plan.workload.stream("trades"), tree.queries).items()
     }
     held = [(query_of[row["fingerprint"]], json.loads(row["key"]), row["fragment_start"]) for row in rows.to_pylist()]
     covered = 0
@@ -285,20 +279,20 @@ def test_what_is_expected_is_what_comes_at_the_rates_and_groups_of_the_plan(lab:
     query = plan.workload.queries[0]
     plan = build_plan(plan.workload, {"trades": Fraction(1, 60)}, "weave-share", "measured")
     stream = plan.workload.stream("trades")
-    ((synopsis, queries),) = calibration.synopses_of(stream, plan.trees[0].queries).items()
+    ((synopsis, queries),) = calibrate.synopses_of(stream, plan.trees[0].queries).items()
     begin, until = DAY + 60 * MINUTE, DAY + 120 * MINUTE
     first = int(instants(query.window, begin, until)[0]) - query.window.range
-    part = calibration.Part(synopsis, queries, first, until)
-    span = calibration.Span(synopsis, first, until)
-    work = calibration.Work(begin, [part], [span], {"trades": splits_of(stream)})
+    part = prediction.SynopsisWork(synopsis, queries, first, until)
+    span = prediction.FillRequest(synopsis, first, until)
+    work = prediction.Work(begin, [part], [span], {"trades": splits_of(stream)})
     found = expected(plan, work, last_groups(lab.warehouse))
     assert last_groups(lab.warehouse) == {"trades": 2.0}
     for name, amount in found.items():
         assert amount == pytest.approx(record.features[name], rel=0.02), name
     # of a time before the source holds anything, nothing is expected
-    early = calibration.Part(synopsis, queries, first - DAY_LONG, until)
-    longer = calibration.Span(synopsis, first - DAY_LONG, until)
-    work = calibration.Work(begin, [early], [longer], {"trades": splits_of(stream)})
+    early = prediction.SynopsisWork(synopsis, queries, first - DAY_LONG, until)
+    longer = prediction.FillRequest(synopsis, first - DAY_LONG, until)
+    work = prediction.Work(begin, [early], [longer], {"trades": splits_of(stream)})
     assert expected(plan, work, {"trades": 2.0})["events"] == pytest.approx(120, rel=0.02)
     assert expected(plan, work, {"trades": 2.0})["partial_rows_written"] == 24
 
@@ -321,6 +315,6 @@ def test_records_of_older_versions_are_shown_without_a_prediction(lab: Laborator
 @pytest.mark.slow
 def test_calibrate_measures_this_machine(spark: SparkSession, tmp_path: Path) -> None:
     said: list[str] = []
-    found = calibration.calibrate(spark, tmp_path, quick=True, report=said.append)
+    found = calibrate.calibrate(spark, tmp_path, quick=True, report=said.append)
     assert len(said) == len(PROBES) == len(found.residuals)
     assert found.costs["runs"] > 0 and found.error is not None and found.error < 1

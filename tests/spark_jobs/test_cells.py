@@ -15,28 +15,27 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from optimizer.query import STRING, decimal
-from optimizer.synopsis import Synopsis
-from optimizer.window import DAY, Fragments
-from spark_jobs.cells import (
+from optimizer.synopses.synopsis import Synopsis
+from optimizer.windows.alignment import Fragments
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import STRING, decimal
+from spark_jobs.arrays.numbering import (
     LONG_MAX,
     LONG_MIN,
-    PARTIALS,
-    Cells,
     Longs,
-    buckets,
-    concatenated,
     distinct_of,
     distinct_rows,
     encoded,
-    fragments_of,
     numbered,
     numbered_tuples,
     positions_in,
     ranked,
 )
-from spark_jobs.files import BUCKET_ROWS, BUCKETS, bucket_of, read_buckets, write_files
-from spark_jobs.partial_aggregates import Lifting, Span, partials_of
+from spark_jobs.partials.cells import Cells, buckets, concatenated, fragments_of
+from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.partials.lifting import Lifting, partials_of
+from spark_jobs.warehouse.data_files import BUCKET_ROWS, BUCKETS, bucket_of, read_buckets, write_files
+from spark_jobs.warehouse.schemas import PARTIALS
 from tests.spark_jobs.test_partial_aggregates import (
     NULLS,
     PREDICATES,
@@ -63,7 +62,7 @@ MANY = settings(
 cuts = st.lists(st.integers(0, 25), max_size=3)
 
 
-def stored(span: Span, found: Sequence[dict[str, Any]], where: Sequence[int]) -> pa.Table:
+def stored(span: FillRequest, found: Sequence[dict[str, Any]], where: Sequence[int]) -> pa.Table:
     """Rows as several tasks write them, each of some of the events."""
     return pa.concat_tables(
         [PARTIALS.empty_table(), *(partials_of([batch], STREAM, [span]) for batch in pieces(found, where))]
@@ -79,7 +78,7 @@ def bits(cells: Cells | pa.Table) -> str:
 # ------------------------------------------------------------------------------------- stored and read
 @MANY
 @given(rows_of_events, cuts, spans())
-def test_cells_are_read_as_they_were_stored(found: list[dict[str, Any]], where: list[int], span: Span) -> None:
+def test_cells_are_read_as_they_were_stored(found: list[dict[str, Any]], where: list[int], span: FillRequest) -> None:
     rows = stored(span, found, where)
     cells = Cells.decode(span.synopsis, rows)
     assert bits(cells) == bits(rows)
@@ -94,7 +93,7 @@ def test_cells_are_read_as_they_were_stored(found: list[dict[str, Any]], where: 
 @MANY
 @given(rows_of_events, cuts, spans(), st.integers(0, 2**32))
 def test_rows_combine_to_the_same_bits_in_whatever_order_they_arrive(
-    found: list[dict[str, Any]], where: list[int], span: Span, seed: int
+    found: list[dict[str, Any]], where: list[int], span: FillRequest, seed: int
 ) -> None:
     """However a run finds the pieces of a cell (files have random names), and in whatever pieces they are read."""
     rows = stored(span, found, where)
@@ -118,7 +117,7 @@ def test_rows_combine_to_the_same_bits_in_whatever_order_they_arrive(
 
 
 def test_the_order_of_equal_cells_does_not_show_in_sums_of_doubles() -> None:
-    span = Span(simple(states=(state("sum", "price"), state("sum_squares", "price"))), 0, 10 * SECOND)
+    span = FillRequest(simple(states=(state("sum", "price"), state("sum_squares", "price"))), 0, 10 * SECOND)
     chance = random.Random(3)
     rows = [{"at": 1, "price": chance.uniform(-1, 1) * 10.0 ** chance.randint(-12, 12)} for _ in range(60)]
     parts = [partials_of([events(row)], STREAM, [span]) for row in rows]
@@ -133,7 +132,7 @@ def test_the_order_of_equal_cells_does_not_show_in_sums_of_doubles() -> None:
 @MANY
 @given(rows_of_events, cuts, spans(), st.data())
 def test_a_family_has_its_shards_and_columns(
-    found: list[dict[str, Any]], where: list[int], span: Span, data: st.DataObject
+    found: list[dict[str, Any]], where: list[int], span: FillRequest, data: st.DataObject
 ) -> None:
     predicate = data.draw(st.sampled_from(span.synopsis.predicates))
     group_by = tuple(data.draw(st.permutations(span.synopsis.group_by)))
@@ -148,7 +147,7 @@ def test_a_family_has_its_shards_and_columns(
 @MANY
 @given(rows_of_events, cuts, spans(), st.data())
 def test_coarser_cells_come_from_finer_ones(
-    found: list[dict[str, Any]], where: list[int], span: Span, data: st.DataObject
+    found: list[dict[str, Any]], where: list[int], span: FillRequest, data: st.DataObject
 ) -> None:
     fine = span.synopsis
     edges = tuple((2 * slide, shift) for slide, shift in fine.edges)
@@ -159,14 +158,14 @@ def test_coarser_cells_come_from_finer_ones(
     begin = min(instant for instant in instants if instant >= span.begin)
     end = max((instant for instant in instants if instant <= span.end), default=begin)
     rolled = Cells.decode(fine, stored(span, found, where)).rolled_up(coarse, begin, end)
-    wanted = expected(Span(coarse, begin, end), found)
+    wanted = expected(FillRequest(coarse, begin, end), found)
     assert same(content([rolled.merged()]), wanted)
     assert same(content([rolled.to_store()]), wanted)
 
 
 def test_keys_of_a_filter_are_those_of_its_tuples() -> None:
     predicates = tuple(PREDICATES)[:2]  # all, and volume > 0
-    span = Span(simple("symbol", "late", predicates=predicates), 0, 10 * SECOND)
+    span = FillRequest(simple("symbol", "late", predicates=predicates), 0, 10 * SECOND)
     rows = [
         {"at": 1, "symbol": symbol, "late": late, "volume": volume}
         for symbol, late, volume in (("A", True, 1), ("A", False, 1), ("B", True, 0), (None, None, 5), (None, None, 6))
@@ -183,7 +182,7 @@ def test_the_groups_of_one_family_are_in_one_bucket() -> None:
     rows = [{"at": 1, "symbol": f"k{at % 40}", "late": at % 3 == 0} for at in range(200)]
     columns = (("late", TYPES["late"]), ("symbol", STRING))
     made = replace(simple(), group_by=columns, bucket_by=("symbol",))
-    rows_stored = partials_of([events(*rows)], STREAM, [Span(made, 0, 10 * SECOND)])
+    rows_stored = partials_of([events(*rows)], STREAM, [FillRequest(made, 0, 10 * SECOND)])
     found = zip(rows_stored["key"].to_pylist(), rows_stored["bucket"].to_pylist(), strict=True)
     for key, bucket in found:
         _, symbol = json.loads(key)
@@ -195,7 +194,7 @@ def test_the_groups_of_one_family_are_in_one_bucket() -> None:
 
 def many_cells(groups: int, fragments: int, days: int = 1) -> list[Cells]:
     """Cells of two synopses, as a task has them."""
-    wanted = [Span(simple("symbol"), 0, days * DAY), Span(simple("symbol", "tip"), 0, days * DAY)]
+    wanted = [FillRequest(simple("symbol"), 0, days * DAY), FillRequest(simple("symbol", "tip"), 0, days * DAY)]
     lifting = Lifting(STREAM, wanted)
     rows = [
         NULLS | {"at": at * 10 * days + day * 86_400, "symbol": f"k{group}", "volume": group}

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,11 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from optimizer.experiments.outcome import Chart, Experiment, Found, Report
-from optimizer.plan import build_plan
-from spark_jobs.cli import app
-from spark_jobs.planning import load_inputs, publish_plan
-from spark_jobs.tables import Warehouse
+from heddle.cli.app import app
+from optimizer.papers.evaluations.outcome import Chart, Experiment, Found, Report
+from optimizer.plan.builder import build_plan
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.planning.requested import load_inputs
+from spark_jobs.warehouse.warehouse import Warehouse
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,7 +61,7 @@ def heddle(*arguments: str) -> tuple[int, str, str]:
 def test_validate_reports_places_and_goes_on(place: Path) -> None:
     assert heddle("validate", "good.sql", "--streams", "streams.yaml")[0] == 0
     code, out, err = heddle("validate", "good.sql", "bad.sql", "--streams", "streams.yaml")
-    assert code == 1 and "3 queries usable, 1 errors" in out
+    assert code == 1 and "3 queries usable, 1 error\n" in out
     assert "bad.sql:2:12: error HDL-202 [bad]" in err and "did you mean symbol?" in err
     code, out, _ = heddle("validate", "bad.sql", "--streams", "streams.yaml", "--json")
     told = json.loads(out)
@@ -109,6 +111,18 @@ def test_wrong_usage_ends_with_2(place: Path) -> None:
     span = ("--from", "2024-03-02", "--to", "2024-03-01")
     assert heddle("run", "good.sql", *streams, "--warehouse", str(place / "w"), *span)[0] == 2
     assert not (place / "w").exists()
+
+
+def test_compare_needs_a_published_run(place: Path) -> None:
+    inputs = load_inputs(["good.sql"], "streams.yaml")
+    publish_plan(Warehouse.open("w"), build_plan(inputs.workload, {"trades": 1}))
+    code, _, told = heddle("compare", "--warehouse", "w", "--from", "2024-03-01", "--to", "2024-03-02")
+    assert code == 1 and "HDL-508" in told
+
+
+def test_the_version_is_the_projects() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert heddle("--version") == (0, f"heddle {project['version']}\n", "")
 
 
 def test_every_command_helps_with_examples() -> None:
@@ -180,7 +194,7 @@ def test_diff_of_two_stored_plans(house: Path) -> None:
     ]
     code, out, _ = heddle("diff", "1", "2", "--warehouse", "house")
     assert code == 0 and "4.3 -> 6.45 (+50.0%) operations/s" in out and "added: 1  d" in out
-    assert "2 synopses stay valid, 1 are new; 2 of 4 queries read history again" in out
+    assert "2 synopses kept, 1 new; 2 of 4 queries to read history again" in out
     assert any(re.search(r"b .* edges changed .* 2 .* 10 s", line) for line in out.splitlines())
 
 
@@ -259,7 +273,7 @@ def two_experiments(monkeypatch: pytest.MonkeyPatch) -> None:
         Experiment("f1-7", "f1", "7", "More queries [1, 100]", "it is 10 times as fast", 3, chart, measure),
         Experiment("weave-share-4", "weave-share", "4", "Costs", "it is cheaper", 1, chart, measure),
     ]
-    monkeypatch.setattr("optimizer.experiments.EXPERIMENTS", {found.name: found for found in known})
+    monkeypatch.setattr("optimizer.papers.evaluations.catalogue.EXPERIMENTS", {found.name: found for found in known})
 
 
 @pytest.mark.usefixtures("two_experiments")
@@ -294,7 +308,7 @@ def test_a_run_is_published_read_back_and_repeated_in_vain(place: Path) -> None:
     """The whole command in processes of its own, as people call it."""
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "spark_jobs.cli", *arguments]
+        command = [sys.executable, "-m", "heddle.cli.app", *arguments]
         environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(place)}
         return subprocess.run(command, cwd=place, capture_output=True, text=True, env=environment, timeout=300)
 

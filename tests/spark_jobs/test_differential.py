@@ -21,20 +21,23 @@ from deltalake import write_deltalake
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from optimizer.plan import build_plan
-from optimizer.predicates import normal
-from optimizer.query import ACQ, Source, Workload
-from optimizer.synopsis import synopses_of
-from optimizer.window import history_start
-from spark_jobs.expressions import arrow_type
-from spark_jobs.final_aggregates import Part, finals_of, merged
-from spark_jobs.partial_aggregates import PARTIALS, Span, partials_of
-from spark_jobs.planning import publish_plan
-from spark_jobs.read import read
-from spark_jobs.results import ANSWERS, group_values, places, typed
-from spark_jobs.run import run
-from spark_jobs.sequence_aggregates import SequenceLifting, finals_of_sequences
-from spark_jobs.tables import Warehouse
+from optimizer.plan.builder import build_plan
+from optimizer.synopses.synopsis import synopses_of
+from optimizer.windows.alignment import history_start
+from optimizer.workload.predicates import normal
+from optimizer.workload.values import ACQ, Source, Workload
+from spark_jobs.finals.stage import SynopsisWork, finals_of, merged
+from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.partials.lifting import partials_of
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.results.read import read
+from spark_jobs.results.rows import group_values, places, typed
+from spark_jobs.run.interval import run
+from spark_jobs.sequences.answers import finals_of_sequences
+from spark_jobs.sequences.lifting import SequenceLifting
+from spark_jobs.sources.expressions import arrow_type
+from spark_jobs.warehouse.schemas import ANSWERS, PARTIALS
+from spark_jobs.warehouse.warehouse import Warehouse
 from tests.oracle import answers, column_names, compare
 from tests.workloads import Case, cases, sequence_cases, spans_of
 
@@ -89,17 +92,17 @@ def kernel_answers(
     together: dict[int, list[str]] = {}
     for query, home in zip(case.workload.queries, homes, strict=False):
         together.setdefault(home, []).append(query.name)
-    parts: list[Part] = []
+    parts: list[SynopsisWork] = []
     for tree in plan.trees:
         for synopsis, members in synopses_of(case.stream, tree.queries, together.values()).items():
             first = history_start([query.window for query in members], begin, end)
             last = synopsis.fragments.last_edge(end)
             if first < last:
-                parts.append(Part(synopsis, members, first, last))
+                parts.append(SynopsisWork(synopsis, members, first, last))
     parts = merged(parts)
     if not parts:
         return ANSWERS.empty_table()
-    spans = [Span(part.synopsis, part.begin, part.end) for part in parts]
+    spans = [FillRequest(part.synopsis, part.begin, part.end) for part in parts]
     plain = [span for span in spans if span.synopsis.sequenced is None]
     partials = [partials_of(piece.to_batches(), case.stream, plain) for piece in pieces if plain]
     for piece in pieces:

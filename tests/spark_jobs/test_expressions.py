@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optimizer.errors import HeddleError
-from optimizer.expression import as_decimal, exact_literal, type_of, unified
-from optimizer.query import (
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.expression import as_decimal, exact_literal, type_of, unified
+from optimizer.workload.values import (
     BOOLEAN,
     DATE,
     DOUBLE,
@@ -30,7 +30,7 @@ from optimizer.query import (
     Type,
     decimal,
 )
-from spark_jobs.expressions import arrow_type, evaluate
+from spark_jobs.sources.expressions import arrow_type, evaluate
 
 SCHEMA: dict[str, Type] = {
     "i": INT,

@@ -20,16 +20,20 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optimizer.aggregates import AGGREGATES
-from optimizer.parser import parse
-from optimizer.query import ACQ, BOOLEAN, DATE, TIMESTAMP, Type, decimal
-from optimizer.synopsis import Synopsis, synopses_of
-from spark_jobs import final_aggregates, results
-from spark_jobs.files import BUCKETS, DataFile, bucket_of, write_files
-from spark_jobs.final_aggregates import Part, finals_of, finals_task
-from spark_jobs.partial_aggregates import Span, partials_of
-from spark_jobs.results import ANSWERS, RESULTS, group_values, places, typed
-from spark_jobs.tables import Warehouse
+from optimizer.aggregates.algebra import AGGREGATES
+from optimizer.language.parser import parse
+from optimizer.synopses.synopsis import Synopsis, synopses_of
+from optimizer.workload.values import ACQ, BOOLEAN, DATE, TIMESTAMP, Type, decimal
+from spark_jobs.finals import window_query
+from spark_jobs.finals.stage import SynopsisWork, finals_of, finals_task
+from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.partials.lifting import partials_of
+from spark_jobs.results import writer
+from spark_jobs.results.rows import group_values, places, typed
+from spark_jobs.warehouse import schemas
+from spark_jobs.warehouse.data_files import BUCKETS, DataFile, bucket_of, write_files
+from spark_jobs.warehouse.schemas import ANSWERS, RESULTS
+from spark_jobs.warehouse.warehouse import Warehouse
 from tests.spark_jobs.test_differential import differences, kernel_answers, of_query
 from tests.spark_jobs.test_partial_aggregates import SECOND, STREAM, events, synopsis
 from tests.workloads import Case, cases, outputs
@@ -42,7 +46,7 @@ LENIENT = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def answered(made: Synopsis, query: ACQ, batch: pa.RecordBatch, begin: int, end: int) -> list[dict[str, Any]]:
-    partials = partials_of([batch], STREAM, [Span(made, -100 * SECOND, 100 * SECOND)])
+    partials = partials_of([batch], STREAM, [FillRequest(made, -100 * SECOND, 100 * SECOND)])
     batches = list(finals_of(partials, made, [query], begin * SECOND, end * SECOND))
     rows: list[dict[str, Any]] = pa.Table.from_batches(batches, ANSWERS).to_pylist()
     return rows
@@ -180,8 +184,10 @@ def test_every_aggregate_answers_as_the_oracle(function: str) -> None:
 @given(cases(), st.integers(1, 9), st.integers(1, 5), st.sampled_from([1, 99]))
 def test_answers_do_not_depend_on_how_much_is_done_at_once(case: Case, block: int, chunk: int, many: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("BLOCK", block), ("CHUNK", chunk), ("CHUNK_ELEMENTS", chunk), ("MANY", many)):
-            patch.setattr(final_aggregates, name, value)
+        patch.setattr(window_query, "BLOCK", block)
+        patch.setattr(window_query, "CHUNK", chunk)
+        patch.setattr(window_query, "CHUNK_ELEMENTS", chunk)
+        patch.setattr(window_query, "MANY", many)
         table = kernel_answers(case, "shared", [], case.begin, case.end, [0] * 6)
     assert differences(case, table) == []
     for query in case.workload.queries:
@@ -209,9 +215,9 @@ def committed(
 ) -> tuple[Warehouse, list[DataFile]]:
     """The answers of some days, by so many tasks, published; and the files that hold them."""
     warehouse = Warehouse.open(folder)
-    partials = partials_of([batch], STREAM, [Span(made, 0, days * DAY)])
+    partials = partials_of([batch], STREAM, [FillRequest(made, 0, days * DAY)])
     stored = [str(folder / "partials" / file.path) for file in write_files(warehouse.path("partials"), partials)]
-    task = finals_task([Part(made, (query,), 0, days * DAY)], 0, stored, warehouse.path("results"), STAMP)
+    task = finals_task([SynopsisWork(made, (query,), 0, days * DAY)], 0, stored, warehouse.path("results"), STAMP)
     files = [
         file for first in range(tasks) for file in task(range(first, BUCKETS, tasks)) if isinstance(file, DataFile)
     ]
@@ -242,9 +248,9 @@ def test_tasks_answer_instants_that_are_no_edges(tmp_path: Path) -> None:
     """Those of historical windows: the last edge before the end of the interval may come earlier."""
     text = "SELECT count(*) AS n FROM trades WINDOW RANGE '20 seconds' SLIDE '20 seconds' ENDING '15 seconds' AGO ON ts"
     ((made, members),) = synopses_of(STREAM, parse(text, {"trades": STREAM}).queries).items()
-    partials = partials_of([events(*({"at": at} for at in range(30)))], STREAM, [Span(made, 0, 60 * SECOND)])
+    partials = partials_of([events(*({"at": at} for at in range(30)))], STREAM, [FillRequest(made, 0, 60 * SECOND)])
     stored = [str(tmp_path / file.path) for file in write_files(tmp_path, partials)]
-    part = Part(made, tuple(members), 0, made.fragments.last_edge(60 * SECOND), 60 * SECOND)
+    part = SynopsisWork(made, tuple(members), 0, made.fragments.last_edge(60 * SECOND), 60 * SECOND)
     (file,) = finals_task([part], 20 * SECOND, stored, str(tmp_path / "results"), STAMP)(range(BUCKETS))
     assert isinstance(file, DataFile)
     rows = pq.read_table(tmp_path / "results" / file.path, partitioning=None)
@@ -256,8 +262,8 @@ def test_row_groups_and_days_do_not_change_what_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pending: int
 ) -> None:
     """Small row groups, several families with the same and with other keys, errors, nulls and texts."""
-    monkeypatch.setattr(results, "ROW_GROUP", pending)
-    monkeypatch.setattr(results, "PENDING", pending)
+    monkeypatch.setattr(writer, "ROW_GROUP", pending)
+    monkeypatch.setattr(writer, "PENDING", pending)
     window = "FROM trades WINDOW RANGE '2 days' SLIDE '12 hours' ON ts"
     text = f"""
     -- name: a
@@ -274,9 +280,9 @@ def test_row_groups_and_days_do_not_change_what_is_read(
     )
     ((made, members),) = synopses_of(STREAM, queries, [["a", "b", "c"]]).items()
     warehouse = Warehouse.open(tmp_path)
-    partials = partials_of([batch], STREAM, [Span(made, 0, 6 * DAY)])
+    partials = partials_of([batch], STREAM, [FillRequest(made, 0, 6 * DAY)])
     stored = [str(tmp_path / "partials" / file.path) for file in write_files(warehouse.path("partials"), partials)]
-    task = finals_task([Part(made, tuple(members), 0, 6 * DAY)], 0, stored, warehouse.path("results"), STAMP)
+    task = finals_task([SynopsisWork(made, tuple(members), 0, 6 * DAY)], 0, stored, warehouse.path("results"), STAMP)
     files = [file for file in task(range(BUCKETS)) if isinstance(file, DataFile)]
     assert len({file.day for file in files}) == len(files) > 3
     tables = [pq.read_table(tmp_path / "results" / file.path, partitioning=None) for file in files]
@@ -315,7 +321,7 @@ def test_readers_that_prune_by_statistics_find_every_row(tmp_path: Path) -> None
     assert set(RESULTS.names) - set(names) == {"day", "position", "doubles", "texts"}
     table = DeltaTable(warehouse.path("results"))
     dataset = table.to_pyarrow_dataset()
-    noon = pa.scalar(DAY // 2, results.INSTANT)
+    noon = pa.scalar(DAY // 2, schemas.INSTANT)
     for column, value, expected in (
         ("query", query.name, 2),
         ("query", "y", 0),

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from optimizer.errors import HeddleError
-from spark_jobs import cli
-from spark_jobs.history import chunks, main, outdated, prices, standing
-from spark_jobs.planning import current_version, load_plan
+from heddle.cli.app import app
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from spark_jobs.repair_results import main
+from spark_jobs.run.history import chunks, outdated, prices, standing
+from spark_jobs.warehouse.plans import current_version, load_plan
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Laboratory, steady
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def laboratory(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     found.write([], "quotes")
 
     # the tests' one session serves the command line, too
-    monkeypatch.setattr("spark_jobs.session.start_session", lambda name: _Kept(spark))
+    monkeypatch.setattr("spark_jobs.session.session.start_session", lambda name: _Kept(spark))
     return found
 
 
@@ -63,7 +64,7 @@ class _Kept:
 
 
 def heddle(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(cli.app, list(arguments))
+    done = CliRunner().invoke(app, list(arguments))
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.stdout
 
@@ -137,12 +138,38 @@ def test_what_stands_is_what_no_later_publication_covers(spans: list[tuple[int, 
     assert sorted(found) == expected
 
 
+def test_the_job_of_the_dag_ends_its_log_with_what_went_wrong(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    late = SimpleNamespace(begin=0, end=DAY, radius="one day")
+    failed = Diagnostic("HDL-602", "too many groups", query="busy")
+    record = SimpleNamespace(diagnostics=[failed.to_json()], to_json=dict)
+    told = iter([record, HeddleError("HDL-541", "another run has published")])
+
+    def run(*_: object) -> object:
+        if isinstance(found := next(told), HeddleError):
+            raise found
+        return found
+
+    for name, replacement in {
+        "Warehouse": SimpleNamespace(open=lambda *_, **__: None),
+        "outdated": lambda *_: [late, late],
+        "start_session": lambda name: SimpleNamespace(stop=lambda: print("stopped")),
+        "run": run,
+    }.items():
+        monkeypatch.setattr(f"spark_jobs.repair_results.{name}", replacement)
+    assert main(["--warehouse", "w", "--plan-version", "1", "--days", "1"]) == 1
+    out, said = capfd.readouterr()
+    assert out.endswith("stopped\n")
+    assert said == "error HDL-602 [busy] too many groups\nerror HDL-541 another run has published\n"
+
+
 @pytest.mark.spark
 def test_the_job_of_the_dag_repairs_what_is_recent(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     version = laboratory.plan()
     laboratory.run(version, 0, 60)
     laboratory.write([*steady(180), (30.5, "A", 7.0, 5)])
-    monkeypatch.setattr("spark_jobs.history.start_session", lambda name: _Kept(laboratory.spark))
+    monkeypatch.setattr("spark_jobs.repair_results.start_session", lambda name: _Kept(laboratory.spark))
     house = ["--warehouse", str(laboratory.warehouse.root), "--plan-version", str(version)]
     assert main([*house, "--days", "1"]) == 0 and laboratory.wrong(version, 0, 60) != []
     assert main([*house, "--days", "100000"]) == 0 and laboratory.wrong(version, 0, 60) == []

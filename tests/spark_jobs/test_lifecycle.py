@@ -11,12 +11,19 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
-from optimizer.errors import HeddleError
-from optimizer.synopsis import synopses_of
-from spark_jobs import cli, maintenance, planning, quality
-from spark_jobs.lifecycle import events, registered
-from spark_jobs.planning import current_version, load_plan, pause_or_resume, refresh_plan
-from spark_jobs.tables import TABLES, Warehouse
+from heddle.cli.app import app
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.synopses.synopsis import synopses_of
+from spark_jobs.checks import inspection
+from spark_jobs.operations import maintenance
+from spark_jobs.planning import publication
+from spark_jobs.planning.changes import pause_or_resume
+from spark_jobs.planning.refresh import refresh_plan
+from spark_jobs.results.deletion import Deleted, delete_answers
+from spark_jobs.warehouse.plans import current_version, load_plan
+from spark_jobs.warehouse.registry import events, registered
+from spark_jobs.warehouse.schemas import TABLES, micros
+from spark_jobs.warehouse.warehouse import Warehouse
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Laboratory, steady
 
 if TYPE_CHECKING:
@@ -88,7 +95,7 @@ def world(tmp_path: Path) -> World:
 
 
 def heddle(*arguments: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(cli.app, list(arguments))
+    done = CliRunner().invoke(app, list(arguments))
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.stdout, done.stderr
 
@@ -212,14 +219,14 @@ def test_a_query_of_a_stream_that_no_plan_knows_cannot_be_resumed_yet(world: Wor
 
 def test_a_plan_that_was_overtaken_is_not_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refresh, and another pause, that began before a pause and end after it."""
-    held = planning.publish_plan
+    held = publication.publish_plan
 
     def overtaken(*given: Any, **named: Any) -> Any:
-        monkeypatch.setattr(planning, "publish_plan", held)
+        monkeypatch.setattr(publication, "publish_plan", held)
         world.pause("b")
         return held(*given, **named)
 
-    monkeypatch.setattr(planning, "publish_plan", overtaken)
+    monkeypatch.setattr(publication, "publish_plan", overtaken)
     world.files["d"] = "30 minutes"
     with pytest.raises(HeddleError, match="HDL-522 .*: b"):
         world.refresh()
@@ -228,17 +235,17 @@ def test_a_plan_that_was_overtaken_is_not_stored(world: World, monkeypatch: pyte
     assert world.planned() == {"a": 60, "c": 45, "d": 30}
     world.resume("b")
 
-    monkeypatch.setattr(planning, "publish_plan", overtaken)
+    monkeypatch.setattr(publication, "publish_plan", overtaken)
     with pytest.raises(HeddleError, match="HDL-522"):
         world.pause("a")
     assert world.states()["a"] == "running" and world.states()["b"] == "paused"
 
     def overtaken_by_resume(*given: Any, **named: Any) -> Any:
-        monkeypatch.setattr(planning, "publish_plan", held)
+        monkeypatch.setattr(publication, "publish_plan", held)
         world.resume("b")
         return held(*given, **named)
 
-    monkeypatch.setattr(planning, "publish_plan", overtaken_by_resume)
+    monkeypatch.setattr(publication, "publish_plan", overtaken_by_resume)
     world.files["e"] = "15 minutes"
     with pytest.raises(HeddleError, match="HDL-522 .*: b"):
         world.refresh()
@@ -336,7 +343,7 @@ def test_a_warehouse_of_before_pauses_goes_on(world: World) -> None:
 def test_the_commands(world: World) -> None:
     house = ("--warehouse", str(world.warehouse.root))
     code, out, _ = heddle("pause", "b", "c", *house, "--reason", "costs too much")
-    assert code == 0 and "paused: b, c" in out and "plan version 2 (new)" in out
+    assert code == 0 and "paused: b, c" in out and "plan version 2 (new)" in out and "- query b (paused)" in out
     code, out, _ = heddle("pause", "b", *house, "--json")
     assert code == 0 and json.loads(out)["already"] == ["b"]
     code, _, err = heddle("pause", "bb", *house)
@@ -395,9 +402,9 @@ def laboratory(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     found.write([], "quotes")
 
     # the tests' one session serves the command line, too
-    monkeypatch.setattr("spark_jobs.session.start_session", lambda name: _Kept(spark))
+    monkeypatch.setattr("spark_jobs.session.session.start_session", lambda name: _Kept(spark))
     # what Great Expectations judges is tested elsewhere; here the judge is the oracle
-    monkeypatch.setattr(quality, "expectations", lambda *given: [])
+    monkeypatch.setattr(inspection, "expectations", lambda *given: [])
     return found
 
 
@@ -448,11 +455,35 @@ def test_the_answers_of_a_paused_query_stay_and_the_gap_is_filled(laboratory: La
 
 
 @pytest.mark.spark
-def test_the_answers_of_a_removed_query_go(laboratory: Laboratory) -> None:
+def test_the_answers_of_a_removed_query_stay_until_they_are_deleted_by_name(laboratory: Laboratory) -> None:
     version = laboratory.plan()
-    laboratory.run(version, 0, 120, "first")
-    laboratory.run(laboratory.plan(OTHER), 0, 120, "without")
+    first = laboratory.run(version, 0, 120, "first")
+    before = laboratory.rows("by_symbol")
+    other = laboratory.run(laboratory.plan(OTHER), 0, 120, "without")
+    assert laboratory.rows("by_symbol") == before != [] and laboratory.rows("all") != []
+    told = other.readers
+    assert told is not None and first.readers is not None
+    assert told["before"] == first.answers and told["lost"] == [0, 0] and told["fewer"] == {}
+    assert told["after"] == len(before) + len(laboratory.rows("all")) == first.readers["after"]
+    # a rerun, a late event, a plan that never knew it: still there
+    laboratory.write([*steady(120), (20.25, "A", 7.0, 3)])
+    laboratory.run(laboratory.plan(OTHER), 0, 120, "late", recompute=True)
+    assert laboratory.rows("by_symbol") == before
+    assert delete_answers(laboratory.warehouse, ["by_symbol", "none"], dry_run=True) == (
+        would := [Deleted("by_symbol", len(before), *_span(before)), Deleted("none")]
+    )
+    assert laboratory.rows("by_symbol") == before
+    assert delete_answers(laboratory.warehouse, ["by_symbol", "none"], dry_run=False) == would
     assert laboratory.rows("by_symbol") == [] and laboratory.rows("all") != []
+    # the same plan and sources as before, and yet not "nothing changed"
+    again = laboratory.run(laboratory.plan(), 0, 120, "again")
+    assert again.status == "published" and laboratory.wrong(laboratory.plan(), 0, 120) == []
+    assert again.readers is not None and again.readers["gained"][0] == 1
+
+
+def _span(rows: list[dict[str, Any]]) -> tuple[int, int]:
+    ends = [micros(row["window_end"]) for row in rows]
+    return min(ends), max(ends)
 
 
 @pytest.mark.spark

@@ -17,19 +17,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from optimizer.errors import HeddleError
-from optimizer.parser import parse
-from optimizer.plan import SharingPlan, build_plan
-from optimizer.query import ACQ, Stream, Window, Workload
-from optimizer.window import DAY, instants
-from spark_jobs import lookup
-from spark_jobs.cli import app
-from spark_jobs.files import write_files
-from spark_jobs.lookup import Lookups, Reader, parse_group, parse_having
-from spark_jobs.partial_aggregates import Span, partials_of
-from spark_jobs.planning import publish_plan
-from spark_jobs.run import _completed, _parts
-from spark_jobs.tables import Warehouse
+from heddle.cli.app import app
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.language.parser import parse
+from optimizer.plan.builder import build_plan
+from optimizer.plan.definition import SharingPlan
+from optimizer.windows.alignment import instants
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import ACQ, Stream, Window, Workload
+from spark_jobs.lookups import kernels
+from spark_jobs.lookups import lookups as lookups_module
+from spark_jobs.lookups.loading import Reader, parse_group, parse_having
+from spark_jobs.lookups.lookups import Lookups
+from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.partials.lifting import partials_of
+from spark_jobs.partials.stored_coverage import _completed
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.run.preparation import _parts
+from spark_jobs.warehouse.data_files import write_files
+from spark_jobs.warehouse.warehouse import Warehouse
 from tests.oracle import answers, compare
 from tests.spark_jobs.test_differential import ALGORITHMS, decoded, normalised
 from tests.spark_jobs.test_partial_aggregates import SECOND, STREAM, events
@@ -67,7 +73,7 @@ def _within(queries: Sequence[ACQ], together: Sequence[Sequence[str]]) -> tuple[
 def store(warehouse: Warehouse, plan: SharingPlan, table: pa.Table, begin: int, end: int, number: int) -> None:
     # as runs do it: trees that need the same synopsis fill it once
     for part in _parts(plan, begin, {stream.name: end for stream in plan.workload.streams}):
-        stream, span = plan.workload.stream(part.synopsis.stream), Span(part.synopsis, part.begin, part.end)
+        stream, span = plan.workload.stream(part.synopsis.stream), FillRequest(part.synopsis, part.begin, part.end)
         rows = pa.concat_tables([partials_of(table.to_batches(), stream, [span]), _completed(stream, [], [span])])
         files = list(write_files(warehouse.path("partials"), rows))
         gone = lambda rows, span=span: pa.array(  # noqa: E731
@@ -348,15 +354,21 @@ def test_the_partials_of_an_older_plan_answer_until_the_new_one_has_run(tmp_path
 
 @pytest.mark.parametrize(
     "limits",
-    [{}, {"MOST_WINDOWS": 0}, {"_position": None}, {"TABLE_CELLS": 0, "SHORT": 0}, {"BLOCK": 3}],
-    ids=lambda limits: next(iter(limits), "none"),
+    [
+        (),
+        ((lookups_module, "MOST_WINDOWS", 0),),
+        ((Lookups, "_position", None),),
+        ((lookups_module, "TABLE_CELLS", 0), (lookups_module, "SHORT", 0)),
+        ((lookups_module, "BLOCK", 3),),
+    ],
+    ids=lambda limits: limits[0][1] if limits else "none",
 )
 def test_sparse_groups_and_large_synopses(
-    tmp_path: Path, limits: dict[str, int | None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, limits: tuple[tuple[Any, str, int | None], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Groups that are in some fragments only; what is too large for a table is searched."""
-    for name, value in limits.items():
-        monkeypatch.setattr(Lookups if name == "_position" else lookup, name, value)
+    for owner, name, value in limits:
+        monkeypatch.setattr(owner, name, value)
     text = """-- name: plain
     SELECT symbol, count(*) AS n, sum(volume) AS total, avg(volume) AS mean FROM trades
     WINDOW RANGE '20 seconds' SLIDE '10 seconds' ON ts GROUP BY symbol;
@@ -381,7 +393,9 @@ def test_sparse_groups_and_large_synopses(
         times = rng.integers(110, 201, 60) * SECOND
         groups = rng.integers(0, len(found.groups), 60)
         batch = found.batch(times, groups)
-        assert bool(found._quick.windows) == (name != "mixed" and not {"_position", "MOST_WINDOWS"} & limits.keys())
+        assert bool(found._quick.windows) == (
+            name != "mixed" and not {"_position", "MOST_WINDOWS"} & {limit[1] for limit in limits}
+        )
         for at, (time, group) in enumerate(zip(times.tolist(), groups.tolist(), strict=True)):
             told = [row for row in rows_of(found.at(time)) if row["symbol"] == found.groups[group][0]]
             assert rows_of(found.at(time, found.groups[group])) == told
@@ -424,7 +438,7 @@ def check_number(slide: int, base: int, number: int, beside: int) -> None:
     time = base + number * slide + beside
     windows = np.arange(201)
     low, high = np.array([-7]), np.array([-7])
-    wrong = lookup._windows_at(np.array([time]), base, slide, windows, windows + 1, low, high)
+    wrong = kernels.windows_at(np.array([time]), base, slide, windows, windows + 1, low, high)
     expected = (time - base) // slide
     assert (wrong, low[0]) == ((-1, expected) if 0 <= expected < 201 else (0, -7))
 

@@ -15,15 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.errors import HeddleError
-from optimizer.operations_page import operations, radius
-from optimizer.plan import build_plan
-from optimizer.query import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
-from optimizer.window import DAY
-from spark_jobs import operations as reading
-from spark_jobs.data_docs import FOLDER
-from spark_jobs.files import write_files
-from spark_jobs.operations import (
+from heddle.pages.operations import page, radius
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.plan.builder import build_plan
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
+from spark_jobs.checks.data_docs import FOLDER
+from spark_jobs.operations import read as reading
+from spark_jobs.operations.read import (
     change_of,
     check_in_force,
     docs_page,
@@ -32,9 +31,11 @@ from spark_jobs.operations import (
     read_radius,
     read_versions,
 )
-from spark_jobs.planning import load_plan, publish_plan
-from spark_jobs.results import RESULTS
-from spark_jobs.tables import Warehouse
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.warehouse.data_files import write_files
+from spark_jobs.warehouse.plans import load_plan
+from spark_jobs.warehouse.schemas import RESULTS
+from spark_jobs.warehouse.warehouse import Warehouse
 
 STREAM = Stream("trades", Source("csv", "x"), (("ts", TIMESTAMP),), "ts")
 COUNT = (Output("n", "count", None, None, LONG),)
@@ -102,7 +103,7 @@ def test_an_empty_warehouse_is_shown(tmp_path: Path) -> None:
     assert opened(tmp_path) is None
     found = read_operations(Warehouse.open(tmp_path / "house"), NOW, look=True)
     assert (found.plan_version, found.runs, found.savings, found.stale) == (None, (), (), ())
-    assert "No plan yet" in operations(found)
+    assert "No plan yet" in page(found)
 
 
 def test_runs_are_those_that_ended_and_those_that_did_not(warehouse: Warehouse) -> None:
@@ -123,8 +124,10 @@ def test_runs_are_those_that_ended_and_those_that_did_not(warehouse: Warehouse) 
     assert (one.measured, one.predicted, one.wall, one.passed, one.checks) == (10.0, 12.0, 5.0, 1, 1)
     assert (one.begin, one.end, one.docs) == (DAY, 2 * DAY, docs_page("one", 1))
     assert two.problems[0].code == "HDL-530" and two.docs == ""
+    (warehouse.root / FOLDER / docs_page("two", 1)).with_suffix(".json").write_text("{}")
+    assert read_operations(warehouse, NOW).runs[1].docs == docs_page("two", 1)
     assert three.measured is None and three.answers == 0
-    assert found.intervals == 1 and "HDL-530 wrong" in operations(found)
+    assert found.intervals == 1 and "HDL-530 wrong" in page(found)
 
 
 def test_only_the_newest_runs_are_read(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:

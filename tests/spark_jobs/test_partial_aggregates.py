@@ -20,20 +20,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from optimizer.aggregates import (
-    MULTISETS,
-    PAIRS,
-    ROWS,
-    State,
-    exact_total,
-    hash64,
-    hash64_of_texts,
-    ordinals_of_doubles,
-    precision_of,
-    registers_of,
-)
-from optimizer.parser import parse
-from optimizer.query import (
+from optimizer.aggregates.exact_sums import exact_total
+from optimizer.aggregates.ordinals import hash64, hash64_of_texts, ordinals_of_doubles
+from optimizer.aggregates.sketches import precision_of, registers_of
+from optimizer.aggregates.states import MULTISETS, PAIRS, ROWS, State
+from optimizer.language.parser import parse
+from optimizer.synopses.synopsis import Synopsis, synopses_of
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import (
     ACQ,
     BOOLEAN,
     DATE,
@@ -50,23 +44,18 @@ from optimizer.query import (
     Type,
     decimal,
 )
-from optimizer.synopsis import Synopsis, synopses_of
-from optimizer.window import DAY
-from spark_jobs import cells as cells_of
-from spark_jobs import partial_aggregates
-from spark_jobs.cells import Cells, Fixed, Multiset, Pairs, Texts
-from spark_jobs.expressions import arrow_type
-from spark_jobs.files import DataFile, Failed, read_buckets
-from spark_jobs.partial_aggregates import (
-    PARTIALS,
-    Lifting,
-    Span,
-    by_fingerprint,
-    columns_of_synopsis,
-    lift_task,
-    partials_of,
-)
-from spark_jobs.sources import splits_of
+from spark_jobs.arrays import numbering
+from spark_jobs.partials import cells as cells_module
+from spark_jobs.partials import fill_request, kernels
+from spark_jobs.partials.cells import Cells
+from spark_jobs.partials.fill_request import FillRequest, by_fingerprint, columns_of_synopsis
+from spark_jobs.partials.lifting import Lifting, partials_of
+from spark_jobs.partials.states import Fixed, Multiset, Pairs, Texts
+from spark_jobs.run.partials_task import lift_task
+from spark_jobs.sources.expressions import arrow_type
+from spark_jobs.sources.splits import splits_of
+from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, read_buckets
+from spark_jobs.warehouse.schemas import PARTIALS
 
 SCHEMA = (
     ("ts", TIMESTAMP),
@@ -278,7 +267,7 @@ def expected_sum(state: State, values: list[Any], type: Type) -> Any:
     return float(sum(map(Fraction, floats), Fraction(0)))
 
 
-def expected(span: Span, rows: Sequence[dict[str, Any]]) -> Content:
+def expected(span: FillRequest, rows: Sequence[dict[str, Any]]) -> Content:
     """Each cell by its definition."""
     made, cells = span.synopsis, {}
     for row in rows:
@@ -336,7 +325,7 @@ rows_of_events = st.lists(
 
 
 @st.composite
-def spans(draw: st.DrawFn) -> Span:
+def spans(draw: st.DrawFn) -> FillRequest:
     """Any synopsis over a few edges, predicates, group columns and states, somewhere in [-40 s, 40 s)."""
     edges = draw(st.sampled_from([((10, 0),), ((10, 0), (10, 5)), ((20, 0),), ((7, 0),), ((15, 3), (20, 10))]))
     edges = tuple((slide * SECOND, shift * SECOND) for slide, shift in edges)
@@ -347,7 +336,7 @@ def spans(draw: st.DrawFn) -> Span:
     made = Synopsis("trades", "ts", edges, predicates, group_by, (ROWS, *states), tuple(names[:1]))
     instants = made.fragments.between(-40 * SECOND, 40 * SECOND).tolist()
     begin, end = sorted(draw(st.tuples(st.sampled_from(instants[:4]), st.sampled_from(instants[4:]))))
-    return Span(made, begin, end)
+    return FillRequest(made, begin, end)
 
 
 def pieces(found: Sequence[dict[str, Any]], cuts: Sequence[int]) -> Iterator[pa.RecordBatch]:
@@ -356,7 +345,7 @@ def pieces(found: Sequence[dict[str, Any]], cuts: Sequence[int]) -> Iterator[pa.
         yield events(*found[low:high])
 
 
-def lifted(batches: Sequence[pa.RecordBatch], wanted: Sequence[Span]) -> dict[str, list[Cells]]:
+def lifted(batches: Sequence[pa.RecordBatch], wanted: Sequence[FillRequest]) -> dict[str, list[Cells]]:
     lifting = Lifting(STREAM, wanted)
     for batch in batches:
         lifting.add(batch)
@@ -372,13 +361,13 @@ def sharing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Families are never divided, or always as far as can be, or as the counts say; batches are lifted one by one."""
     cost = {"shared": 0, "apart": 10**9}
     if request.param in cost:
-        monkeypatch.setattr(partial_aggregates, "ROLL_UP_COST", cost[request.param])
+        monkeypatch.setattr(fill_request, "ROLL_UP_COST", cost[request.param])
     if request.param == "apart":
         # numbered by hashing, and cut small
-        monkeypatch.setattr(partial_aggregates, "DENSE", -(10**6))
-        monkeypatch.setattr(cells_of, "DENSE", -(10**6))
-        monkeypatch.setattr(partial_aggregates, "SLICE_ROWS", 7)
-    monkeypatch.setattr(partial_aggregates, "BATCH_ROWS", 1)
+        monkeypatch.setattr(kernels, "DENSE", -(10**6))
+        monkeypatch.setattr(numbering, "DENSE", -(10**6))
+        monkeypatch.setattr(fill_request, "SLICE_ROWS", 7)
+    monkeypatch.setattr(fill_request, "BATCH_ROWS", 1)
 
 
 MANY = settings(
@@ -392,7 +381,7 @@ MANY = settings(
 @MANY
 @given(rows_of_events, st.lists(st.integers(0, 25), max_size=3), st.lists(spans(), min_size=1, max_size=4))
 def test_lifting_is_what_the_definition_says(
-    sharing: None, found: list[dict[str, Any]], cuts: list[int], wanted: list[Span]
+    sharing: None, found: list[dict[str, Any]], cuts: list[int], wanted: list[FillRequest]
 ) -> None:
     """Any events in any batches, for several synopses at once: fragments, shards, groups and every state."""
     wanted = list({span.synopsis.fingerprint: span for span in wanted}.values())
@@ -404,7 +393,7 @@ def test_lifting_is_what_the_definition_says(
 @MANY
 @given(rows_of_events, st.lists(st.integers(0, 25), max_size=3), st.lists(spans(), min_size=2, max_size=5))
 def test_synopses_lifted_together_are_those_lifted_alone(
-    sharing: None, found: list[dict[str, Any]], cuts: list[int], wanted: list[Span]
+    sharing: None, found: list[dict[str, Any]], cuts: list[int], wanted: list[FillRequest]
 ) -> None:
     wanted = list({span.synopsis.fingerprint: span for span in wanted}.values())
     batches = list(pieces(found, cuts))
@@ -423,7 +412,9 @@ def test_events_of_one_group_alone_may_be_nearly_all(sharing: None) -> None:
     """A key with most of the events is lifted as the others are."""
     found = [{"at": at // 50, "symbol": "A" if at % 10 else f"k{at}", "volume": at} for at in range(1000)]
     rows = [NULLS | row for row in found]
-    (cells,) = lifted([events(*rows)], [span := Span(simple("symbol"), 0, 20 * SECOND)])[span.synopsis.fingerprint]
+    (cells,) = lifted([events(*rows)], [span := FillRequest(simple("symbol"), 0, 20 * SECOND)])[
+        span.synopsis.fingerprint
+    ]
     assert same(content([cells]), expected(span, rows))
 
 
@@ -436,7 +427,7 @@ def simple(
 
 
 def test_there_may_be_no_events_at_all(sharing: None) -> None:
-    wanted = [Span(simple("symbol"), 0, 20 * SECOND), Span(simple(), 0, 20 * SECOND)]
+    wanted = [FillRequest(simple("symbol"), 0, 20 * SECOND), FillRequest(simple(), 0, 20 * SECOND)]
     lifting = Lifting(STREAM, wanted)
     for batch in (events(), events({"at": None}), events({"at": -5}, {"at": 99})):
         lifting.add(batch)
@@ -456,7 +447,7 @@ def test_only_events_of_the_spans_and_filters_are_lifted_and_all_are_counted() -
         {"at": 10, "volume": 9},
         {"at": None, "volume": 9},
     )
-    lifting = Lifting(STREAM, [Span(made, 0, 10 * SECOND)])
+    lifting = Lifting(STREAM, [FillRequest(made, 0, 10 * SECOND)])
     lifting.add(batch)
     (cells,) = lifting.cells()
     assert cells.states[ROWS].values.tolist() == [[1]]  # type: ignore[union-attr]
@@ -474,7 +465,7 @@ def test_a_row_a_fragment_and_group_with_its_day_and_bounds() -> None:
         {"at": 6, "symbol": "A", "volume": 7},
         {"at": 6, "symbol": None, "volume": -1},
     )
-    rows = partials_of([batch], STREAM, [Span(made, 0, 10 * SECOND)]).to_pylist()
+    rows = partials_of([batch], STREAM, [FillRequest(made, 0, 10 * SECOND)]).to_pylist()
     # range 15, slide 10: edges at 0, 5, 10, …
     assert sorted((row["fragment_start"], row["fragment_end"], row["key"], row["shard"]) for row in rows) == [
         (0, 5 * SECOND, '["A"]', 1),
@@ -489,7 +480,7 @@ def test_a_row_a_fragment_and_group_with_its_day_and_bounds() -> None:
 def test_groups_tell_nulls_empty_strings_and_separators_apart() -> None:
     values = [("a", True), ("", None), (None, None), ('a","b', False), ("a", True), ("null", None)]
     batch = events(*({"at": 1, "symbol": symbol, "late": late} for symbol, late in values))
-    wanted = Span(simple("symbol", "late"), 0, 10 * SECOND)
+    wanted = FillRequest(simple("symbol", "late"), 0, 10 * SECOND)
     rows = partials_of([batch], STREAM, [wanted]).to_pylist()
     found = sorted(((*json.loads(row["key"]), row["longs"][0]) for row in rows), key=str)
     assert found == sorted(
@@ -500,7 +491,7 @@ def test_groups_tell_nulls_empty_strings_and_separators_apart() -> None:
 def test_extremes_of_nothing_but_nulls_leave_no_trace() -> None:
     made, _ = synopsis("min(price) AS a, max(symbol) AS b, min(fee) AS c, max(late) AS d")
     null, one = events({"at": 1}), events({"at": 2, "price": 2.5, "symbol": "x", "fee": Decimal("-3.10"), "late": True})
-    span = Span(made, 0, 10 * SECOND)
+    span = FillRequest(made, 0, 10 * SECOND)
     both, alone = partials_of([null, one], STREAM, [span]), partials_of([one], STREAM, [span])
     (row,), (other,) = both.to_pylist(), alone.to_pylist()
     assert (row["longs"][0], other["longs"][0]) == (2, 1)
@@ -525,10 +516,10 @@ def test_ties_and_nulls_of_the_value_at_the_least_or_greatest() -> None:
         state("last", "symbol", "ts"): (4 * SECOND, "d"),
         state("least_by", "symbol", "tip"): "nothing",
     }
-    span = Span(simple(states=tuple(wanted)), 0, 10 * SECOND)
+    span = FillRequest(simple(states=tuple(wanted)), 0, 10 * SECOND)
     for where in ([], [1, 3], [2, 5]):
         parts = [found for batch in pieces(rows, where) for found in lifted([batch], [span])[span.synopsis.fingerprint]]
-        (found,) = content([cells_of.concatenated(parts).combined()]).values()
+        (found,) = content([cells_module.concatenated(parts).combined()]).values()
         assert {one: found[one] for one in wanted} == wanted
 
 
@@ -537,7 +528,7 @@ def test_wide_decimals_are_kept_exactly(value: int) -> None:
     total = state("sum", "fee")
     fee = Decimal(value).scaleb(-2)
     batch = events({"at": 1, "fee": fee}, {"at": 2, "fee": fee}, {"at": 3})
-    lifting = Lifting(STREAM, [Span(simple(states=(total,)), 0, 10 * SECOND)])
+    lifting = Lifting(STREAM, [FillRequest(simple(states=(total,)), 0, 10 * SECOND)])
     lifting.add(batch)
     (cells,) = lifting.cells()
     assert exact_total(cells.states[total].values)[0] == 2 * value  # type: ignore[union-attr]
@@ -555,8 +546,8 @@ def test_columns_may_come_as_dictionaries() -> None:
     coded = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
     predicate = Call("=", (Column("symbol"), Literal("A", STRING)))
     wanted = [
-        Span(simple("symbol", states=(state("max", "symbol"),)), 0, 10 * SECOND),
-        Span(simple(predicates=(predicate,)), 0, 10 * SECOND),
+        FillRequest(simple("symbol", states=(state("max", "symbol"),)), 0, 10 * SECOND),
+        FillRequest(simple(predicates=(predicate,)), 0, 10 * SECOND),
     ]
     one, other = lifted([batch, batch], wanted), lifted([coded, batch], wanted)
     for span in wanted:
@@ -566,7 +557,7 @@ def test_columns_may_come_as_dictionaries() -> None:
 
 def test_sketches_are_thinned_once_when_they_are_stored() -> None:
     quantiles, frequent = state("quantiles", "volume", error="0.1"), state("frequent", "symbol", error="0.2")
-    wanted = Span(simple(states=(quantiles, frequent)), 0, 20 * SECOND)
+    wanted = FillRequest(simple(states=(quantiles, frequent)), 0, 20 * SECOND)
     rows = [{"at": at // 50, "volume": at, "symbol": "often" if at % 3 else f"s{at}"} for at in range(1000)]
     (cells,) = lifted([events(*rows[:300]), events(*rows[300:])], [wanted])[wanted.synopsis.fingerprint]
     of_volume, of_symbol = cells.states[quantiles], cells.states[frequent]
@@ -586,7 +577,7 @@ def test_sketches_are_thinned_once_when_they_are_stored() -> None:
 
 def test_there_may_be_more_filters_than_a_signature_has_bits() -> None:
     predicates = [Call(">", (Column("volume"), Literal(value, LONG))) for value in range(100)]
-    wanted = [Span(simple(predicates=(predicate,)), 0, 10 * SECOND) for predicate in predicates]
+    wanted = [FillRequest(simple(predicates=(predicate,)), 0, 10 * SECOND) for predicate in predicates]
     found = lifted([events(*({"at": 1, "volume": value} for value in range(101)))], wanted)
     for value, span in enumerate(wanted):
         (cells,) = found[span.synopsis.fingerprint]
@@ -610,7 +601,7 @@ def stored(folder: Path, rows: Sequence[dict[str, Any]]) -> Stream:
     return replace(STREAM, source=Source("parquet", str(folder / "events.parquet")))
 
 
-def run_task(stream: Stream, wanted: list[Span], root: Path, limit: int) -> tuple[list[Any], int, int]:
+def run_task(stream: Stream, wanted: list[FillRequest], root: Path, limit: int) -> tuple[list[Any], int, int]:
     rows, untimed = Counted(), Counted()
     columns = sorted({column for span in wanted for column in columns_of_synopsis(span.synopsis)})
     splits = splits_of(stream)
@@ -626,11 +617,11 @@ def rows_of(root: Path, outcomes: Sequence[Any]) -> pa.Table:
 @pytest.mark.parametrize("memory", [1, 1 << 29])
 def test_a_task_writes_files_that_hold_every_cell(tmp_path: Path, memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one file a day, or in many when memory is short: combined they are the same."""
-    monkeypatch.setattr(partial_aggregates, "MEMORY", memory)
-    monkeypatch.setattr(partial_aggregates, "BATCH_ROWS", 1)
+    monkeypatch.setattr(fill_request, "MEMORY", memory)
+    monkeypatch.setattr(fill_request, "BATCH_ROWS", 1)
     rows = [NULLS | {"at": at, "symbol": f"k{at % 7}", "volume": at} for at in range(0, 200_000, 500)]
     stream = stored(tmp_path, [*rows, {"at": None}])
-    wanted = [Span(simple("symbol"), 0, 200_000 * SECOND), Span(simple("late"), 0, 200_000 * SECOND)]
+    wanted = [FillRequest(simple("symbol"), 0, 200_000 * SECOND), FillRequest(simple("late"), 0, 200_000 * SECOND)]
     outcomes, inside, untimed = run_task(stream, wanted, tmp_path / "out", 1000)
     assert (inside, untimed) == (len(rows), 1)
     assert {file.day for file in outcomes} == {"1970-01-01", "1970-01-02", "1970-01-03"}
@@ -647,13 +638,13 @@ def test_a_synopsis_of_too_many_groups_fails_alone(tmp_path: Path, sharing: None
     stream = stored(tmp_path, rows)
     allowed = Call(">", (Column("volume"), Literal(0, LONG)))
     wanted = [
-        Span(simple("symbol", predicates=(None,)), 0, 10 * SECOND),
-        Span(simple("symbol", predicates=(allowed,)), 0, 10 * SECOND),
-        Span(simple("late"), 0, 10 * SECOND),
-        Span(simple(), 0, 10 * SECOND),
+        FillRequest(simple("symbol", predicates=(None,)), 0, 10 * SECOND),
+        FillRequest(simple("symbol", predicates=(allowed,)), 0, 10 * SECOND),
+        FillRequest(simple("late"), 0, 10 * SECOND),
+        FillRequest(simple(), 0, 10 * SECOND),
     ]
     outcomes, inside, _ = run_task(stream, wanted, tmp_path / "out", 100)
-    (failed,) = (outcome for outcome in outcomes if isinstance(outcome, Failed))
+    (failed,) = (outcome for outcome in outcomes if isinstance(outcome, SynopsisFailure))
     assert (failed.fingerprint, failed.code) == (wanted[0].synopsis.fingerprint, "HDL-602")
     assert failed.message == "more than 100 groups of symbol in one part of stream trades"
     assert inside == len(rows)
@@ -665,15 +656,15 @@ def test_a_synopsis_of_too_many_groups_fails_alone(tmp_path: Path, sharing: None
 
 
 def test_groups_are_counted_across_what_was_written_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partial_aggregates, "MEMORY", 1)
-    monkeypatch.setattr(partial_aggregates, "BATCH_ROWS", 1)
+    monkeypatch.setattr(fill_request, "MEMORY", 1)
+    monkeypatch.setattr(fill_request, "BATCH_ROWS", 1)
     (tmp_path / "events").mkdir()
     for number in range(5):
         rows = [{"at": 1, "symbol": f"k{at}"} for at in range(100 * number, 100 * number + 120)]
         pq.write_table(pa.Table.from_batches([events(*rows)]), tmp_path / "events" / f"{number}.parquet")
     stream = replace(STREAM, source=Source("parquet", str(tmp_path / "events")))
-    wanted = [Span(simple("symbol"), 0, 10 * SECOND)]
+    wanted = [FillRequest(simple("symbol"), 0, 10 * SECOND)]
     for limit, failures in ((519, 1), (520, 0)):
         outcomes, _, _ = run_task(stream, wanted, tmp_path / f"out{limit}", limit)
-        assert sum(isinstance(outcome, Failed) for outcome in outcomes) == failures
+        assert sum(isinstance(outcome, SynopsisFailure) for outcome in outcomes) == failures
         assert sum(isinstance(outcome, DataFile) for outcome in outcomes) >= 4

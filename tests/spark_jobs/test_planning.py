@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from optimizer.errors import HeddleError
-from spark_jobs.planning import comparable_plan, load_plan, parse_rate, parse_rates, refresh_plan
-from spark_jobs.tables import Warehouse
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.planning.refresh import comparable_plan, refresh_plan
+from spark_jobs.planning.requested import parse_rate, parse_rates
+from spark_jobs.warehouse.plans import load_plan
+from spark_jobs.warehouse.warehouse import Warehouse
 
 STREAMS = """
 streams:

@@ -16,13 +16,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optimizer.query import ACQ, BOOLEAN, DOUBLE, LONG, STRING, Column, Condition, Literal, Output, Window
-from spark_jobs import quality
-from spark_jobs.files import bucket_of
-from spark_jobs.planning import load_plan
-from spark_jobs.quality import BUCKETS_OF, FINDINGS, SAMPLED_QUERIES, compare, expectations, inspect, sample
-from spark_jobs.results import RESULTS
-from spark_jobs.sources import Split, splits_of
+from optimizer.workload.values import ACQ, BOOLEAN, DOUBLE, LONG, STRING, Column, Condition, Literal, Output, Window
+from spark_jobs.checks import recompute
+from spark_jobs.checks.inspection import BUCKETS_OF, FINDINGS, expectations, inspect
+from spark_jobs.checks.recompute import SAMPLED_QUERIES, compare, sample
+from spark_jobs.sources.splits import Split, splits_of
+from spark_jobs.warehouse.data_files import bucket_of
+from spark_jobs.warehouse.plans import load_plan
+from spark_jobs.warehouse.schemas import RESULTS
 from tests.spark_jobs.laboratory import Laboratory, steady
 
 if TYPE_CHECKING:
@@ -311,9 +312,9 @@ def test_samples_are_recomputed_wherever_they_are_read(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local: bool, few: bool
 ) -> None:
     """By the driver or by tasks, all groups or some: the staged answers agree, and damage is told."""
-    monkeypatch.setattr(quality, "LOCAL_EVENTS", 10**9 if local else -1)
-    monkeypatch.setattr(quality, "SAMPLED_EVENTS", 200 if few else 10**9)
-    monkeypatch.setattr(quality, "SAMPLED_WINDOWS", 100)
+    monkeypatch.setattr(recompute, "LOCAL_EVENTS", 10**9 if local else -1)
+    monkeypatch.setattr(recompute, "SAMPLED_EVENTS", 200 if few else 10**9)
+    monkeypatch.setattr(recompute, "SAMPLED_WINDOWS", 100)
     laboratory = Laboratory(spark, tmp_path)
     laboratory.write([(minute, f"S{minute % 50}", price, volume) for minute, _, price, volume in steady(300)])
     text = """
@@ -329,7 +330,7 @@ def test_samples_are_recomputed_wherever_they_are_read(
     sources = {"trades": splits_of(plan.workload.stream("trades"))}
 
     def checked() -> tuple[bool, str]:
-        (check,) = quality.recomputed(spark, paths, plan, sources, begin, {"trades": end}, "seed")
+        (check,) = recompute.recomputed(spark, paths, plan, sources, begin, {"trades": end}, "seed")
         return check["success"], check["detail"]
 
     success, detail = checked()
@@ -357,6 +358,9 @@ def test_events_of_a_late_window_are_recomputed_beside_those_of_early_ones(spark
     splits = splits_of(replace(stream, source=replace(stream.source, path=str(folder))))
     at = [1_372_636_800_000_000 + minutes * 60_000_000 for minutes in (0, 160, 220, 240)]
     late, early = plan.workload.queries
-    wanted = [quality._Wanted(late, ((at[2], at[3]),), None), quality._Wanted(early, ((at[0], at[1]),), None)]
-    held = {one.query.name: frame.count() for one, frame in quality._frames(spark, plan, {"trades": splits}, wanted)}
+    wanted = [
+        recompute.RecomputedQuery(late, ((at[2], at[3]),), None),
+        recompute.RecomputedQuery(early, ((at[0], at[1]),), None),
+    ]
+    held = {one.query.name: frame.count() for one, frame in recompute.frames(spark, plan, {"trades": splits}, wanted)}
     assert held == {"late": 20, "early": 160}

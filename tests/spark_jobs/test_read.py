@@ -12,15 +12,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from optimizer.errors import HeddleError
-from optimizer.parser import parse
-from optimizer.plan import build_plan
-from optimizer.query import BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, Source, Stream, Workload, decimal
-from spark_jobs.planning import publish_plan
-from spark_jobs.read import read
-from spark_jobs.run import run
-from spark_jobs.tables import Warehouse
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.language.parser import load_workload, parse
+from optimizer.plan.builder import build_plan
+from optimizer.workload.streams import load_streams
+from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, Source, Stream, Workload, decimal
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.results.read import read
+from spark_jobs.run.interval import run
+from spark_jobs.warehouse.plans import load_plan
+from spark_jobs.warehouse.warehouse import Warehouse
 from tests import snippets
+from tests.chaos.orders import InProcess
+from tests.chaos.world import without_audit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,9 +107,51 @@ def test_an_unknown_query_is_coded(house: Warehouse) -> None:
         read(house, "nope")
 
 
+REDEFINED = [
+    # the same outputs in other places, of another type, one more and one less
+    "SELECT count(*) AS n, sum(gate) AS gates, avg(delay) AS d",
+    "SELECT avg(delay) AS d, min(carrier) AS n",
+    "SELECT max(ts) AS d, sum(gate + 1) AS gates",
+    "SELECT sum(delay) AS gates, count(*) AS d",
+    "SELECT sum(fee) AS d, sum(fee * 10) AS n",
+]
+
+
+@pytest.mark.parametrize("before", REDEFINED)
+@pytest.mark.parametrize("after", REDEFINED)
+def test_a_redefined_query_never_mixes_columns(house: Warehouse, before: str, after: str, tmp_path: Path) -> None:
+    """One interval is answered by one definition, the next by another: a row has its own outputs where name and type
+    agree, and else null; never a cast that fails, never another output's value."""
+    stream = load_plan(house, 1).workload.stream("flights")
+    world, tables = Warehouse.open(tmp_path / "warehouse"), []
+    for number, text in enumerate((before, after)):
+        window = "WINDOW RANGE '1 hour' SLIDE '15 minutes' ON ts"
+        found = parse(f"-- name: q\n{text} FROM flights {window};", {"flights": stream})
+        plan = build_plan(Workload(found.queries, (stream,)), {"flights": 1})  # type: ignore[dict-item]
+        version, _ = publish_plan(world, plan)
+        begin = BEGIN + number * HOUR // 2
+        with without_audit():
+            run(InProcess(), world, version, begin, begin + HOUR // 2, f"run {number}")  # type: ignore[arg-type]
+        tables.append(read(world, "q"))
+    old, new = tables
+    outputs = [name for name in new.schema.names if not name.startswith("window")]
+    assert (
+        len(old) == 2
+        and len(new) == 4
+        and not any(row[name] is None for row in new.to_pylist()[2:] for name in outputs)
+    )
+    for row, now in zip(old.to_pylist(), new.to_pylist(), strict=False):
+        assert now["window_end"] == row["window_end"]
+        for name in outputs:
+            same = name in row and old.schema.field(name).type == new.schema.field(name).type
+            assert now[name] == row[name] if same else now[name] in (None, row.get(name)), name
+
+
 def evaluated(snippet: str, house: Warehouse, names: dict[str, Any]) -> Any:
-    """The value of a snippet's last expression, against this warehouse."""
-    tree = ast.parse(snippet.replace("var/warehouse", str(house.root)).strip())
+    """The value of a snippet's last expression, against this warehouse and its definition of the query."""
+    definition = load_plan(house, 1).workload.query("carrier_delay_1h").definition
+    text = snippet.replace("var/warehouse", str(house.root)).replace(snippets.FINGERPRINT, definition)
+    tree = ast.parse(text.strip())
     last = tree.body.pop()
     assert isinstance(last, ast.Expr)
     exec(compile(tree, "snippet", "exec"), names)  # noqa: S102 - our own documentation
@@ -131,7 +177,11 @@ def test_the_documented_snippets_give_the_same_rows(house: Warehouse, spark: Spa
     assert len(rows["heddle"]) == 7 * 3 and rows["heddle"] == rows["spark"] == rows["duckdb"] == rows["polars"]
 
 
-def test_the_readme_shows_these_snippets() -> None:
-    text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-    for snippet in (snippets.SPARK, snippets.DUCKDB, snippets.POLARS):
+def test_the_documents_show_these_snippets() -> None:
+    root = Path(__file__).resolve().parents[2]
+    streams, _ = load_streams(root / "dags/workload/streams.yaml")
+    workload, _ = load_workload([root / "dags/workload/flights.sql"], streams)
+    assert workload.query("carrier_delay_1h").definition == snippets.FINGERPRINT
+    text = (root / "docs/tables.md").read_text()
+    for snippet in snippets.PYTHON:
         assert snippet.strip() in text

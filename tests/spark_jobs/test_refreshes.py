@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from optimizer import refreshes
-from spark_jobs.cli import app
-from spark_jobs.planning import Due, due, frontier, load_plan, refreshed_at
+from heddle.cli.app import app
+from optimizer.plan import instants_due
+from spark_jobs.planning.live_runs import DueRun, due, frontier, refreshed_at
+from spark_jobs.warehouse.plans import load_plan
 from tests import oracle
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
 
@@ -54,7 +55,7 @@ def instants(laboratory: Laboratory, query: str) -> list[int]:
     return sorted({round((row["window_end"].timestamp() * 1e6 - DAY) / MINUTE) for row in laboratory.rows(query)})
 
 
-def at_minutes(ticks: refreshes.Ticks) -> dict[str, list[int]]:
+def at_minutes(ticks: instants_due.Ticks) -> dict[str, list[int]]:
     """Minutes at which each query is refreshed."""
     found: dict[str, list[int]] = {name: [] for name in BOUNDS}
     for instant, names in ticks:
@@ -65,7 +66,7 @@ def at_minutes(ticks: refreshes.Ticks) -> dict[str, list[int]]:
 
 def scheduled(laboratory: Laboratory, version: int, begin: int, end: int) -> dict[str, list[int]]:
     schedules = load_plan(laboratory.warehouse, version).schedules
-    return at_minutes(refreshes.ticks(schedules, DAY + begin * MINUTE, DAY + end * MINUTE))
+    return at_minutes(instants_due.ticks(schedules, DAY + begin * MINUTE, DAY + end * MINUTE))
 
 
 def gaps(minutes: Sequence[int]) -> list[int]:
@@ -97,7 +98,7 @@ def test_ticks_publish_what_one_backfill_does(laboratory: Laboratory) -> None:
         # nothing is due again, and a retry changes nothing
         assert due(laboratory.warehouse, DAY + (at + 1) * MINUTE) is None
         assert laboratory.run(version, begin, end, f"tick {number}", live=True).status == "unchanged"
-        at = (refreshes.next_tick(load_plan(laboratory.warehouse, version).schedules, found.end) - DAY) // MINUTE
+        at = (instants_due.next_tick(load_plan(laboratory.warehouse, version).schedules, found.end) - DAY) // MINUTE
     reached = frontier(laboratory.warehouse)
     assert reached is not None
     live = {name: laboratory.rows(name) for name in [*BOUNDS, "exact"]}
@@ -125,8 +126,8 @@ def test_a_late_run_stands_for_all_it_missed_and_recovers(laboratory: Laboratory
     assert refreshed_at(laboratory.warehouse, DAY + 40 * MINUTE).keys() == BOUNDS.keys()
     # the next run could only start when a quarter of an hour had gone by
     found = due(laboratory.warehouse, DAY + 55 * MINUTE)
-    end = (refreshes.newest(schedules, DAY + 55 * MINUTE) - DAY) // MINUTE
-    assert found == Due(version, DAY + 40 * MINUTE, DAY + end * MINUTE, True)
+    end = (instants_due.newest(schedules, DAY + 55 * MINUTE) - DAY) // MINUTE
+    assert found == DueRun(version, DAY + 40 * MINUTE, DAY + end * MINUTE, True)
     record = laboratory.run(version, 40, end, "late", live=True, late=True)
     # one instant for all, exact slides whole; nothing is dropped
     for name, bound in BOUNDS.items():
@@ -137,9 +138,9 @@ def test_a_late_run_stands_for_all_it_missed_and_recovers(laboratory: Laboratory
     answered = {name: [*before[name], end] for name in BOUNDS}
     assert laboratory.wrong(version, 30, end, answered) == []
     # in time again: no query beyond its bound from there
-    following = refreshes.next_tick(schedules, DAY + end * MINUTE)
+    following = instants_due.next_tick(schedules, DAY + end * MINUTE)
     found = due(laboratory.warehouse, following + MINUTE // 2)
-    assert found == Due(version, DAY + end * MINUTE, following, False)
+    assert found == DueRun(version, DAY + end * MINUTE, following, False)
     record = laboratory.run(version, end, end + 20, "recovered", live=True)
     assert record.lateness == {}
     for name, bound in BOUNDS.items():
@@ -190,10 +191,10 @@ def test_only_live_runs_move_the_frontier(laboratory: Laboratory) -> None:
 def test_without_refresh_bounds_live_runs_are_daily(laboratory: Laboratory) -> None:
     version = laboratory.plan("SELECT count(*) AS n FROM trades WINDOW RANGE '10 minutes' SLIDE '10 minutes' ON ts;")
     day = 1440 * MINUTE
-    assert due(laboratory.warehouse, DAY + 30 * MINUTE) == Due(version, DAY - day, DAY, False)
+    assert due(laboratory.warehouse, DAY + 30 * MINUTE) == DueRun(version, DAY - day, DAY, False)
     laboratory.run(version, -1440, 0, live=True)
     assert due(laboratory.warehouse, DAY + 30 * MINUTE) is None
-    assert due(laboratory.warehouse, DAY + 3 * day + 1) == Due(version, DAY, DAY + 3 * day, False)
+    assert due(laboratory.warehouse, DAY + 3 * day + 1) == DueRun(version, DAY, DAY + 3 * day, False)
 
 
 def test_the_command_line_ticks_and_tells_how_late_queries_are(laboratory: Laboratory) -> None:
@@ -206,7 +207,7 @@ def test_the_command_line_ticks_and_tells_how_late_queries_are(laboratory: Labor
     assert code == 0 and told["often"]["at_most_seconds"] == 120 and told["often"]["late_runs"] == 1
     assert told["often"]["late_seconds"] == (56 - 40 - 2) * 60 and told["often"]["answered"] == "2013-07-01T00:56:00Z"
     told = heddle("status", "--warehouse", house)[1]
-    assert "of which 4 were late" in told and re.search(
+    assert "late in these runs: 4" in told and re.search(
         r"recomputed unshared from raw events: [1-9]\d*, different 0", told
     )
     code, out = heddle("tick", "--warehouse", house, "--at", "2013-07-01T00:56:30")
@@ -235,4 +236,4 @@ def test_after_the_last_lifetime_live_runs_are_daily(laboratory: Laboratory) -> 
     assert last is not None and DAY + 40 * MINUTE < last.end <= DAY + 43 * MINUTE
     laboratory.run(version, 40, (last.end - DAY) // MINUTE, "last", live=True)
     assert due(laboratory.warehouse, DAY + 300 * MINUTE) is None
-    assert due(laboratory.warehouse, DAY + 1441 * MINUTE) == Due(version, last.end, DAY + 1440 * MINUTE, False)
+    assert due(laboratory.warehouse, DAY + 1441 * MINUTE) == DueRun(version, last.end, DAY + 1440 * MINUTE, False)

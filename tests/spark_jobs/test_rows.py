@@ -20,22 +20,37 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from optimizer.errors import HeddleError
-from optimizer.parser import parse
-from optimizer.plan import build_plan
-from optimizer.query import ACQ, DOUBLE, LONG, STRING, TIMESTAMP, Column, Output, Source, Stream, Window, Workload
-from optimizer.synopsis import Synopsis, counts_of, synopses_of
-from optimizer.window import DAY
-from spark_jobs import quality
-from spark_jobs.expressions import arrow_type
-from spark_jobs.files import BUCKETS, DataFile, Task
-from spark_jobs.final_aggregates import Part
-from spark_jobs.partial_aggregates import PARTIALS, Span, partials_of
-from spark_jobs.quality import FINDINGS, inspect
-from spark_jobs.results import ANSWERS, RESULTS
-from spark_jobs.rows import Counts, RowLifting, finals_of_rows, first_day, row_finals_task, rows_task
-from spark_jobs.sources import splits_of
-from spark_jobs.unshared import unshared
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.language.parser import parse
+from optimizer.plan.builder import build_plan
+from optimizer.synopses.synopsis import Synopsis, counts_of, synopses_of
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import (
+    ACQ,
+    DOUBLE,
+    LONG,
+    STRING,
+    TIMESTAMP,
+    Column,
+    Output,
+    Source,
+    Stream,
+    Window,
+    Workload,
+)
+from spark_jobs.checks import inspection, recompute, row_windows
+from spark_jobs.checks.inspection import FINDINGS, inspect
+from spark_jobs.finals.stage import SynopsisWork
+from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.partials.lifting import partials_of
+from spark_jobs.row_windows.answers import finals_of_rows, row_finals_task
+from spark_jobs.row_windows.lifting import RowLifting, rows_task
+from spark_jobs.row_windows.numbering import Counts, first_day
+from spark_jobs.sources.expressions import arrow_type
+from spark_jobs.sources.splits import splits_of
+from spark_jobs.unshared.windows import unshared
+from spark_jobs.warehouse.data_files import BUCKETS, DataFile, Task
+from spark_jobs.warehouse.schemas import ANSWERS, PARTIALS, RESULTS
 from tests.oracle import answers, column_names, compare
 from tests.spark_jobs.test_differential import as_read, decoded, of_query
 from tests.workloads import Case, row_cases, spans_of
@@ -86,7 +101,9 @@ class Store:
 
         for synopsis in self.counted.values():
             self._replace(
-                synopsis, begin, partials_of(read(table.schema.names[1:]), self.stream, [Span(synopsis, begin, end)])
+                synopsis,
+                begin,
+                partials_of(read(table.schema.names[1:]), self.stream, [FillRequest(synopsis, begin, end)]),
             )
         counts = self.counts()
         lifting = RowLifting(self.stream, list(self.synopses), counts)
@@ -345,7 +362,7 @@ def staged(folder: Path, format: str = "parquet") -> Staged:
     assert counted.value == 150 and {file.day for file in files} == {f"1970-01-0{day}" for day in range(1, 6)}
 
     paths = [str(folder / "partials" / file.path) for file in files]
-    parts = [Part(synopsis, members, 0, 5 * DAY, 4 * DAY) for synopsis, members in store.synopses.items()]
+    parts = [SynopsisWork(synopsis, members, 0, 5 * DAY, 4 * DAY) for synopsis, members in store.synopses.items()]
     stamp = {"plan_version": pa.scalar(1), "revision": pa.scalar(2), "run_id": pa.scalar("r")}
     task = row_finals_task(parts, DAY, paths, str(folder / "results"), stamp)
     files = [file for half in (0, 1) for file in _files(task, range(half, BUCKETS, 2))]
@@ -420,16 +437,16 @@ def test_wrong_windows_are_found_in_staged_files(tmp_path: Path, column: str, ch
 def test_sampled_windows_are_recomputed_from_raw_events(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quality, "SAMPLED_WINDOWS", 1000)
+    monkeypatch.setattr(recompute, "SAMPLED_WINDOWS", 1000)
     made = staged(tmp_path)
     plan = build_plan(made.workload, {"trades": Fraction(1)}, "weave-share")
     sources = {"trades": splits_of(made.workload.streams[0])}
 
     def checked() -> dict[str, str]:
-        checks = quality.recomputed_rows(spark, made.paths, plan, sources, {"trades": 4 * DAY}, "seed")
+        checks = row_windows.recomputed_rows(spark, made.paths, plan, sources, {"trades": 4 * DAY}, "seed")
         return {check["check"][-3:-1]: check["success"] * "right" or check["detail"] for check in checks}
 
-    assert quality.inspected(spark, made.paths, plan, DAY, {"trades": 4 * DAY})[list(FINDINGS)].sum().sum() == 0
+    assert inspection.inspected(spark, made.paths, plan, DAY, {"trades": 4 * DAY})[list(FINDINGS)].sum().sum() == 0
     assert checked() == dict.fromkeys(("q0", "q1", "q2"), "right")
     path = next(path for path in made.paths if "q2" in pq.read_table(path)["query"].to_pylist())
     rows = pq.read_table(path)

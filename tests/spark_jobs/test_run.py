@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from optimizer.errors import HeddleError
-from spark_jobs import run as running
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.run import finals_stage, interval, partials_stage
+from spark_jobs.warehouse import publish_log
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ def lab(spark: SparkSession, tmp_path: Path) -> Laboratory:
 @pytest.fixture
 def without_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave Great Expectations out where the audit is not what is tested; shared = unshared stays."""
-    from spark_jobs import quality
+    from spark_jobs.checks import inspection
 
-    monkeypatch.setattr(quality, "expectations", lambda *given: [])
+    monkeypatch.setattr(inspection, "expectations", lambda *given: [])
 
 
 # ------------------------------------------------------------------------------------------ idempotence
@@ -43,7 +44,7 @@ def test_a_crash_before_the_log_publishes_nothing_twice_and_new_events_make_a_re
     lab: Laboratory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = lab.plan()
-    log = running._log
+    log = publish_log.log_event
 
     def crash(*given: Any) -> None:
         if given[2] == "published":
@@ -51,7 +52,7 @@ def test_a_crash_before_the_log_publishes_nothing_twice_and_new_events_make_a_re
         log(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(running, "_log", crash)
+        patch.setattr(publish_log, "log_event", crash)
         with pytest.raises(RuntimeError, match="power cut"):
             lab.run(version, 60, 120, "run-1")
     assert lab.log("published") == []  # but the answers are there
@@ -81,7 +82,7 @@ def test_a_retry_goes_on_under_the_revision_it_was_given(
 ) -> None:
     version = lab.plan()
     with monkeypatch.context() as patch:
-        patch.setattr(running, "_write_finals", lambda *given: 1 / 0)
+        patch.setattr(finals_stage, "write_finals", lambda *given: 1 / 0)
         for _ in range(2):
             with pytest.raises(ZeroDivisionError):
                 lab.run(version, 60, 120, "run-1")
@@ -117,7 +118,7 @@ def test_intervals_of_any_shape_never_double_an_answer_nor_change_a_byte(lab: La
 
 def test_the_sharing_plan_may_change_between_intervals(lab: Laboratory, without_suite: None) -> None:
     versions = [lab.plan(algorithm=name) for name in ("weave-share", "no-share", "shared")]
-    trees = [len(running.load_plan(lab.warehouse, version).trees) for version in versions]
+    trees = [len(interval.load_plan(lab.warehouse, version).trees) for version in versions]
     assert len(set(versions)) >= 2 and len(set(trees)) == 2
     for number, version in enumerate(versions):
         lab.run(version, 30 * (number + 1), 30 * (number + 2), f"run-{number}")
@@ -141,7 +142,7 @@ def test_a_failing_check_publishes_nothing_and_names_the_rows(lab: Laboratory, m
     version = lab.plan(ONE)
     lab.run(version, 0, 60, "good")
     before, good = lab.versions(), lab.rows("only")
-    write = running._write_finals
+    write = finals_stage.write_finals
 
     def corrupted(*given: Any) -> Any:
         staged = write(*given)
@@ -152,7 +153,7 @@ def test_a_failing_check_publishes_nothing_and_names_the_rows(lab: Laboratory, m
             pq.write_table(pa.Table.from_pylist(wrong, rows.schema), path)
         return staged
 
-    monkeypatch.setattr(running, "_write_finals", corrupted)
+    monkeypatch.setattr(finals_stage, "write_finals", corrupted)
     with pytest.raises(HeddleError, match="HDL-530 .*nothing was published") as raised:
         lab.run(version, 60, 120, "bad")
     message = str(raised.value)
@@ -175,7 +176,7 @@ def test_a_crashing_check_publishes_nothing(lab: Laboratory, monkeypatch: pytest
     def crash(*given: Any, **named: Any) -> None:
         raise RuntimeError("the check itself is broken")
 
-    monkeypatch.setattr(running, "audit", crash)
+    monkeypatch.setattr(interval, "audit", crash)
     before = lab.versions()["results"]
     with pytest.raises(RuntimeError, match="the check itself is broken"):
         lab.run(version, 0, 60)
@@ -310,7 +311,7 @@ SELECT symbol, sum(volume) AS total FROM trades WINDOW RANGE '45 minutes' SLIDE 
 def test_trees_that_need_the_same_partial_aggregates_share_them(lab: Laboratory, without_suite: None) -> None:
     """Ranges of 25 and 45 minutes have the same edges: without sharing there are two trees with one synopsis."""
     version = lab.plan(TWINS, "no-share")
-    assert len(running.load_plan(lab.warehouse, version).trees) == 2
+    assert len(interval.load_plan(lab.warehouse, version).trees) == 2
     record = lab.run(version, 60, 120)
     assert record.synopses == 1
     assert lab.wrong(version, 60, 120) == []
@@ -358,7 +359,7 @@ SELECT symbol, count(*) AS n FROM trades WINDOW RANGE '20 minutes' SLIDE '10 min
     assert lab.run(version, 60, 90, "whole").status == "published"
     before = lab.rows("by_volume")
     lab.write([*steady(), *((65 + minute / 100, "A", 1.0, 100 + minute) for minute in range(50))])
-    monkeypatch.setattr(running, "lift_task", partial(running.lift_task, group_limit=20))
+    monkeypatch.setattr(partials_stage, "lift_task", partial(partials_stage.lift_task, group_limit=20))
     record = lab.run(version, 60, 90, "crowded")
     assert (record.status, record.revision) == ("published", 2)
     (told,) = record.diagnostics

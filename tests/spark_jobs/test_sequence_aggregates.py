@@ -11,21 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from optimizer.parser import parse
-from optimizer.query import ACQ, LONG, SECOND, STRING, TIMESTAMP, Source, Stream
-from optimizer.synopsis import Synopsis, synopses_of
-from optimizer.window import DAY
-from spark_jobs.partial_aggregates import Span
-from spark_jobs.results import group_values
-from spark_jobs.sequence_aggregates import (
-    SequenceLifting,
-    answered,
-    decoded,
-    finals_of_sequences,
-    joined,
-    lowered,
-    within,
-)
+from optimizer.language.parser import parse
+from optimizer.synopses.synopsis import Synopsis, synopses_of
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import ACQ, LONG, SECOND, STRING, TIMESTAMP, Source, Stream
+from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.results.rows import group_values
+from spark_jobs.sequences.answers import answered, finals_of_sequences, joined, lowered
+from spark_jobs.sequences.encoding import decoded
+from spark_jobs.sequences.lifting import SequenceLifting
+from spark_jobs.sequences.stage import within
 
 STREAM = Stream(
     "reports",
@@ -70,7 +65,7 @@ def made_for(*queries: ACQ) -> Synopsis:
 
 
 def lifted(synopsis: Synopsis, batches: Sequence[pa.RecordBatch], end: int = DAY, begin: int = 0) -> pa.Table:
-    lifting = SequenceLifting(STREAM, [Span(synopsis, begin, end)])
+    lifting = SequenceLifting(STREAM, [FillRequest(synopsis, begin, end)])
     for batch in batches:
         lifting.add(batch)
     return pa.concat_tables(lifting.tables())
@@ -160,7 +155,7 @@ def test_too_many_keys_fail_alone() -> None:
         query(f"SELECT count(*) AS n FROM reports PATTERN SEQ(A) ON street PARTITION BY zone {WINDOW}"),
     )
     wide, narrow = made_for(many), made_for(few)
-    lifting = SequenceLifting(STREAM, [Span(wide, 0, DAY), Span(narrow, 0, DAY)], group_limit=10)
+    lifting = SequenceLifting(STREAM, [FillRequest(wide, 0, DAY), FillRequest(narrow, 0, DAY)], group_limit=10)
     lifting.add(events([(10, "A", vehicle) for vehicle in range(11)]))
     assert list(lifting.failed) == [wide.fingerprint]
     failed = lifting.failed[wide.fingerprint]
@@ -171,7 +166,7 @@ def test_too_many_keys_fail_alone() -> None:
 
 def test_events_without_time_and_of_other_types_are_left_out_and_counted() -> None:
     one = counts(["A", "B"])
-    lifting = SequenceLifting(STREAM, [Span(made_for(one), 0, DAY)])
+    lifting = SequenceLifting(STREAM, [FillRequest(made_for(one), 0, DAY)])
     batch = events([(10, "A", 1), (20, "B", 1), (30, "C", 1)])
     missing = pa.RecordBatch.from_pylist([{"ts": None, "street": "A", "vehicle": 1}], SCHEMA)
     lifting.add(pa.concat_batches([batch, missing]))

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from optimizer.errors import HeddleError
-from optimizer.query import (
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.language.parser import parse
+from optimizer.plan.builder import build_plan
+from optimizer.workload.instants import format_instant
+from optimizer.workload.values import (
     BOOLEAN,
     BYTE,
     DATE,
@@ -28,20 +32,17 @@ from optimizer.query import (
     TIMESTAMP,
     Source,
     Stream,
+    Workload,
     decimal,
 )
-from spark_jobs import sources
-from spark_jobs.sources import (
-    Split,
-    check_columns,
-    discover_schema,
-    format_instant,
-    parse_instant,
-    read_split,
-    snapshot_token,
-    splits_of,
-    times_of,
-)
+from spark_jobs.costs.measurements import measure_source
+from spark_jobs.run.preparation import listed
+from spark_jobs.sources import decoding
+from spark_jobs.sources import splits as splits_module
+from spark_jobs.sources.decoding import check_columns, discover_schema, parse_instant, read_split, times_of
+from spark_jobs.sources.ledger import ledger
+from spark_jobs.sources.splits import FIRST, LAST, Split, snapshot_token, splits_of
+from spark_jobs.warehouse.warehouse import Warehouse
 
 SCHEMA = (
     ("ts", TIMESTAMP),
@@ -106,7 +107,7 @@ def test_csv_quoting_and_byte_order_mark(tmp_path: Path) -> None:
 
 
 def test_nan_and_infinities_in_csv(tmp_path: Path) -> None:
-    rows = "".join(f"2013-07-01T00:00:00,A,1,{price}\n" for price in ("NaN", "inf", "-Infinity"))
+    rows = "".join(f"2013-07-01T00:00:00,A,1,{price}\n" for price in ("NaN", "Inf", "-Infinity"))
     nan, *infinite = csv(tmp_path, HEADER + rows)["price"].to_pylist()
     assert math.isnan(nan) and infinite == [math.inf, -math.inf]
 
@@ -168,7 +169,7 @@ def test_a_missing_column_is_named_beside_those_there_are(tmp_path: Path) -> Non
 
 
 def test_a_half_written_csv_line_is_coded(tmp_path: Path) -> None:
-    with pytest.raises(HeddleError, match="HDL-402 .*Expected 4 columns, got 2"):
+    with pytest.raises(HeddleError, match="HDL-421 .*line 3: 2 fields, the header has 4"):
         csv(tmp_path, HEADER + "2013-07-01T00:00:00,A,1,1\n2013-07-01T00:0,A")
 
 
@@ -252,8 +253,9 @@ def test_a_zone_of_the_column_changes_no_instant(tmp_path: Path) -> None:
 
 
 def test_timestamps_may_be_text(tmp_path: Path) -> None:
-    times = pa.array(["2013-07-01", "2013-07-01 02:00:00+02:00", None, " 2013-07-01T00:00:00 "])
-    assert micros(parquet(tmp_path, {"ts": times})) == [JULY, JULY, None, JULY]
+    times = pa.array(["2013-07-01", "2013-07-01 02:00:00+02:00", None, " 2013-07-01T00:00:00 ", "0000-12-31"])
+    for kind in (pa.string(), pa.large_string(), pa.string_view()):
+        assert micros(parquet(tmp_path, {"ts": times.cast(kind)})) == [JULY, JULY, None, JULY, None]
 
 
 @pytest.mark.parametrize(
@@ -301,6 +303,111 @@ def test_hidden_files_of_a_folder_are_no_part_of_it(tmp_path: Path) -> None:
     assert [Path(split.path).name for split in found] == ["a.parquet", "b.parquet"]
 
 
+# ------------------------------------------------------------------------- what fails, fails its stream
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_statistics_beyond_the_years_say_nothing_and_rows_beyond_them_are_counted(tmp_path: Path, unit: str) -> None:
+    edges = {"ms": [FIRST // 1000 - 1, LAST // 1000, 1 << 62], "us": [FIRST - 1, LAST, 1 << 62], "ns": []}[unit]
+    per_second = {"ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    found = []
+    for at in [*edges, None]:
+        path = tmp_path / "trades.parquet"
+        pq.write_table(pa.table({"ts": pa.array([JULY // 10**6 * per_second, at], pa.timestamp(unit))}), path)
+        (split,) = splits_of(stream("parquet", path))
+        (batch,) = read_split(stream("parquet", path), split, [])
+        times, _, missing = times_of(batch, stream("parquet", path))
+        found.append((split.begin, split.end, times.tolist(), missing))
+    assert found == [(None, None, [JULY], 1)] * (len(edges) + 1)
+
+
+def test_events_of_any_time_stop_neither_listing_nor_measuring(tmp_path: Path) -> None:
+    """Two streams: one of events at and beyond both ends of the calendar, in two files, and one of July."""
+    events = [[FIRST, LAST - 1], [FIRST - 1, JULY, LAST, 1 << 62], [JULY]]
+    for number, times in enumerate(events):
+        folder = tmp_path / ("july" if number == 2 else "far")
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{number}.parquet"
+        pq.write_table(pa.table({"ts": pa.array(times, pa.timestamp("us")), "volume": range(len(times))}), path)
+        os.utime(path, (1, -(10**11)))  # and came before year 1
+    streams = {name: replace(stream("parquet", tmp_path / name), name=name) for name in ("far", "july")}
+    text = "".join(
+        f"-- name: of_{name}\nSELECT count(*) AS n FROM {name} WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts;\n"
+        for name in streams
+    )
+    workload = Workload(parse(text, streams).queries, tuple(streams.values()))
+    plan = build_plan(workload, dict.fromkeys(streams, Fraction(1)), "weave-share")
+    warehouse = Warehouse.open(tmp_path / "warehouse")
+    for _ in range(2):  # also what the ledger has of them
+        found = listed(warehouse, plan, JULY, "run")
+        assert not found.problems and not found.failed
+        assert [len(splits) for splits in found.sources.values()] == [2, 1]
+    assert len(ledger(warehouse, "far")) == 2
+    measured = [measure_source(streams[name]) for name in streams]
+    assert [(one.begin, one.end, one.rows) for one in measured] == [(FIRST, LAST, 3), (JULY, JULY + 1, 1)]
+    for one in measured:
+        one.row("run")
+
+
+@pytest.mark.parametrize(
+    "failure", [OverflowError("x"), TypeError("x"), KeyError("x"), RecursionError("x"), pa.ArrowKeyError("x")]
+)
+def test_whatever_goes_wrong_while_a_stream_is_looked_at_is_its_coded_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    path = tmp_path / "trades.parquet"
+    pq.write_table(pa.table({"ts": pa.array([JULY], pa.timestamp("us")), "volume": [1]}), path)
+    source = stream("parquet", path)
+    splits = splits_of(source)
+
+    def fail(*given: Any, **named: Any) -> Any:
+        raise failure
+
+    for owner, name, look in [
+        (splits_module, "column_places", lambda: splits_of(source)),
+        (decoding, "column_places", lambda: check_columns(source, splits, ["volume"])),
+        (splits_module, "column_places", lambda: discover_schema(replace(source, schema=()))),
+        (decoding, "_converted", lambda: list(read_split(source, splits[0], ["volume"]))),
+    ]:
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, fail)
+            with pytest.raises(HeddleError, match=f"HDL-409 .*trades.parquet .*{type(failure).__name__}"):
+                look()
+
+
+# -------------------------------------------------------------------------------------------- places
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_links_lead_nowhere_but_to_the_folders_of_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for folder in (inside, outside):
+        folder.mkdir()
+        times = pa.table({"ts": pa.array([JULY], pa.timestamp("us"))})
+        if format == "csv":
+            (folder / "a.csv").write_text("ts\n2013-07-01\n")
+        else:
+            pq.write_table(times, folder / "a.parquet")
+    (inside / "folder").symlink_to(outside)
+    (inside / f"same.{format}").symlink_to(inside / f"a.{format}")
+    source = stream(format, inside)
+    monkeypatch.setenv("HEDDLE_SOURCES", f"{tmp_path / 'other'}:{inside}")
+    assert [Path(split.path).name for split in splits_of(source)] == [f"a.{format}", f"same.{format}"]
+    (inside / f"loop.{format}").symlink_to(inside / f"loop.{format}")
+    assert len(splits_of(source)) == 2
+    (inside / f"b.{format}").symlink_to(outside / f"a.{format}")
+    with pytest.raises(HeddleError, match=r"HDL-458 .*b\.\w+ leads to where no stream is read from") as raised:
+        splits_of(source)
+    assert "HEDDLE_SOURCES" in raised.value.diagnostic.hint
+    monkeypatch.delenv("HEDDLE_SOURCES")
+    assert len(splits_of(source)) == 3
+    (inside / f"c.{format}").symlink_to("/proc/self/status")
+    with pytest.raises(HeddleError, match="HDL-458 "):
+        splits_of(source)
+    # the configured folder itself, when it is read
+    monkeypatch.setenv("HEDDLE_SOURCES", str(outside))
+    with pytest.raises(HeddleError, match="HDL-458 "):
+        splits_of(source)
+
+
 # --------------------------------------------------------------------------------------------- Delta
 def test_partition_columns_of_delta_are_read(tmp_path: Path) -> None:
     events = pa.table(
@@ -340,7 +447,7 @@ def test_deletion_vectors_are_refused(spark: Any, tmp_path: Path) -> None:
     source = stream("delta", Path(path))
     assert read(source, ["volume"]).num_rows == 10  # the feature alone does no harm
     spark.sql(f"DELETE FROM delta.`{path}` WHERE volume = 3")
-    with pytest.raises(HeddleError, match="HDL-405 .*uses deletion vectors"):
+    with pytest.raises(HeddleError, match="HDL-405 .*uses deletionVectors"):
         splits_of(source)
 
 
@@ -356,7 +463,7 @@ def test_delta_statistics_in_milliseconds_hide_no_event(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------- pruning, tokens
 def test_splits_know_the_times_they_can_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "SPLIT_ROWS", 10)
+    monkeypatch.setattr(splits_module, "SPLIT_ROWS", 10)
     path = tmp_path / "trades.parquet"
     times = pa.array([JULY + second * 1_000_000 for second in range(25)], pa.timestamp("us"))
     pq.write_table(pa.table({"ts": times}), path, row_group_size=5)
@@ -403,6 +510,33 @@ def test_tokens_change_with_content_and_only_where_it_can_matter(tmp_path: Path)
     assert token(0, 50) != early
 
 
+@pytest.mark.parametrize("option", [{"delimiter": ";"}, {"null": ("A",)}, {"time_unit": "s"}, {"quote": None}])
+def test_another_way_of_reading_a_file_changes_the_token(tmp_path: Path, option: dict[str, Any]) -> None:
+    path = tmp_path / "trades.csv"
+    path.write_text(HEADER + "2013-07-01,A,1,1\n")
+    source = stream("csv", path)
+    changed = replace(source, source=replace(source.source, **option))
+    assert snapshot_token(splits_of(source), 0, 1) != snapshot_token(splits_of(changed), 0, 1)
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+@pytest.mark.parametrize(("unit", "factor"), [("s", 1_000_000), ("ms", 1000), ("us", 1), ("ns", Fraction(1, 1000))])
+def test_integer_times_count_their_unit(tmp_path: Path, format: str, unit: str, factor: Fraction) -> None:
+    numbers = [int(JULY / factor) + 1, -1, None]
+    events = pa.table({"ts": pa.array(numbers, pa.int64()), "volume": [1, 2, 3]})
+    if format == "parquet":
+        pq.write_table(events, tmp_path / "a.parquet")
+    else:
+        write_deltalake(tmp_path, events)
+    declared = stream(format, tmp_path)
+    declared = replace(declared, source=replace(declared.source, time_unit=unit))
+    declared, _ = discover_schema(replace(declared, schema=()))
+    expected = [None if number is None else math.floor(number * factor) for number in numbers]
+    assert micros(read(declared, ["volume"])) == expected
+    (split,) = splits_of(declared)
+    assert all(split.may_hold(at, at + 1) for at in expected if at is not None)
+
+
 def test_a_rewrite_of_the_same_size_changes_the_token(tmp_path: Path) -> None:
     path = tmp_path / "trades.csv"
     path.write_text(HEADER + "2013-07-01,A,1,1\n")
@@ -432,8 +566,9 @@ def test_schemas_are_discovered_where_the_source_declares_one(tmp_path: Path) ->
     }
     path = tmp_path / "trades.parquet"
     pq.write_table(pa.table(columns), path)
-    found = discover_schema(stream("parquet", path))
-    assert found == (("ts", TIMESTAMP), ("a", BYTE), ("b", INT), ("c", decimal(9, 2)), ("d", STRING))
+    found, told = discover_schema(stream("parquet", path))
+    assert not told
+    assert found.schema == (("ts", TIMESTAMP), ("a", BYTE), ("b", INT), ("c", decimal(9, 2)), ("d", STRING))
     with pytest.raises(HeddleError, match="HDL-406"):
         discover_schema(stream("csv", path))
     delta = tmp_path / "delta"
@@ -441,13 +576,13 @@ def test_schemas_are_discovered_where_the_source_declares_one(tmp_path: Path) ->
         delta, pa.table({"ts": columns["ts"].cast(pa.timestamp("us", "UTC")), "p": ["x"]}), partition_by=["p"]
     )
     assert DeltaTable(delta).version() == 0
-    assert set(discover_schema(stream("delta", delta))) == {("ts", TIMESTAMP), ("p", STRING)}
+    assert discover_schema(stream("delta", delta))[0].schema == (("ts", TIMESTAMP), ("p", STRING))
 
 
 def test_instants_are_printed_and_read_back() -> None:
     assert format_instant(JULY) == "2013-07-01T00:00:00Z"
     for instant in (JULY, JULY + 1, 0, -1, JULY + 500_000):
         assert parse_instant(format_instant(instant)) == instant
-    for text in ("", "soon", "2013-13-01", "2013-07-01T25:00:00"):
+    for text in ("", "soon", "2013-13-01", "2013-07-01T25:00:00", "0000-12-31", "9999-12-31T23:59:59-01:00"):
         with pytest.raises(HeddleError, match="HDL-114"):
             parse_instant(text)

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from optimizer.errors import HeddleError
-from spark_jobs.tables import FORMAT, MARKER, TABLES, Warehouse
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.warehouse.schemas import FORMAT, MARKER, TABLES
+from spark_jobs.warehouse.warehouse import Warehouse
 
 ROUNDS = 150
 
@@ -52,7 +53,7 @@ def test_the_lease_of_a_process_that_dies_is_free_again(tmp_path: Path) -> None:
     root = tmp_path / "warehouse"
     warehouse = Warehouse.open(root)
     code = (
-        "import os, sys\nfrom spark_jobs.tables import Warehouse\n"
+        "import os, sys\nfrom spark_jobs.warehouse.warehouse import Warehouse\n"
         "with Warehouse.open(sys.argv[1]).lease():\n    os._exit(9)\n"
     )
     project = Path(__file__).resolve().parents[2]
@@ -134,9 +135,9 @@ def test_creation_that_was_interrupted_is_finished(tmp_path: Path) -> None:
 
 
 def test_processes_that_open_a_new_warehouse_at_once_all_get_it(tmp_path: Path) -> None:
-    command = (
-        f"from spark_jobs.tables import Warehouse; print(Warehouse.open({str(tmp_path / 'new')!r}).version('results'))"
-    )
+    place = str(tmp_path / "new")
+    command = "from spark_jobs.warehouse.warehouse import Warehouse; "
+    command += f"print(Warehouse.open({place!r}).version('results'))"
     root = Path(__file__).resolve().parents[2]
     running = [
         subprocess.Popen([sys.executable, "-c", command], cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(4)

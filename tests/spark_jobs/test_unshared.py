@@ -7,16 +7,20 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from optimizer.aggregates import AGGREGATES
-from optimizer.query import (
+from optimizer.aggregates.algebra import AGGREGATES
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.streams import TIME_UNITS
+from optimizer.workload.values import (
     ACQ,
     BOOLEAN,
     DOUBLE,
@@ -28,11 +32,15 @@ from optimizer.query import (
     Condition,
     Literal,
     Output,
+    Source,
+    Stream,
     Type,
     Window,
     decimal,
 )
-from spark_jobs.unshared import agrees, grain, qualifies, recompute, unshared
+from spark_jobs.unshared.agreement import agrees, grain, qualifies
+from spark_jobs.unshared.measure import native_frame
+from spark_jobs.unshared.windows import recompute, unshared
 from tests.oracle import answers, arrow_type, column_names, compare
 from tests.workloads import POOLS, SCHEMA, Case, arrow_schema, cases, sequence_cases
 
@@ -289,3 +297,80 @@ def test_thresholds_leave_a_row_out_unless_rounding_decides(spark: SparkSession)
     assert (
         verdict((top, ">", "a,b", STRING)) is None and verdict((count, ">", 3, LONG), (top, ">", "a", STRING)) is False
     )
+
+
+# ---------------------------------------------------------------------------- streams as Spark reads them
+JULY = datetime.datetime(2013, 7, 1, 12, 30, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    ("option", "time"),
+    [
+        ({}, "2013-07-01T12:30:00"),
+        ({"delimiter": ";", "quote": "'"}, "2013-07-01 12:30:00"),
+        ({"delimiter": "\t", "quote": None, "header": False}, "2013-07-01T12:30:00Z"),
+        ({"null": ("NA",), "timestamp_format": "%d/%m/%Y %H:%M"}, "01/07/2013 12:30"),
+        ({"timestamp_format": "%Y%m%d %H%M%S.%f"}, "20130701 123000.0"),
+        ({"timestamp_format": "%b %d %Y %I:%M %p"}, "Jul 1 2013 12:30 PM"),
+        ({"timestamp_format": "%Y-%m-%dT%H:%M:%S%z"}, "2013-07-01T14:30:00+0200"),
+        ({"time_unit": "ms"}, "1372681800000"),
+    ],
+)
+def test_spark_reads_csv_by_the_same_options(
+    spark: SparkSession, tmp_path: Path, option: dict[str, Any], time: str
+) -> None:
+    source = Source("csv", str(tmp_path / "events.csv"), **option)
+    schema = (("ts", TIMESTAMP), ("text", STRING), ("price", DOUBLE))
+    mark = source.quote or ""
+    text = f"two{'' if source.quote is None else chr(10)}lines{mark * 2}"
+    names = ["ts", "text", "price"] if not source.header else ["price", "unread", "ts", "text"]
+    fields = {"ts": time, "text": f"{mark}{text}{mark}", "price": "1.5", "unread": "x"}
+    lines = [[fields[name] for name in names], [(fields | {"price": (*source.null, "")[0]})[name] for name in names]]
+    lines = [names, *lines] if source.header else lines
+    Path(source.path).write_text("".join(source.delimiter.join(line) + "\n" for line in lines))
+    found = native_frame(spark, Stream("events", source, schema, "ts")).select("ts", "text", "price").collect()
+    told = f"two{'' if source.quote is None else chr(10)}lines{mark}"
+    assert [(row.ts.replace(tzinfo=datetime.UTC), row.text, row.price) for row in found] == [
+        (JULY, told, 1.5),
+        (JULY, told, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [({"null": ("NA", "-")}, "several texts"), ({"timestamp_format": "%d.%m.%y"}, "%y in its timestamp_format")],
+)
+def test_what_spark_cannot_be_told_is_coded(
+    spark: SparkSession, tmp_path: Path, option: dict[str, Any], said: str
+) -> None:
+    source = Source("csv", str(tmp_path / "events.csv"), **option)
+    Path(source.path).write_text("ts\n")
+    with pytest.raises(HeddleError, match=f"HDL-425 .*{said}"):
+        native_frame(spark, Stream("events", source, (("ts", TIMESTAMP),), "ts"))
+
+
+def test_spark_reads_parquet_in_nanoseconds(spark: SparkSession, tmp_path: Path) -> None:
+    times = pa.array([-1, 1_372_681_800_123_456_789, None], pa.timestamp("ns"))
+    pq.write_table(pa.table({"ts": times}), tmp_path / "a.parquet")
+    stream = Stream("events", Source("parquet", str(tmp_path)), (("ts", TIMESTAMP),), "ts")
+    try:
+        found = native_frame(spark, stream)
+        assert found.selectExpr("unix_micros(ts) AS at").toPandas()["at"].dropna().tolist() == [
+            -1,
+            1_372_681_800_123_456,
+        ]
+        pq.write_table(pa.table({"ts": times.cast(pa.timestamp("us"), safe=False)}), tmp_path / "b.parquet")
+        with pytest.raises(HeddleError, match="HDL-425 .*nanoseconds"):
+            native_frame(spark, stream)
+    finally:
+        spark.conf.unset("spark.sql.legacy.parquet.nanosAsLong")
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_spark_reads_integer_times_by_their_unit(spark: SparkSession, tmp_path: Path, unit: str) -> None:
+    above, below = TIME_UNITS[unit]
+    micros = 1_372_681_800_000_000
+    pq.write_table(pa.table({"ts": [micros * below // above, -1]}), tmp_path / "a.parquet")
+    stream = Stream("events", Source("parquet", str(tmp_path), time_unit=unit), (("ts", TIMESTAMP),), "ts")
+    found = native_frame(spark, stream).selectExpr("unix_micros(ts) AS at").collect()
+    assert [row["at"] for row in found] == [micros, -above // below]

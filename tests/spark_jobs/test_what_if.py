@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.errors import HeddleError
-from optimizer.plan import SharingPlan, build_plan
-from optimizer.query import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
-from spark_jobs.what_if import RateChange, what_if
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.plan.builder import build_plan
+from optimizer.plan.definition import SharingPlan
+from optimizer.workload.values import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
+from spark_jobs.planning.what_if import RateChange, what_if
 from tests.optimizer.searching import window_lists
 
 TRADES = Stream("trades", Source("csv", "trades.csv"), (("ts", TIMESTAMP),), "ts")

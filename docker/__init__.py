@@ -1,1 +1,0 @@
-"""The shapes Heddle runs in: images and compose for production, the embedded default, the demo."""

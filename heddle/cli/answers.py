@@ -1,0 +1,216 @@
+"""``heddle read`` and ``lookup``."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from heddle.cli import terminal
+from heddle.cli.options import AsJson, Format, House, OptionalBegin, OptionalEnd
+from heddle.cli.output import telling_errors, writing_to
+from heddle.cli.root import app
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.diagnostics import count as number_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@app.command(epilog="Example: heddle read hourly_volume --warehouse house --from 2013-07-01 --format csv")
+def read(
+    query: Annotated[str, typer.Argument(help="Name of the query.", show_default=False)],
+    warehouse: House,
+    begin: OptionalBegin = None,
+    end: OptionalEnd = None,
+    format: Annotated[Format, typer.Option("--format", help="How to print the answers.")] = Format.table,
+    output: Annotated[Path | None, typer.Option("--output", help="Write to this file (parquet needs one).")] = None,
+    limit: Annotated[int, typer.Option("--limit", help="Most rows of the table format; 0: all.")] = 40,
+    as_json: AsJson = False,
+) -> None:
+    """The published answers of a query, under its own column names. Needs no JVM."""
+    from spark_jobs.results.read import check_answered
+    from spark_jobs.results.read import read as read_answers
+    from spark_jobs.sources.decoding import parse_instant
+    from spark_jobs.warehouse.warehouse import Warehouse
+
+    if as_json and format not in (Format.table, Format.json):
+        raise typer.BadParameter(f"--json is --format json, not {format.value}")
+    format = Format.json if as_json else format
+    if format is Format.parquet and output is None:
+        raise typer.BadParameter("--format parquet needs --output FILE")
+    with telling_errors():
+        house = Warehouse.open(warehouse, create=False)
+        first, last = parse_instant(begin) if begin else None, parse_instant(end) if end else None
+        table = read_answers(house, query, first, last)
+        if not table.num_rows:
+            check_answered(house, query, first, last)
+    _deliver_answers(table, query, format, output, limit)
+
+
+def _encoded(table: pa.Table, query: str, format: Format) -> bytes:
+    import io
+
+    import pyarrow.csv as pcsv
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    if format is Format.csv:
+        pcsv.write_csv(_with_iso_times(table), sink)
+    elif format is Format.parquet:
+        pq.write_table(table, sink)
+    else:
+        rows = [{name: plain_value(value) for name, value in row.items()} for row in table.to_pylist()]
+        data = {"format_version": 1, "query": query, "columns": table.schema.names, "rows": rows}
+        sink.write((json.dumps(data, indent=1) + "\n").encode())
+    return sink.getvalue()
+
+
+def _with_iso_times(table: pa.Table) -> pa.Table:
+    """Instants as JSON has them: ``2013-07-01T12:00:00Z``, with a fraction where a column has one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for at, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            times = table.column(at).cast(pa.timestamp("us"))
+            whole = pc.all(pc.equal(times, pc.floor_temporal(times, unit="second"))).as_py() is not False
+            told = pc.strftime(times.cast(pa.timestamp("s")) if whole else times, format="%Y-%m-%dT%H:%M:%SZ")
+            table = table.set_column(at, field.name, told)
+    return table
+
+
+def plain_value(value: Any) -> Any:
+    """A value as JSON has it: instants in ISO 8601, decimals and non-finite doubles as text."""
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    if hasattr(value, "isoformat"):
+        return value.isoformat().replace("+00:00", "Z")
+    return value
+
+
+def show_answers(table: pa.Table, title: str, limit: int = 40) -> None:
+    """Answers as a table for people: the first ``limit`` rows (0: all)."""
+    shown = Table(title=f"{title}: {number_of(table.num_rows, 'answer')}", title_justify="left")
+    for field in table.schema:
+        numeric = str(field.type) in ("int64", "double") or "decimal" in str(field.type)
+        shown.add_column(field.name, justify="right" if numeric else "left", no_wrap=True)
+    for row in (table.slice(0, limit) if limit else table).to_pylist():
+        shown.add_row(*(_cell(value) for value in row.values()))
+    terminal.console.print(shown)
+    if limit and table.num_rows > limit:
+        terminal.console.print(f"… {table.num_rows - limit:,} more (--limit 0 shows all)")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return _figure(value)
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat(" ")).replace("+00:00", "")
+    return str(value)
+
+
+DIGITS = 5
+"""Significant digits of doubles in tables."""
+
+
+def _figure(value: float) -> str:
+    """A double for people: whole numbers whole, others by their significant digits."""
+    size = math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
+    if not math.isfinite(value) or not -5 < size < 15:
+        return f"{value:.{DIGITS}g}"
+    text = f"{value:,.{max(0, DIGITS - 1 - size)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+# ------------------------------------------------------------------------------------------- lookup
+@app.command(
+    epilog="Examples: heddle lookup by_symbol --warehouse house --at 2013-07-01T12:00 --group AAPL; "
+    "heddle lookup by_symbol --warehouse house --range '3 hours' --ending-at 2013-07-01T12:00 --having 'n >= 100'; "
+    "heddle lookup by_symbol --warehouse house --from 2013-07-01 --to 2013-07-02 --format csv"
+)
+def lookup(
+    query: Annotated[str, typer.Argument(help="Name of the query.", show_default=False)],
+    warehouse: House,
+    at: Annotated[str | None, typer.Option("--at", help="Its newest answer at this instant (UTC).")] = None,
+    range_: Annotated[
+        str | None, typer.Option("--range", help="Another window: of this length, e.g. '3 hours', with --ending-at.")
+    ] = None,
+    ending_at: Annotated[str | None, typer.Option("--ending-at", help="End of the window of --range.")] = None,
+    begin: Annotated[str | None, typer.Option("--from", help="Another window: its start, with --to.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="End of the window, exclusive.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", help="Only this group: its values in the query's order, as a line of CSV; \\N: null."),
+    ] = None,
+    having: Annotated[
+        str | None, typer.Option("--having", help="Thresholds instead of the query's, e.g. 'n >= 100 AND high < 5'.")
+    ] = None,
+    plan_version: Annotated[
+        int | None, typer.Option("--plan-version", help="Use this plan's partial aggregates. Default: the newest.")
+    ] = None,
+    format: Annotated[Format, typer.Option("--format", help="How to print the answers.")] = Format.table,
+    output: Annotated[Path | None, typer.Option("--output", help="Write to this file (parquet needs one).")] = None,
+    limit: Annotated[int, typer.Option("--limit", help="Most rows of the table format; 0: all.")] = 40,
+    as_json: AsJson = False,
+) -> None:
+    """Answer a query from the stored partial aggregates, at any instant or over another window. Needs no JVM."""
+    from optimizer.workload.instants import parse_duration
+    from spark_jobs.lookups.loading import Reader, parse_group, parse_having
+    from spark_jobs.sources.decoding import parse_instant
+
+    asked = at is not None, range_ is not None and ending_at is not None, begin is not None and end is not None
+    given = sum(one is not None for one in (at, range_, ending_at, begin, end))
+    if sum(asked) != 1 or given != (1 if at is not None else 2):
+        raise typer.BadParameter("say when: --at, or --range with --ending-at, or --from with --to")
+    if having is not None and at is not None:
+        raise typer.BadParameter("--having is for other windows (--range, --from); --at answers the query as it is")
+    if as_json and format not in (Format.table, Format.json):
+        raise typer.BadParameter(f"--json is --format json, not {format.value}")
+    format = Format.json if as_json else format
+    if format is Format.parquet and output is None:
+        raise typer.BadParameter("--format parquet needs --output FILE")
+    with telling_errors():
+        lookups = Reader(warehouse, plan_version).query(query)
+        chosen = parse_group(lookups.query, _csv_line(group)) if group is not None else None
+        if at is not None:
+            table = lookups.at(parse_instant(at), chosen)
+        else:
+            last = parse_instant(ending_at or end or "")
+            first = parse_instant(begin) if begin is not None else last - parse_duration(range_ or "")
+            wanted = parse_having(lookups.query, having) if having is not None else True
+            table = lookups.window(first, last, wanted, chosen)
+    _deliver_answers(table, query, format, output, limit)
+
+
+def _csv_line(text: str) -> list[str]:
+    import csv
+
+    try:
+        return next(csv.reader([text]), [""])
+    except csv.Error:
+        raise HeddleError("HDL-605", "--group is no line of CSV", "its values in the query's order") from None
+
+
+def _deliver_answers(table: pa.Table, query: str, format: Format, output: Path | None, limit: int) -> None:
+    if format is Format.table:
+        show_answers(table, query, limit)
+        return
+    data = _encoded(table, query, format)
+    if output is not None:
+        with telling_errors(), writing_to(output):
+            output.write_bytes(data)
+        terminal.errors.print(f"wrote {number_of(table.num_rows, 'answer')} to {output}", highlight=False)
+    else:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()

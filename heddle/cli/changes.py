@@ -1,0 +1,107 @@
+"""What a command would change, shown and agreed to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from heddle.cli import terminal
+from heddle.cli.output import LISTED, print_rows, seconds_text, unit_text
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.diagnostics import count as number_of
+
+if TYPE_CHECKING:
+    from optimizer.plan.definition import SharingPlan
+    from optimizer.plan.diff import PlanDiff
+    from spark_jobs.planning.registration import RegistrationRequest
+    from spark_jobs.warehouse.warehouse import Warehouse
+
+
+def show_diff(change: PlanDiff, new: SharingPlan) -> None:
+    """What a plan changes, as tables for people. ``new``: the plan that the change ends in."""
+    unit = unit_text(new.cost_model)
+    terminal.console.print(f"  cost  {_figures(*change.cost)} {unit}", highlight=False)
+    regrouped = [f"{query} ({old} -> {tree})" for query, old, tree in change.moved]
+    for what, names in (
+        ("streams declared otherwise", change.streams),
+        ("added", change.added),
+        ("removed", change.removed),
+        ("changed", change.changed),
+        ("regrouped", regrouped),
+    ):
+        if names:
+            told = ", ".join(names[:LISTED]) + (f", … {len(names) - LISTED} more" if len(names) > LISTED else "")
+            terminal.console.print(f"  {what}: {len(names)}  {told}", highlight=False, markup=False, soft_wrap=True)
+    if change.is_empty:
+        terminal.console.print("  same queries in the same trees")
+    rows = [row for row in change.trees if row[2] != row[3]]
+    if rows:
+        print_rows(
+            f"trees that change ({unit})",
+            ("old", "new", "cost before", "cost after"),
+            [(old or "-", tree or "-", f"{before:.6g}", f"{after:.6g}") for old, tree, before, after in rows],
+        )
+    terminal.console.print(
+        f"  stored partials: {number_of(change.reused, 'synopsis')} kept, {change.built} new; "
+        f"{len(change.rebuilt)} of {number_of(len(new.workload.queries), 'query')} to read history again",
+        highlight=False,
+    )
+    if change.rebuilt:
+        windows = {query.name: query.window for query in new.workload.queries}
+        print_rows(
+            "history that the next run reads again",
+            ("query", "because", "windows a group", "back"),
+            [
+                (query, reason, f"{count:,}", seconds_text(windows[query].range / 1_000_000))
+                for query, reason, count in change.rebuilt
+            ],
+        )
+
+
+def _figures(before: float, after: float) -> str:
+    percent = f" ({(after - before) / before:+.1%})" if before and before != after else ""
+    return f"{before:.6g} -> {after:.6g}{percent}"
+
+
+def plan_changes(house: Warehouse, asked: RegistrationRequest, made: SharingPlan) -> list[str]:
+    from spark_jobs.planning.registration import changes
+    from spark_jobs.warehouse.plans import current_version, load_plan
+
+    version = current_version(house)
+    return changes(asked, load_plan(house, version) if version is not None else None, made)
+
+
+def print_changes(lines: Sequence[str]) -> None:
+    """Which queries a plan adds, changes and removes: of what is added the first ones, of the others all."""
+    colours = {"+": "green", "-": "red", "~": "yellow"}
+    added = 0
+    for line in lines:
+        if line[1:8] != " query " or line[0] == ">":
+            continue
+        added += line.startswith("+")
+        if not line.startswith("+") or added <= LISTED:
+            terminal.errors.print(line, style=colours.get(line[0], ""), highlight=False, soft_wrap=True)
+    if added > LISTED:
+        terminal.errors.print(f"+ {added - LISTED} more queries", style="green", highlight=False)
+
+
+def confirm_removal(removed: Sequence[str], yes: bool) -> None:
+    """Have somebody agree that queries are removed. Raises HDL-525 where nobody can be asked."""
+    if not removed or yes:
+        return
+    if not is_at_terminal():
+        named = ", ".join(removed[:12]) + (" …" if len(removed) > 12 else "")
+        told = f"{len(removed)} registered {'query' if len(removed) == 1 else 'queries'} would be removed: {named}"
+        raise HeddleError("HDL-525", told, "say --yes if they are to go; nothing was changed")
+    for name in removed:
+        terminal.errors.print(f"- query {name}", style="red", highlight=False, soft_wrap=True)
+    if not typer.confirm("Remove them? Their published answers stay.", err=True):
+        terminal.errors.print("nothing was changed")
+        raise typer.Exit(1)
+
+
+def is_at_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()

@@ -1,0 +1,122 @@
+"""``heddle experiments``: the papers' figures again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from heddle.cli import terminal
+from heddle.cli.options import AsJson, Paper
+from heddle.cli.output import print_json, telling_errors, writing_to
+from heddle.cli.root import app
+from optimizer.errors.diagnostics import HeddleError
+
+if TYPE_CHECKING:
+    from optimizer.papers.evaluations.outcome import Experiment, Outcome
+
+
+@app.command(
+    epilog="Examples: heddle experiments --list   |   heddle experiments f1 --figure 7   "
+    "|   heddle experiments weave-share --full --output var/experiments"
+)
+def experiments(
+    paper: Annotated[Paper | None, typer.Argument(help="Whose figures to measure.", show_default=False)] = None,
+    figure: Annotated[str | None, typer.Option("--figure", help="Only this figure or table (see --list).")] = None,
+    full: Annotated[bool, typer.Option("--full", help="The papers' whole ranges (minutes each).")] = False,
+    output: Annotated[Path, typer.Option("--output", help="Folder for the CSV and PNG files.")] = Path(
+        "var/experiments"
+    ),
+    listing: Annotated[bool, typer.Option("--list", help="List the experiments and what the papers claim.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the papers' figures and tables again, on their workloads, beside what the papers say. Needs no JVM."""
+    from optimizer.papers.evaluations.catalogue import EXPERIMENTS
+    from optimizer.papers.evaluations.outcome import write
+
+    chosen = [
+        found
+        for found in EXPERIMENTS.values()
+        if (paper is None or found.paper == paper.value) and (figure is None or found.figure == figure)
+    ]
+    if listing:
+        _list_experiments(chosen, as_json)
+        return
+    if paper is None:
+        raise typer.BadParameter("say which paper (f1, weave-share, arasu-widom, sharon or golab), or --list")
+    with telling_errors():
+        if not chosen:
+            figures = ", ".join(found.figure for found in EXPERIMENTS.values() if found.paper == paper.value)
+            raise HeddleError("HDL-116", f"{paper.value} has no experiment for figure {figure}", f"figures: {figures}")
+        told = []
+        for experiment in chosen:
+            outcome = _measured(experiment, "full" if full else "quick")
+            with writing_to(output):
+                paths = write(outcome, output)
+            told.append(_outcome_json(outcome, paths))
+            if not as_json:
+                _show_outcome(outcome, paths)
+    if as_json:
+        print_json({"experiments": told})
+
+
+def _list_experiments(chosen: Sequence[Experiment], as_json: bool) -> None:
+    if as_json:
+        columns = ("name", "paper", "figure", "title", "claim", "minutes")
+        print_json({"experiments": [{name: getattr(found, name) for name in columns} for found in chosen]})
+        return
+    table = Table(title="experiments", title_justify="left")
+    for name in ("paper", "figure", "title", "the paper says", "minutes (--full)"):
+        table.add_column(name, justify="right" if name.startswith("minutes") else "left")
+    for found in chosen:
+        cells = (found.paper, found.figure, found.title, found.claim, f"{found.minutes:g}")
+        table.add_row(*cells)
+    terminal.console.print(table)
+
+
+def _measured(experiment: Experiment, scale: str) -> Outcome:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.fields[name]}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.description}"), console=terminal.errors, transient=True) as progress:
+        task = progress.add_task("", total=None, name=experiment.name)
+
+        def report(done: int, total: int, text: str) -> None:
+            progress.update(task, completed=done, total=total, description=text)
+
+        return experiment.run(scale, report)
+
+
+def _outcome_json(outcome: Outcome, paths: Sequence[Path]) -> dict[str, Any]:
+    experiment = outcome.experiment
+    return {
+        "name": experiment.name,
+        "title": experiment.title,
+        "claim": experiment.claim,
+        "scale": outcome.scale,
+        "summary": outcome.summary,
+        "measured": {
+            quantity: {"paper": said, "measured": ours} for quantity, (said, ours) in outcome.measured.items()
+        },
+        "files": [str(path) for path in paths],
+    }
+
+
+def _show_outcome(outcome: Outcome, paths: Sequence[Path]) -> None:
+    from rich.markdown import Markdown
+
+    from optimizer.papers.evaluations.outcome import table
+
+    experiment = outcome.experiment
+    for line in (
+        f"{experiment.name}: {experiment.title} ({outcome.scale})",
+        f"  the paper says: {experiment.claim}",
+        f"  we measured:    {outcome.summary}",
+    ):
+        terminal.console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if outcome.measured:
+        terminal.console.print(Markdown(table([outcome])))
+    terminal.console.print(f"  {', '.join(map(str, paths))}", markup=False, highlight=False, soft_wrap=True)

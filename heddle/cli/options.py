@@ -1,0 +1,109 @@
+"""Options and arguments that several commands have."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Files = Annotated[list[Path], typer.Argument(help="Workload files (SQL), or folders of them.", show_default=False)]
+
+OptionalFiles = Annotated[
+    list[Path] | None, typer.Argument(help="Workload files (SQL), or folders of them.", show_default=False)
+]
+
+Streams = Annotated[Path, typer.Option("--streams", help="The file that declares the streams.")]
+
+OptionalStreams = Annotated[Path | None, typer.Option("--streams", help="The file that declares the streams.")]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+House = Annotated[Path, typer.Option("--warehouse", help="The folder that holds Heddle's tables.")]
+
+OptionalHouse = Annotated[Path | None, typer.Option("--warehouse", help="Take the plan stored in this warehouse.")]
+
+Rates = Annotated[
+    list[str] | None,
+    typer.Option("--rate", help="STREAM=TUPLES_PER_SECOND; may be given again. Default: measured from the source."),
+]
+
+Begin = Annotated[
+    str,
+    typer.Option("--from", help="Start of the interval (UTC, e.g. 2013-07-01); windows that end then are not in it."),
+]
+
+End = Annotated[str, typer.Option("--to", help="End of the interval (UTC); windows that end then are in it.")]
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
+
+Exactly = Annotated[
+    bool, typer.Option("--exactly", help="FILES are the whole workload: remove what is registered and not in them.")
+]
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before queries or answers are removed.")]
+
+OptionalBegin = Annotated[str | None, typer.Option("--from", help="Only windows that end after this instant.")]
+
+OptionalEnd = Annotated[str | None, typer.Option("--to", help="Only windows that end at or before this instant.")]
+
+
+class Algorithm(StrEnum):
+    best = "best"
+    optimal = "optimal"
+    weave_share = "weave-share"
+    no_share = "no-share"
+    shared = "shared"
+    random = "random"
+    insert_then_weave = "insert-then-weave"
+    local_search = "local-search"
+
+
+class Counter(StrEnum):
+    auto = "auto"
+    conditioning = "conditioning"
+    bit_set = "bit-set"
+    f1 = "f1"
+    f1_opt = "f1-opt"
+
+
+class CostModel(StrEnum):
+    paper = "paper"
+    measured = "measured"
+
+
+class PlanFormat(StrEnum):
+    text = "text"
+    json = "json"
+    mermaid = "mermaid"
+    html = "html"
+
+
+class Paper(StrEnum):
+    f1 = "f1"
+    weave_share = "weave-share"
+    arasu_widom = "arasu-widom"
+    sharon = "sharon"
+    golab = "golab"
+
+
+class Format(StrEnum):
+    table = "table"
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+AlgorithmOption = Annotated[Algorithm, typer.Option("--algorithm", help="How queries are grouped into trees.")]
+
+CounterOption = Annotated[
+    Counter, typer.Option("--edge-counter", help="How edges are counted: auto, or a reference of the papers.")
+]
+
+CostOption = Annotated[CostModel, typer.Option("--cost-model", help="What a plan costs: operations or CPU seconds.")]
+
+
+Names = Annotated[list[str], typer.Argument(help="Names of queries.", metavar="QUERY...", show_default=False)]
+
+Reason = Annotated[str, typer.Option("--reason", help="Kept with the event and the plan.")]

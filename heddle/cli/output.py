@@ -1,0 +1,152 @@
+"""What commands print: tables for people, JSON for programs, diagnostics with the line that they are about."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from heddle.cli import terminal
+from optimizer.errors.codes import exit_code
+from optimizer.errors.crashes import crash
+from optimizer.errors.diagnostics import Diagnostic, HeddleError, printable
+from optimizer.errors.redaction import redacted
+
+
+def exit_for(error: BaseException) -> typer.Exit:
+    """Tell what ends a command; its exit code."""
+    print_diagnostics([crash(error), *(error.causes if isinstance(error, HeddleError) else ())])
+    return typer.Exit(exit_code(error.diagnostic.code) if isinstance(error, HeddleError) else 1)
+
+
+def is_an_end(error: BaseException) -> bool:
+    """Whether an error is the command line's way to end, or that of a reader who has seen enough (``| head``)."""
+    return isinstance(error, (typer.Abort, BrokenPipeError)) or hasattr(error, "exit_code")
+
+
+TREES_SHOWN = 60
+"""Most trees of a plan's table: the dearest."""
+
+RECOMPUTED = "shared=unshared("
+"""What checks are called that compare shared answers with unshared ones."""
+
+
+@contextmanager
+def telling_errors() -> Iterator[None]:
+    """Expected failures become a message and an exit code."""
+    try:
+        yield
+    except HeddleError as error:
+        raise exit_for(error) from None
+
+
+WIDEST = 100
+"""Characters that are shown of a line of somebody's file."""
+
+
+def print_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
+    for found in diagnostics:
+        first, *hint = str(found).split("\n")
+        where, word, what = first.partition(f"{found.severity} {found.code}")
+        text = Text(where).append(word, _COLOURS[found.severity]).append(what)
+        for line in _source(found) if terminal.errors.is_terminal else ():
+            text.append("\n" + line)
+        for line in hint:
+            text.append("\n    ").append("hint:", "cyan").append(line.removeprefix("    hint:"))
+        terminal.errors.print(text, highlight=False, soft_wrap=True)
+
+
+_COLOURS = {"error": "bold red", "warning": "bold yellow"}
+
+
+def _source(found: Diagnostic) -> list[str]:
+    """The line of the workload or of streams.yaml that a finding is about, with ``^`` under the place."""
+    is_text_of_ours = found.code < "HDL-4" or "HDL-45" <= found.code < "HDL-47"
+    # where HDL-458 points to a password may stand
+    if not found.line or not found.column or not is_text_of_ours or found.code == "HDL-458":
+        return []
+    try:
+        with Path(found.file).open(encoding="utf-8-sig") as file:
+            line = next(itertools.islice(file, found.line - 1, None), "").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError):
+        return []
+    start, at = max(0, found.column - 1 - WIDEST // 2), found.column - 1
+    if not line or at > len(line) or redacted(line) != line:
+        return []
+    before, behind = (printable(part.replace("\t", " ")) for part in (line[start:at], line[at : start + WIDEST]))
+    return [f"    {before}{behind}", f"    {' ' * cell_len(before)}^"]
+
+
+def json_text(data: dict[str, Any]) -> str:
+    return json.dumps({"format_version": 1} | data, indent=2) + "\n"
+
+
+def print_json(data: dict[str, Any]) -> None:
+    sys.stdout.write(json_text(data))
+
+
+def write_text(path: Path, text: str) -> None:
+    with telling_errors(), writing_to(path):
+        path.write_text(text, encoding="utf-8")
+    terminal.errors.print(f"wrote {path}", highlight=False, markup=False)
+
+
+@contextmanager
+def writing_to(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise HeddleError("HDL-115", f"{path} cannot be written: {error.strerror}", "check --output") from None
+
+
+def seconds_text(seconds: float) -> str:
+    if seconds > 10**13:
+        return f"10^{math.floor(math.log10(seconds) - math.log10(31_557_600))} years"
+    for size, unit in ((31_557_600, "years"), (86400, "d")):
+        if seconds >= 1000 * size:
+            return f"≈ {seconds / size:,.0f} {unit}"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds // size:g} {unit}"
+    return f"{seconds:g} s"
+
+
+LISTED = 20
+"""Names and rows of a list that are shown to people."""
+
+
+def print_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        left = name in ("old", "new", "query", "because", "quantity", "experiment")
+        table.add_column(name, justify="left" if left else "right")
+    for row in rows[:LISTED]:
+        table.add_row(*row)
+    terminal.console.print(table)
+    if len(rows) > LISTED:
+        terminal.console.print(f"  … {len(rows) - LISTED:,} more (--json has all)")
+
+
+def unit_text(cost_model: str) -> str:
+    return "operations/s" if cost_model == "paper" else "CPU-s/s"
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """All rows, each value as it is, fingerprints in short."""
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        table.add_column(name.replace("_", " "), overflow="fold")
+    for row in rows:
+        cells = {"fingerprint": str(row["fingerprint"])[:8]}
+        table.add_row(*(cells.get(name) or ("" if row[name] is None else str(row[name])) for name in columns))
+    terminal.console.print(table)

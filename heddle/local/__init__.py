@@ -1,0 +1,1 @@
+"""One machine: PostgreSQL, Airflow and the demo."""

@@ -1,0 +1,240 @@
+"""Every aggregate of the language, declared: what it takes and gives, which states it keeps, how it is lowered.
+
+A new aggregate is one line of :data:`AGGREGATES`; kernels, Spark jobs and the language pick it up from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from optimizer.aggregates.lowering import (
+    lower_as_it_is,
+    lower_average,
+    lower_count,
+    lower_distinct,
+    lower_mode,
+    lower_pair,
+    lower_percentile,
+    lower_quantile,
+    lower_sum,
+    lower_top,
+    lower_variance,
+)
+from optimizer.aggregates.states import (
+    CHECKS,
+    PAIRS,
+    ROWS,
+    SKETCHES,
+    WIDE,
+    Lowered,
+    State,
+    States,
+    average_type,
+    sum_type,
+)
+from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, STRING, Output, Type, decimal
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One SQL aggregate.
+
+    ``kinds``: the states that it keeps; ``sketch``: those that it keeps where the query permits an error (empty: it
+    is exact all the same). ``result``: its type, from the argument's. ``lowering``: the answers, from the states.
+    ``klass``: distributive, algebraic or holistic. ``takes``: the arguments that it applies to, of :data:`TAKES`;
+    ``star``: also of ``*``. ``signature``: what its parentheses hold:
+
+    - ``value``; ``value+by``: two expressions; ``value+fraction``, ``value+k``: an expression and a literal, the
+      output's ``parameter``;
+    - ``value+time``: an expression alone, and ``by`` is the stream's time column.
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+    result: Callable[[Type], Type]
+    lowering: Callable[[States, Output], Lowered]
+    klass: str
+    meaning: str
+    takes: str = "a column"
+    signature: str = "value"
+    sketch: tuple[str, ...] = ()
+    star: bool = False
+
+    def states(self, output: Output) -> tuple[State, ...]:
+        """The states that an output of this function needs."""
+        if output.argument is None:
+            return (ROWS,)
+        error = output.error.normalize() if output.error is not None and self.sketch else None
+        found = []
+        for kind in self.sketch if error is not None else self.kinds:
+            if kind == "total" and output.argument_type == DOUBLE:
+                kind = "sum"  # the sum of doubles is their total already
+            state = State(kind, output.argument, None if kind == "count" else output.argument_type)
+            if kind in PAIRS:
+                state = replace(state, by=output.by, by_type=output.by_type)
+            found.append(replace(state, error=error) if kind in SKETCHES else state)
+        return tuple(found)
+
+    def output_type(self, type: Type | None, by_type: Type | None = None) -> Type:
+        """Type of the answers for arguments of these types (None: ``*``); raises TypeError with the reason."""
+        holds, what = TAKES[self.takes]
+        if type is None:
+            if self.star:
+                return LONG
+            raise TypeError(f"{self.name}(*) has no meaning: name a column")
+        if not holds(type):
+            raise TypeError(f"{self.name} needs {what}, not {type}")
+        if self.signature == "value+by" and by_type is None:
+            raise TypeError(f"{self.name} needs a second argument: what orders the values")
+        return self.result(type)
+
+    def check_parameter(self, value: Decimal) -> None:
+        """Raises ValueError, with the reason, unless the aggregate has a parameter and it may have this value."""
+        if self.signature not in CHECKS:
+            raise ValueError(f"{self.name} has no parameter")
+        CHECKS[self.signature](value)
+
+    def lower(self, states: States, output: Output) -> Lowered:
+        """The answers of an output from the states under them."""
+        return self.lowering(states, output)
+
+    def subtractable(self, type: Type | None) -> bool:
+        """Whether an older window can be subtracted from a longer one exactly."""
+        exact = type is not None and type.is_exact
+        return all(kind in ("rows", "count", "bit_xor") or (kind == "sum" and exact) for kind in self.kinds)
+
+
+TAKES: dict[str, tuple[Callable[[Type], bool], str]] = {
+    "a column": (lambda type: True, "a column"),
+    "a number": (lambda type: type.is_numeric, "a number"),
+    "an integer": (lambda type: type.name == "long", "an integer"),
+    "a condition": (lambda type: type == BOOLEAN, "a condition"),
+}
+"""Kinds of arguments: whether a type is one, and how messages call it."""
+
+
+def _same(type: Type) -> Type:
+    return type
+
+
+def _sequence_sum(type: Type | None) -> Type:
+    if type is None or not type.is_numeric:
+        raise TypeError(f"sum needs a number, not {type or '*'}")
+    return DOUBLE if type == DOUBLE else decimal(38, _kept_of("sum", type).scale)
+
+
+def _sequence_average(type: Type | None) -> Type:
+    if type is None or not type.is_numeric:
+        raise TypeError(f"avg needs a number, not {type or '*'}")
+    return average_type(_kept_of("avg", type))
+
+
+def _sequence_extreme(type: Type | None) -> Type:
+    if type is None or type.name in ("string", "boolean"):
+        raise TypeError(f"min and max over sequences need a number, date or moment, not {type or '*'}")
+    return _kept_of("min and max", type)
+
+
+def _kept_of(what: str, type: Type) -> Type:
+    if type.name == "decimal" and type.precision > WIDE:
+        raise TypeError(f"{what} over sequences takes decimals of up to {WIDE} digits, not {type}")
+    return type
+
+
+def _variance(freedom: int, root: bool, what: str) -> Aggregate:
+    kinds, lower = ("count", "total", "sum_squares"), lower_variance(freedom, root)
+    kind = "standard deviation" if root else "variance"
+    return Aggregate("", kinds, lambda type: DOUBLE, lower, "algebraic", f"{what.format(kind)}", takes="a number")
+
+
+def _kept(kind: str, meaning: str, takes: str = "a column", result: Callable[[Type], Type] = _same) -> Aggregate:
+    return Aggregate("", ("count", kind), result, lower_as_it_is(kind), "distributive", meaning, takes)
+
+
+def _pair(kind: str, signature: str, meaning: str) -> Aggregate:
+    return Aggregate("", (kind,), _same, lower_pair(kind), "algebraic", meaning, signature=signature)
+
+
+def _holistic(
+    result: Callable[[Type], Type],
+    lowering: Callable[[States, Output], Lowered],
+    sketch: str,
+    meaning: str,
+    takes: str = "a column",
+    signature: str = "value",
+) -> Aggregate:
+    return Aggregate("", ("values",), result, lowering, "holistic", meaning, takes, signature, (sketch,))
+
+
+_SAMPLE, _POPULATION = "sample {} (null for one value)", "population {}"
+
+_DECLARED: tuple[tuple[str, Aggregate], ...] = (
+    (
+        "count",
+        Aggregate(
+            "", ("count",), lambda type: LONG, lower_count, "distributive", "rows, or values not null", star=True
+        ),
+    ),
+    ("sum", Aggregate("", ("count", "sum"), sum_type, lower_sum, "distributive", "sum, exact", "a number")),
+    ("avg", Aggregate("", ("count", "sum"), average_type, lower_average, "algebraic", "mean", "a number")),
+    ("min", _kept("min", "least value")),
+    ("max", _kept("max", "greatest value")),
+    ("variance var_samp", _variance(1, False, _SAMPLE)),
+    ("var_pop", _variance(0, False, _POPULATION)),
+    ("stddev stddev_samp", _variance(1, True, _SAMPLE)),
+    ("stddev_pop", _variance(0, True, _POPULATION)),
+    ("first", _pair("first", "value+time", "earliest value (of equal times the least)")),
+    ("last", _pair("last", "value+time", "latest value (of equal times the greatest)")),
+    ("min_by", _pair("least_by", "value+by", "value where the second is least (of equals the least)")),
+    ("max_by", _pair("greatest_by", "value+by", "value where the second is greatest (of equals the greatest)")),
+    ("bool_and every", _kept("min", "whether all are true", "a condition")),
+    ("bool_or some any", _kept("max", "whether one is true", "a condition")),
+    ("bit_and", _kept("bit_and", "bits that all have", "an integer", lambda type: LONG)),
+    ("bit_or", _kept("bit_or", "bits that one has", "an integer", lambda type: LONG)),
+    ("bit_xor", _kept("bit_xor", "bits that an odd number have", "an integer", lambda type: LONG)),
+    ("count_distinct", _holistic(lambda type: LONG, lower_distinct, "registers", "number of distinct values")),
+    (
+        "percentile",
+        _holistic(
+            lambda type: DOUBLE,
+            lower_percentile,
+            "quantiles",
+            "percentile, interpolated",
+            "a number",
+            "value+fraction",
+        ),
+    ),
+    ("median", _holistic(lambda type: DOUBLE, lower_percentile, "quantiles", "percentile of 0.5", "a number")),
+    (
+        "percentile_disc",
+        _holistic(_same, lower_quantile, "quantiles", "the value at a percentile", signature="value+fraction"),
+    ),
+    ("mode", _holistic(_same, lower_mode, "frequent", "most frequent value (of equals the least)")),
+    (
+        "top_k",
+        _holistic(
+            lambda type: STRING,
+            lower_top,
+            "frequent",
+            "the k most frequent values, counted, in JSON",
+            signature="value+k",
+        ),
+    ),
+)
+
+AGGREGATES: dict[str, Aggregate] = {
+    name: replace(declared, name=name) for names, declared in _DECLARED for name in names.split()
+}
+"""Every aggregate of the language, by its SQL name (lower case)."""
+
+SEQUENCES: dict[str, Callable[[Type | None], Type]] = {
+    "count": lambda type: decimal(38, 0),
+    "sum": _sequence_sum,
+    "avg": _sequence_average,
+    "min": _sequence_extreme,
+    "max": _sequence_extreme,
+}
+"""The aggregates of event sequences, each with its type from its argument's (None: ``*``); TypeError, with the reason,
+for others. There are many more sequences than events: counts and exact sums have 38 digits."""

@@ -1,0 +1,219 @@
+"""From combined states to the value of an output, for whole arrays of cells at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.aggregates.exact_sums import decimal_texts, exact_total, long_total, two_product, two_sum
+from optimizer.aggregates.states import MULTISETS, Array, Longs, Lowered, Multisets, States, average_type, sum_type
+from optimizer.workload.values import BOOLEAN, DOUBLE, Output, Type
+
+
+def lower_count(states: States, output: Output) -> Lowered:
+    counts = states["rows" if "rows" in states else "count"]
+    return Lowered(counts, np.ones(len(counts), dtype=bool))
+
+
+def lower_sum(states: States, output: Output) -> Lowered:
+    type = output.argument_type
+    assert type is not None
+    valid = states["count"] > 0
+    if type.name == "decimal":
+        texts, overflow = decimal_texts(exact_total(states["sum"]), sum_type(type))
+        return Lowered(texts, valid & ~overflow, overflow)
+    if type.is_exact:
+        values, overflow = long_total(states["sum"])
+        return Lowered(values, valid & ~overflow, overflow)
+    return Lowered(states["sum"][:, 0] + states["sum"][:, 1], valid)
+
+
+def lower_average(states: States, output: Output) -> Lowered:
+    type, count, total = output.argument_type, states["count"], states["sum"]
+    assert type is not None
+    valid = count > 0
+    if type.name == "decimal":
+        average = average_type(type)
+        shift = 10 ** (average.scale - type.scale)
+        with localcontext(prec=80):
+            unscaled = np.array(
+                [
+                    int((Decimal(int(sum_)) * shift / max(int(n), 1)).to_integral_value(ROUND_HALF_UP))
+                    for sum_, n in zip(exact_total(total), count, strict=True)
+                ],
+                dtype=object,
+            )
+        texts, overflow = decimal_texts(unscaled, average)
+        return Lowered(texts, valid & ~overflow, overflow)
+    divisor = np.maximum(count, 1)
+    if not type.is_exact:
+        return Lowered((total[:, 0] + total[:, 1]) / divisor, valid)
+    values, large = long_total(total)
+    averages = values / divisor
+    # beyond 2**53 the conversion to double would round before the division does: divide integers there
+    for index in np.flatnonzero(valid & (large | (np.abs(values) > 1 << 53))):
+        averages[index] = int(exact_total(total[index : index + 1])[0]) / int(count[index])
+    return Lowered(averages, valid)
+
+
+def _squared_deviations(states: States, type: Type) -> tuple[Array, Array]:
+    """Sum of squared deviations from the mean (n,), in double-double, and where it overflowed (n,).
+
+    sum(x^2) - sum(x)^2 / n with 106 bits: cancellation costs 2*log2(mean / deviation) of them, so 53 good
+    bits remain while the mean is below 2**26 deviations.
+    """
+    count = np.maximum(states["count"], 1).astype(np.float64)
+    total, squares = states["total" if "total" in states else "sum"], states["sum_squares"]
+    high, low = total[:, 0], total[:, 1]
+    # partial aggregates keep decimals unscaled
+    divide = float(10**type.scale) ** 2
+    finite = np.isfinite(high)
+    overflow = finite & ~np.isfinite(squares[:, 0])
+    with np.errstate(all="ignore"):
+        square, error = two_product(high, high)
+        error = error + 2.0 * high * low
+        quotient = square / count
+        product, product_error = two_product(quotient, count)
+        rest = (((square - product) - product_error) + error) / count
+        difference, lost = two_sum(squares[:, 0], -quotient)
+        deviations = difference + (lost + squares[:, 1] - rest)
+        deviations = np.maximum(deviations, 0.0) / divide
+    return np.where(finite, deviations, np.nan), overflow | (finite & ~np.isfinite(square))
+
+
+def lower_variance(freedom: int, root: bool) -> Callable[[States, Output], Lowered]:
+    def lower(states: States, output: Output) -> Lowered:
+        assert output.argument_type is not None
+        count = states["count"]
+        deviations, overflow = _squared_deviations(states, output.argument_type)
+        valid = count > freedom
+        values = deviations / np.maximum(count - freedom, 1)
+        return Lowered(np.sqrt(values) if root else values, valid & ~overflow, overflow & valid)
+
+    return lower
+
+
+def lower_as_it_is(kind: str) -> Callable[[States, Output], Lowered]:
+    return lambda states, output: Lowered(states[kind], states["count"] > 0)
+
+
+def lower_pair(kind: str) -> Callable[[States, Output], Lowered]:
+    return lambda states, output: Lowered(*states[kind])
+
+
+MEDIAN = Decimal("0.5")
+
+
+def share_of(count: Longs, fraction: Decimal) -> tuple[Longs, Longs, int]:
+    """``count * fraction`` (a,) exactly, for counts >= 0 and a fraction in [0, 1]: its whole part (a,), and the rest
+    (a,) in units of 1 / the third."""
+    above, unit = fraction.as_integer_ratio()
+    # apart by the unit, no product is beyond unit ** 2
+    numbers = count if unit <= 10**9 else count.astype(object)
+    whole, part = numbers // unit, numbers % unit * above
+    return (whole * above + part // unit).astype(np.int64), (part % unit).astype(np.int64), unit
+
+
+def nearest_rank(count: Longs, fraction: Decimal) -> Longs:
+    """The rank max(1, ceil(fraction * n)) (a,) of a quantile among n values (a,), exactly."""
+    whole, rest, _ = share_of(count, fraction)
+    return np.maximum(whole + (rest > 0), 1)
+
+
+def _multiset(states: States) -> Multisets:
+    found: Multisets = next(state for kind, state in states.items() if kind in MULTISETS)
+    return found
+
+
+def _stored(values: Array, valid: Array, type: Type) -> Array:
+    """Values of a multiset as the results table stores them: decimals as texts."""
+    if type.name != "decimal" or values.dtype == object:
+        return values
+    distinct, number = np.unique(np.where(valid, values, 0), return_inverse=True)
+    return decimal_texts(distinct.astype(object), type)[0][number]
+
+
+def _as_doubles(values: Array, valid: Array, type: Type) -> NDArray[np.float64]:
+    """Numbers of a multiset as the nearest doubles."""
+    if type.name != "decimal":
+        return values.astype(np.float64)
+    distinct, number = np.unique(np.where(valid, values, "0" if values.dtype == object else 0), return_inverse=True)
+    if values.dtype == object:
+        return np.array([float(text) for text in distinct])[number]
+    # the quotient of Python's integers is rounded once
+    return np.array([int(value) / 10**type.scale for value in distinct])[number]
+
+
+def lower_quantile(states: States, output: Output) -> Lowered:
+    """The value at the nearest rank."""
+    assert output.argument_type is not None
+    multisets = _multiset(states)
+    total = multisets.total()
+    valid = total > 0
+    values = multisets.at(nearest_rank(np.maximum(total, 1), MEDIAN if output.parameter is None else output.parameter))
+    return Lowered(_stored(values, valid, output.argument_type), valid)
+
+
+def lower_percentile(states: States, output: Output) -> Lowered:
+    """Linear interpolation at the position (n - 1) * fraction, which is exact; of a sketch, the nearest rank."""
+    type, fraction = output.argument_type, MEDIAN if output.parameter is None else output.parameter
+    assert type is not None
+    multisets = _multiset(states)
+    total = multisets.total()
+    valid = total > 0
+    count = np.maximum(total, 1)
+    if "values" not in states:
+        return Lowered(_as_doubles(multisets.at(nearest_rank(count, fraction)), valid, type), valid)
+    position, rest, unit = share_of(count - 1, fraction)
+    low = _as_doubles(multisets.at(position + 1), valid, type)
+    high = _as_doubles(multisets.at(position + 1 + (rest > 0)), valid, type)
+    weight = rest / unit
+    with np.errstate(invalid="ignore"):
+        between = (1.0 - weight) * low + weight * high
+    return Lowered(np.where((rest == 0) | (low == high), low, between), valid)
+
+
+def lower_distinct(states: States, output: Output) -> Lowered:
+    if "values" in states:
+        counts = states["values"].distinct()
+    else:
+        counts = np.rint(states["registers"].cardinality()).astype(np.int64)
+    return Lowered(counts, np.ones(len(counts), dtype=bool))
+
+
+def lower_mode(states: States, output: Output) -> Lowered:
+    assert output.argument_type is not None
+    multisets = _multiset(states)
+    valid = multisets.total() > 0
+    return Lowered(_stored(multisets.mode(), valid, output.argument_type), valid)
+
+
+def lower_top(states: States, output: Output) -> Lowered:
+    assert output.argument_type is not None and output.parameter is not None
+    values, weights = _multiset(states).top(int(output.parameter))
+    there = weights > 0
+    chosen = values[there]
+    distinct, number = np.unique(chosen, return_inverse=True)
+    told = json_texts(_stored(distinct, np.ones(len(distinct), dtype=bool), output.argument_type), output.argument_type)
+    entries = [f"[{told[at]}, {weight}]" for at, weight in zip(number, weights[there], strict=True)]
+    ends = np.cumsum(there.sum(axis=1))
+    texts = np.empty(len(values), dtype=object)
+    for row, (begin, end) in enumerate(zip(np.concatenate([[0], ends]), ends, strict=False)):
+        texts[row] = f"[{', '.join(entries[begin:end])}]"
+    return Lowered(texts, there[:, 0])
+
+
+def json_texts(values: Array, type: Type) -> list[str]:
+    """Stored values (n,) of a type as JSON: numbers, strings, true and false. Decimals, dates (ISO 8601), timestamps
+    (ISO 8601, UTC, microseconds) and what is no finite number (NaN, Infinity, -Infinity) are strings."""
+    if type.name in ("date", "timestamp"):
+        unit, zone = ("D", "") if type.name == "date" else ("us", "Z")
+        return [f'"{text}{zone}"' for text in np.datetime_as_string(values.astype(f"datetime64[{unit}]"))]
+    if type == DOUBLE:
+        return [json.dumps(value) if np.isfinite(value) else f'"{json.dumps(value)}"' for value in values.tolist()]
+    plain = values.astype(bool) if type == BOOLEAN else values
+    return [json.dumps(value, ensure_ascii=False) for value in plain.tolist()]

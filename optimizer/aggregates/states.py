@@ -1,0 +1,243 @@
+"""The algebra: every aggregate is lift / combine / lower over a few shared state columns.
+
+A *state* is what one fragment keeps of one argument: a count, an exact sum, a double-double sum, a minimum, the
+distinct values with how often each occurs. States are shared: ``avg(x)`` and ``sum(x)`` keep one sum, ``stddev(x)``
+adds only the sum of squares, ``median(x)`` and ``mode(x)`` keep one multiset. A new aggregate is one line in
+:data:`AGGREGATES`; Spark jobs, kernels and the language pick it up from there.
+
+Exactness (design.md section 6): integers and decimals are summed in limbs of 32 bits, so their sums are exact
+in any order; doubles in double-double arithmetic (Dekker, Knuth), far inside the promised 4*eps*sum|x|, and
+never by subtracting running sums. Holistic aggregates are exact as well, unless the query permits an error: then
+each fragment keeps a sketch instead.
+
+References: Gray et al., "Data Cube" (1997), for the distributive / algebraic / holistic classes; Dekker,
+"A floating-point technique for extending the available precision" (1971); Flajolet et al., "HyperLogLog" (2007).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.workload.values import DOUBLE, LONG, Expression, Type, decimal
+
+LIMB = 32
+"""Bits of a limb of an exact sum."""
+
+WIDE = 18
+"""Decimals of more digits than this do not fit 64 bits and keep four limbs instead of two."""
+
+Array = NDArray[Any]
+
+Longs = NDArray[np.int64]
+
+
+# -------------------------------------------------------------------------------------------- states
+PAIRS = ("least_by", "greatest_by", "first", "last")
+"""States of one (order, value) pair: the value at the least or the greatest order (see :attr:`State.operation`)."""
+
+SKETCHES = ("quantiles", "frequent", "registers")
+"""States that keep less than the whole multiset, for an error that the query permits."""
+
+MULTISETS = ("values", *SKETCHES)
+"""States of variable length: distinct numbers or texts, each with a weight."""
+
+
+@dataclass(frozen=True)
+class State:
+    """One state of one argument, what a fragment keeps of it. ``kind``:
+
+    - ``rows``, ``count``: tuples, and those whose argument is not null;
+    - ``sum`` is exact for exact types; ``total`` is the double-double sum of their values as doubles, beside
+      ``sum_squares`` of the same doubles (decimals unscaled), which a variance needs to be consistent;
+    - ``min``, ``max``, ``bit_and``, ``bit_or``, ``bit_xor``;
+    - ``least_by``, ``greatest_by``: the value of ``argument`` where ``by`` is least or greatest, of the tuples whose
+      ``by`` is not null; equal ``by``: the least or the greatest value, null being the least of all;
+    - ``first``, ``last``: the same, of the tuples whose ``argument`` is not null either;
+    - ``values``: the distinct values with how often each occurs; sketches of it within ``error``: ``quantiles``
+      (values at evenly spaced ranks), ``frequent`` (values that are frequent enough), ``registers`` (HyperLogLog:
+      register number with its rank as the weight).
+
+    Stored in three carriers, each a list column of the partials table: ``longs``, ``doubles`` or ``texts``.
+    :attr:`widths` says how many fixed columns of each. A state of variable length has one fixed column, in longs: how
+    many distinct values follow; they stand behind all fixed columns of :attr:`tail`, and their weights behind all
+    fixed columns of ``longs`` (behind the values, if these are longs too), state by state.
+    """
+
+    kind: str
+    argument: Expression | None = None
+    type: Type | None = None
+    by: Expression | None = None
+    by_type: Type | None = None
+    error: Decimal | None = None
+
+    @property
+    def carrier(self) -> str:
+        """The carrier of a state that has only one."""
+        return next(iter(self.widths))
+
+    @property
+    def width(self) -> int:
+        """Number of fixed columns of a state that has only one carrier."""
+        return next(iter(self.widths.values()))
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Number of fixed columns in each carrier that the state uses."""
+        if self.kind in ("rows", "count"):
+            return {"longs": 1}
+        assert self.type is not None
+        if self.kind == "sum":
+            return {"longs": limbs_of(self.type)} if self.type.is_exact else {"doubles": 2}
+        if self.kind in ("total", "sum_squares"):
+            return {"doubles": 2}
+        if self.kind in MULTISETS:
+            return {"longs": 1}
+        if self.kind in PAIRS:
+            # longs: whether the value is not null, then order and value unless they are texts (doubles as ordinals)
+            assert self.by_type is not None
+            texts = [carrier_of(type) for type in (self.by_type, self.type)].count("texts")
+            return {"longs": 3 - texts} | ({"texts": texts} if texts else {})
+        return {carrier_of(self.type): 1}
+
+    @property
+    def tail(self) -> str | None:
+        """The carrier of a multiset's values: integers and decimals of up to 18 digits (unscaled) are longs."""
+        if self.kind not in MULTISETS:
+            return None
+        assert self.type is not None
+        small = self.type.name == "decimal" and self.type.precision <= WIDE
+        return "longs" if self.kind == "registers" or small else carrier_of(self.type)
+
+    @property
+    def operation(self) -> str:
+        """How two states combine: ``add`` (integers), ``add_double`` (double-double), ``min``, ``max``, ``bit_and``,
+        ``bit_or``, ``bit_xor``, ``least_by``, ``greatest_by``, ``union`` (weights of equal values are added) or
+        ``union_max`` (the greater weight stays)."""
+        if self.kind in MULTISETS:
+            return "union_max" if self.kind == "registers" else "union"
+        if self.kind in ("rows", "count", "sum", "total", "sum_squares"):
+            return "add" if self.carrier == "longs" else "add_double"
+        return {"first": "least_by", "last": "greatest_by"}.get(self.kind, self.kind)
+
+
+ROWS = State("rows")
+"""Rows of the fragment that satisfy the filter: a window exists if this is not zero."""
+
+
+def limbs_of(type: Type | None) -> int:
+    """Number of 32-bit limbs that hold one value of an exact type: 2, or 4 for wide decimals."""
+    return 4 if type is not None and type.name == "decimal" and type.precision > WIDE else 2
+
+
+def carrier_of(type: Type) -> str:
+    """The carrier of a value of a type: in states of min and max and in the results table.
+
+    ``longs`` hold integers, booleans (0, 1), dates (days since the epoch) and timestamps (microseconds);
+    ``doubles`` doubles; ``texts`` strings and decimals.
+    """
+    if type.name == "double":
+        return "doubles"
+    return "texts" if type.name in ("string", "decimal") else "longs"
+
+
+# ---------------------------------------------------------------------------------------- parameters
+LEAST_ERROR, MOST_ERROR = Decimal("0.001"), Decimal("0.5")
+"""Errors that a query may permit."""
+
+MOST_TOP = 1000
+"""The greatest k of ``top_k``."""
+
+
+def _check_decimals(what: str, value: Decimal, most: int) -> None:
+    if -int(value.normalize().as_tuple().exponent) > most:
+        raise ValueError(f"{what} has more than {most} digits after the point: {value}")
+
+
+def check_fraction(value: Decimal) -> None:
+    """Raises ValueError, with the reason, unless a value can be the fraction of a percentile: in (0, 1]."""
+    if not (value.is_finite() and 0 < value <= 1):
+        raise ValueError(f"the fraction of a percentile is greater than 0 and at most 1, not {value}")
+    _check_decimals("the fraction of a percentile", value, 18)
+
+
+def check_k(value: Decimal) -> None:
+    """Raises ValueError, with the reason, unless a value can be the k of top_k: a whole number, 1 to 1000."""
+    if not (value.is_finite() and value == value.to_integral_value() and 1 <= value <= MOST_TOP):
+        raise ValueError(f"k is a whole number from 1 to {MOST_TOP}, not {value}")
+
+
+def check_error(value: Decimal) -> None:
+    """Raises ValueError, with the reason, unless a query may permit this error: 0.001 to 0.5."""
+    if not (value.is_finite() and LEAST_ERROR <= value <= MOST_ERROR):
+        raise ValueError(f"an error is from {LEAST_ERROR} to {MOST_ERROR}, not {value}")
+    _check_decimals("an error", value, 9)
+
+
+CHECKS: dict[str, Callable[[Decimal], None]] = {"value+fraction": check_fraction, "value+k": check_k}
+"""What checks the parameter of an aggregate, by its signature; others have none."""
+
+
+# ---------------------------------------------------------------------------------------- aggregates
+@dataclass(frozen=True)
+class Lowered:
+    """Values of one output over many answers: ``values`` (n,) of int64, float64 or objects (str);
+    ``valid`` (n,) False where the answer is null; ``overflow`` (n,) True where it is a coded error."""
+
+    values: Array
+    valid: Array
+    overflow: Array | None = None
+
+    def where(self, rows: Array) -> Lowered:
+        """Those of some answers."""
+        return Lowered(self.values[rows], self.valid[rows], None if self.overflow is None else self.overflow[rows])
+
+
+class Multisets(Protocol):
+    """The multisets of one state under many answers (a,), as lowering reads them.
+
+    Values come out as int64 (decimals of up to 18 digits unscaled), float64 or objects (texts), in the order of their
+    type; where a multiset is empty they are anything.
+    """
+
+    def total(self) -> Longs:
+        """Sum of the weights (a,)."""
+
+    def at(self, rank: Longs) -> Array:
+        """The value (a,) at a 1-based rank (a,), counting weights in ascending order of the values."""
+
+    def distinct(self) -> Longs:
+        """Number of distinct values (a,)."""
+
+    def mode(self) -> Array:
+        """The value of the greatest weight (a,), the least of equals."""
+
+    def top(self, k: int) -> tuple[Array, Longs]:
+        """Values (a, k) by weight descending, then ascending, and their weights (a, k): 0 where there are fewer."""
+
+    def cardinality(self) -> NDArray[np.float64]:
+        """The estimate of HyperLogLog (a,); of ``registers`` alone."""
+
+
+States = Mapping[str, Any]
+"""The states of one output over many answers, by kind: (n,) for counts, extremes and bits, (n, limbs) for exact sums,
+(n, 2) for double-doubles; (values (n,), present (n,)) for :data:`PAIRS`, values as the results table stores them;
+:class:`Multisets` for :data:`MULTISETS`."""
+
+
+def sum_type(type: Type) -> Type:
+    if type.name == "decimal":
+        return decimal(min(38, type.precision + 10), type.scale)
+    return LONG if type.is_exact else DOUBLE
+
+
+def average_type(type: Type) -> Type:
+    # as Spark: decimal(p + 4, s + 4), each bounded by 38
+    if type.name != "decimal":
+        return DOUBLE
+    return decimal(min(38, type.precision + 4), min(38, type.scale + 4))

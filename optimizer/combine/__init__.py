@@ -1,0 +1,1 @@
+"""Many windows over one array of fragments."""

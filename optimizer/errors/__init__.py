@@ -1,0 +1,1 @@
+"""Coded, positioned errors, and how they are told."""

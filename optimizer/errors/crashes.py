@@ -1,0 +1,110 @@
+"""What is told of errors that nobody foresaw, and of interruptions, and how a job ends with them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import TracebackType
+
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.redaction import redacted
+
+EXTRAS = {
+    "pyspark": "spark",
+    "delta": "spark",
+    "great_expectations": "spark",
+    "airflow": "airflow",
+    "pgserver": "airflow",
+}
+"""The extra of Heddle's package that brings a package which the command line alone does not need."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def is_debugging(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether tracebacks, and what the JVM logs, are to be printed: ``HEDDLE_DEBUG``."""
+    return environment.get("HEDDLE_DEBUG", "") not in ("", "0")
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether something went wrong: a panic of Rust code is no ``Exception`` either, other ways to end are none."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def finding(error: BaseException) -> Diagnostic:
+    """What is told of any error; of one that was foreseen, what it says itself."""
+    if isinstance(error, HeddleError):
+        return error.diagnostic
+    if isinstance(error, KeyboardInterrupt):
+        return Diagnostic("HDL-903", "interrupted", "run it again")
+    if isinstance(error, ModuleNotFoundError) and error.name and (extra := EXTRAS.get(error.name.partition(".")[0])):
+        hint = f"pip install 'heddle[{extra}]'"
+        return Diagnostic("HDL-904", f"{error.name} is not installed, which this needs", hint)
+    told = str(error).strip().split("\n")[0]
+    what = type(error).__name__ + (f": {told}" if told else "")
+    # Arrow's errors of memory are Python's, the JVM's are not
+    if isinstance(error, MemoryError) or "OutOfMemoryError" in str(error):
+        return Diagnostic("HDL-901", f"there is not enough memory ({what})", "give more, or ask for less at once")
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename else ""
+        hint = "is the disk full?" if error.errno in FULL else "check the path and its permissions"
+        return Diagnostic("HDL-902", f"the system refused: {place}{error.strerror}", hint)
+    return Diagnostic("HDL-900", what, "this is an error in Heddle: please report it")
+
+
+def crash(error: BaseException) -> Diagnostic:
+    """The :func:`finding` of an error that ends a command or a job.
+
+    The traceback of one that nobody foresaw, without secrets, is kept in a file for whoever is asked for help; it is
+    printed while :func:`is_debugging`, and so is that of an error that was foreseen.
+    """
+    found, text = finding(error), redacted("".join(traceback.format_exception(error)))
+    if is_debugging():
+        sys.stderr.write(text)
+    elif not isinstance(error, HeddleError):
+        found = replace(found, hint=f"{found.hint}; {_kept(text)}")
+    return found
+
+
+def _kept(text: str) -> str:
+    """Keep a traceback, readable by this user alone; where, in words."""
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="heddle-", suffix=".txt", delete=False, encoding="utf-8") as file:
+            file.write(text)
+    except OSError:
+        return "HEDDLE_DEBUG=1 shows the traceback, which could not be kept"
+    return f"the traceback is in {file.name}"
+
+
+def tell_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print what is told of an error that ends the process: the ``sys.excepthook`` of Heddle's jobs."""
+    sys.stderr.write(("interrupted" if isinstance(error, KeyboardInterrupt) else str(crash(error))) + "\n")
+    sys.stderr.flush()
+
+
+def exit_code_of(job: Callable[[], int]) -> int:
+    """Run a job to its exit code: 1 with what is told of whatever it raises, 130 if it is interrupted."""
+    try:
+        return job()
+    except KeyboardInterrupt as error:
+        sys.stderr.write(interrupted(error) + "\n")
+        return 130
+    except BaseException as error:
+        if not is_failure(error):
+            raise
+        causes = error.causes if isinstance(error, HeddleError) else ()
+        sys.stderr.write("\n".join(map(str, (crash(error), *causes))) + "\n")
+        return 1
+    finally:
+        sys.stderr.flush()
+
+
+def interrupted(error: KeyboardInterrupt, told: str = "") -> str:
+    """What is told of an interruption: what was and was not done, as the error says it, else as ``told``."""
+    what = str(error) or told
+    return f"interrupted: {what}" if what else "interrupted"

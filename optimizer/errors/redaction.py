@@ -1,0 +1,97 @@
+"""What must not be read in a message, a log or a table: the secrets that this process was given.
+
+Secrets come in by the environment (the lease's DSN, Airflow's connections and settings, keys of stores) and by Spark's
+configuration. Libraries repeat them in the texts of their errors, so every text of a finding and every traceback that
+Heddle prints passes through :func:`redacted`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote, unquote
+
+HIDDEN = "***"
+
+_NAMED = re.compile(
+    r"passw|passphrase|secret|token|credential|fernet|(access|api|account|private).?key|dsn|(^|_)conn(_|$)"
+    r"|broker_url|result_backend",
+    re.IGNORECASE,
+)
+_WHOLE = re.compile(r"(^|_)conn(_|$)|broker_url|result_backend", re.IGNORECASE)
+"""Names of addresses: what is secret of them is in parts of the value."""
+_IN_ADDRESS = re.compile(r"//[^\s:/@]{0,100}:(\S{1,300})@")
+_IN_PAIRS = re.compile(
+    r"(?:password|passwd|pwd|secret)[\w.-]{0,40}[\"']?\s{0,9}[=:]\s{0,9}"
+    r"('[^'\n]{1,300}|\"[^\"\n]{1,300}|[^\s&,;)'\"]{1,300})",
+    re.IGNORECASE,
+)
+_WORDS = {"true", "false", "none", "null"}
+
+_given: dict[str, str] = {}
+
+
+def keep_secret(settings: Mapping[str, str]) -> None:
+    """Those of some settings whose names say so are secrets from now on, as those of the environment are."""
+    _given.update({name: value for name, value in settings.items() if _is_named(name)})
+
+
+def redacted(text: str) -> str:
+    """The text without secrets: without the values that the environment and :func:`keep_secret` gave under names of
+    secrets (or parts of them, where the value is an address or JSON), and without whatever stands where an address has
+    its password, or after ``password=``."""
+    for value in _values():
+        text = text.replace(value, HIDDEN)
+    if "@" in text and "//" in text:
+        text = _IN_ADDRESS.sub(lambda found: found[0].replace(f":{found[1]}@", f":{HIDDEN}@"), text)
+    return _IN_PAIRS.sub(lambda found: found[0][: found.start(1) - found.start()] + HIDDEN, text)
+
+
+@lru_cache(4096)
+def _is_named(name: str) -> bool:
+    return _NAMED.search(name) is not None
+
+
+def _values() -> list[str]:
+    named = {name: value for name, value in os.environ.items() if value and _is_named(name)} | _given
+    return _parts_of(tuple(sorted(named.items())))
+
+
+@lru_cache(16)
+def _parts_of(named: tuple[tuple[str, str], ...]) -> list[str]:
+    found = {part for name, value in named for part in _parts(name, value)}
+    found |= {other for part in found for other in (unquote(part), quote(part, safe=""))}
+    # longest first: one may hold another
+    return sorted((part for part in found if _hides(part)), key=lambda part: (-len(part), part))
+
+
+def _hides(part: str) -> bool:
+    """Whether a value can be a secret: short ones and plain words would blot out what is none."""
+    return len(part) > 3 and part.lower() not in _WORDS and not (part.isdigit() and len(part) < 6)
+
+
+def _parts(name: str, value: str) -> Iterator[str]:
+    if not _WHOLE.search(name):
+        yield value
+    for pattern in (_IN_ADDRESS, _IN_PAIRS):
+        for found in pattern.finditer(value):
+            yield found[1].strip("'\"")
+    try:
+        yield from _of_json(json.loads(value), False)
+    except (ValueError, RecursionError):
+        return
+
+
+def _of_json(data: Any, secret: bool) -> Iterator[str]:
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from _of_json(value, secret or _is_named(str(key)))
+    elif isinstance(data, list):
+        for value in data:
+            yield from _of_json(value, secret)
+    elif secret and isinstance(data, str):
+        yield data

@@ -1,0 +1,108 @@
+"""Cuts a workload file into statements, with the settings in their comments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass
+class _Statement:
+    """One statement of a file: ``text`` has comments blanked and ``start`` is its offset in the file."""
+
+    start: int
+    text: str
+    end: int
+    comments: list[tuple[int, str]] = field(default_factory=list)
+    broken: list[tuple[int, str, str, str]] = field(default_factory=list)
+
+
+_PIECE = re.compile(
+    r"""(?P<line>--[^\n]*) | (?P<block>/\*) | (?P<end>;)
+    | (?P<string>'(?:[^'\\\n]|\\[^\n])*' | "(?:[^"\\\n]|\\[^\n])*" | `[^`\n]*`)
+    | (?P<open>['"`][^\n]*)""",
+    re.VERBOSE,
+)
+
+SETTING = re.compile(r"--\s*(name|owner|until)\s*:(.*)", re.IGNORECASE)
+
+RULES = {
+    "name": "1 to 128 letters, digits, _ . - (a letter or _ first)",
+    "owner": "1 to 128 printable characters",
+    "until": "an instant in ISO 8601, UTC without a zone: 2026-12-31 or 2026-12-31T18:00:00",
+}
+
+_NAMED_LINE = re.compile(r"^[ \t]*--\s*name\s*:", re.IGNORECASE | re.MULTILINE)
+
+
+def split_statements(text: str) -> Iterator[_Statement]:
+    """Split a file in one linear pass.
+
+    Statements end at ``;`` or where a ``-- name:`` line begins the next one. Strings end on their line, so a
+    forgotten quote or an unclosed comment is found where it is and the scan recovers at the next statement.
+    """
+    blanked: list[str] = []
+    comments: list[tuple[int, str]] = []
+    broken: list[tuple[int, str, str, str]] = []
+    begin: int | None = None
+    position, closed = 0, text.rfind("*/")
+
+    def keep(until: int) -> None:
+        nonlocal begin, position
+        piece = text[position:until]
+        if begin is None and piece.strip():
+            begin = position + len(piece) - len(piece.lstrip())
+            blanked.append(text[begin:until])
+        elif begin is not None:
+            blanked.append(piece)
+        position = until
+
+    def blank(until: int) -> None:
+        nonlocal position
+        if begin is not None:
+            blanked.append(re.sub(r"[^\n]", " ", text[position:until]))
+        position = until
+
+    def flush() -> Iterator[_Statement]:
+        nonlocal begin, blanked, comments, broken
+        if begin is not None or broken:
+            start = begin if begin is not None else broken[0][0]
+            yield _Statement(start, "".join(blanked), position, comments, broken)
+        begin, blanked, comments, broken = None, [], [], []
+
+    while True:
+        piece = _PIECE.search(text, position)
+        keep(piece.start() if piece else len(text))
+        if piece is None:
+            break
+        if piece["line"]:
+            starts_line = not text[text.rfind("\n", 0, piece.start()) + 1 : piece.start()].strip()
+            setting = SETTING.fullmatch(piece["line"])
+            if setting and setting[1].lower() == "name" and starts_line and (begin is not None or broken):
+                yield from flush()
+            if begin is None:
+                comments.append((position, piece["line"]))
+            blank(piece.end())
+        elif piece["block"]:
+            if text.startswith("/*+", position):
+                broken.append((position, "HDL-103", "hints are not allowed", "the optimizer plans the sharing"))
+            if position + 2 <= closed:
+                blank(text.index("*/", position + 2) + 2)
+                continue
+            broken.append((position, "HDL-108", "this comment is never closed", "close it with */"))
+            resume = _NAMED_LINE.search(text, position)
+            blank(resume.start() if resume else len(text))
+            yield from flush()
+        elif piece["end"]:
+            yield from flush()
+            position = piece.end()
+        elif piece["string"]:
+            keep(piece.end())
+        else:
+            hint = f"close it with {piece['open'][0]} on the same line"
+            broken.append((position, "HDL-108", "this quote is never closed", hint))
+            keep(piece.end())
+            if piece["open"].rstrip().endswith(";"):
+                yield from flush()
+    yield from flush()

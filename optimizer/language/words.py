@@ -1,0 +1,326 @@
+"""The words of the language: clauses, functions and their forms, what is forbidden and what was meant by it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from sqlglot import exp
+from sqlglot.tokens import Token, TokenType
+
+from optimizer.aggregates.algebra import AGGREGATES
+from optimizer.aggregates.states import LEAST_ERROR, MOST_ERROR
+from optimizer.errors.diagnostics import meant
+from optimizer.language.refusals import QUOTED, TIME_WINDOW, Refused
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import DATE, SECOND, TIMESTAMP, Output
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one query may ask for. Durations in microseconds; ``ratio`` is the largest range/slide;
+    ``literal`` the longest string or name in characters; ``depth`` counts parentheses and prefix operators
+    around one place; ``connectives`` ANDs, ORs and commas of a query; ``rows`` the longest range of a window of rows;
+    ``outputs`` what a query computes, in SELECT and HAVING; ``pattern`` the longest event sequence."""
+
+    bytes: int = 8192
+    tokens: int = 2048
+    depth: int = 24
+    connectives: int = 256
+    literal: int = 256
+    slide: int = SECOND
+    range: int = 366 * DAY
+    rows: int = 10_000_000
+    ratio: int = 1440
+    group_columns: int = 4
+    outputs: int = 32
+    pattern: int = 64
+
+
+SOURCES = "a query reads one stream: FROM <stream>"
+
+CLAUSES: dict[str, tuple[str, str, str]] = {
+    "joins": ("JOIN", "joins are not allowed", SOURCES),
+    "laterals": ("LATERAL", "LATERAL is not allowed", SOURCES),
+    "order": ("ORDER BY", "ORDER BY is not allowed", "answers are a table: order them when you read it"),
+    "sort": ("SORT BY", "SORT BY is not allowed", "answers are a table: order them when you read it"),
+    "cluster": ("CLUSTER BY", "CLUSTER BY is not allowed", "the plan decides how work is split"),
+    "distribute": ("DISTRIBUTE BY", "DISTRIBUTE BY is not allowed", "the plan decides how work is split"),
+    "limit": ("LIMIT", "LIMIT is not allowed", "answers are a table: limit them when you read it"),
+    "offset": ("OFFSET", "OFFSET is not allowed", "answers are a table: limit them when you read it"),
+    "distinct": ("DISTINCT", "SELECT DISTINCT is not allowed", "use GROUP BY"),
+    "qualify": ("QUALIFY", "QUALIFY is not allowed", "filter events in WHERE"),
+    "windows": (
+        "WINDOW",
+        "named windows are not allowed",
+        "write WINDOW RANGE '1 hour' SLIDE '5 minutes' ON <time>",
+    ),
+}
+
+NAMES_OF_SYNTAX: dict[type[exp.Expr], tuple[str, str]] = {
+    exp.Star: ("*", "name the columns; only count(*) takes a star"),
+    exp.NullSafeEQ: ("<=>", "write `a = b OR (a IS NULL AND b IS NULL)`"),
+    exp.Mod: ("%", "arithmetic is + - * /"),
+    exp.IntDiv: ("integer division", "arithmetic is + - * /"),
+    exp.RegexpLike: ("a regular expression", "use LIKE with % and _"),
+    exp.ILike: ("ILIKE", "write lower(x) LIKE 'text%'"),
+    exp.Escape: ("ESCAPE", "a backslash escapes % and _"),
+    exp.Concat: ("joining strings", "a quote inside a string is written \\'"),
+    exp.Distinct: ("DISTINCT", "only count takes it: count(DISTINCT x)"),
+    exp.Filter: ("FILTER", "filter events in WHERE"),
+    exp.WithinGroup: ("WITHIN GROUP", "write percentile(x, 0.5) or percentile_disc(x, 0.5)"),
+    exp.IgnoreNulls: ("IGNORE NULLS", "every aggregate skips nulls"),
+    exp.RespectNulls: ("RESPECT NULLS", "every aggregate skips nulls"),
+    exp.Order: ("ORDER BY in a function", "first and last go by time; min_by(x, y) and max_by(x, y) by any order"),
+    exp.Window: ("OVER", "windows are declared once: WINDOW RANGE … SLIDE … ON <time>"),
+    exp.Placeholder: ("a placeholder", "write the value"),
+    exp.Tuple: ("a list of values", "only IN takes a list"),
+}
+
+FORBIDDEN: dict[TokenType, tuple[str, str]] = {
+    TokenType.CASE: ("CASE is not allowed", "write a query for each case, or filter in WHERE"),
+    TokenType.INTERVAL: ("INTERVAL is not allowed", "durations are quoted: RANGE '1 hour'"),
+    TokenType.L_BRACE: ("substitutions are not allowed", "write the value"),
+    TokenType.BLOCK_START: ("templates are not allowed", "write the value"),
+    TokenType.PARAMETER: ("substitutions are not allowed", "write the value"),
+    TokenType.PLACEHOLDER: ("placeholders are not allowed", "write the value"),
+    TokenType.L_BRACKET: ("brackets are not allowed", "columns are plain values"),
+    TokenType.ARROW: ("-> is not allowed", ""),
+    TokenType.COLON: (": is not allowed", ""),
+    TokenType.PIPE_GT: ("|> is not allowed", "write one SELECT"),
+    TokenType.SEMICOLON: ("a statement ends here", "one statement at a time"),
+}
+
+MEANT = {"mean": "avg", "average": "avg", "len": "count", "std": "stddev", "var": "variance"}
+
+MEANT |= {"ifnull": "coalesce", "nvl": "coalesce", "ucase": "upper", "lcase": "lower"}
+
+MEANT |= {"percentile_cont": "percentile", "quantile": "percentile", "quantile_cont": "percentile"}
+
+MEANT |= {"quantile_disc": "percentile_disc", "approx_quantile": "approx_percentile"}
+
+MEANT |= {"approx_distinct": "approx_count_distinct", "arg_min": "min_by", "argmin": "min_by"}
+
+MEANT |= {"arg_max": "max_by", "argmax": "max_by", "first_value": "first", "last_value": "last"}
+
+MEANT |= {"any_value": "first", "logical_and": "bool_and", "logical_or": "bool_or"}
+
+CALLABLE = ("abs", "lower", "upper", "coalesce")
+
+BINARY: dict[type[exp.Expr], str] = {
+    exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/",
+}  # fmt: skip
+
+FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+NOT_IN_HAVING: dict[type[exp.Expr], tuple[str, str]] = {
+    exp.Or: ("OR", "conditions are joined by AND; write a query for each alternative"),
+    exp.Not: ("NOT", "write the opposite comparison"),
+    exp.Between: ("BETWEEN", "write x >= 1 AND x <= 2"),
+    exp.In: ("IN", "write a query for each value, or two thresholds"),
+    exp.Is: ("IS", "an aggregate that is null satisfies no comparison"),
+    exp.Like: ("LIKE", "filter texts in WHERE"),
+}
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a function is written: the first ``least`` of its ``roles`` have to stand in its parentheses.
+
+    ``function`` is the aggregate that answers it. ``error`` and ``k`` are those of a call that names none.
+    """
+
+    function: str
+    roles: tuple[str, ...]
+    least: int
+    error: Decimal | None = None
+    k: Decimal | None = None
+
+    @property
+    def counts(self) -> str:
+        most = len(self.roles)
+        return f"{self.least} to {most} arguments" if self.least < most else f"{most} argument" + "s" * (most > 1)
+
+
+_ROLES = {
+    "value": ("x",),
+    "value+time": ("x",),
+    "value+by": ("x", "y"),
+    "value+fraction": ("x", "fraction"),
+    "value+k": ("x", "k"),
+}
+"""By the signature of an aggregate: ``x`` and ``y`` are expressions, all others numbers."""
+
+_QUANTILE = Form("percentile_disc", ("x", "fraction", "accuracy"), 2, LEAST_ERROR)
+
+FORMS = {
+    **{name: Form(name, roles := _ROLES[found.signature], len(roles)) for name, found in AGGREGATES.items()},
+    "approx_count_distinct": Form("count_distinct", ("x", "error"), 1, Decimal("0.05")),
+    "approx_percentile": _QUANTILE,
+    "percentile_approx": _QUANTILE,
+    "approx_top_k": Form("top_k", ("x", "k"), 1, Decimal("0.01"), Decimal(5)),
+}
+"""Every aggregate as it is written. Approximations have the names of Spark's and its defaults, but for the accuracy of
+a percentile (there 10,000), which is the best that is allowed, and the error of ``approx_top_k``, which Spark bounds by
+the number of its counters."""
+
+PARAMETERS = {"fraction": "HDL-214", "k": "HDL-215"}
+
+RANGES = {
+    "HDL-214": "0.5 is the median, 0.99 the value that one in a hundred exceeds",
+    "HDL-215": "top_k(x, 10) has the ten most frequent values",
+    "HDL-216": "0.01 permits one per cent, an accuracy of 100 the same",
+}
+
+OPAQUE = {*FORMS, *CALLABLE, *MEANT}
+
+SUFFIXES = {exp.DType.BIGINT: "L", exp.DType.DOUBLE: "D", exp.DType.DECIMAL: "BD"}
+
+MOMENTS = {
+    exp.DType.DATE: DATE,
+    exp.DType.TIMESTAMP: TIMESTAMP,
+    exp.DType.TIMESTAMPTZ: TIMESTAMP,
+    exp.DType.TIMESTAMPLTZ: TIMESTAMP,
+}
+
+OPERANDS = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING, TokenType.R_PAREN}
+
+QUERY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}", re.ASCII)
+
+LEFT_OUT = "HDL-122"
+"""The code of a query whose stream is declared but cannot be read."""
+
+_MOST_COMPARED = 256
+"""Known names that a wrong one is compared with, to say what may have been meant."""
+
+RESERVED = (
+    *("window_start", "window_end", "instant", "position", "error", "query"),
+    *("revision", "plan_version", "run_id", "fingerprint"),
+)
+"""Columns that answers have, or may have, beside those of their query: names of neither outputs nor group columns."""
+
+MOST_PROBLEMS = 32
+"""Findings about one query that are reported, the first ones."""
+
+
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
+    "\ufff0-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+"""Characters that nobody sees, or that make a text look like another: controls, zero width, direction of writing, tags,
+halves of characters. The joiners U+200C and U+200D are not among them: some scripts need them in literals."""
+
+
+def check_characters(text: str, start: int) -> None:
+    found = _UNSEEN.search(text)
+    if found is not None:
+        message = f"the character U+{ord(found[0]):04X} cannot be seen and is not allowed"
+        raise Refused("HDL-119", message, "remove it", start + found.start())
+
+
+def written_name(name: str) -> str:
+    """A name as it has to be written."""
+    return name if name.isidentifier() else f"`{name}`"
+
+
+def resolve_name(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is meant, as Spark resolves: case does not matter unless two names differ by it."""
+    known = list(known)
+    if name in known:
+        return name
+    same = [candidate for candidate in known if candidate.lower() == name.lower()]
+    return same[0] if len(same) == 1 else None
+
+
+def did_you_mean(name: str, known: Iterable[str], what: str) -> str:
+    return meant(name, itertools.islice(known, _MOST_COMPARED), what)
+
+
+def with_opaque_names(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with the functions of the language under names that sqlglot does not know.
+
+    It has ideas of its own of many: it drops a third argument of percentile, reads any(x) as a quantifier and
+    forgets where min_by stood. Under an unknown name each arrives as a plain call with all that was written.
+    """
+    found = []
+    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
+        called = after is not None and after.token_type == TokenType.L_PAREN and token.token_type not in QUOTED
+        quantifier = before is not None and before.token_type in (TokenType.LIKE, TokenType.ILIKE)
+        # any other function too: it has shortcuts of its own for a thousand, some double their work at every level
+        function = token.token_type == TokenType.VAR and token.text.upper() != "GROUP"  # WITHIN GROUP (ORDER BY x)
+        if called and not quantifier and (function or token.text.lower() in OPAQUE):
+            token = Token(TokenType.VAR, "=" + token.text, token.line, token.col, token.start, token.end)
+        found.append(token)
+    return found
+
+
+WINDOW_FUNCTIONS = ("window", "tumble", "hop", "cumulate", "session", "session_window")
+"""How Spark and Flink write windows."""
+
+_SPANS = re.compile(r"INTERVAL\s+'?(\d{1,18})'?\s+([a-z]+)|'([^']{1,64})'", re.IGNORECASE | re.ASCII)
+
+_TIMES = re.compile(r"\w+\s*\((?:.*?DESCRIPTOR\s*\()?\s*`?(\w+)", re.IGNORECASE | re.ASCII | re.DOTALL)
+
+
+def closing_parenthesis(tokens: Sequence[Token]) -> int:
+    """Where the parenthesis closes that begins some tokens."""
+    depth = 0
+    for at, token in enumerate(tokens):
+        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+        if depth == 0:
+            return at
+    return len(tokens) - 1
+
+
+def window_function(text: str, name: str, at: int) -> Refused:
+    """The refusal of a window that ``text`` writes as a function, with the clause that says the same."""
+    spans = [found[3] or f"{found[1]} {found[2].lower()}" for found in _SPANS.finditer(text)][:2]
+    time = _TIMES.match(text)
+    clause = TIME_WINDOW
+    if spans and time is not None and name in ("window", "tumble", "hop"):
+        # Flink says the slide first
+        slide, length = (spans[0], spans[-1]) if name == "hop" else (spans[-1], spans[0])
+        clause = f"WINDOW RANGE '{length}' SLIDE '{slide}' ON {time[1]}"
+    message = f"windows are no function: {name}(…) is not allowed"
+    return Refused("HDL-121", message, f"write behind the stream, and not in GROUP BY: {clause}", at)
+
+
+def without_parentheses(node: exp.Expr) -> exp.Expr:
+    """The node inside some parentheses."""
+    while type(node) is exp.Paren:
+        node = node.this
+    return node
+
+
+def is_constant(node: exp.Expr) -> bool:
+    while type(node) in (exp.Paren, exp.Neg):
+        node = node.this
+    return type(node) in (exp.Literal, exp.Boolean, exp.Null, exp.Cast, exp.TryCast)
+
+
+def shortest_decimal(value: Decimal) -> Decimal:
+    """The same number without exponent and without zeros at its end, so that equal ones are written alike."""
+    text = f"{value:f}"
+    return Decimal(text.rstrip("0").rstrip(".") if "." in text else text)
+
+
+def check_accuracy(value: Decimal) -> None:
+    least, most = int(1 / MOST_ERROR), int(1 / LEAST_ERROR)
+    if value not in range(least, most + 1):
+        raise ValueError(f"an accuracy (1/error) is a whole number from {least} to {most}, not {value}")
+
+
+def output_among(output: Output, computed: list[Output]) -> Output:
+    """The output of ``computed`` that is the same but for its name, else this one, added under a name of its own."""
+    for other in computed:
+        if replace(output, name=other.name) == other:
+            return other
+    names = {other.name.lower() for other in computed}
+    while output.name.lower() in names:
+        output = replace(output, name=output.name + "_")
+    computed.append(output)
+    return output

@@ -1,0 +1,1 @@
+"""Algorithms as their papers have them."""

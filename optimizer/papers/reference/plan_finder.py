@@ -1,0 +1,193 @@
+"""Sharon's plan finder as published: reduction of the graph, and the search level by level (Algorithms 2 to 4).
+
+The deviations stand in :mod:`optimizer.sequences.candidates`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.sequences.candidates import (
+    EXHAUSTIVE_LIMIT,
+    PLANS,
+    Candidate,
+    Search,
+    SequenceProblem,
+    SharonGraph,
+    bits,
+    guaranteed_weight,
+    gwmin,
+    sharon_graph,
+)
+
+
+class Reduction(NamedTuple):
+    """What is left of a graph, and its conflict-free vertices, which are in every plan of highest score."""
+
+    left: tuple[int, ...]
+    free: tuple[int, ...]
+
+
+def reduce(graph: SharonGraph, minimum: Fraction) -> Reduction:
+    """Take conflict-ridden and conflict-free vertices out of a graph until there are none (Algorithm 2, corrected).
+
+    A vertex is conflict-ridden if no plan with it can reach ``minimum``, a weight that some plan is known to have.
+    Conflict-free vertices keep counting for those that stay, other than in the paper, whose algorithm loses the
+    plan of highest score. What is found does not depend on the order of the vertices.
+    """
+    weights, scale = graph.whole_weights
+    reachable, least = sum(weights), minimum * scale
+    left, free = (1 << len(graph)) - 1, 0
+    while True:
+        before = left
+        for vertex in bits(left):
+            around = graph.neighbours[vertex] & left
+            if not around:
+                free |= 1 << vertex
+                left ^= 1 << vertex
+            elif reachable - sum(weights[other] for other in bits(around)) < least:
+                reachable -= weights[vertex]
+                left ^= 1 << vertex
+        if left == before:
+            return Reduction(tuple(bits(left)), tuple(bits(free)))
+
+
+def find_plan(graph: SharonGraph, plans: int | None = PLANS) -> Search:
+    """The plan of highest score among all valid plans of the reduced graph (Algorithms 2-4).
+
+    Valid plans of s + 1 vertices come from pairs of valid plans of s that differ in the last one (Algorithm 3); here
+    every plan keeps the later vertices that conflict with none of its own, so that no pair has to be compared. The
+    first plan wins ties.
+
+    Parameters
+    ----------
+    graph
+        The Sharon graph, expanded or not.
+    plans
+        How many to consider at most, None for no limit. Then what is found is the greedy plan, or the best so far
+        if that is better, not proven; the search can be repeated with a larger limit later (section 6).
+    """
+    greedy = gwmin(graph)
+    left, free = reduce(graph, guaranteed_weight(graph))
+    weights, _ = graph.whole_weights
+    inside = sum(1 << vertex for vertex in left)
+    # of each plan its vertices, their weight, and the later vertices that it can take
+    level = [(1 << v, weights[v], inside >> v + 1 << v + 1 & ~graph.neighbours[v]) for v in left]
+    best, highest, work, held, size = 0, 0, len(level), len(level), 1
+    while level and (plans is None or work <= plans):
+        children = []
+        for plan, weight, open_to in level:
+            if weight > highest:
+                best, highest = plan, weight
+            for v in bits(open_to):
+                children.append((plan | 1 << v, weight + weights[v], open_to >> v + 1 << v + 1 & ~graph.neighbours[v]))
+            if plans is not None and work + len(children) > plans:
+                break
+        work += len(children)
+        held = max(held, len(level) * size + len(children) * (size + 1))
+        level, size = children, size + 1
+    found = tuple(sorted((*bits(best), *free)))
+    search = Search(found, graph.score(found), not level, work, graph.size + held)
+    if level and greedy.score >= search.score:
+        return replace(search, plan=greedy.plan, score=greedy.score)
+    return search
+
+
+def exhaustive(graph: SharonGraph) -> Search:
+    """The plan of highest score by going through all 2^n sets of vertices.
+
+    Raises
+    ------
+    HeddleError
+        HDL-351 above :data:`EXHAUSTIVE_LIMIT` vertices.
+    """
+    if len(graph) > EXHAUSTIVE_LIMIT:
+        raise HeddleError(
+            "HDL-351",
+            f"an exhaustive search takes at most {EXHAUSTIVE_LIMIT} sharing candidates, not {len(graph)}",
+            "use the integer program, which proves the cheapest plan of many more",
+        )
+    scores = np.zeros(1)
+    for vertex, (weight, around) in enumerate(zip(graph.weights, graph.neighbours, strict=True)):
+        meets = np.arange(1 << vertex) & around % (1 << vertex) != 0
+        scores = np.concatenate([scores, np.where(meets, -np.inf, scores + float(weight))])
+    plan = tuple(bits(int(scores.argmax())))
+    return Search(plan, graph.score(plan), True, len(scores) - 1, graph.size + len(scores))
+
+
+def options(graph: SharonGraph, vertex: int, any_subset: bool = True, limit: int = PLANS) -> list[Candidate]:
+    """The candidate of a vertex for fewer queries, so that its conflicts are resolved; itself first (Algorithm 5).
+
+    Parameters
+    ----------
+    any_subset
+        Drop any of the queries that cause conflicts, leaving the rest of a conflict to the other candidate (Def. 16).
+        Otherwise all queries that cause a conflict are dropped together, as in the paper's Figure 11.
+    limit
+        Most options.
+
+    Raises
+    ------
+    HeddleError
+        HDL-351 above the limit: n queries in conflict have 2^n subsets.
+    """
+    candidate = graph.candidates[vertex]
+    conflicts = [_causes(candidate, graph.candidates[other]) for other in bits(graph.neighbours[vertex])]
+    everyone = frozenset(candidate.queries)
+    found = {everyone: None}
+    if any_subset:
+        causing = sorted(frozenset().union(*conflicts))
+        if 1 << len(causing) > limit:
+            raise _too_many(limit)
+        for size in range(1, len(causing) + 1):
+            for dropped in combinations(causing, size):
+                if len(everyone) - size > 1:
+                    found[everyone.difference(dropped)] = None
+    else:
+        level = [everyone]
+        while level:
+            below: dict[frozenset[int], None] = {}
+            for queries in level:
+                for causes in conflicts:
+                    fewer = queries - causes
+                    if len(fewer) > 1 and fewer not in found:
+                        found[fewer] = below[fewer] = None
+            if len(found) > limit:
+                raise _too_many(limit)
+            level = list(below)
+    return [candidate.among(queries) for queries in found]
+
+
+def _causes(one: Candidate, other: Candidate) -> frozenset[int]:
+    """The queries in which two candidates overlap."""
+    theirs = other.spans()
+    return frozenset(
+        query
+        for query, begin in one.occurrences
+        if any(begin < end and start < begin + len(one.pattern) for start, end in theirs.get(query, ()))
+    )
+
+
+def _too_many(limit: int) -> HeddleError:
+    return HeddleError(
+        "HDL-351",
+        f"conflict resolution takes at most {limit} options",
+        "use the integer program, which considers every subset of the queries without listing them",
+    )
+
+
+def expand(problem: SequenceProblem, graph: SharonGraph, any_subset: bool = True, limit: int = PLANS) -> SharonGraph:
+    """The graph with all options of all candidates that are beneficial (Algorithm 6).
+
+    Raises HDL-351 where there are more than ``limit`` options.
+    """
+    found: list[Candidate] = []
+    for vertex in range(len(graph)):
+        found += options(graph, vertex, any_subset, limit - len(found))
+    return sharon_graph(problem, found)

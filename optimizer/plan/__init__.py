@@ -1,0 +1,1 @@
+"""The sharing plan: built, stored, compared, explained."""

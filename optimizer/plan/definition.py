@@ -1,0 +1,254 @@
+"""Sharing plans: which queries share which execution tree, what that costs, and why.
+
+A plan is frozen data. Building it has no side effects; :func:`explain`, :func:`diff`, the stored rows and
+execution read the same value.
+
+References
+----------
+Guirguis et al., Weave Share, CIKM 2011: section 3 (execution trees), Eqs. 1-3 (costs).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from optimizer.schedule.definition import Schedule
+from optimizer.search.cost import CostModel
+from optimizer.sequences.sharing_plan import SequencePlan
+from optimizer.windows.alignment import Fragments, composite_slide, progressions
+from optimizer.windows.edge_counting import edge_bounds
+from optimizer.workload import values
+from optimizer.workload.values import ACQ, SECOND, Window, Workload
+
+
+def decision(schedule: Schedule) -> object:
+    """What of a schedule is decided, as JSON data: neither costs nor rates, which wander."""
+    told = schedule.to_json()
+    groups = [[(each.period, each.queries) for each in group.subgroups] for group in schedule.groups]
+    return [told["step"], groups, told["cycles"]]
+
+
+# composite slides and exact costs have as many digits as they have
+sys.set_int_max_str_digits(0)
+
+ENUMERATED_TICKS = 1 << 22
+"""Longest composite slide, in ticks, over which the fragments of a query's windows are enumerated."""
+
+NAMED = 8
+"""Queries of one kind that a difference's text names; its JSON has all of them."""
+
+NEAREST_SHOWN = 5
+"""Other trees that an explanation's text lists; its JSON has all of them."""
+
+
+@dataclass(frozen=True)
+class ExecutionTree:
+    """Queries of one stream that share one sequence of fragments. ``id`` is like ``"trades-1"``.
+
+    ``tick``: microseconds of one unit of its windows: 1, or for windows of rows what a row takes on average.
+    ``together``: names of queries that share a synopsis, where that is cheaper than one a filter and group-by
+    (:mod:`optimizer.synopses.sharing`). ``sequences``: of event sequences, which patterns are shared
+    (:mod:`optimizer.plan.sequence_plans`).
+    """
+
+    id: str
+    stream: str
+    queries: tuple[ACQ, ...]
+    tick: int = 1
+    together: tuple[tuple[str, ...], ...] = ()
+    sequences: tuple[SequencePlan, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.queries:
+            raise ValueError(f"tree {self.id} has no query")
+        strangers = [query.name for query in self.queries if query.stream != self.stream]
+        if strangers:
+            raise ValueError(f"tree {self.id} of stream {self.stream} holds queries of other streams: {strangers}")
+        if len({query.domain for query in self.queries}) > 1:
+            raise ValueError(
+                f"tree {self.id} holds windows of time and of rows, or of rows that are counted differently, "
+                "or event sequences beside others"
+            )
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        return tuple(query.window for query in self.queries)
+
+    @cached_property
+    def composite_slide(self) -> int:
+        """Period of the tree's edges (LCM of the slides): microseconds, or rows."""
+        return composite_slide(self.windows)
+
+    @cached_property
+    def edge_bounds(self) -> tuple[Fraction, Fraction]:
+        """Edges per second from below and above: equal unless they are too many to be counted exactly."""
+        low, high = edge_bounds(progressions(self.windows))
+        return low * SECOND / self.tick, high * SECOND / self.tick
+
+    @property
+    def edge_rate(self) -> Fraction:
+        """E: edges, so fragments, per second; the upper bound where they cannot be counted exactly."""
+        return self.edge_bounds[1]
+
+    @property
+    def is_exact(self) -> bool:
+        """Could the edges be counted exactly?"""
+        return self.edge_bounds[0] == self.edge_bounds[1]
+
+    @property
+    def edges(self) -> int | None:
+        """Edges per composite slide; None where they cannot be counted exactly."""
+        return int(self.edge_rate * self.composite_slide * self.tick / SECOND) if self.is_exact else None
+
+    @property
+    def overlap_factor(self) -> Fraction:
+        """Omega: sum of r/s of the queries (Weave Share Eq. 2)."""
+        return sum((window.overlap_factor for window in self.windows), Fraction(0))
+
+    @cached_property
+    def fragments(self) -> Fragments:
+        """Where the tree cuts time, or rows."""
+        return Fragments.of(self.windows)
+
+    @property
+    def per(self) -> tuple[str, ...] | None:
+        """How its rows are counted (:class:`optimizer.workload.values.Window`); None for windows of time."""
+        return self.queries[0].window.per
+
+
+@dataclass(frozen=True)
+class SharingPlan:
+    """A partition of a workload into execution trees, with its costs.
+
+    Costs are per second, in the cost model's unit (operations for ``paper``, CPU seconds for ``measured``).
+
+    Attributes
+    ----------
+    trees
+        By stream in the workload's order, then by first query.
+    workload
+        The planned queries, and the streams that they read.
+    algorithm
+        A name of :data:`ALGORITHMS`.
+    model
+        The cost model that decided.
+    rates
+        (stream, tuples per second) in the workload's order of streams.
+    tree_costs
+        Cost of each of ``trees``.
+    no_share, shared, weave_share
+        Costs of the baseline plans; ``weave_share`` is None where it was not computed.
+    optimal
+        Is it proven that no plan is cheaper?
+    upper_bounds
+        Names of trees and baselines with more edges than can be counted exactly: their costs are certified upper
+        bounds, and no decision of the search relied on less.
+    distinct_edge_sets
+        Summed over the streams.
+    from_scratch
+        Cost of the plan from scratch, which is dearer to switch to where this one was kept (None: not known).
+    schedules
+        When queries with a refresh bound are answered, by the steps of their streams (:mod:`optimizer.plan.schedules`).
+    """
+
+    trees: tuple[ExecutionTree, ...]
+    workload: Workload
+    algorithm: str
+    model: CostModel
+    rates: tuple[tuple[str, Fraction], ...]
+    tree_costs: tuple[Fraction, ...]
+    no_share: Fraction
+    shared: Fraction
+    weave_share: Fraction | None = None
+    optimal: bool = False
+    upper_bounds: tuple[str, ...] = ()
+    distinct_edge_sets: int = 0
+    from_scratch: Fraction | None = None
+    schedules: tuple[Schedule, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_partition(self.workload, self.trees)
+        if len(self.tree_costs) != len(self.trees):
+            raise ValueError("one cost per tree")
+
+    @property
+    def cost(self) -> Fraction:
+        """Cost of the whole plan per second."""
+        return sum(self.tree_costs, Fraction(0))
+
+    @property
+    def cost_model(self) -> str:
+        return self.model.name
+
+    @property
+    def baselines(self) -> dict[str, Fraction | None]:
+        known = {"no_share": self.no_share, "shared": self.shared, "weave_share": self.weave_share}
+        kept = self.from_scratch is not None and self.from_scratch != self.cost
+        return known | ({"from_scratch": self.from_scratch} if kept else {})
+
+    def rate(self, stream: str) -> Fraction:
+        """Tuples per second that the plan was made for."""
+        return dict(self.rates)[stream]
+
+    def tree(self, tree_id: str) -> ExecutionTree:
+        return next(tree for tree in self.trees if tree.id == tree_id)
+
+    def tree_of(self, query_name: str) -> ExecutionTree:
+        """The tree that answers a query; KeyError if the plan has no such query."""
+        for tree in self.trees:
+            if any(query.name == query_name for query in tree.queries):
+                return tree
+        raise KeyError(query_name)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the content: trees (names and meanings of their queries), algorithm, cost model's name.
+
+        Neither rates nor costs: a re-plan at other rates that decides the same is the same plan.
+        """
+        trees = [
+            [
+                tree.stream,
+                [[query.name, query.fingerprint] for query in tree.queries],
+                *([tree.together] * bool(tree.together)),
+                *(
+                    [[query.name, spans] for query, spans in zip(one.queries, one.sharing, strict=True)]
+                    for one in tree.sequences
+                ),
+            ]
+            for tree in self.trees
+        ]
+        streams = values.to_json(self.workload.streams)
+        told = [trees, streams, self.workload.fingerprint, self.algorithm, self.model.name]
+        return values.digest([*told, *([decision(one) for one in self.schedules],) * bool(self.schedules)])
+
+
+def check_partition(workload: Workload, trees: Iterable[ExecutionTree]) -> None:
+    """The invariant of every plan: each query of the workload is in exactly one tree, unchanged.
+
+    Raises
+    ------
+    ValueError
+        Naming the queries that are missing, repeated, unknown or different, or the tree ids that repeat.
+    """
+    placed: dict[str, ACQ] = {}
+    ids: set[str] = set()
+    for tree in trees:
+        if tree.id in ids:
+            raise ValueError(f"tree id {tree.id} is used twice")
+        ids.add(tree.id)
+        for query in tree.queries:
+            if query.name in placed:
+                raise ValueError(f"query {query.name} is in two trees")
+            placed[query.name] = query
+    wanted = {query.name: query for query in workload.queries}
+    if missing := wanted.keys() - placed.keys():
+        raise ValueError(f"queries in no tree: {sorted(missing)}")
+    if unknown := placed.keys() - wanted.keys():
+        raise ValueError(f"queries that the workload does not have: {sorted(unknown)}")
+    if changed := [name for name in sorted(wanted) if wanted[name] != placed[name]]:
+        raise ValueError(f"queries that differ from the workload's: {changed}")

@@ -1,0 +1,278 @@
+"""What changed from one plan to the next: queries, trees, costs, partials that stay valid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from optimizer.plan.definition import NAMED, SharingPlan
+from optimizer.plan.rhythms import changes
+from optimizer.sequences.sharing_plan import SequenceDiff
+from optimizer.synopses.synopsis import Synopsis, synopses_of
+from optimizer.workload import values
+from optimizer.workload.values import ACQ, Window
+
+
+@dataclass(frozen=True)
+class PlanDiff:
+    """What a new plan changes, and what of the stored partial aggregates stays good for it.
+
+    Trees of both plans are matched by the queries that they have in common, since tree numbers shift when
+    queries come and go.
+
+    Attributes
+    ----------
+    added, removed, changed
+        Names of queries; ``changed`` are those of another definition.
+    what
+        What of each of ``changed`` is another, see :func:`what_changed`.
+    streams
+        Streams that queries of both plans read and that are declared otherwise now, and what of them: "trades (path)".
+    moved
+        (query, old tree, new tree) of queries in both plans whose trees do not match.
+    trees
+        (old tree or "", new tree or "", old cost, new cost) of every matched, new and gone tree.
+    cost
+        Of the old plan and of the new one.
+    reused, built
+        Synopses of the new plan that the old one has, too (what is stored of them stays valid), and those
+        that it has not.
+    rebuilt
+        (query, reason, windows) of each query that a synopsis of the second kind answers: the next run reads
+        history again for it, back to the start of its earliest window. ``windows``: how many of its windows
+        overlap, ceil(range / slide); so many answers of a group cannot be had from stored partials.
+    sequences
+        What changes in how event sequences are shared, of the sequence plans that have a query in both.
+    refreshes
+        Which queries with a refresh bound are answered in another rhythm, in words.
+    """
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+    moved: tuple[tuple[str, str, str], ...]
+    trees: tuple[tuple[str, str, float, float], ...]
+    cost: tuple[float, float]
+    reused: int = 0
+    built: int = 0
+    rebuilt: tuple[tuple[str, str, int], ...] = ()
+    sequences: tuple[SequenceDiff, ...] = ()
+    refreshes: tuple[str, ...] = ()
+    what: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Same queries in the same trees (costs may differ: rates do)."""
+        regrouped = any(not old or not new for old, new, _, _ in self.trees)
+        cut = any(not one.is_empty for one in self.sequences)
+        others = self.added or self.removed or self.changed or self.moved or self.refreshes or self.streams
+        return not (others or regrouped or cut)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format_version": 1,
+            "added": list(self.added),
+            "removed": list(self.removed),
+            "changed": list(self.changed),
+            "moved": [{"query": query, "from": old, "to": new} for query, old, new in self.moved],
+            "trees": [
+                {"old": old or None, "new": new or None, "old_cost": before, "new_cost": after}
+                for old, new, before, after in self.trees
+            ],
+            "cost": {"old": self.cost[0], "new": self.cost[1]},
+            **({"sequences": [asdict(one) for one in self.sequences]} if self.sequences else {}),
+            **({"refreshes": list(self.refreshes)} if self.refreshes else {}),
+            **({"streams": list(self.streams)} if self.streams else {}),
+            "synopses": {"reused": self.reused, "new": self.built},
+            "rebuilt": [
+                {"query": query, "reason": reason, "windows": windows} for query, reason, windows in self.rebuilt
+            ],
+        }
+
+    def lines(self) -> list[str]:
+        """The changes as plain text, one per line."""
+        if self.is_empty:
+            return [f"same queries in the same trees; cost {_change(*self.cost)}"]
+        found = [f"~ stream {stream}" for stream in self.streams]
+        found += [f"+ query {name}" for name in self.added]
+        found += [f"- query {name}" for name in self.removed]
+        found += [f"~ query {name} ({what})" for name, what in zip(self.changed, self.what, strict=True)]
+        found += [f"> query {name}: {old} -> {new}" for name, old, new in self.moved]
+        for old, new, before, after in self.trees:
+            if not old:
+                found.append(f"+ tree {new}: cost {after:.6g}")
+            elif not new:
+                found.append(f"- tree {old}: cost {before:.6g}")
+            elif before != after:
+                renamed = old if old == new else f"{old} (now {new})"
+                found.append(f"  tree {renamed}: cost {_change(before, after)}")
+        found.append(f"  plan: cost {_change(*self.cost)}")
+        found += [f"  sequences: {line}" for one in self.sequences if not one.is_empty for line in one.lines()]
+        found += [f"  refreshes: {line}" for line in self.refreshes]
+        if self.rebuilt:
+            windows = sum(windows for _, _, windows in self.rebuilt)
+            found.append(
+                f"  stored partials: {self.reused} synopses stay valid, {self.built} are computed from history at the "
+                f"next run, for {len(self.rebuilt)} queries ({windows} open windows a group)"
+            )
+            for reason in dict.fromkeys(reason for _, reason, _ in self.rebuilt):
+                names = [query for query, why, _ in self.rebuilt if why == reason]
+                more = f", … {len(names) - NAMED} more" if len(names) > NAMED else ""
+                found.append(f"    {reason}: {', '.join(names[:NAMED])}{more}")
+        return found
+
+
+def what_changed(was: ACQ, now: ACQ) -> str:
+    """What two queries of one name differ in, in words for people: "window, outputs"."""
+    parts = {
+        "stream": ("stream",),
+        "window": ("window",),
+        "pattern": ("pattern",),
+        "filter": ("filter",),
+        "group-by": ("group_by",),
+        "outputs": ("outputs", "select"),
+        "having": ("having",),
+        "lifetime": ("until",),
+        "owner": ("owner",),
+    }
+
+    def told(query: ACQ, names: Sequence[str]) -> Any:
+        return [values.to_json(getattr(query, name)) for name in names]
+
+    return ", ".join(what for what, names in parts.items() if told(was, names) != told(now, names))
+
+
+def diff(old: SharingPlan | None, new: SharingPlan) -> PlanDiff:
+    """What changes from one plan to the next; ``old`` None is a plan without queries.
+
+    Expected O(n) in the queries of both, besides their trees' edge sets.
+    """
+    before = {query.name: query for query in old.workload.queries} if old else {}
+    after = {query.name: query for query in new.workload.queries}
+    old_costs = {tree.id: float(cost) for tree, cost in zip(old.trees, old.tree_costs, strict=True)} if old else {}
+    new_costs = {tree.id: float(cost) for tree, cost in zip(new.trees, new.tree_costs, strict=True)}
+    home = {query.name: tree.id for tree in (old.trees if old else ()) for query in tree.queries}
+    stream_of = {tree.id: tree.stream for tree in (old.trees if old else ())}
+
+    # the pairs with most queries in common match first; earlier trees win ties
+    common: dict[tuple[str, str], int] = {}
+    for tree in new.trees:
+        for query in tree.queries:
+            was = home.get(query.name)
+            if was is not None and stream_of[was] == tree.stream:
+                common[was, tree.id] = common.get((was, tree.id), 0) + 1
+    match: dict[str, str] = {}
+    taken: set[str] = set()
+    for was, now in sorted(common, key=lambda pair: -common[pair]):
+        if now not in match and was not in taken:
+            match[now] = was
+            taken.add(was)
+
+    moved = [
+        (query.name, home[query.name], tree.id)
+        for tree in new.trees
+        for query in tree.queries
+        if query.name in home and match.get(tree.id) != home[query.name]
+    ]
+    trees = [
+        (match.get(now, ""), now, old_costs[match[now]] if now in match else 0.0, cost)
+        for now, cost in new_costs.items()
+    ]
+    trees += [(was, "", cost, 0.0) for was, cost in old_costs.items() if was not in taken]
+    changed = tuple(name for name in after if name in before and before[name].fingerprint != after[name].fingerprint)
+    return PlanDiff(
+        tuple(name for name in after if name not in before),
+        tuple(name for name in before if name not in after),
+        changed,
+        tuple(moved),
+        tuple(trees),
+        (float(old.cost) if old else 0.0, float(new.cost)),
+        *_reuse(old, new, set(changed)),
+        _sequence_diffs(old, new),
+        changes(old.schedules if old else (), new.schedules),
+        tuple(what_changed(before[name], after[name]) for name in changed),
+        _redeclared(old, new),
+    )
+
+
+def _redeclared(old: SharingPlan | None, new: SharingPlan) -> tuple[str, ...]:
+    parts = {
+        "format": lambda stream: stream.source.format,
+        "path": lambda stream: stream.source.path,
+        "options": lambda stream: replace(stream.source, format="", path=""),
+        "time": lambda stream: stream.time,
+        "columns": lambda stream: stream.schema,
+        "lateness": lambda stream: (stream.lateness, stream.allowed_lateness),
+        "step": lambda stream: stream.step,
+        "event_id": lambda stream: stream.event_id,
+    }
+    before = {stream.name: stream for stream in old.workload.streams} if old else {}
+    used = {tree.stream for tree in (old.trees if old else ())}
+    found = []
+    for stream in new.workload.streams:
+        was = before.get(stream.name)
+        if was is not None and was != stream and stream.name in used:
+            what = [name for name, part in parts.items() if part(was) != part(stream)]
+            found.append(f"{stream.name} ({', '.join(what)})")
+    return tuple(found)
+
+
+def _sequence_diffs(old: SharingPlan | None, new: SharingPlan) -> tuple[SequenceDiff, ...]:
+    before = {query.name: one for tree in (old.trees if old else ()) for one in tree.sequences for query in one.queries}
+    found = []
+    for tree in new.trees:
+        for one in tree.sequences:
+            was = next((before[query.name] for query in one.queries if query.name in before), None)
+            found += [was.diff(one)] if was is not None else []
+    return tuple(found)
+
+
+def _reuse(
+    old: SharingPlan | None, new: SharingPlan, changed: set[str]
+) -> tuple[int, int, tuple[tuple[str, str, int], ...]]:
+    """Synopses of the new plan that the old one has and has not, and the queries of the latter."""
+    held = _synopses(old) if old else []
+    stored = {synopsis.fingerprint for synopsis, _ in held}
+    answered = {query.name: synopsis for synopsis, queries in held for query in queries}
+    wanted = _synopses(new)
+    fresh = [(synopsis, queries) for synopsis, queries in wanted if synopsis.fingerprint not in stored]
+    rebuilt = [
+        (query.name, _why(synopsis, answered.get(query.name), query.name in changed), _windows_back(query.window))
+        for synopsis, queries in fresh
+        for query in queries
+    ]
+    # trees of one content share what is stored
+    built = {synopsis.fingerprint for synopsis, _ in fresh}
+    return len({synopsis.fingerprint for synopsis, _ in wanted} - built), len(built), tuple(rebuilt)
+
+
+def _synopses(plan: SharingPlan) -> list[tuple[Synopsis, tuple[ACQ, ...]]]:
+    streams = {stream.name: stream for stream in plan.workload.streams}
+    return [
+        found for tree in plan.trees for found in synopses_of(streams[tree.stream], tree.queries, tree.together).items()
+    ]
+
+
+def _why(now: Synopsis, was: Synopsis | None, changed: bool) -> str:
+    if was is None:
+        return "new query"
+    if changed:
+        return "definition changed"
+    if now.sequenced is not None:
+        return "what is kept of events changed (types, attributes, filter or keys)"
+    if was.edges != now.edges:
+        return "its tree's edges changed"
+    return "its stream's time column changed" if was.time != now.time else "its synopsis' states changed"
+
+
+def _windows_back(window: Window) -> int:
+    return -(-window.reach // window.slide)
+
+
+def _change(before: float, after: float) -> str:
+    if before == after:
+        return f"{after:.6g}"
+    percent = f" ({(after - before) / before:+.1%})" if before else ""
+    return f"{before:.6g} -> {after:.6g}{percent}"

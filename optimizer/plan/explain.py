@@ -1,0 +1,203 @@
+"""Why a query is where it is: with whom it shares, what it would cost alone and elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from optimizer.plan.definition import ENUMERATED_TICKS, NEAREST_SHOWN, ExecutionTree, SharingPlan
+from optimizer.plan.rhythms import explained
+from optimizer.search.cost import SearchProblem, edges_per_second
+from optimizer.windows.edge_counting import weaveability
+from optimizer.windows.edge_sets import edge_set
+from optimizer.workload.values import ACQ, SECOND
+
+
+@dataclass(frozen=True)
+class Companion:
+    """A query in the same tree. ``weaveability``: common edges of the two over all their edges."""
+
+    query: str
+    weaveability: float
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another tree that the query could be in.
+
+    ``cost``: what that tree's cost would rise by, in the model's unit per second; ``difference``: what the
+    plan's would (positive: the plan is cheaper as it is); ``edge_rate`` and ``edge_rate_with``: the tree's
+    edges per second without and with the query (upper bounds where there are more than can be counted exactly).
+    """
+
+    tree: str
+    cost: float
+    difference: float
+    edge_rate: float
+    edge_rate_with: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a query is in its tree. Costs are per second in the cost model's unit.
+
+    ``cost_alone``: of a tree of its own; ``cost_here``: what its tree would cost less without it;
+    ``saving``: what the plan would rise by if it left. ``alternatives``: the other trees of the stream,
+    nearest first. ``model_operations``: E * r/s, the combined fragments per second that the model charges;
+    ``true_operations``: as counted over the windows of a composite slide (None where that is longer than
+    can be enumerated). ``sequence``: of an event sequence, in words, what its pattern shares. ``refresh``: of a query
+    with a refresh bound, in words, when it is answered and why then.
+    """
+
+    query: str
+    tree: str
+    cost_model: str
+    companions: tuple[Companion, ...]
+    cost_alone: float
+    cost_here: float
+    saving: float
+    edge_rate_alone: float
+    edge_rate_tree: float
+    edge_rate_tree_lower: float
+    optimal: bool
+    alternatives: tuple[Alternative, ...]
+    model_operations: float
+    true_operations: float | None
+    sequence: tuple[str, ...] = ()
+    refresh: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format_version": 1} | asdict(self)
+
+    def lines(self) -> list[str]:
+        """The explanation as plain text."""
+        found = [f"{self.query} is in tree {self.tree}" + ("" if self.companions else ", alone")]
+        if self.companions:
+            found.append("shares with (common edges / all edges):")
+            found += [f"  {other.query}  {other.weaveability:.2f}" for other in self.companions]
+        found.append(f"cost alone {self.cost_alone:.6g}, in this tree {self.cost_here:.6g}: saves {self.saving:.6g}")
+        found.append(f"edges per second alone {self.edge_rate_alone:.6g}, in this tree {self.edge_rate_tree:.6g}")
+        if self.edge_rate_tree_lower != self.edge_rate_tree:
+            found.append(
+                "  estimated: the tree has more edges than can be counted exactly, between "
+                f"{self.edge_rate_tree_lower:.6g} and {self.edge_rate_tree:.6g}; the upper bound decided"
+            )
+        if self.optimal:
+            found.append("the plan is proven optimal: no other grouping of the queries is cheaper")
+        if not self.alternatives:
+            found.append("there is no other tree on this stream")
+        for number, other in enumerate(self.alternatives[:NEAREST_SHOWN]):
+            label = "nearest other tree" if number == 0 else "other tree"
+            verdict = "dearer" if other.difference >= 0 else "cheaper (the search ended before it tried this move)"
+            found.append(
+                f"{label} {other.tree}: its edges per second {other.edge_rate:.6g} -> "
+                f"{other.edge_rate_with:.6g}; cost there {other.cost:.6g}, "
+                f"plan {abs(other.difference):.6g} {verdict}"
+            )
+        if (hidden := len(self.alternatives) - NEAREST_SHOWN) > 0:
+            found.append(f"and {hidden} trees further away")
+        true = "not enumerable" if self.true_operations is None else f"{self.true_operations:.6g}"
+        found.append(f"fragments combined per second: model {self.model_operations:.6g}, true {true}")
+        return [*found, *self.sequence, *self.refresh]
+
+
+def explain(plan: SharingPlan, query_name: str) -> Explanation:
+    """With whom a query shares and why, what it would cost alone, and why it is in no other tree.
+
+    Raises
+    ------
+    KeyError
+        The plan has no such query.
+    """
+    tree = plan.tree_of(query_name)
+    query = plan.workload.query(query_name)
+    rate = plan.rate(tree.stream)
+
+    def cost(queries: Sequence[ACQ]) -> Fraction:
+        if not queries:
+            return Fraction(0)
+        problem = SearchProblem.of(queries, rate, plan.model)
+        return problem.tree_cost(range(len(problem)))
+
+    rest = tuple(other for other in tree.queries if other.name != query_name)
+    alone = cost([query])
+    here = cost(tree.queries) - cost(rest)
+    edges = edge_set(query.window)
+    companions = (Companion(o.name, float(weaveability(edges, edge_set(o.window)))) for o in rest)
+    own_rate = edges_per_second(edges) / tree.tick
+    return Explanation(
+        query_name,
+        tree.id,
+        plan.cost_model,
+        tuple(sorted(companions, key=lambda other: -other.weaveability)),
+        float(alone),
+        float(here),
+        float(alone - here),
+        float(own_rate),
+        float(tree.edge_rate),
+        float(tree.edge_bounds[0]),
+        plan.optimal,
+        _alternatives(plan, tree, query, here, cost),
+        float(tree.edge_rate * query.window.overlap_factor),
+        _float(true_operations(tree, query)),
+        tuple(
+            line
+            for one in tree.sequences
+            if any(member.name == query_name for member in one.queries)
+            for line in one.explain(query_name)
+        ),
+        explained(plan.schedules, query_name),
+    )
+
+
+def _alternatives(
+    plan: SharingPlan,
+    tree: ExecutionTree,
+    query: ACQ,
+    here: Fraction,
+    cost: Callable[[Sequence[ACQ]], Fraction],
+) -> tuple[Alternative, ...]:
+    found = []
+    for other in plan.trees:
+        if other.stream != tree.stream or other.id == tree.id or other.queries[0].domain != query.domain:
+            continue
+        joined = ExecutionTree(other.id, other.stream, (*other.queries, query), other.tick)
+        there = cost(joined.queries) - cost(other.queries)
+        rates = float(other.edge_rate), float(joined.edge_rate)
+        found.append(Alternative(other.id, float(there), float(there - here), *rates))
+    return tuple(sorted(found, key=lambda a: a.cost))
+
+
+def true_operations(tree: ExecutionTree, query: ACQ) -> Fraction | None:
+    """Fragments of its tree that a query really combines per second, averaged over a composite slide.
+
+    With r = m*s + f, the first m slides of the windows tile time and hold E*s fragments each on average;
+    what is enumerated are the fragments in the first f of a slide. None if f > 0 and the composite slide is
+    longer than :data:`ENUMERATED_TICKS` of the tree's common divisor. Cuts at midnight are not counted.
+    """
+    slide = query.window.slide
+    whole, inner = divmod(query.window.range, slide)
+    found = whole * tree.edge_rate
+    if inner:
+        unit = np.gcd.reduce(
+            [number for edge in tree.fragments.edges for number in (*edge, slide, inner, query.window.ago)]
+        )
+        period = tree.composite_slide // int(unit)
+        if period > ENUMERATED_TICKS:
+            return None
+        marks = np.zeros(period, dtype=np.bool_)
+        for step, shift in tree.fragments.edges:
+            marks[shift // unit :: step // unit] = True
+        # a historical window starts `ago` before a multiple of the slide
+        marks = np.roll(marks, query.window.ago // int(unit) % period)
+        within = int(marks.reshape(-1, slide // int(unit))[:, : inner // int(unit)].sum())
+        found += Fraction(within * SECOND, tree.composite_slide * tree.tick)
+    return found * Fraction(slide, query.window.period)
+
+
+def _float(value: Fraction | None) -> float | None:
+    return None if value is None else float(value)

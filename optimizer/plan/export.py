@@ -1,0 +1,89 @@
+"""A plan as JSON for programs."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from optimizer.plan.definition import ExecutionTree, SharingPlan
+from optimizer.plan.rhythms import rhythms, summary
+from optimizer.schedule.definition import Schedule
+from optimizer.workload.values import SECOND
+
+
+def to_json(plan: SharingPlan) -> dict[str, Any]:
+    """The plan as ``heddle plan --json`` prints it (``format_version`` 1).
+
+    Costs are numbers; exact values are strings of fractions, per second. ``composite_slide`` is in seconds.
+    ``upper_bounds`` names the trees and baselines whose edges are too many to be counted exactly: their costs and
+    edge rates are upper bounds, ``edges`` is null and ``edge_rate_lower`` the lower bound.
+    """
+    return {
+        "format_version": 1,
+        "algorithm": plan.algorithm,
+        "optimal": plan.optimal,
+        "distinct_edge_sets": plan.distinct_edge_sets,
+        "upper_bounds": list(plan.upper_bounds),
+        "cost": float(plan.cost),
+        "cost_exact": str(plan.cost),
+        "cost_model": plan.cost_model,
+        "rates": {stream: str(rate) for stream, rate in plan.rates},
+        "baselines": {name: None if cost is None else float(cost) for name, cost in plan.baselines.items()},
+        "trees": [
+            {"id": tree.id, "stream": tree.stream, "queries": [query.name for query in tree.queries]}
+            | ({"together": [list(names) for names in tree.together]} if tree.together else {})
+            | tree_facts(tree.composite_slide, tree.edge_bounds, tree.overlap_factor, cost)
+            | (_row_facts(tree) if tree.per is not None else {})
+            | ({"sequences": [one.to_json() for one in tree.sequences]} if tree.sequences else {})
+            for tree, cost in zip(plan.trees, plan.tree_costs, strict=True)
+        ],
+        **({"schedules": [_schedule_facts(one) for one in plan.schedules]} if plan.schedules else {}),
+    }
+
+
+def _schedule_facts(schedule: Schedule) -> dict[str, Any]:
+    """Of a schedule, costs in CPU seconds a second, times in seconds."""
+    step = _seconds(schedule.step)
+    return {
+        "step": step,
+        "cost": float(schedule.cost / step),
+        "baselines": {name: float(cost / step) for name, cost in schedule.costs.items()},
+        "proven": schedule.proven,
+        "summary": summary(schedule),
+        "queries": [
+            {
+                "query": one.query,
+                "at_most": _seconds(one.bound),
+                "longest": _seconds(one.longest),
+                "average": float(one.average / SECOND),
+            }
+            for one in rhythms(schedule)
+        ],
+    }
+
+
+def tree_facts(
+    composite: int, bounds: tuple[Fraction, Fraction], overlap_factor: Fraction, cost: Fraction
+) -> dict[str, Any]:
+    """One tree's numbers for JSON. ``composite`` in microseconds, ``bounds`` of its edges per second."""
+    low, high = bounds
+    return {
+        "composite_slide": _seconds(composite),
+        "edges": int(high * composite / SECOND) if low == high else None,
+        "edge_rate": str(high),
+        **({} if low == high else {"edge_rate_lower": str(low)}),
+        "overlap_factor": str(overlap_factor),
+        "cost": float(cost),
+    }
+
+
+def _row_facts(tree: ExecutionTree) -> dict[str, Any]:
+    """What differs where the windows are rows: the composite slide is a number of them."""
+    return {"rows_per": list(tree.per or ()), "composite_slide": tree.composite_slide, "edges": tree.edges}
+
+
+def _seconds(microseconds: int) -> int | float:
+    # a composite slide may have thousands of digits, more than a float can hold
+    if microseconds % SECOND == 0 or microseconds.bit_length() > 1000:
+        return microseconds // SECOND
+    return microseconds / SECOND

@@ -1,0 +1,42 @@
+"""A plan for one run: windows of queries with a refresh bound at the instants of this run alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from optimizer.plan.schedules import is_bound
+from optimizer.windows.alignment import instants
+from optimizer.workload.values import ACQ
+
+if TYPE_CHECKING:
+    from optimizer.plan.definition import SharingPlan
+
+
+def pinned(plan: SharingPlan, refreshes: Iterable[tuple[int, Sequence[str]]], begin: int, end: int) -> SharingPlan:
+    """The plan as a run over (begin, end] answers it: queries with a refresh bound at these instants alone, and none
+    after its lifetime."""
+    at: dict[str, list[int]] = {query.name: [] for query in plan.workload.queries if is_bound(query)}
+    for instant, names in refreshes:
+        for name in names:
+            at[name].append(instant)
+
+    def asked(query: ACQ) -> ACQ:
+        window = query.window
+        if is_bound(query):
+            window = replace(window, at=tuple(at[query.name]))
+        if query.until is not None and query.until < end and not window.is_rows:
+            window = replace(window, at=tuple(instants(window, begin, min(end, query.until)).tolist()))
+        return query if window is query.window else replace(query, window=window)
+
+    changed = {query.name: asked(query) for query in plan.workload.queries}
+    if all(changed[query.name] is query for query in plan.workload.queries):
+        return plan
+    trees = []
+    for tree in plan.trees:
+        same = replace(tree, queries=tuple(changed[query.name] for query in tree.queries))
+        same.__dict__["edge_bounds"] = tree.edge_bounds
+        trees.append(same)
+    workload = replace(plan.workload, queries=tuple(changed.values()))
+    return replace(plan, trees=tuple(trees), workload=workload)

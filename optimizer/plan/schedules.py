@@ -1,0 +1,105 @@
+"""When queries with a refresh bound (``SLIDE AT MOST``) are answered: the schedules of a sharing plan.
+
+Queries that are answered from one synopsis are a *group* of Golab et al., those of one bound a *sub-group*: a run that
+answers several of them scans the synopsis once, as far back as the longest window among them, and whatever it answers
+it pays for its session and its publication once. What is scheduled is therefore always costed in CPU seconds, under
+either cost model of the plan. Each step of a stream (``step`` in streams.yaml) is an update of its synopses: streams
+of one step have one schedule.
+
+A schedule is a function of data time alone, so retries, backfills and live runs of an interval answer the same
+instants. Only a run that came too late for some of them (*overload*) departs from it: it answers at its last instant
+alone what was to be answered within it, and what that scan has for nothing (late-pending sharing).
+
+References
+----------
+Golab, Bijay, Ozsu, "Multi-Query Optimization of Sliding Window Aggregates by Schedule Synchronization", 2006:
+sections 3 (bounds), 4.2 (groups), 4.4 (overload).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from optimizer.schedule.definition import Schedule
+from optimizer.schedule.groups import Group, SubGroup
+from optimizer.schedule.planner import joint_cost, plan_schedule
+from optimizer.search.cost import Coefficients, CostModel
+from optimizer.synopses.synopsis import synopses_of
+from optimizer.workload.values import ACQ, SECOND, Workload
+
+if TYPE_CHECKING:
+    from optimizer.plan.definition import ExecutionTree
+
+
+SHOWN = 6
+"""Companions that an explanation names."""
+
+
+def is_bound(query: ACQ) -> bool:
+    """Has the query a refresh bound?"""
+    return query.window.at_most is not None
+
+
+def schedules_of(
+    trees: Iterable[ExecutionTree],
+    workload: Workload,
+    rates: Mapping[str, Fraction],
+    model: CostModel,
+    previous: Sequence[Schedule] = (),
+    tolerance: Fraction = Fraction(0),
+) -> tuple[Schedule, ...]:
+    """The cheapest schedules of the queries with a refresh bound, by their steps; none if there is no such query.
+
+    ``rates``: tuples per second by stream. A schedule of ``previous`` that has the same queries in the same groups is
+    kept while it costs at most ``1 + tolerance`` times the cheapest, so that rates that wander do not move refreshes.
+    """
+    coefficients = model.coefficients if model.name == "measured" else Coefficients()
+    found: dict[int, list[Group]] = {}
+    for tree in trees:
+        stream = workload.stream(tree.stream)
+        for synopsis, queries in synopses_of(stream, tree.queries, tree.together).items():
+            bound = [query for query in queries if is_bound(query)]
+            if bound:
+                density = rates[tree.stream] if synopsis.sequenced else tree.edge_rate * model.groups(tree.stream)
+                groups = model.groups(tree.stream)
+                subgroups = _subgroups(bound, stream.step, density / SECOND, groups, coefficients)
+                found.setdefault(stream.step, []).append(Group(f"{tree.id} {bound[0].name}", subgroups))
+    return tuple(
+        _kept(plan_schedule(step, groups, coefficients.per_run), previous, tolerance)
+        for step, groups in sorted(found.items())
+    )
+
+
+def _subgroups(
+    queries: Sequence[ACQ], step: int, density: Fraction, groups: Fraction, coefficients: Coefficients
+) -> tuple[SubGroup, ...]:
+    """By their bounds; ``density``: partial rows a microsecond, ``groups``: answers a query."""
+    periods: dict[int, list[ACQ]] = {}
+    for query in queries:
+        periods.setdefault(query.window.period // step, []).append(query)
+    found = []
+    for period, members in sorted(periods.items()):
+        rows = [density * query.window.range for query in members]
+        answers = len(members) * groups
+        post = sum(rows) * coefficients.per_row_passed + answers * coefficients.per_answer
+        scan = max(rows) * coefficients.per_row_read
+        names = tuple(query.name for query in members)
+        ends = [query.until for query in members if query.until is not None]
+        until = max(ends) // step if len(ends) == len(members) else None
+        found.append(SubGroup(period, scan, names, post + len(members) * coefficients.per_refresh, until=until))
+    return tuple(found)
+
+
+def _kept(cheapest: Schedule, previous: Sequence[Schedule], tolerance: Fraction) -> Schedule:
+    def decided(schedule: Schedule) -> object:
+        return schedule.step, [[(each.period, each.queries) for each in group.subgroups] for group in schedule.groups]
+
+    for earlier in previous:
+        if decided(earlier) == decided(cheapest):
+            cost = joint_cost(cheapest.groups, earlier.cycles, cheapest.fixed)
+            if cost <= cheapest.cost * (1 + tolerance):
+                return replace(cheapest, cycles=earlier.cycles, cost=cost)
+    return cheapest

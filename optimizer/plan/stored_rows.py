@@ -1,0 +1,155 @@
+"""A plan as rows of the table ``sharing_plans``, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from optimizer.plan.definition import ExecutionTree, SharingPlan
+from optimizer.schedule.definition import Schedule
+from optimizer.search.cost import CostModel
+from optimizer.sequences.sharing_plan import SequencePlan
+from optimizer.workload import values
+from optimizer.workload.values import ACQ, Stream, Workload
+
+
+def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
+    """The plan as rows of ``sharing_plans``: one per tree and query.
+
+    Numbers that may exceed a column type (counts, fractions) are strings, with floats beside the costs.
+    A plan without queries has no rows.
+    """
+    streams = {stream.name: _text(values.to_json(stream)) for stream in plan.workload.streams}
+    position = {query.name: number for number, query in enumerate(plan.workload.queries)}
+    schedules = _text([one.to_json() for one in plan.schedules]) if plan.schedules else None
+    whole = {
+        "fingerprint": plan.fingerprint,
+        "workload_fingerprint": plan.workload.fingerprint,
+        "algorithm": plan.algorithm,
+        "cost_model": plan.cost_model,
+        "cost_model_definition": _text(plan.model.to_json()),
+        "plan_cost": float(plan.cost),
+        "plan_cost_exact": str(plan.cost),
+        "no_share_cost": float(plan.no_share),
+        "no_share_cost_exact": str(plan.no_share),
+        "shared_cost": float(plan.shared),
+        "shared_cost_exact": str(plan.shared),
+        "weave_share_cost_exact": None if plan.weave_share is None else str(plan.weave_share),
+        "optimal": plan.optimal,
+        "upper_bounds": list(plan.upper_bounds),
+        "distinct_edge_sets": plan.distinct_edge_sets,
+        "from_scratch_cost_exact": None if plan.from_scratch is None else str(plan.from_scratch),
+    }
+    return [
+        whole
+        | {
+            "stream": tree.stream,
+            "stream_position": list(streams).index(tree.stream),
+            "stream_definition": streams[tree.stream],
+            "rate": float(plan.rate(tree.stream)),
+            "rate_exact": str(plan.rate(tree.stream)),
+            "tree_id": tree.id,
+            "tree_position": number,
+            "tree_cost": float(cost),
+            "tree_cost_exact": str(cost),
+            "composite_slide": str(tree.composite_slide),
+            "edges": None if tree.edges is None else str(tree.edges),
+            "edge_rate": str(tree.edge_rate),
+            "edge_rate_lower": str(tree.edge_bounds[0]),
+            "overlap_factor": str(tree.overlap_factor),
+            "query": query.name,
+            "query_position": position[query.name],
+            "schedules": schedules if position[query.name] == 0 else None,
+            "tick": tree.tick,
+            "sequence_plan": next(
+                (_text(one.to_json()) for one in tree.sequences if one.queries[0].name == query.name), None
+            ),
+            "together": next((number for number, names in enumerate(tree.together) if query.name in names), None),
+            "query_fingerprint": query.fingerprint,
+            "query_definition": _text(values.to_json(query)),
+        }
+        for number, (tree, cost) in enumerate(zip(plan.trees, plan.tree_costs, strict=True))
+        for query in tree.queries
+    ]
+
+
+def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
+    """Inverse of :func:`to_rows`, from the rows of one plan in any order; other columns are ignored.
+
+    Raises
+    ------
+    ValueError
+        No rows, or rows that are not one whole plan.
+    """
+    ordered = sorted(rows, key=lambda row: row["query_position"])
+    if not ordered:
+        raise ValueError("a plan has at least one row")
+    if len({row["fingerprint"] for row in ordered}) > 1:
+        raise ValueError("rows of several plans")
+    streams: dict[int, tuple[Stream, Fraction]] = {}
+    held: dict[int, list[ACQ]] = {}
+    about: dict[int, Mapping[str, Any]] = {}
+    sharing: dict[int, list[list[str]]] = {}
+    sequences: dict[int, list[SequencePlan]] = {}
+    queries: list[ACQ] = []
+    for row in ordered:
+        query: ACQ = values.from_json(json.loads(row["query_definition"]))
+        queries.append(query)
+        held.setdefault(row["tree_position"], []).append(query)
+        together = sharing.setdefault(row["tree_position"], [])
+        if (place := row.get("together")) is not None:
+            together += [[] for _ in range(place + 1 - len(together))]
+            together[place].append(query.name)
+        if row.get("sequence_plan"):
+            found = SequencePlan.from_json(json.loads(row["sequence_plan"]))
+            sequences.setdefault(row["tree_position"], []).append(found)
+        about[row["tree_position"]] = row
+        stream = values.from_json(json.loads(row["stream_definition"]))
+        streams[row["stream_position"]] = (stream, Fraction(row["rate_exact"]))
+    first = ordered[0]
+    numbers = sorted(held)
+    known = [streams[number] for number in sorted(streams)]
+    trees = []
+    for number in numbers:
+        row = about[number]
+        tree = ExecutionTree(
+            row["tree_id"],
+            row["stream"],
+            tuple(held[number]),
+            row.get("tick", 1),
+            tuple(map(tuple, sharing[number])),
+            tuple(sorted(sequences.get(number, ()), key=lambda one: one.queries[0].name)),
+        )
+        tree.__dict__["edge_bounds"] = (
+            Fraction(row.get("edge_rate_lower", row["edge_rate"])),
+            Fraction(row["edge_rate"]),
+        )
+        trees.append(tree)
+    greedy, scratch = first.get("weave_share_cost_exact"), first.get("from_scratch_cost_exact")
+    # rows of older versions have no cost of a Shared plan that they could not count
+    shared = first["shared_cost_exact"] or "0"
+    plan = SharingPlan(
+        tuple(trees),
+        Workload(tuple(queries), tuple(stream for stream, _ in known)),
+        first["algorithm"],
+        CostModel.from_json(json.loads(first["cost_model_definition"])),
+        tuple((stream.name, rate) for stream, rate in known),
+        tuple(Fraction(about[n]["tree_cost_exact"]) for n in numbers),
+        Fraction(first["no_share_cost_exact"]),
+        Fraction(shared),
+        None if greedy is None else Fraction(greedy),
+        bool(first.get("optimal", False)),
+        tuple(first.get("upper_bounds", ())),
+        first.get("distinct_edge_sets", 0),
+        None if scratch is None else Fraction(scratch),
+        tuple(Schedule.from_json(one) for one in json.loads(first.get("schedules") or "[]")),
+    )
+    if plan.fingerprint != first["fingerprint"]:
+        raise ValueError(f"rows of plan {first['fingerprint']} are incomplete or altered")
+    return plan
+
+
+def _text(data: Any) -> str:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"))

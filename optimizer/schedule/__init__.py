@@ -1,0 +1,1 @@
+"""When queries with a refresh bound run."""

@@ -1,0 +1,167 @@
+"""What the paper compares: schedules in which each sub-group has a fixed period."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from optimizer.schedule.groups import COUNT_BUDGET, HYBRID_EXACT, HYBRID_STATES, Cycle, Group, SubGroup, periodic_cost
+from optimizer.windows.edge_counting import edge_bounds
+
+
+def levels(group: Group) -> tuple[int, ...]:
+    """The sub-groups that no other dominates, by period: both periods and scans ascend strictly.
+
+    One dominates another if it runs at least as often and scans at least as far.
+    """
+    order = sorted(range(len(group.subgroups)), key=lambda number: _by_period(group.subgroups[number]))
+    kept: list[int] = []
+    for number in order:
+        if not kept or group.subgroups[number].scan > group.subgroups[kept[-1]].scan:
+            kept.append(number)
+    return tuple(kept)
+
+
+def _by_period(each: SubGroup) -> tuple[int, Fraction]:
+    return each.period, -each.scan
+
+
+def own_periods(group: Group) -> tuple[int, ...]:
+    """Periods of conservative scheduling."""
+    return tuple(each.period for each in group.subgroups)
+
+
+def no_sharing_cost(group: Group, fixed: Fraction | int = 0) -> Fraction:
+    """Every sub-group by itself at its own period, each execution a run."""
+    return sum(((fixed + each.scan + each.post) / each.period for each in group.subgroups), Fraction(0))
+
+
+def fixed_periods_cost(group: Group, periods: Sequence[int], fixed: Fraction | int = 0) -> Fraction:
+    """Every sub-group at the multiples of a period, jointly where they coincide: exactly, by counting instants.
+
+    Raises ValueError where there are too many periods without common divisors to count.
+    """
+    low, high = periodic_cost(group, periods)
+    rates = edge_bounds(Cycle.periodic(periods).progressions, budget=COUNT_BUDGET)
+    if low != high or rates[0] != rates[1]:
+        raise ValueError(f"the instants of {len(set(periods))} periods are too hard to count")
+    return low + fixed * rates[0]
+
+
+def conservative_cost(group: Group, fixed: Fraction | int = 0) -> Fraction:
+    """Every sub-group at its own period, jointly where they coincide (Algorithm 2). Raises as above."""
+    return fixed_periods_cost(group, own_periods(group), fixed)
+
+
+def aggressive_cost(group: Group, fixed: Fraction | int = 0) -> Fraction:
+    """The whole group at its shortest period (section 4.2)."""
+    spent = max(each.scan for each in group.subgroups) + sum(each.post for each in group.subgroups)
+    return (fixed + spent) / group.period
+
+
+def hybrid_periods(group: Group, fixed: Fraction | int = 0) -> tuple[int, ...]:
+    """The cheapest periods if every sub-group keeps its own or takes that of a shorter one (section 4.3).
+
+    The paper compares set partitions (five for its three sub-groups; the sixth choice, where the third takes the second
+    one's own period while that takes the first one's, never pays). Sub-groups are decided in the order of their scans,
+    the longest first; what one then pays depends on the *set* of periods that are used before it, so that only the
+    cheapest way to each set is kept, 2^k at most. Beyond :data:`HYBRID_EXACT` sub-groups only the
+    :data:`HYBRID_STATES` most promising sets are kept, and the result may not be the cheapest.
+    """
+    distinct = sorted({each.period for each in group.subgroups})
+    limit = None if len(group.subgroups) <= HYBRID_EXACT else HYBRID_STATES
+    return _chosen_periods(
+        group, fixed, [[period for period in distinct if period <= each.period] for each in group.subgroups], limit
+    )
+
+
+def best_fixed_periods(group: Group, fixed: Fraction | int = 0) -> tuple[int, ...]:
+    """The cheapest of all periods up to the sub-groups' own.
+
+    Exponential, for small examples: ValueError if more than 100,000 choices are left after domination.
+    """
+    periods = [group.subgroups[number].period for number in levels(group)]
+    if math.prod(periods) > 100_000:
+        raise ValueError("too many choices of periods")
+    return _chosen_periods(group, fixed, [list(range(1, each.period + 1)) for each in group.subgroups], None)
+
+
+def _chosen_periods(
+    group: Group, fixed: Fraction | int, choices: Sequence[Sequence[int]], limit: int | None
+) -> tuple[int, ...]:
+    """Of the choices of every sub-group the cheapest (see :func:`hybrid_periods`); a multiple of a used one is free."""
+    subgroups = group.subgroups
+    order = sorted(range(len(subgroups)), key=lambda number: (-subgroups[number].scan, subgroups[number].period))
+    # the periods used -> (cost, what was chosen, in that order); costs in floats, the exact cost is taken at the end
+    start: tuple[int, ...] = ()
+    states: dict[tuple[int, ...], tuple[float, tuple[int, ...]]] = {start: (0.0, ())}
+    missed: dict[tuple[int, ...], dict[int, int]] = {start: {1: 1}}
+    for number in order:
+        scan, post = float(subgroups[number].scan + fixed), float(subgroups[number].post)
+        found: dict[tuple[int, ...], tuple[float, tuple[int, ...]]] = {}
+        for used, (cost, chosen) in states.items():
+            free = [each for each in choices[number] if any(each % other == 0 for other in used)]
+            options = [free[-1]] if free else []
+            if not free or post:
+                options += [each for each in choices[number] if each not in free]
+            before = _missed_rate(missed[used])
+            for period in options:
+                after = used
+                if not any(period % other == 0 for other in used):
+                    after = tuple(sorted([other for other in used if other % period] + [period]))
+                    if after not in missed:
+                        missed[after] = _without(missed[used], period)
+                total = cost + post / period + (scan * (before - _missed_rate(missed[after])) if after != used else 0.0)
+                if after not in found or total < found[after][0] * (1 - 1e-12):
+                    found[after] = total, (*chosen, period)
+        if limit is not None and len(found) > limit:
+            best = heapq.nsmallest(limit, found, key=lambda used: found[used][0])
+            found = {used: found[used] for used in best}
+        states = found
+    _, chosen = min(states.values(), key=lambda state: state[0])
+    by_number = dict(zip(order, chosen, strict=True))
+    return tuple(by_number[number] for number in range(len(subgroups)))
+
+
+def _without(missed: Mapping[int, int], period: int) -> dict[int, int]:
+    """Inclusion-exclusion: of the instants that some periods miss (sum of coefficient/lcm) those not hit by another."""
+    found = dict(missed)
+    for multiple, coefficient in missed.items():
+        common = math.lcm(multiple, period)
+        found[common] = found.get(common, 0) - coefficient
+    return {multiple: coefficient for multiple, coefficient in found.items() if coefficient}
+
+
+def _missed_rate(missed: Mapping[int, int]) -> float:
+    return math.fsum(coefficient / multiple for multiple, coefficient in missed.items())
+
+
+def divisible_chain(group: Group, fixed: Fraction | int = 0) -> tuple[tuple[int, ...], Fraction]:
+    """The best periods of the undominated sub-groups each of which divides the next, and their cost without ``post``.
+
+    O(n log n) for each level, within a few percent of the optimum.
+    """
+    kept = [group.subgroups[number] for number in levels(group)]
+    best: dict[int, tuple[Fraction, tuple[int, ...]]] = {1: (Fraction(0), ())}
+    before = -Fraction(fixed)
+    for each in kept:
+        found: dict[int, tuple[Fraction, tuple[int, ...]]] = {}
+        for divisor, (cost, chosen) in best.items():
+            for period in range(divisor, each.period + 1, divisor):
+                total = cost + (each.scan - before) / period
+                if period not in found or total < found[period][0]:
+                    found[period] = total, (*chosen, period)
+        best, before = found, each.scan
+    cost, chosen = min(best.values())
+    return chosen, cost
+
+
+def lower_bound(group: Group, fixed: Fraction | int = 0) -> Fraction:
+    """What no schedule can cost less than: level j runs at least every nj updates and adds cj - c(j-1) to the scan."""
+    total, before = Fraction(0), -Fraction(fixed)
+    for number in levels(group):
+        each = group.subgroups[number]
+        total, before = total + (each.scan - before) / each.period, each.scan
+    return total + sum(each.post / each.period for each in group.subgroups)

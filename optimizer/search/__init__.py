@@ -1,0 +1,1 @@
+"""Which queries share: costs, and every search for a plan."""

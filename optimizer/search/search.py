@@ -1,0 +1,173 @@
+"""Plan searches: every way to partition a workload into execution trees, under one signature.
+
+``best`` is the default: the proven optimum where the workload has at most 18 distinct edge sets, else Weave
+Share and then local moves for as long as its budget lasts. It is never dearer than Weave Share, Shared or No Share.
+
+References
+----------
+Guirguis et al., Weave Share, CIKM 2011: sections 5 and 6 (the alternatives it is compared with).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.search.baselines import insert_then_weave, local_search, no_share, random, shared
+from optimizer.search.cost import Partition, SearchProblem
+from optimizer.search.incremental import evolve, homes
+from optimizer.search.local_search import improve
+from optimizer.search.optimum import OPTIMUM_LIMIT, optimum
+from optimizer.search.weave_share import weave_share
+from optimizer.windows.edge_counting import EdgeCounter
+
+SECONDS = 0.4
+"""CPU seconds that ``best`` spends on improving Weave Share's plan of one stream."""
+
+
+def best(problem: SearchProblem, seconds: float = SECONDS) -> Partition:
+    """The cheapest plan that can be had: the optimum of few edge sets, an improved Weave Share of many."""
+    return _best(problem, seconds).partition
+
+
+ALGORITHMS: dict[str, Callable[[SearchProblem], Partition]] = {
+    "best": best,
+    "optimal": optimum,
+    "weave-share": weave_share,
+    "no-share": no_share,
+    "shared": shared,
+    "random": random,
+    "insert-then-weave": insert_then_weave,
+    "local-search": local_search,
+}
+"""Plan searches by name: each takes the queries of one stream and returns a partition of their items."""
+
+PER_QUERY = frozenset({"no-share", "random", "insert-then-weave", "local-search"})
+"""Searches that the papers define on single queries: their items are not collapsed by edge set."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
+
+    ``bounds``: edges per second of each tree, from below and above. ``costs``: per tree, at the upper bound.
+    ``optimal``: no partition is cheaper (proven). ``weave_share``: cost of the published greedy's plan, None if it was
+    not computed; ``shared``: cost of one tree of everything; ``inexact``: which of these two are upper bounds.
+    ``scratch``: cost of the plan from scratch where :func:`keep` kept an earlier one.
+    """
+
+    problem: SearchProblem
+    partition: Partition
+    bounds: list[tuple[Fraction, Fraction]]
+    costs: list[Fraction]
+    optimal: bool
+    weave_share: Fraction | None
+    shared: Fraction
+    inexact: tuple[str, ...]
+    distinct_edge_sets: int
+    scratch: Fraction | None = None
+
+
+@dataclass(frozen=True)
+class _Search:
+    partition: Partition
+    optimal: bool = False
+    greedy: Partition = field(default_factory=list)
+
+    def weave_share(self, problem: SearchProblem) -> Fraction | None:
+        return problem.cost(self.greedy) if self.greedy else None
+
+
+def _best(problem: SearchProblem, seconds: float) -> _Search:
+    counter = EdgeCounter(counter=problem.counter)
+    greedy = weave_share(problem, counter)
+    if len(problem) <= OPTIMUM_LIMIT:
+        try:
+            return _Search(optimum(problem), True, greedy)
+        except HeddleError as error:
+            if error.diagnostic.code not in ("HDL-350", "HDL-351"):
+                raise
+    candidates = [
+        (problem.cost(greedy), greedy),
+        (problem.cost(everything := shared(problem)), everything),
+        (problem.cost(apart := no_share(problem)), apart),
+    ]
+    cost, start = min(candidates, key=lambda found: found[0])
+    improved = improve(problem, start, seconds)
+    return _Search(improved if problem.cost(improved) < cost else start, False, greedy)
+
+
+def _costed(problem: SearchProblem, partition: Partition) -> tuple[list[tuple[Fraction, Fraction]], list[Fraction]]:
+    bounds = [problem.edge_bounds(tree) for tree in partition]
+    costs = [problem.tree_cost(tree, high) for tree, (_, high) in zip(partition, bounds, strict=True)]
+    return bounds, costs
+
+
+def keep(found: Found, tree_of: Mapping[int, Any], tolerance: Fraction) -> Found:
+    """Rather the plan that an earlier one becomes for the changed workload (:mod:`optimizer.search.incremental`), if
+    it costs at most ``1 + tolerance`` times what was found from scratch: fewer queries change trees.
+
+    ``tree_of``: the earlier tree of each query that had one.
+    """
+    problem = found.problem
+    partition = evolve(problem, homes(problem, tree_of))
+    bounds, costs = _costed(problem, partition)
+    scratch = sum(found.costs, Fraction(0))
+    if sum(costs) > (1 + tolerance) * scratch:
+        return found
+    optimal = found.optimal and sum(costs) == scratch
+    return replace(found, partition=partition, bounds=bounds, costs=costs, optimal=optimal, scratch=scratch)
+
+
+def find(problem_of: Callable[[bool], SearchProblem], algorithm: str, seconds: float = SECONDS) -> Found:
+    """Run one search and cost what it found.
+
+    Parameters
+    ----------
+    problem_of
+        Makes the search problem, given whether queries are collapsed by edge set.
+    algorithm
+        A name of :data:`ALGORITHMS`.
+    seconds
+        CPU seconds that ``best`` may spend on improving.
+
+    Raises
+    ------
+    HeddleError
+        HDL-350 where the counter that was asked for reaches its limit, HDL-351 for an optimum of too many edge sets.
+    ValueError
+        Unknown algorithm or counter.
+    """
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"unknown algorithm {algorithm!r}: one of {', '.join(ALGORITHMS)}")
+    problem = problem_of(algorithm not in PER_QUERY)
+    EdgeCounter(counter=problem.counter)  # an unknown counter is told whatever the search
+    if algorithm == "best":
+        search = _best(problem, seconds)
+    elif algorithm == "weave-share":
+        partition = weave_share(problem)
+        search = _Search(partition, False, partition)
+    else:
+        search = _Search(ALGORITHMS[algorithm](problem), algorithm == "optimal")
+    if sorted(item for tree in search.partition for item in tree) != list(range(len(problem))):
+        raise AssertionError(f"{algorithm} lost or doubled a query")
+    bounds, costs = _costed(problem, search.partition)
+    everything = list(range(len(problem)))
+    low, high = problem.edge_bounds(everything)
+    inexact = ["shared"] if low != high else []
+    if any(len(set(problem.edge_bounds(tree))) > 1 for tree in search.greedy):
+        inexact.append("weave_share")
+    return Found(
+        problem,
+        search.partition,
+        bounds,
+        costs,
+        search.optimal,
+        search.weave_share(problem),
+        problem.tree_cost(everything, high),
+        tuple(inexact),
+        len(set(problem.edges)),
+    )

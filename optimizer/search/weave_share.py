@@ -1,0 +1,417 @@
+"""Weave Share: merge the two trees that save most, until no merge saves anything.
+
+The search is the published greedy and ends in the same plan; what differs is what it looks at.
+
+- Queries with the same edge set are one starting tree (:class:`optimizer.search.cost.SearchProblem`).
+- The published Cost Lookup table holds the exact benefit of every pair and recounts a whole row per merge. Here
+  a pair's benefit is first *optimistic*: from a lower bound of the union's edge rate. Edges are a coverage
+  function, so a merged tree's bounds follow from its parts' without counting (it grows, and increments
+  diminish). Only a pair that reaches the top is counted, and merged if it stays there.
+- A row's best pair is remembered; a row whose best pair is gone keeps its value as a bound and is looked through
+  again only if that bound reaches the top.
+
+Ties: benefits within 1e-12 of ``fixed`` (the rate lambda) are equal, and of equal merges the one with the
+smallest pair of first queries is taken. Benefits are computed in floats; where their rounding could decide
+a tie, exact fractions do. Where a union's edges cannot be counted exactly in the counter's budget, its upper bound
+counts, so a merge is made only if it certainly saves (and bounds that follow from it are then no longer certain to be
+optimistic: a merge that would save may be missed). A search whose counts have cost :data:`PATIENCE` in all estimates
+the rest on probes (:class:`optimizer.search.local_search.Probes`); what comes out is costed by certified bounds all
+the same.
+
+Above :data:`DENSE_LIMIT` trees the table of all pairs does not fit: blocks of neighbouring slides are woven
+first, then their trees. That is no longer the published order of merges; each merge saves all the same.
+
+References
+----------
+Guirguis et al., Weave Share, CIKM 2011: Figure 2 (algorithm), Eq. 5 (benefit), section 8 (Cost Lookup).
+The paper leaves ties open; the rule above is ours. Edge rates of pairs: F1 (CIKM 2015) Eq. 5.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.search.cost import Partition, SearchProblem
+from optimizer.search.local_search import Bits, Probes
+from optimizer.windows.alignment import Progression, absorb
+from optimizer.windows.edge_counting import EdgeCounter
+from optimizer.windows.edge_sets import CountRefused
+from optimizer.workload.values import SECOND
+
+Floats = NDArray[np.float64]
+Edges = tuple[Progression, ...]
+
+TIE = Fraction(1, 10**12)
+"""Benefits closer than this, times ``fixed``, are equal."""
+
+SLACK = 1e-14
+"""Head-room of benefits in floats over their rounding errors, relative to the costs they are made of."""
+
+DENSE_LIMIT = 12_000
+"""Most trees whose pairs are all held in a table (8 bytes a pair: 1.2 GB)."""
+
+BLOCK = 1_000
+"""Trees woven together first where there are more than :data:`DENSE_LIMIT`."""
+
+PATIENCE = 2_000_000
+"""Work of the counter (some seconds) after which unions are estimated on probes: microseconds each."""
+
+EXACT_TIES = 64
+"""Most pairs compared in exact fractions to settle one tie that floats cannot."""
+
+
+def weave_share(problem: SearchProblem, counter: EdgeCounter | None = None) -> Partition:
+    """The greedy plan of Weave Share.
+
+    Complexity for K items: O(K^2) memory up to :data:`DENSE_LIMIT`, O(K) per merge, and few counts.
+    """
+    return merge_trees(problem, [[item] for item in range(len(problem))], counter)
+
+
+def merge_trees(problem: SearchProblem, partition: Partition, counter: EdgeCounter | None = None) -> Partition:
+    """Merge the trees of any plan as Weave Share does, until no merge saves anything."""
+    counter = counter or EdgeCounter(counter=problem.counter)
+    trees = sorted(partition)
+    while len(trees) > DENSE_LIMIT:
+        # neighbours in slide (then in shift) share progressions, so most of what can be saved is saved in a block
+        trees.sort(key=lambda tree: (len(tree) > 1, problem.edges[tree[0]]))
+        woven: Partition = []
+        for start in range(0, len(trees), BLOCK):
+            woven += Weaver(problem, sorted(trees[start : start + BLOCK]), counter).run()
+        if len(woven) > 0.9 * len(trees):
+            return sorted(woven)
+        trees = sorted(woven)
+    return Weaver(problem, trees, counter).run()
+
+
+class Trees:
+    """Trees of a problem in numbers: edges in ticks, edge rates per second, costs per fragment, families.
+
+    A tree's edge rate is the upper bound where it cannot be counted. ``charges`` are costs per fragment (families'
+    bases and queries' weights), shapes (trees,); ``holds`` the families of each as bits, shape (trees, words).
+    """
+
+    def __init__(self, problem: SearchProblem, partition: Partition, counter: EdgeCounter) -> None:
+        self.problem, self.counter = problem, counter
+        self.ticks, unit = problem.ticks
+        self.bits: dict[int, Bits] = {}
+        self.per_second = SECOND / unit
+        self.members = [list(tree) for tree in partition]
+        self.edges: list[Edges] = [self._edges(tree) for tree in self.members]
+        # edges per tick, from below and above
+        self.densities = [self._density(edges) for edges in self.edges]
+        self.rates: Floats = np.array([high * self.per_second for _, high in self.densities])
+        self.fixed = float(problem.fixed)
+        families = [problem.families_of(tree) for tree in self.members]
+        words = -(-len(problem.family) // 64)
+        self.holds = np.array([_words(bits, words) for bits in families])
+        bases = [float(problem.base_of(bits)) for bits in families]
+        self.charges: Floats = np.array(
+            [base + problem.floats[tree].sum() for base, tree in zip(bases, self.members, strict=True)]
+        )
+        # families of equal costs are counted together: (which, cost per second, cost per fragment)
+        alike: dict[tuple[float, float], int] = {}
+        for number, family in enumerate(problem.family):
+            costs = float(family.fixed), float(family.base)
+            alike[costs] = alike.get(costs, 0) | 1 << number
+        self.alike = [(_words(which, words), *costs) for costs, which in alike.items() if any(costs)]
+
+    def _edges(self, tree: list[int]) -> Edges:
+        return self.ticks[tree[0]] if len(tree) == 1 else absorb(e for item in tree for e in self.ticks[item])
+
+    def _density(self, edges: Edges) -> tuple[float, float]:
+        if len(edges) <= 2 and edges[0][0] == edges[-1][0]:
+            return (len(edges) / edges[0][0],) * 2
+        return self.counter.density(edges)
+
+    def union(self, x: int, y: int) -> tuple[float, float]:
+        """Edges per tick of the union of two trees, counted; from below and above."""
+        if len(self.edges[x]) < len(self.edges[y]):
+            x, y = y, x
+        low, high = self.densities[x]
+        if self.is_estimating:
+            estimate = self.probes.rise(self._bits(x), self._bits(y)) / self.per_second
+            return max(low + estimate, self.densities[y][0]), max(high + estimate, self.densities[y][1])
+        rise = self.counter.increment(self.edges[x], (low, high), self.edges[y])
+        other = self.densities[y]
+        return max(low + rise[0], other[0]), max(high + rise[1], other[1])
+
+    def saved(self, x: int, others: NDArray[np.intp]) -> tuple[Floats | float, Floats | float]:
+        """(per second, per fragment): what the families that x has in common with others cost only once."""
+        saved, base = self.fixed, 0.0
+        for which, fixed, per_fragment in self.alike:
+            common = np.bitwise_count(self.holds[others] & (self.holds[x] & which)).sum(axis=1)
+            saved, base = saved + common * fixed, base + common * per_fragment
+        return saved, base
+
+    def benefits(self, x: int, others: NDArray[np.intp], unions: Floats) -> tuple[Floats, Floats]:
+        """Benefit of merging x with each of the others at the given edge rates of the unions (Eq. 5), and the
+        size of the costs that it is the difference of (its rounding error is a few 1e-16 of that)."""
+        saved, base = self.saved(x, others)
+        mine, theirs = self.charges[x], self.charges[others]
+        raised = (unions - self.rates[x]) * mine + (unions - self.rates[others]) * theirs
+        return saved + unions * base - raised, self.fixed + unions * (mine + theirs)
+
+    @property
+    def is_estimating(self) -> bool:
+        """Is the counter's work spent?"""
+        return self.counter.work > PATIENCE
+
+    @cached_property
+    def probes(self) -> Probes:
+        return Probes(self.problem.edges)
+
+    def _bits(self, x: int) -> Bits:
+        """The probes that a tree hits."""
+        if x not in self.bits:
+            self.bits[x] = np.bitwise_or.reduce(self.probes.hits[self.members[x]], axis=0)
+        return self.bits[x]
+
+    def merge(self, x: int, y: int, union: tuple[float, float]) -> None:
+        """Put tree y into tree x; ``union``: edges per tick of both."""
+        _, base = self.saved(x, np.array([y]))
+        self.charges[x] += self.charges[y] - float(np.sum(base))
+        self.members[x] = self.members[x] + self.members[y]
+        self.edges[x] = absorb(self.edges[x] + self.edges[y])
+        self.densities[x], self.rates[x] = union, union[1] * self.per_second
+        hits, other = self.bits.pop(x, None), self.bits.pop(y, None)
+        if hits is not None and other is not None:
+            self.bits[x] = hits | other
+        self.holds[x] |= self.holds[y]
+
+    def keep(self, kept: NDArray[np.intp]) -> None:
+        """Only these trees are left, renumbered in their order."""
+        self.members = [self.members[x] for x in kept]
+        self.edges = [self.edges[x] for x in kept]
+        self.densities = [self.densities[x] for x in kept]
+        self.bits = {number: self.bits[x] for number, x in enumerate(kept.tolist()) if x in self.bits}
+        self.rates, self.charges, self.holds = self.rates[kept], self.charges[kept], self.holds[kept]
+
+
+def _words(bits: int, words: int) -> Bits:
+    return np.frombuffer(bits.to_bytes(8 * words, "little"), dtype="<u8").astype(np.uint64)
+
+
+class Weaver:
+    """One greedy run. Trees are numbered by their first item; a merged tree keeps the smaller number."""
+
+    def __init__(self, problem: SearchProblem, partition: Partition, counter: EdgeCounter) -> None:
+        self.problem = problem
+        self.trees = Trees(problem, partition, counter)
+        self.tie = float(problem.fixed * TIE)
+        # lower bounds of the unions' edge rates; counted for pairs in `unions`
+        self.bounds = pair_rates(self.trees)
+        self.unions: dict[int, dict[int, tuple[float, float]]] = {}
+        self.singles = np.array([len(tree) == 1 for tree in self.trees.members])
+        self.alive = np.arange(len(partition))
+        count = len(partition)
+        self.best: Floats = np.full(count, -np.inf)
+        self.partner = np.full(count, -1, dtype=np.intp)
+        for x in range(count - 1):
+            self._look_through(x)
+
+    def run(self) -> Partition:
+        """Merge until nothing is saved."""
+        while len(self.alive) > 1 and (pair := self._top()) is not None:
+            self._merge(*pair)
+        return sorted(sorted(self.trees.members[x]) for x in self.alive)
+
+    def _row(self, x: int, others: NDArray[np.intp]) -> Floats:
+        """Optimistic benefits of merging x with others."""
+        benefits, size = self.trees.benefits(x, others, self.bounds[x, others])
+        return np.asarray(benefits + SLACK * size)
+
+    def _look_through(self, x: int) -> None:
+        """Find the best pair of row x anew."""
+        later = self.alive[np.searchsorted(self.alive, x, side="right") :]
+        if len(later) == 0:
+            self.best[x], self.partner[x] = -np.inf, -1
+            return
+        row = self._row(x, later)
+        at = int(row.argmax())
+        self.best[x], self.partner[x] = row[at], later[at]
+
+    def _top(self) -> tuple[int, int] | None:
+        """The pair to merge next: the smallest of those whose exact benefit is within a tie of the best."""
+        while True:
+            x = int(self.alive[self.best[self.alive].argmax()])
+            if self.best[x] <= self.tie:
+                return None
+            y = int(self.partner[x])
+            if y < 0 or not self._is_current(x, y):
+                self._look_through(x)
+            elif not self._known(x, y):
+                self._count(x, y)
+                self._look_through(x)
+            else:
+                break
+        best, size = self._benefit(x, y)
+        if best <= self.tie + SLACK * size:
+            # rounding decides whether the best pair saves anything
+            return self._certain_gain()
+        return self._smallest_tie(x, y, best, size)
+
+    def _is_current(self, x: int, y: int) -> bool:
+        """Does the pair still exist with the value that the row remembers? (Stale rows remember bounds.)"""
+        at = np.searchsorted(self.alive, y)
+        if at == len(self.alive) or self.alive[at] != y:
+            return False
+        return bool(self._row(x, np.array([y]))[0] >= self.best[x])
+
+    def _known(self, x: int, y: int) -> bool:
+        return bool(self.singles[x] and self.singles[y]) or y in self.unions.get(x, ())
+
+    def _benefit(self, x: int, y: int) -> tuple[float, float]:
+        benefit, size = self.trees.benefits(x, np.array([y]), np.array([self.bounds[x, y]]))
+        return float(benefit[0]), float(size[0])
+
+    def _smallest_tie(self, x: int, y: int, best: float, size: float) -> tuple[int, int]:
+        """Of the pairs whose benefit equals the best one, the smallest."""
+        near: list[tuple[int, int]] = []
+        doubt = 2 * SLACK * size
+        floor = best - self.tie - doubt
+        # where rounding could hide a better pair, later rows are in question, too
+        sharp = doubt < self.tie / 4
+        rows = self.alive[: np.searchsorted(self.alive, x, side="right")] if sharp else self.alive
+        for row in rows:
+            if self.best[row] < floor:
+                continue
+            later = self.alive[np.searchsorted(self.alive, row, side="right") :]
+            likely = later[self._row(row, later) >= floor]
+            if len(likely) == 0:
+                self._look_through(row)
+            for other in likely:
+                pair = int(row), int(other)
+                if sharp and pair == (x, y):
+                    return self._settled([*near, pair])
+                if not self._known(*pair):
+                    self._count(*pair)
+                value, _ = self._benefit(*pair)
+                if value >= floor:
+                    near.append(pair)
+                    if len(near) == EXACT_TIES or (sharp and value >= best - self.tie + doubt):
+                        return self._settled(near)
+        return self._settled(near if (x, y) in near else [*near, (x, y)])
+
+    def _settled(self, near: list[tuple[int, int]]) -> tuple[int, int]:
+        """The smallest of the best among pairs that floats cannot tell apart: by exact benefits where they exist."""
+        if len(near) == 1:
+            return near[0]
+        exact = {}
+        for pair in near:
+            benefit = self._exact_benefit(*pair)
+            if benefit is None:
+                return min(near)
+            exact[pair] = benefit
+        best = max(exact.values())
+        return min(pair for pair in near if exact[pair] >= best - self.problem.fixed * TIE)
+
+    def _certain_gain(self) -> tuple[int, int] | None:
+        """Of the pairs that floats see at about nothing, one that certainly saves more than a tie."""
+        rows = [int(x) for x in self.alive[self.best[self.alive] > self.tie]]
+        for x in rows[:EXACT_TIES]:
+            later = self.alive[np.searchsorted(self.alive, x, side="right") :]
+            for y in later[self._row(x, later) > self.tie][:EXACT_TIES]:
+                benefit = self._exact_benefit(x, int(y))
+                if benefit is not None and benefit > self.problem.fixed * TIE:
+                    self._count(x, int(y))
+                    return x, int(y)
+        return None
+
+    def _exact_benefit(self, x: int, y: int) -> Fraction | None:
+        members = self.trees.members
+        if self.trees.is_estimating:
+            return None
+        try:
+            costs = [
+                self.problem.tree_cost(tree, self.problem.edge_rate(tree))
+                for tree in (members[x], members[y], members[x] + members[y])
+            ]
+        except CountRefused:
+            return None
+        return costs[0] + costs[1] - costs[2]
+
+    def _count(self, x: int, y: int) -> None:
+        """Replace the bound of a union's edge rate by what the counter finds."""
+        union = self.trees.union(x, y)
+        rates = self.trees.rates
+        self.bounds[x, y] = self.bounds[y, x] = max(union[1] * self.trees.per_second, rates[x], rates[y])
+        self.unions.setdefault(x, {})[y] = self.unions.setdefault(y, {})[x] = union
+
+    def _merge(self, x: int, y: int) -> None:
+        """Put tree y into tree x and bound the edge rates of x's unions with the other trees."""
+        rates = self.trees.rates
+        if y not in self.unions.get(x, ()):
+            self._count(x, y)
+        counted = self.unions[x][y]
+        # what holds for the unions with others has to come from below
+        union = counted[0] * self.trees.per_second
+        self.alive = self.alive[self.alive != y]
+        others = self.alive[self.alive != x]
+        with_x, with_y = self.bounds[x, others], self.bounds[y, others]
+        # common(x+y, k) <= common(x, k) + common(y, k), rewritten with the rates of unions
+        diminishing = union - rates[x] - rates[y] - rates[others] + with_x + with_y
+        diminishing -= 8e-16 * (union + with_x + with_y)
+        bounds = np.maximum.reduce([with_x, with_y, rates[others], np.full(len(others), union), diminishing])
+        self.bounds[x, others] = self.bounds[others, x] = bounds
+        self.trees.merge(x, y, counted)
+        self.singles[x] = False
+        for gone in (x, y):
+            for other in self.unions.pop(gone, ()):
+                self.unions.get(other, {}).pop(gone, None)
+
+        # rows before x see one changed column; a row whose best pair is gone keeps its value as a bound
+        before = others[: np.searchsorted(others, x)]
+        if len(before):
+            row = self._row(x, before)
+            better = row > self.best[before]
+            self.best[before[better]] = row[better]
+            self.partner[before[better]] = x
+        self._look_through(x)
+        if len(self.alive) < len(self.best) // 2:
+            self._compact()
+
+    def _compact(self) -> None:
+        """Drop the rows of trees that are gone: what is left is looked through faster."""
+        kept = self.alive
+        new = {int(old): number for number, old in enumerate(kept)}
+        self.bounds = self.bounds[np.ix_(kept, kept)]
+        self.best, self.singles = self.best[kept], self.singles[kept]
+        self.partner = np.array([new.get(int(old), -1) for old in self.partner[kept]], dtype=np.intp)
+        self.unions = {new[x]: {new[y]: rate for y, rate in row.items()} for x, row in self.unions.items()}
+        self.trees.keep(kept)
+        self.alive = np.arange(len(kept))
+
+
+def pair_rates(trees: Trees) -> Floats:
+    """Lower bounds of the edge rate per second of every union of two trees. Shape (K, K), symmetric.
+
+    Exact to floats for two trees of one item each. The progressions of one edge set are disjoint, so the common
+    edges of two sets are the sum over pairs of progressions, each 1/lcm if compatible and 0 if not (F1 Eq. 4).
+    """
+    count = len(trees.edges)
+    single = np.array([len(tree) == 1 for tree in trees.members])
+    slide = np.array([edges[0][0] for edges in trees.edges], dtype=np.int64)
+    # without a second progression the first is there twice, and does not count again
+    outer, shift = np.array([(edges[0][1], edges[-1][1]) for edges in trees.edges], dtype=np.int64).reshape(-1, 2).T
+    inner = shift != outer
+    found = np.empty((count, count))
+    for x in range(count):
+        if not single[x]:
+            found[x] = np.maximum(trees.rates[x], trees.rates)
+            continue
+        divisor = np.gcd(slide[x], slide)
+        common = ((outer[x] - outer) % divisor == 0).astype(np.float64)
+        if inner.any():
+            common += inner & ((outer[x] - shift) % divisor == 0)
+            if inner[x]:
+                common += (shift[x] - outer) % divisor == 0
+                common += inner & ((shift[x] - shift) % divisor == 0)
+        common *= divisor / (float(slide[x]) * slide) * trees.per_second
+        common[~single] = np.minimum(trees.rates[x], trees.rates)[~single]
+        found[x] = trees.rates[x] + trees.rates - common
+    return np.maximum(found, found.T) if not single.all() else found

@@ -1,0 +1,1 @@
+"""Event sequences: matching, and what patterns share."""

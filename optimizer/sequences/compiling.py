@@ -1,0 +1,53 @@
+"""Compiles the kernels of event sequences once, ahead of their first use.
+
+python -m optimizer.sequences.compiling
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from optimizer.sequences import kernels
+from optimizer.sequences.answering import answers
+from optimizer.sequences.events import Events
+from optimizer.sequences.executors import choose
+from optimizer.sequences.matches import Measure, SequenceQuery
+from optimizer.sequences.passes import EXECUTORS, Pass
+
+
+def compile_kernels(executors: Sequence[str] = EXECUTORS) -> None:
+    """Compile what these executors (and measures, with ``windows``) need into Numba's cache, where it is not there."""
+    one = np.ones(3, dtype=np.int64)
+    raw = one, np.array([1, 2, 2]), np.zeros(3, dtype=np.int32), {"whole": (one, None), "double": (one / 2, None)}
+    Events.of(*raw[:3])
+    Events.of(one, np.array([1, 1 << 60, 2]), raw[2])
+    asked = [SequenceQuery((0, 0, 0, 0, 0, 0), 8, 4)]
+    for executor in executors:
+        events = Events.of(*raw)
+        (group,) = choose(events, asked, executor)
+        runs, none = kernels.runs_of(events.key), np.zeros(0, dtype=np.int64)
+        for take in Pass(events, runs, asked, None, replace(group, bits=0.0)).ladder():
+            take(none)
+    if "windows" in executors:
+        # so often that sums take 128 bits
+        events = replace(Events.of(*raw), count=np.full(2, 1 << 31))
+        measures = tuple(Measure("sum", name, 0) for name in ("whole", "double")) + (Measure("max", "whole", 0),)
+        answers(events, [SequenceQuery((0, 0), 8, 4, measures)])
+
+
+def main() -> None:
+    print("compiling the kernels of event sequences (once, a minute or two) ...", end=" ", flush=True)
+    begin = time.monotonic()
+    # what both need is little
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        pool.map(compile_kernels, [EXECUTORS[:2], EXECUTORS[2:]], chunksize=1)
+    print(f"{time.monotonic() - begin:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

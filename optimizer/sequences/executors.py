@@ -1,0 +1,328 @@
+"""Which executor matches a group of patterns cheapest, by what a sample of its events costs."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from optimizer.sequences import kernels
+from optimizer.sequences.events import Events
+from optimizer.sequences.matches import SequenceQuery, lanes_for
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Nanoseconds that the parts of a pass take (``python -m tests.benchmarks.sequences --costs``); only their ratios
+    matter.
+
+    Node by node: per relevant ``event``; for each event of a node's type for the ``node``, and per ``vector`` of its
+    row (with doubles ``doubles`` times that); per node and ``block``. Event by event: ``lone_event``, ``lone_node``,
+    ``lone_vector``. Per window and query an ``answer``; per window and node to ``clear`` its lane; per fragment, cut of
+    a node's prefix and vector to ``append`` cells; per query and window to join rows at a landmark: ``shot``, and
+    ``cut`` for each cut of its pattern.
+    """
+
+    event: float = 6.5
+    node: float = 0.9
+    vector: float = 1.1
+    doubles: float = 1.8
+    block: float = 16.0
+    lone_event: float = 20.0
+    lone_node: float = 4.0
+    lone_vector: float = 3.0
+    answer: float = 8.0
+    clear: float = 1.0
+    append: float = 1.6
+    shot: float = 12.0
+    cut: float = 2.0
+
+
+COSTS = Costs()
+
+
+@dataclass(frozen=True)
+class Group:
+    """Queries, ``members`` by number, that are processed together by an ``executor``.
+
+    Their windows begin, or ``backward`` in time end, at the instants ``k * slide + shift`` (every one, or one in so
+    many), and are ``range`` long at most. ``cost`` (nanoseconds), ``bits`` of the largest count, and
+    ``loose_bits`` of the largest if blocks go on where windows end: what :func:`choose` expects.
+    """
+
+    executor: str
+    members: tuple[int, ...]
+    backward: bool
+    slide: int
+    range: int
+    shift: int
+    cost: float
+    bits: float
+    loose_bits: float
+
+
+Pattern = tuple[int, ...]
+
+
+class _Load:
+    """How many events there are of each type, and how many before they were compacted (estimated from a sample), of how
+    many keys, and over how many ticks, all keys together; and what executors cost on them."""
+
+    def __init__(self, events: Events) -> None:
+        step = len(events) // SAMPLE + 1
+        codes, places, counts = np.unique(events.type[::step], return_inverse=True, return_counts=True)
+        each = np.bincount(places, events.count[::step], minlength=len(codes))
+        scale = len(events) / max(1, len(places))
+        self._of, self.bits = cache(self._nodes_of), cache(self._bits)
+        self._events = dict(zip(codes.tolist(), (counts * scale).tolist(), strict=True))
+        self._occurrences = dict(zip(codes.tolist(), (each * scale).tolist(), strict=True))
+        runs = kernels.runs_of(events.key)
+        self._keys = len(runs) - 1
+        self._ticks = float((events.time[runs[1:] - 1] - events.time[runs[:-1]]).sum()) + self._keys
+
+    def _nodes_of(self, patterns: tuple[Pattern, ...]) -> tuple[dict[Pattern, float], float]:
+        """Of all prefixes of some patterns the events of the last type; and all relevant events."""
+        nodes = {pattern[: n + 1] for pattern in patterns for n in range(len(pattern))}
+        kinds = {node[-1] for node in nodes}
+        return {node: self._events.get(node[-1], 0.0) for node in nodes}, sum(self._events.get(k, 0.0) for k in kinds)
+
+    def _bits(self, patterns: tuple[Pattern, ...], range_: float) -> float:
+        """Binary digits of the largest count to be expected, were events spread evenly."""
+        digits = {code: math.log2(max(n * range_ / self._ticks, 1e-9)) for code, n in self._occurrences.items()}
+        digits |= {code: -30.0 for pattern in patterns for code in pattern if code not in digits}
+        orders = {length: math.lgamma(length + 1) / math.log(2) for length in set(map(len, patterns))}
+        return max(sum(map(digits.__getitem__, pattern)) - orders[len(pattern)] for pattern in patterns)
+
+    def beyond(self, slide: int, range_: int) -> float:
+        """How many ticks a block may go on behind the end of a window that is open when it begins."""
+        overlap = -(-range_ // slide)
+        return min(slide * (lanes_for(overlap) - overlap), BLOCK * self._ticks / max(1.0, sum(self._events.values())))
+
+    def _vector(self, patterns: tuple[Pattern, ...], range_: int) -> float:
+        return COSTS.vector * (COSTS.doubles if self.bits(patterns, range_) > NARROW else 1.0)
+
+    def _windows(self, relevant: float, slide: int, range_: int) -> float:
+        return (
+            min(relevant, self._ticks / slide + self._keys)
+            if range_ <= slide
+            else min(relevant * range_ / slide, (self._ticks + self._keys * range_) / slide)
+        )
+
+    def windows(self, patterns: tuple[Pattern, ...], slide: int, range_: int) -> float:
+        nodes, relevant = self._of(patterns)
+        overlap = -(-range_ // slide)
+        vectors = lanes_for(overlap) // kernels.LANES
+        work = sum(nodes.values())
+        blocks = min(
+            relevant, self._ticks / (slide * (lanes_for(overlap) - overlap + 1)) + relevant / BLOCK + self._keys
+        )
+        dense = (
+            relevant * COSTS.event
+            + work * (COSTS.node + vectors * self._vector(patterns, range_))
+            + len(nodes) * blocks * COSTS.block
+        )
+        alone = relevant * COSTS.lone_event + work * (COSTS.lone_node + vectors * COSTS.lone_vector)
+        windows = self._windows(relevant, slide, range_)
+        return min(dense, alone) + windows * (len(patterns) * COSTS.answer + len(nodes) * COSTS.clear)
+
+    def fragments(self, patterns: tuple[Pattern, ...], slide: int, range_: int, edges: int) -> float:
+        nodes, relevant = self._of(patterns)
+        vectors = lanes_for(-(-range_ // slide)) // kernels.LANES
+        fragments = min(relevant, edges * (self._ticks / slide + self._keys))
+        appended = fragments * sum(len(node) for node in nodes) * vectors * COSTS.append
+        windows = self._windows(relevant, slide, range_)
+        return (
+            relevant * COSTS.event
+            + self._cells(nodes, COSTS.vector * COSTS.doubles, fragments + relevant / BLOCK)
+            + appended
+            + windows * (len(patterns) * COSTS.answer + len(nodes) * COSTS.clear)
+        )
+
+    def landmarks(self, patterns: tuple[Pattern, ...], slide: int, range_: int) -> float:
+        ahead, relevant = self._of(patterns)
+        back, _ = self._of(tuple(pattern[::-1] for pattern in patterns))
+        blocks = min(relevant, self._ticks / range_ + self._keys + relevant / BLOCK)
+        vector = self._vector(patterns, range_)
+        joined = sum(COSTS.shot + COSTS.cut * len(pattern) for pattern in patterns)
+        return (
+            2 * relevant * COSTS.event
+            + self._cells(ahead, vector, blocks)
+            + self._cells(back, vector, blocks)
+            + self._windows(relevant, slide, range_) * joined
+        )
+
+    def middle(self, patterns: tuple[Pattern, ...], slide: int, range_: int) -> float:
+        pairs = sorted(set(zip(patterns, cuts(patterns), strict=True)))
+        met = [(pattern, cut) for pattern, cut in pairs if 0 < cut < len(pattern)]
+        if not met:
+            return math.inf
+        ahead, _ = self._of(tuple(pattern[:cut] for pattern, cut in pairs))
+        back, _ = self._of(tuple(pattern[:cut:-1] if cut else pattern[::-1] for pattern, cut in pairs))
+        relevant = self._of(patterns)[1]
+        vectors = lanes_for(-(-range_ // slide)) // kernels.LANES * self._vector(patterns, range_)
+        kept = sum(self._events.get(suffix[0], 0.0) for suffix in {pattern[cut:] for pattern, cut in met})
+        products = sum(self._events.get(pattern[cut], 0.0) for pattern, cut in met)
+        blocks = min(relevant, self._ticks / slide + relevant / BLOCK + self._keys)
+        nodes = len(ahead) + len(back) + len(met)
+        windows = self._windows(relevant, slide, range_)
+        return (
+            2 * relevant * COSTS.event
+            + (sum(ahead.values()) + sum(back.values()) + kept) * (COSTS.node + vectors)
+            + products * (COSTS.node + PRODUCT * vectors)
+            + nodes * blocks * COSTS.block
+            + windows * (len(patterns) * COSTS.answer + nodes * COSTS.clear)
+        )
+
+    def _cells(self, nodes: Mapping[Pattern, float], vector: float, blocks: float) -> float:
+        rows = sum(events * (COSTS.node + vector * (len(node) // kernels.LANES + 1)) for node, events in nodes.items())
+        return rows + len(nodes) * blocks * COSTS.block
+
+
+def choose(events: Events, asked: Sequence[SequenceQuery], executor: str | None = None) -> list[Group]:
+    """Partition the queries into groups and give each its executor, so that the additions of rows are few."""
+    load = _Load(events)
+    if executor in ("landmarks", "middle"):
+        return _apart(load, executor, asked, _alike(asked), False)
+    if executor == "fragments":
+        return _merged_groups(load, executor, asked, False)
+    both = [_merged_groups(load, "windows", asked, backward) for backward in (False, True)]
+    best = min(both, key=lambda groups: sum(group.cost for group in groups))
+    if executor == "windows":
+        return best
+    found: list[Group] = []
+    for group in best:
+        if group.cost < LOOKING * sum(len(asked[i].pattern) for i in group.members):
+            # what might be saved is about what it takes to find out
+            found.append(group)
+            continue
+        # a group as it is can be processed by fragments too, and queries of the same windows by every executor
+        options = [[group], _apart(load, "fragments", asked, [group.members], False)]
+        for other in ("landmarks", "middle"):
+            options.append(_apart(load, other, asked, _alike(asked, group.members), False))
+        options = [option for option in options if option]
+        found += min(options, key=lambda groups: sum(one.cost for one in groups))
+    return found
+
+
+def _apart(
+    load: _Load, executor: str, asked: Sequence[SequenceQuery], several: Iterable[tuple[int, ...]], backward: bool
+) -> list[Group]:
+    """A group for each of several sets of queries, where they make one."""
+    groups = (_group(load, executor, asked, members, backward) for members in several)
+    return [group for group in groups if group is not None]
+
+
+def _alike(asked: Sequence[SequenceQuery], members: Iterable[int] | None = None) -> list[tuple[int, ...]]:
+    """Queries of the same windows."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for i in range(len(asked)) if members is None else members:
+        found.setdefault((asked[i].slide, asked[i].range), []).append(i)
+    return [tuple(which) for _, which in sorted(found.items())]
+
+
+def _group(
+    load: _Load, executor: str, asked: Sequence[SequenceQuery], members: tuple[int, ...], backward: bool
+) -> Group | None:
+    """The group of these queries; None if windows of one begin (backwards: end) where no window of another does."""
+    queries = [asked[i] for i in members]
+    slide, range_ = min(query.slide for query in queries), max(query.range for query in queries)
+    shift = (1 - range_) % slide if backward else 0
+    if any(query.slide % slide or (backward and (1 - query.range - shift) % slide) for query in queries):
+        return None
+    patterns = tuple(query.pattern[:: -1 if backward else 1] for query in queries)
+    if executor == "windows":
+        cost = load.windows(patterns, slide, range_)
+    elif executor == "fragments":
+        cost = load.fragments(patterns, slide, range_, len({query.range % slide for query in queries} | {0}))
+    else:
+        cost = (load.landmarks if executor == "landmarks" else load.middle)(patterns, slide, range_)
+    bits = [load.bits(patterns, span) for span in (range_, range_ + load.beyond(slide, range_))]
+    return Group(executor, members, backward, slide, range_, shift, cost, *bits)
+
+
+def _merged_groups(load: _Load, executor: str, asked: Sequence[SequenceQuery], backward: bool) -> list[Group]:
+    """Start with queries of the same windows, and let two groups become one as long as that saves anything."""
+    groups = _apart(load, executor, asked, _alike(asked), backward)
+    merges: dict[tuple[tuple[int, ...], tuple[int, ...]], Group | None] = {}
+    while True:
+        best: tuple[float, Group | None, tuple[Group, ...]] = 0.0, None, ()
+        for a, b in itertools.combinations(groups, 2):
+            if (a.members, b.members) not in merges:
+                merges[a.members, b.members] = _group(load, executor, asked, a.members + b.members, backward)
+            both = merges[a.members, b.members]
+            if both is not None and a.cost + b.cost - both.cost > best[0]:
+                best = a.cost + b.cost - both.cost, both, (a, b)
+        if best[1] is None:
+            return groups
+        groups = [group for group in groups if group not in best[2]] + [best[1]]
+
+
+NARROW, MIDDLING, BROAD = 64.0, 100.0, 127.0
+"""Up to about so many bits counts are known not to wrap in 64 bits, or told by doubles beside them; or in 128 bits."""
+
+MARGIN = 5.0
+"""Bits that an expected count may fall short by."""
+
+LOOKING = 20_000.0
+"""Nanoseconds for each type of a pattern below which executors are not compared: five times what that takes."""
+
+SAMPLE = 1 << 14
+
+PRODUCT = 3.0
+
+
+def cuts(patterns: Sequence[Sequence[Any]]) -> list[int]:
+    """Where to cut each pattern: the position of the event at which what comes before meets what comes behind; 0: all
+    backwards, its length: all forwards.
+
+    A node that several patterns use is paid for by each in part, as they are cut so far; a product is as dear as
+    :data:`PRODUCT` nodes. Patterns are cut again until the nodes and products in all do not get fewer.
+    """
+    lengths = [len(pattern) for pattern in patterns]
+    # numbers of text[:1], text[:2], ..., and of text[0:], text[1:], ...
+    heads = _prefixes(patterns)
+    tails = [numbers[::-1] for numbers in _prefixes([pattern[::-1] for pattern in patterns])]
+    cuts: list[int] | None = None
+    best, fewest = lengths, math.inf
+    while True:
+        ahead, back = Counter[int](), Counter[int]()
+        for i, length in enumerate(lengths):
+            ahead.update(heads[i][: length if cuts is None else cuts[i]])
+            back.update(tails[i][0 if cuts is None or cuts[i] == 0 else cuts[i] + 1 :])
+        if cuts is not None:
+            met = {(heads[i][-1], cut, tails[i][cut]) for i, cut in enumerate(cuts) if 0 < cut < lengths[i]}
+            total = len(ahead) + len(back) + PRODUCT * len(met) + len({suffix for _, _, suffix in met})
+            if total >= fewest:
+                return best
+            best, fewest = cuts, total
+        cuts = []
+        for i, length in enumerate(lengths):
+            # what the prefixes and the suffixes cost that end, or begin, at each position
+            before = [0.0, *itertools.accumulate(1 / (ahead[number] or 1) for number in heads[i])]
+            behind = [0.0, *itertools.accumulate(1 / (back[number] or 1) for number in tails[i][::-1])][::-1]
+            options = {0: behind[0], length: before[-1]}
+            options |= {cut: before[cut] + PRODUCT + behind[cut + 1] for cut in range(1, length - 1)}
+            cuts.append(min(options, key=lambda cut: (options[cut], -cut)))
+
+
+def _prefixes(texts: Sequence[Sequence[Any]]) -> list[list[int]]:
+    """For each text a number for each of its prefixes, equal ones alike."""
+    known: dict[tuple[int, Any], int] = {}
+    found = []
+    for text in texts:
+        numbers, last = [], -1
+        for each in text:
+            last = known.setdefault((last, each), len(known))
+            numbers.append(last)
+        found.append(numbers)
+    return found
+
+
+BLOCK = 2048
+"""Events that are processed together at most: their rows of a few nodes fit a processor's second cache."""

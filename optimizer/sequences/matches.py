@@ -1,0 +1,77 @@
+"""What is asked of matches and what is answered: patterns, measures, exact counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.sequences import kernels
+from optimizer.sequences.events import Longs
+
+
+@dataclass(frozen=True)
+class Measure:
+    """An aggregate over the events of one ``type`` in all matches of a window (an event counts once for every match
+    and every position of the pattern at which the match has it).
+
+    ``function``: ``sum`` (of no value: 0; ask for ``known`` to tell null), ``known`` (how many values are not null),
+    ``min``, ``max`` of ``attribute`` (Spark's order of doubles, NaN greatest).
+    """
+
+    function: str
+    attribute: str
+    type: int
+
+
+@dataclass(frozen=True)
+class SequenceQuery:
+    """One query: ``pattern`` of type codes (one at least), windows ``[k*slide, k*slide + range)`` in ticks."""
+
+    pattern: tuple[int, ...]
+    range: int
+    slide: int
+    measures: tuple[Measure, ...] = ()
+
+
+@dataclass(frozen=True)
+class Integers:
+    """Exact integers (a,): 128-bit two's complement, ``low`` uint64 and ``high`` int64, which is a decimal128's buffer.
+
+    ``over`` (a,): the integer has more than 38 digits (or that cannot be told); its ``low`` and ``high`` mean nothing.
+    """
+
+    low: NDArray[np.uint64]
+    high: Longs
+    over: NDArray[np.bool_]
+
+    def integers(self) -> list[int | None]:
+        """As Python's integers; None where ``over``."""
+        parts = zip(self.low.tolist(), self.high.tolist(), self.over.tolist(), strict=True)
+        return [None if over else (high << 64) + low for low, high, over in parts]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Values (a,), int64 or float64, and which of them are ``known`` (not null)."""
+
+    values: NDArray[Any]
+    known: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers of one query, ascending by (key, start): ``key`` and ``start`` of the window (a,), number of matches
+    ``count`` (>= 1), and for each measure of the query Integers (sum of integers, known) or Numbers (sum of doubles,
+    min, max)."""
+
+    key: Longs
+    start: Longs
+    count: Integers
+    measures: tuple[Integers | Numbers, ...] = ()
+
+
+def lanes_for(windows: int) -> int:
+    return -(-windows // kernels.LANES) * kernels.LANES

@@ -1,0 +1,436 @@
+"""One pass over the events of all keys, by one executor, for the patterns that share it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.combine.elements import doubles
+from optimizer.sequences import kernels
+from optimizer.sequences.events import Events, Longs
+from optimizer.sequences.executors import BLOCK, BROAD, MARGIN, MIDDLING, NARROW, SAMPLE, Group, cuts
+from optimizer.sequences.matches import Integers, Measure, Numbers, SequenceQuery, lanes_for
+
+
+class _Step(NamedTuple):
+    """From a prefix to a longer one: a local type, and the pair (kernels.Middle) that is met there, if any."""
+
+    kind: int
+    pair: int = -1
+
+
+Path = Sequence[_Step]
+
+
+def _tree(
+    paths: Mapping[int, Path], spans: Sequence[int], kinds: int, roundings: int, kept: Mapping[int, Path] | None = None
+) -> tuple[kernels.Trie, Longs, Longs, Longs]:
+    """The trie of the ``paths`` of some queries, by their number; ``spans``: number of the range of every query;
+    ``kept``: paths whose rows are kept, by the number of the pair. And for kernels.Middle the pair of each node, and
+    first and number of the pairs that are kept of each."""
+    children: list[dict[_Step, int]] = [{}]
+    last = []
+    kept = kept or {}
+    for path in (*paths.values(), *kept.values()):
+        node = 0
+        for step in path:
+            if step not in children[node]:
+                children[node][step] = len(children)
+                children.append({})
+            node = children[node][step]
+        last.append(node)
+    steps, parent, depth, number = [_Step(kinds)], [0], [0], {0: 0}
+    waiting = [(0, child) for child in reversed(children[0].items())]
+    while waiting:
+        above, (step, node) = waiting.pop()
+        number[node] = len(steps)
+        steps.append(step)
+        parent.append(number[above])
+        depth.append(depth[number[above]] + 1)
+        waiting += [(node, child) for child in reversed(children[node].items())]
+    deepest = max(depth)
+    leaf = np.ones(len(steps), dtype=np.uint8)
+    leaf[parent[1:]] = 0
+    kind = np.array([step.kind for step in steps])
+    place = kind[1:] * (deepest + 1) + deepest - np.array(depth[1:], dtype=np.int64)
+    of_kind, of_kind_first = _by(place, kinds * (deepest + 1))
+    ends, query = np.array([number[node] for node in last], dtype=np.int64), np.array([*paths], dtype=np.int64)
+    at_end, end_first = _by(ends[: len(query)], len(steps))
+    span = np.array(spans)
+    at_span, span_first = _by(span[query], max(spans) + 1)
+    at_kept, kept_first = _by(ends[len(query) :], len(steps))
+    repeats = max((max(Counter(path).values()) for path in paths.values()), default=1)
+    trie = kernels.Trie(
+        kind, np.array(parent), np.array(depth), leaf, deepest, of_kind + 1, of_kind_first, query[at_end], end_first,
+        span, query[at_span], ends[at_span], span_first, repeats, roundings, len(steps), len(span), len(query),
+    )  # fmt: skip
+    pairs = np.array([*kept], dtype=np.int64)[at_kept]
+    return trie, np.array([step.pair for step in steps]), kept_first, pairs
+
+
+def _by(numbers: Longs, count: int) -> tuple[Longs, Longs]:
+    """Indices by number, and where those of each number 0..count - 1 begin (count + 1,)."""
+    order = np.argsort(numbers, kind="stable")
+    return order, np.searchsorted(numbers[order], np.arange(count + 1))
+
+
+class Pass:
+    """One pass over the events for several queries of a group.
+
+    Backwards, times are negated and patterns reversed: the window [b, e) becomes [1 - e, 1 - b).
+    """
+
+    def __init__(
+        self, events: Events, runs: Longs, asked: Sequence[SequenceQuery], ends: tuple[int, int] | None, group: Group
+    ) -> None:
+        self._events, self._runs, self._asked, self._ends, self._group = events, runs, asked, ends, group
+        types = sorted({code for query in asked for code in query.pattern})
+        self._local = {code: number for number, code in enumerate(types)}
+        self._kinds = sorted({(query.range, query.slide) for query in asked})
+        self._spans = [self._kinds.index((query.range, query.slide)) for query in asked]
+        self._patterns = [[_Step(self._local[code]) for code in query.pattern] for query in asked]
+        # of one event: its multiplicity as a double, the product with it and the sum
+        self._roundings = 4 * max(len(query.pattern) for query in asked)
+        table = np.full(max(types) + 2, -1)
+        table[types] = np.arange(len(types))
+        self._streams = [
+            kernels.Stream(events.time, events.type, events.count, step, table, len(table)) for step in (1, -1)
+        ]
+        self._trie = cache(self._new_trie)
+        self._lanes = lanes_for(-(-group.range // group.slide))
+        edges = group.range // group.slide + 2
+        self._block = kernels.block_room(max(BLOCK, len(types)), len(types), len(self._kinds), self._lanes, edges)
+
+    def _windows(self, backward: bool) -> kernels.Windows:
+        slide, (begin, end) = self._group.slide, self._ends or (-FAR, FAR)
+        shift = (1 - self._group.range) % slide if backward else 0
+        limits = []
+        for range_, every in self._kinds:
+            # starts of the first and the last window
+            starts = ((begin - range_) // every + 1) * every, (end - range_) // every * every
+            if backward:
+                starts = 1 - range_ - starts[1], 1 - range_ - starts[0]
+            limits.append([(start - shift) // slide for start in starts])
+        least, greatest = (np.array(column) for column in zip(*limits, strict=True))
+        steps = np.array([each // slide for _, each in self._kinds])
+        # windows of one start and of one end have one lane, if they are of one range
+        turn, turned = (-1, (1 - self._group.range - shift) // slide) if backward else (1, 0)
+        return kernels.Windows(
+            slide, shift, np.array([range_ for range_, _ in self._kinds]), least, greatest, steps, least % steps,
+            self._lanes, turn, turned, len(steps), least.min(), greatest.max(),
+        )  # fmt: skip
+
+    def _new_trie(self, backward: bool) -> kernels.Trie:
+        paths = {q: pattern[:: -1 if backward else 1] for q, pattern in enumerate(self._patterns)}
+        return _tree(paths, self._spans, len(self._local), self._roundings)[0]
+
+    def counts(self) -> list[tuple[Longs, Longs, Integers]]:
+        """For each query, of each answer its run of events, the start of its window, and the count."""
+        return [(run, start, _integers(part)) for run, start, part in self._climb(self.ladder())]
+
+    def ladder(self) -> Iterator[Taker]:
+        """Ways to count: the keys that one cannot count are left to the next."""
+        first = {"windows": self._rows, "fragments": self._cells, "landmarks": self._landmarks, "middle": self._middle}
+        return itertools.chain(first[self._group.executor](), [self._wide])
+
+    def measured(self, measure: Measure) -> list[Integers | Numbers]:
+        """A measure's values, in the order of :meth:`counts`."""
+        attribute, kind = self._events.attributes[measure.attribute], self._local.get(measure.type, -1)
+        trie, words = self._trie(self._group.backward), np.uint64
+
+        def room(dtype: Any) -> NDArray[Any]:
+            return kernels.aligned(len(trie.kind) * self._lanes, dtype)
+
+        def take(state: Any) -> Taker:
+            return lambda chosen: self._slide(trie, state, values, None, True, chosen)
+
+        values: Any
+        if measure.function == "known" or (measure.function == "sum" and attribute.exact):
+            if measure.function == "known":
+                low, high, bound = attribute.known.view(words), attribute.known >> 63, attribute.known.astype(float)
+            else:
+                magnitude = np.maximum(np.abs(attribute.least.astype(float)), np.abs(attribute.greatest.astype(float)))
+                low, high, bound = *attribute.sum, np.where(attribute.known > 0, magnitude * attribute.known, 0.0)
+            values = kernels.IntegerValues(kind, low, high, bound)
+            narrow = kernels.IntegerSums(
+                room(words), None, room(float), room(words), None, room(float), room(float)
+            )  # fmt: skip
+            found = self._climb([take(narrow), lambda chosen: take(wide())(chosen)])
+
+            def wide() -> kernels.IntegerSums:
+                return narrow._replace(high=room(words), sum_high=room(words))
+
+            return [_integers(part) for _, _, part in found]
+        if measure.function == "sum":
+            assert attribute.special is not None
+            values = kernels.DoubleValues(kind, *attribute.sum, attribute.special)
+            sums = kernels.DoubleSums(room(float), room(float), room(float), room(float), room(np.uint8))
+            found = self._climb([take(sums)])
+            return [Numbers(part.double, np.ones(len(part.double), dtype=np.bool_)) for _, _, part in found]
+        best, sign = (attribute.greatest, 1) if measure.function == "max" else (attribute.least, -1)
+        values = kernels.ExtremeValues(kind, attribute.known, best, sign)
+        found = self._climb([take(kernels.Extremes(room(np.uint8), room(np.int64)))])
+        return [
+            Numbers(part.high if attribute.exact else doubles(part.high), part.low > 0) for _, _, part in found
+        ]  # fmt: skip
+
+    # Each executor as takers, the fastest first.
+    def _rows(self) -> Iterator[Taker]:
+        trie = self._trie(self._group.backward)
+        dense = self._dense(trie, self._group.loose_bits > NARROW - MARGIN)
+        low = kernels.aligned(len(trie.kind) * self._lanes, np.uint64)
+        yield from self._lone(trie, low)
+        if self._group.bits < NARROW:
+            yield lambda chosen: self._slide(trie, kernels.Counts(low, None, None), None, dense, False, chosen)
+        if self._group.bits < MIDDLING:
+            size = kernels.aligned(len(low), np.float64)
+            loose = dense._replace(strict=False)
+            yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, loose, True, chosen)
+        if self._group.bits < BROAD:
+            high = kernels.aligned(len(low), np.uint64)
+            broad = self._dense(trie, self._group.loose_bits > BROAD - MARGIN, wide=True)
+            yield lambda chosen: self._slide(trie, kernels.Counts(low, high, None), None, broad, False, chosen)
+
+    def _lone(self, trie: kernels.Trie, low: NDArray[np.uint64]) -> Iterator[Taker]:
+        """The keys with few events, if there are any."""
+        if len(self._runs) == 1:
+            return
+        time, first = self._events.time, self._runs[:-1]
+        events, ticks = np.diff(self._runs), time[self._runs[1:] - 1] - time[first] + 1
+        # of an event, relevant or not: how often it came, and nodes of its type
+        every = len(time) // SAMPLE + 1
+        per_kind = np.bincount(trie.kind[1:], minlength=len(self._local) + 1)
+        local = self._streams[0].local
+        nodes = float(per_kind[local[np.minimum(self._events.type[::every], len(local) - 1)]].mean())
+        often = float(self._events.count[::every].mean())
+        # as kernels._is_dense has it, of blocks of average length
+        overlap = -(-self._group.range // self._group.slide)
+        blocks = 1 + events / self._block.size + ticks / (self._group.slide * (self._lanes - overlap + 1))
+        per_event = DENSE[1] * nodes * (self._lanes // kernels.LANES) + DENSE[2]
+        most = _most(trie.deepest, trie.repeats)
+        lone = DENSE[0] * trie.nodes * blocks > per_event * events
+        lone &= often * events * np.minimum(1.0, self._group.range / ticks) < most
+        if not lone.any():
+            return
+        sizes = len(trie.kind), len(trie.kind), self._lanes, len(self._kinds)
+        live, clean, opened, due = (np.zeros(size, dtype=np.int64) for size in sizes)
+        room = kernels.Lone(low, live, clean, opened, due, most)
+        backward = self._group.backward
+
+        def take(chosen: Longs) -> Taken:
+            found, filled, failed = kernels.lone_windows(
+                *(trie, room, self._windows(backward), self._streams[backward], self._runs, chosen, lone[chosen]),
+                kernels.found_room(ROOM),
+            )
+            return [(backward, _part(found, filled))], failed
+
+        yield take
+
+    def _wide(self, chosen: Longs) -> Taken:
+        trie = self._trie(self._group.backward)
+        low, high, size = (
+            kernels.aligned(len(trie.kind) * self._lanes, dtype) for dtype in (np.uint64, np.uint64, np.float64)
+        )
+        dense = self._dense(trie, False, wide=True)
+        return self._slide(trie, kernels.Counts(low, high, size), None, dense, True, chosen)
+
+    def _cells(self) -> Iterator[Taker]:
+        trie = self._trie(self._group.backward)
+        low, size = (kernels.aligned(len(trie.kind) * self._lanes, dtype) for dtype in (np.uint64, np.float64))
+        cells = self._cell_room(trie, True)
+        if self._group.bits < MIDDLING:
+            yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, None, True, chosen, cells)
+
+    def _landmarks(self) -> Iterator[Taker]:
+        tries, windows = [self._trie(backward) for backward in (False, True)], self._windows(False)
+        lengths = np.array([len(pattern) for pattern in self._patterns])
+        edges = len(self._block.shots)
+        for doubles_too in self._precisions():
+            rooms = [self._cell_room(trie, doubles_too) for trie in tries]
+            size = edges * len(lengths) * rooms[0].lanes
+            shots = [
+                kernels.Shots(
+                    kernels.aligned(size, np.uint64), kernels.aligned(size, np.float64) if doubles_too else None
+                )
+                for _ in tries
+            ]
+
+            def take(chosen: Longs, rooms: Any = rooms, shots: Any = shots) -> Taken:
+                found, filled, failed = kernels.landmark_windows(
+                    *(*tries, *rooms, *shots, lengths, windows, self._streams[0], self._block, self._runs, chosen),
+                    kernels.found_room(ROOM),
+                )
+                return [(False, _part(found, filled))], failed
+
+            yield take
+
+    def _middle(self) -> Iterator[Taker]:
+        pairs: dict[tuple[_Step, ...], int] = {}
+        paths: tuple[dict[int, Path], dict[int, Path]] = {}, {}
+        kinds: list[Any] = []
+        for q, (pattern, cut) in enumerate(zip(self._patterns, cuts(self._patterns), strict=True)):
+            if cut in (0, len(pattern)):
+                paths[cut == 0][q] = pattern[:: -1 if cut == 0 else 1]
+                continue
+            pair = pairs.setdefault(tuple(pattern[cut:]), len(pairs))
+            if pair == len(kinds):
+                kinds.append(pattern[cut].kind)
+            paths[0][q] = [*pattern[:cut], _Step(pattern[cut].kind, pair)]
+        kept = {pair: suffix[:0:-1] for suffix, pair in pairs.items()}
+        ahead, product, none_first, none = _tree(paths[0], self._spans, len(self._local), self._roundings)
+        back, _, kept_first, kept_pairs = _tree(paths[1], self._spans, len(self._local), self._roundings, kept)
+        count = len(self._local)
+        total, firsts = np.zeros(count, dtype=np.int64), np.zeros(len(pairs), dtype=np.int64)
+        rooms = kernels.aligned(0, np.uint64), kernels.aligned(0, np.float64)
+        middles = [
+            kernels.Middle(
+                *(pairs_of, first, which, np.array(kinds, dtype=np.int64), firsts),
+                *(np.zeros(count, dtype=np.int64), total, *rooms),
+            )
+            for pairs_of, first, which in (
+                (product, none_first, none),
+                (np.full(len(back.kind), -1), kept_first, kept_pairs),
+            )
+        ]
+        denses = [self._dense(trie, True) for trie in (ahead, back)]
+        lows = [kernels.aligned(len(trie.kind) * self._lanes, np.uint64) for trie in (ahead, back)]
+        windows = self._windows(False), self._windows(True)
+        for doubles_too in self._precisions():
+            sizes = [kernels.aligned(len(low), np.float64) if doubles_too else None for low in lows]
+            states = [kernels.Counts(low, None, size) for low, size in zip(lows, sizes, strict=True)]
+
+            def take(chosen: Longs, states: Any = states) -> Taken:
+                found, filled, back_found, back_filled, failed = kernels.meet_windows(
+                    *(ahead, back, *states, *denses, *middles, *windows, self._streams[0], self._block, KEPT_ROWS),
+                    *(self._runs, chosen, kernels.found_room(ROOM), kernels.found_room(ROOM)),
+                )
+                return [(False, _part(found, filled)), (True, _part(back_found, back_filled))], failed
+
+            yield take
+
+    def _precisions(self) -> list[bool]:
+        """Whether to count with doubles beside the residues: first without, unless that is no use."""
+        bits = self._group.bits
+        return [False] * (bits < NARROW) + [True] * (bits < MIDDLING)
+
+    def _dense(self, trie: kernels.Trie, strict: bool, wide: bool = False) -> kernels.Dense:
+        room = (trie.deepest + 1) * (self._block.size + 1) * self._lanes
+        return kernels.Dense(
+            kernels.aligned(room, np.uint64),
+            kernels.aligned(room if wide else 0, np.uint64),
+            kernels.aligned(room, np.float64),
+            np.zeros(len(trie.kind)),
+            DENSE,
+            strict,
+        )
+
+    def _cell_room(self, trie: kernels.Trie, doubles_too: bool) -> kernels.Cells:
+        lanes = lanes_for(trie.deepest)
+        size, room = len(trie.kind) * lanes, (trie.deepest + 1) * (self._block.size + 1) * lanes
+        widths = (trie.depth + (1 - trie.leaf) + kernels.LANES - 1) // kernels.LANES * kernels.LANES
+        return kernels.Cells(
+            kernels.aligned(size, np.uint64),
+            kernels.aligned(size, np.float64) if doubles_too else None,
+            kernels.aligned(room, np.uint64),
+            kernels.aligned(room, np.float64),
+            np.zeros(len(trie.kind)),
+            widths,
+            lanes,
+        )
+
+    def _slide(
+        self, trie: kernels.Trie, state: Any, values: Any, dense: Any, sparse: bool, chosen: Longs, cells: Any = None
+    ) -> Taken:
+        backward = self._group.backward
+        found, filled, failed = kernels.slide_windows(
+            *(trie, state, values, dense, sparse or None, cells, self._windows(backward), self._streams[backward]),
+            *(self._block, self._runs, chosen, kernels.found_room(ROOM)),
+        )
+        return [(backward, _part(found, filled))], failed
+
+    def _climb(self, ladder: Iterable[Taker]) -> list[tuple[Longs, Longs, kernels.Found]]:
+        """What the takers find of each query: runs, starts of windows, and the rest; by key and window."""
+        chosen = np.arange(len(self._runs) - 1)
+        parts: list[tuple[bool, kernels.Found]] = []
+        for take in ladder:
+            more, failed = take(chosen)
+            parts += more
+            chosen = chosen[failed]
+            if len(chosen) == 0:
+                break
+        ranges = np.array([query.range for query in self._asked])
+        for backward, part in parts:
+            # in place: these are long
+            windows, start = self._windows(backward), part.window
+            start *= windows.slide
+            start += windows.shift
+            if backward:
+                np.subtract(1, start, out=start)
+                start -= ranges[part.query] if len(self._kinds) > 1 else ranges[0]
+        columns: Any = zip(*(part for _, part in parts), strict=True)
+        whole = parts[0][1] if len(parts) == 1 else kernels.Found(*map(np.concatenate, columns))
+        first, run, start, *found, ascending = kernels.by_query(*whole, len(self._asked))
+        out = []
+        for q, (begin, end) in enumerate(itertools.pairwise(first.tolist())):
+            low, high, double, flag = (column[begin:end] for column in found)
+            mine = [run[begin:end], start[begin:end], low, high, double, flag]
+            if not ascending[q]:
+                again = np.lexsort((mine[1], mine[0]))
+                mine = [column[again] for column in mine]
+            out.append((mine[0], mine[1], kernels.Found(whole.query[:0], whole.run[:0], mine[1], *mine[2:])))
+        return out
+
+
+Taken = tuple[list[tuple[bool, kernels.Found]], NDArray[np.bool_]]
+"""What was found, forward or backwards, and which of the keys could not be counted."""
+
+Taker = Callable[[Longs], Taken]
+
+
+def _most(longest: int, repeats: int) -> int:
+    """Events of a window (those of one type ``repeats`` times in a pattern) with which no pattern of so many types at
+    most can match 2**63 times: d factors that add up to n are (n/d)**d at most."""
+
+    def bits(events: int) -> float:
+        return max(length * math.log2(repeats * events / length) for length in range(1, longest + 1))
+
+    most = 1
+    while bits(2 * most) < 62.0:
+        most *= 2
+    step = most
+    while step := step // 2:
+        most += step * (bits(most + step) < 62.0)
+    return most
+
+
+def _part(found: kernels.Found, filled: int) -> kernels.Found:
+    columns: Any = (column[:filled] for column in found)
+    return kernels.Found(*columns)
+
+
+def _integers(found: kernels.Found) -> Integers:
+    return Integers(found.low, found.high, found.flag != kernels.FINE)
+
+
+FUNCTIONS = ("sum", "known", "min", "max")
+
+FAR = 1 << 62
+"""Later than any instant."""
+
+DENSE = (60.0, 4.0, 20.0)
+"""When a block is processed node by node: see :class:`optimizer.sequences.kernels.Dense`."""
+
+ROOM = 1 << 19
+"""Answers that there is room for at first; what is not written is not taken from the machine."""
+
+KEPT_ROWS = 1 << 18
+"""Rows that a backward pass keeps for the forward pass to meet, more or less."""
+
+EXECUTORS = ("windows", "fragments", "landmarks", "middle")

@@ -1,0 +1,1 @@
+"""What a tree stores, and what its filters and group-bys share."""

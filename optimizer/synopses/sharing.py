@@ -1,0 +1,202 @@
+"""Which families of a tree share a synopsis: shared data shards and unions of group-bys, chosen by cost.
+
+Queries of one tree that differ in filter or group-by can keep partial aggregates of their own, or share a synopsis:
+one row per (fragment, shard, group of the union of their columns), from which each combines the shards that satisfy
+its filter and rolls up to its own columns. Sharing pays where there are fewer such rows than rows of the families
+apart: overlapping filters (ten thresholds on a column make ten shards, and ten families of up to as many rows each),
+columns that determine one another. How many rows there are is *measured*, on a sample of the stream's events.
+
+References: Weave Share (CIKM 2011) section 2 for shared data shards and unions of group-by attributes (after
+Krishnamurthy et al., "On-the-fly sharing for streamed aggregation", SIGMOD 2006, and Zhang et al., "Multiple
+aggregations over data streams", SIGMOD 2005, whose phantoms are the roll-ups inside a task,
+:mod:`spark_jobs.partials.lifting`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.search.cost import Coefficients
+from optimizer.synopses.synopsis import MOST_PREDICATES, Family, families_of
+from optimizer.windows.alignment import Fragments, Progression
+from optimizer.workload.values import ACQ, Expression
+
+EVENTS = 50_000
+"""Most events that rows are counted on: fewer the more families there are, so that a choice takes a second."""
+
+ONE_BUCKET = 100_000.0
+"""Most rows a day of a synopsis whose families have no group column in common: one task answers all of it."""
+
+LOYALTY = 1.1
+"""How much dearer than the cheapest a choice may be that is in force."""
+
+Together = tuple[tuple[str, ...], ...]
+"""Names of queries that share a synopsis; only synopses of several families are named."""
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """A sample of a stream: events that follow one another.
+
+    ``times`` (n,) microseconds, ascending; ``columns``: (n,) codes of each group column's values; ``holds``: (n,)
+    where each filter (in normal form) is true; ``rate``: the stream's tuples per second; ``shares``: of each column
+    that holds event types, how much of the events each has.
+    """
+
+    times: NDArray[np.int64]
+    columns: Mapping[str, NDArray[np.int64]]
+    holds: Mapping[Expression, NDArray[np.bool_]]
+    rate: float
+    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    _counted: dict[object, tuple[float, int]] = field(default_factory=dict, repr=False)
+
+    def rows(self, edges: tuple[Progression, ...], families: Iterable[Family], events: int = EVENTS) -> float:
+        """Partial rows per second of a synopsis that these families share in a tree with these edges."""
+        return self._count(edges, tuple(families), events)[0]
+
+    def groups(self, names: Iterable[str]) -> int:
+        """Distinct combinations of some columns' values in the sample."""
+        codes = np.zeros(len(self.times), dtype=np.int64)
+        for name in names:
+            codes = _numbers(codes * (int(self.columns[name].max(initial=0)) + 1) + self.columns[name])
+        return int(codes.max(initial=-1)) + 1
+
+    def shards(self, filters: Iterable[Expression | None]) -> int:
+        """Distinct signatures of some filters among the events of the sample, without tuples that satisfy none."""
+        return self._count((), tuple((filter, ()) for filter in filters), EVENTS)[1]
+
+    def _count(self, edges: tuple[Progression, ...], families: tuple[Family, ...], events: int) -> tuple[float, int]:
+        predicates = frozenset(filter for filter, _ in families)
+        names = frozenset(name for _, columns in families for name, _ in columns)
+        key = edges, predicates, names, events
+        if key not in self._counted:
+            self._counted[key] = self._observed(edges, predicates, sorted(names), min(events, len(self.times)))
+        return self._counted[key]
+
+    def _observed(
+        self, edges: tuple[Progression, ...], predicates: frozenset[Expression | None], names: list[str], events: int
+    ) -> tuple[float, int]:
+        if events == 0:
+            return 0.0, 0
+        signature = np.zeros(events, dtype=np.int64)
+        for bit, filter in enumerate(sorted(predicates, key=repr)):
+            signature |= (1 if filter is None else self.holds[filter][:events].astype(np.int64)) << bit
+        kept = signature != 0
+        fragments = Fragments(edges).starts(self.times[:events]) if edges else np.zeros(events, dtype=np.int64)
+        cells = _numbers(fragments[kept])
+        shards = _numbers(signature[kept])
+        for codes in (shards, *(self.columns[name][:events][kept] for name in names)):
+            cells = _numbers(cells * (int(codes.max(initial=0)) + 1) + codes)
+        return (int(cells.max(initial=-1)) + 1) / events * self.rate, int(shards.max(initial=-1)) + 1
+
+
+def _numbers(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+
+
+def cost(
+    profile: Profile,
+    edges: tuple[Progression, ...],
+    families: Sequence[Family],
+    coefficients: Coefficients,
+    events: int = EVENTS,
+) -> float:
+    """CPU seconds per second of stream for the partial rows of the synopsis of some families: written, read, and
+    projected to every family that does not read them as they are."""
+    rows = profile.rows(edges, families, events)
+    projected = len(families) if len(families) > 1 else 0
+    return rows * float(coefficients.per_partial_row + projected * coefficients.per_row_projected)
+
+
+def choose(
+    profile: Profile | None, queries: Sequence[ACQ], coefficients: Coefficients, earlier: Iterable[Iterable[str]] = ()
+) -> Together:
+    """The families of one tree that share a synopsis, by cost: greedily, the pair that saves most first.
+
+    ``queries``: of one tree, windows of time. ``earlier``: what shared a synopsis in the plan in force; kept while it
+    costs at most :data:`LOYALTY` times as much, for a new synopsis has to be filled from history, and kept without
+    a sample. O(k^2) counts of a sample for k families. Names come in the order of the queries.
+    """
+    members = families_of(queries)
+    if len(members) < 2:
+        return ()
+    family_of = {query.name: family for family, mine in members.items() for query in mine}
+    kept = [list(dict.fromkeys(family_of[name] for name in names if name in family_of)) for names in earlier]
+    kept = [families for families in kept if len(families) > 1]
+    apart = [[family] for family in members if not any(family in families for families in kept)]
+    found = kept + apart
+    if sum(map(len, found)) != len(members):  # families that were in two synopses cannot stay in both
+        found = [[family] for family in members]
+    if profile is not None and len(profile.times):
+        edges = Fragments.of(query.window for query in queries).edges
+        cheapest = _cheapest(profile, queries, members, coefficients)
+        before, now = (
+            sum(cost(profile, edges, families, coefficients) for families in groups) for groups in (found, cheapest)
+        )
+        found = found if kept and before <= LOYALTY * now else cheapest
+    return tuple(
+        tuple(query.name for query in queries if (query.filter, query.group_by) in families)
+        for families in found
+        if len(families) > 1
+    )
+
+
+def _cheapest(
+    profile: Profile, queries: Sequence[ACQ], members: Iterable[Family], coefficients: Coefficients
+) -> list[list[Family]]:
+    members = list(members)
+    edges = Fragments.of(query.window for query in queries).edges
+    events = int(np.clip(4_000_000 / len(members) ** 2, 5_000, EVENTS))
+
+    def priced(families: tuple[Family, ...]) -> float:
+        return cost(profile, edges, families, coefficients, events)
+
+    groups: dict[int, tuple[Family, ...]] = {number: (family,) for number, family in enumerate(members)}
+    costs = {number: priced(families) for number, families in groups.items()}
+    saved = dict.fromkeys(combinations(groups, 2), 0.0)
+    stale = set(saved)
+    while saved:
+        for x, y in stale:
+            union = groups[x] + groups[y]
+            saved[x, y] = costs[x] + costs[y] - priced(union) if _may_share(profile, edges, union, events) else 0.0
+        best = min(saved, key=lambda pair: (-saved[pair], pair))
+        if saved[best] <= 0:
+            break
+        x, y = best
+        groups[x] += groups.pop(y)
+        costs[x] = priced(groups[x])
+        saved = {pair: value for pair, value in saved.items() if y not in pair}
+        stale = {pair for pair in saved if x in pair}
+    return [list(families) for families in groups.values()]
+
+
+def _may_share(profile: Profile, edges: tuple[Progression, ...], families: Sequence[Family], events: int) -> bool:
+    if len({filter for filter, _ in families}) > MOST_PREDICATES:
+        return False
+    if set.intersection(*({name for name, _ in columns} for _, columns in families)):
+        return True
+    # without a common column no two tasks can divide the rows between them
+    plain = all(not columns for _, columns in families)
+    return plain or profile.rows(edges, families, events) * 86_400 <= ONE_BUCKET
+
+
+def bases(profile: Profile, queries: Sequence[ACQ], coefficients: Coefficients) -> dict[Family, float]:
+    """Relative number of partial rows a fragment that each family pays for, on average 1: what the plan search takes
+    for a family's share of its tree's rows. Families that would share a synopsis, if all queries shared one tree,
+    divide its rows."""
+    members = families_of(queries)
+    edges = Fragments.of(query.window for query in queries).edges
+    place = {name: number for number, names in enumerate(choose(profile, queries, coefficients)) for name in names}
+    shared: dict[object, list[Family]] = {}
+    for family, mine in members.items():
+        shared.setdefault(place.get(mine[0].name, family), []).append(family)
+    found = {
+        family: profile.rows(edges, families) / len(families) for families in shared.values() for family in families
+    }
+    mean = sum(found.values()) / len(found)
+    return {family: rows / mean for family, rows in found.items()} if mean > 0 else dict.fromkeys(found, 1.0)

@@ -1,0 +1,236 @@
+"""Synopses: which partial aggregates a tree stores, and where each state stands in a stored row.
+
+The queries of a tree share its fragments. Those with one filter and one group-by are a *family*; a synopsis holds
+the partial aggregates of one or several families: one row per (fragment, shard, group) with the union of the states
+that they need. A *shard* is the set of tuples that satisfy exactly the same of the synopsis's predicates (Weave
+Share's shared data shards); its number is the tuples' *signature*, bit i for predicate i. A family combines the
+shards that have its bit, and rolls the groups up to its own columns.
+
+A synopsis is named by its *fingerprint*, the hash of all that defines its content, so that a new plan version
+finds the rows of an old one again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
+from typing import Any
+
+from optimizer.aggregates.algebra import AGGREGATES
+from optimizer.aggregates.states import ROWS, State
+from optimizer.windows.alignment import Fragments, Progression
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import ACQ, LONG, TIMESTAMP, Column, Expression, Stream, Type, digest, to_json
+
+FORMAT = 2
+"""Version of the stored state layout: part of every fingerprint."""
+
+CARRIERS = ("longs", "doubles", "texts")
+
+MOST_PREDICATES = 62
+"""Predicates of one synopsis: a signature is a non-negative int64."""
+
+POSITION = "heddle position"
+"""Group column of a synopsis for windows of rows: number of the first row of the row's fragment."""
+
+DAILY: tuple[Progression, ...] = ((DAY, 0),)
+
+
+@dataclass(frozen=True)
+class Sequenced:
+    """What a synopsis of event sequences keeps: the events themselves, by key, time and type, equal ones compacted.
+
+    ``on``: the column of the types; ``types``: those of the patterns, sorted; an event's code is its type's place.
+    ``attributes``: what is aggregated of events, with the type, in an order of their own.
+    """
+
+    on: str
+    types: tuple[str, ...]
+    attributes: tuple[tuple[Expression, Type], ...]
+
+
+Family = tuple[Expression | None, tuple[tuple[str, Type], ...]]
+"""A filter (None: every tuple) and the group columns with their types."""
+
+
+@dataclass(frozen=True)
+class Synopsis:
+    """Partial aggregates: ``states`` per (fragment of ``edges``, shard of ``predicates``, group of ``group_by``).
+
+    ``predicates``: distinct filters in normal form, None for every tuple; tuples that satisfy none are left out.
+    ``group_by``: the union of the families' group columns, sorted by name if there are several families. ``bucket_by``:
+    names of the group columns that all families have: rows that agree in them stand in one bucket.
+
+    ``per``: None if the edges are instants (microseconds). Else, as in :class:`optimizer.workload.values.Window`, they
+    are row numbers: the fragment of rows is the group column :data:`POSITION`, the fragments of time are days (a day
+    is what rows are numbered and stored by), the first predicate is None and the states have the first and the last
+    time.
+
+    ``sequenced``: of event sequences. Their rows are not cut at the edges but by days: ``group_by`` are the columns in
+    which the events of a sequence agree, one row has all events of a key and day.
+    """
+
+    stream: str
+    time: str
+    edges: tuple[Progression, ...]
+    predicates: tuple[Expression | None, ...]
+    group_by: tuple[tuple[str, Type], ...]
+    states: tuple[State, ...]
+    bucket_by: tuple[str, ...]
+    per: tuple[str, ...] | None = None
+    sequenced: Sequenced | None = None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        states = [_told(state) for state in self.states]
+        content = [to_json(self.predicates), to_json(self.group_by), states, self.bucket_by, self.per]
+        edges = self.edges
+        if self.sequenced is not None:
+            kept = self.sequenced
+            content += [kept.on, kept.types, [[to_json(one), to_json(type_)] for one, type_ in kept.attributes]]
+            edges = DAILY
+        return digest([FORMAT, self.stream, self.time, list(map(list, edges)), *content])
+
+    @property
+    def fragments(self) -> Fragments:
+        """Its fragments of time."""
+        return Fragments(self.edges if self.per is None else DAILY)
+
+    def bit(self, filter: Expression | None) -> int:
+        """The bit of one of its predicates in a signature."""
+        return 1 << self.predicates.index(filter)
+
+    def is_plain(self, query: ACQ) -> bool:
+        """Does the query read the stored rows as they are: one predicate, and its own group columns?"""
+        return len(self.predicates) == 1 and self.group_by == query.group_by
+
+    def layout(self, carrier: str) -> list[tuple[State, int]]:
+        """The states with fixed columns in a carrier, each with the offset of its first, in stored order."""
+        found, offset = [], 0
+        for state in self.states:
+            if carrier in state.widths:
+                found.append((state, offset))
+                offset += state.widths[carrier]
+        return found
+
+    def width(self, carrier: str) -> int:
+        """Number of fixed columns of the carrier's list in each stored row."""
+        return sum(state.widths.get(carrier, 0) for state in self.states)
+
+
+def states_of(queries: Iterable[ACQ]) -> tuple[State, ...]:
+    """The distinct states that some queries need, ``rows`` first, the others in an order of their own."""
+    found = {
+        state for query in queries for output in query.computed for state in AGGREGATES[output.function].states(output)
+    }
+    return (ROWS, *sorted(found - {ROWS}, key=_key))
+
+
+def _told(state: State) -> list[Any]:
+    return [state.kind, *map(to_json, (state.argument, state.type, state.by, state.by_type, state.error))]
+
+
+def _key(value: State | Expression | None) -> str:
+    """What to sort by, so that the order of the queries does not matter."""
+    return json.dumps(_told(value) if isinstance(value, State) else to_json(value), sort_keys=True)
+
+
+def families_of(queries: Iterable[ACQ]) -> dict[Family, tuple[ACQ, ...]]:
+    """The families of some queries, in order of their first."""
+    found: dict[Family, list[ACQ]] = {}
+    for query in queries:
+        found.setdefault((query.filter, query.group_by), []).append(query)
+    return {family: tuple(members) for family, members in found.items()}
+
+
+def synopsis_of(stream: Stream, edges: tuple[Progression, ...], queries: Sequence[ACQ]) -> Synopsis:
+    """The one synopsis that answers some queries of a tree with these edges."""
+    families = families_of(queries)
+    predicates = tuple(sorted({filter for filter, _ in families}, key=_key))
+    group_bys = list(dict.fromkeys(group_by for _, group_by in families))
+    group_by = group_bys[0] if len(group_bys) == 1 else tuple(sorted(set().union(*group_bys), key=itemgetter(0)))
+    common = set.intersection(*({name for name, _ in columns} for columns in group_bys))
+    bucket_by = tuple(name for name, _ in group_by if name in common)
+    per = queries[0].window.per
+    return Synopsis(stream.name, stream.time, edges, predicates, group_by, states_of(queries), bucket_by, per)
+
+
+def synopses_of(
+    stream: Stream, queries: Sequence[ACQ], together: Iterable[Sequence[str]] = ()
+) -> dict[Synopsis, tuple[ACQ, ...]]:
+    """The synopses of one execution tree, each with the queries that it answers.
+
+    ``queries``: the tree's, all over ``stream``; the fragments of every synopsis are the whole tree's.
+    ``together``: names of queries whose families are to be kept in one synopsis; a family that no query of which is
+    named has a synopsis of its own.
+    """
+    edges = Fragments.of(query.window for query in queries).edges
+    if queries[0].window.is_rows:
+        return _of_rows(stream, edges, queries)
+    if queries[0].pattern is not None:
+        return _of_sequences(stream, edges, queries)
+    place = {name: number for number, names in enumerate(together) for name in names}
+    kept: dict[object, list[ACQ]] = {}
+    for family, members in families_of(queries).items():
+        named = [place[query.name] for query in members if query.name in place]
+        kept.setdefault(named[0] if named else family, []).extend(members)
+    found: dict[Synopsis, tuple[ACQ, ...]] = {}
+    for sharers in kept.values():
+        found[synopsis_of(stream, edges, sharers)] = tuple(sharers)
+    return found
+
+
+def _of_rows(stream: Stream, edges: tuple[Progression, ...], queries: Sequence[ACQ]) -> dict[Synopsis, tuple[ACQ, ...]]:
+    """One synopsis a group-by and at most :data:`MOST_PREDICATES` filters: rows are numbered whatever the filter."""
+    kept: dict[object, list[ACQ]] = {}
+    numbers: dict[tuple[tuple[str, Type], ...], dict[Expression | None, int]] = {}
+    for query in queries:
+        known = numbers.setdefault(query.group_by, {})
+        number = known.setdefault(query.filter, len(known))
+        kept.setdefault((query.group_by, number // (MOST_PREDICATES - 1)), []).append(query)
+    per = queries[0].window.per
+    assert per is not None
+    times = (State("min", Column(stream.time), TIMESTAMP), State("max", Column(stream.time), TIMESTAMP))
+    found: dict[Synopsis, tuple[ACQ, ...]] = {}
+    for members in kept.values():
+        filters = {query.filter for query in members} - {None}
+        predicates = (None, *sorted(filters, key=_key))
+        states = tuple(dict.fromkeys((*states_of(members), *times)))
+        group_by = (*members[0].group_by, (POSITION, LONG))
+        found[Synopsis(stream.name, stream.time, edges, predicates, group_by, states, per, per)] = tuple(members)
+    return found
+
+
+def _of_sequences(
+    stream: Stream, edges: tuple[Progression, ...], queries: Sequence[ACQ]
+) -> dict[Synopsis, tuple[ACQ, ...]]:
+    """One synopsis a filter and group-by; without a group-by its keys are spread over all buckets."""
+    schema = dict(stream.schema)
+    found: dict[Synopsis, tuple[ACQ, ...]] = {}
+    for (filter, group_by), members in families_of(queries).items():
+        pattern = members[0].pattern
+        assert pattern is not None
+        types = {event for query in members if query.pattern for event in query.pattern.events}
+        attributes = {
+            (output.argument, output.argument_type)
+            for query in members
+            for output in query.computed
+            if output.argument is not None and output.argument_type is not None and output.event in types
+        }
+        ordered = tuple(sorted(attributes, key=lambda found: _key(found[0])))
+        per = tuple((name, schema[name]) for name in pattern.per)
+        bucket_by = tuple(name for name in pattern.per if name in dict(group_by)) or pattern.per
+        sequenced = Sequenced(pattern.on, tuple(sorted(types)), ordered)
+        synopsis = Synopsis(stream.name, stream.time, edges, (filter,), per, (ROWS,), bucket_by, None, sequenced)
+        found[synopsis] = members
+    return found
+
+
+def counts_of(stream: Stream, per: tuple[str, ...]) -> Synopsis:
+    """How many rows of each key (of the whole stream if ``per`` is empty) a day has: what rows are numbered by."""
+    schema = dict(stream.schema)
+    group_by = tuple((name, schema[name]) for name in per)
+    return Synopsis(stream.name, stream.time, DAILY, (None,), group_by, (ROWS,), per)

@@ -1,0 +1,1 @@
+"""Where windows start, and how many edges their unions have."""

@@ -1,0 +1,169 @@
+"""Alignment: the one module that knows where windows start and where fragments are cut.
+
+Windows start on multiples of the slide since the epoch, ``[k*s, k*s + r)``, as Spark's ``window()`` and
+Flink's HOP do, so the edges of a query are the multiples of s and the instants ``r mod s`` after them:
+at most two *progressions* (slide, shift). Historical windows (``ago``) are the same, shifted back. F1 puts
+windows' *ends* on the multiples instead; the counts are the same (mirror images), positions are not. Nothing
+else in Heddle computes a modulus on time.
+
+All instants are integer microseconds UTC, all spans half-open.
+
+References: Weave Share (CIKM 2011) sections 3 and 4.1 (paired windows, composite slide); F1 (CIKM 2015)
+section 3.2 (shifts).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import Window
+
+Progression = tuple[int, int]
+"""(slide, shift): the instants ``shift + k*slide``, 0 <= shift < slide."""
+
+TABLE_CELLS = 1 << 20
+"""Largest lookup table over a composite slide (cells of one tick)."""
+
+
+def progressions(windows: Iterable[Window]) -> tuple[Progression, ...]:
+    """The sorted, distinct progressions of edges of some windows, without those contained in another.
+
+    A progression (s, a) lies inside (t, b) exactly if t divides s and a = b mod t (paper-facts.md: comparing
+    slides alone, as F1's "multiples" removal does, is wrong with fragments).
+    """
+    found = set()
+    for window in windows:
+        found.add((window.slide, -window.ago % window.slide))
+        found.add((window.slide, (window.range - window.ago) % window.slide))
+    return absorb(found)
+
+
+def absorb(found: Iterable[Progression]) -> tuple[Progression, ...]:
+    """Drop each progression that lies inside another one; sorted."""
+    kept: dict[Progression, None] = {}
+    slides: list[int] = []
+    for slide, shift in sorted(set(found)):
+        if not any(slide % small == 0 and (small, shift % small) in kept for small in slides):
+            kept[slide, shift] = None
+            if not slides or slides[-1] != slide:
+                slides.append(slide)
+    return tuple(kept)
+
+
+def composite_slide(windows: Iterable[Window]) -> int:
+    """LCM of the slides, in the windows' unit: the period of a tree's edge pattern."""
+    return math.lcm(*(window.slide for window in windows))
+
+
+def instants(window: Window, begin: int, end: int) -> NDArray[np.int64]:
+    """Instants ``k*slide + range`` in ``(begin, end]``, ascending: those that the window has an answer for, of which
+    ``window.at`` may name the only ones that are asked for.
+
+    The answer of instant t is over ``[t - window.reach, t - window.ago)``: a window ends at its instant unless it is
+    historical.
+    """
+    if window.at is not None:
+        asked = np.array(window.at, dtype=np.int64)
+        return asked[(asked > begin) & (asked <= end)]
+    first = (begin - window.range) // window.slide + 1
+    last = (end - window.range) // window.slide
+    starts = np.arange(first, last + 1, dtype=np.int64) * window.slide
+    return starts + window.range
+
+
+def history_start(windows: Iterable[Window], begin: int, end: int) -> int:
+    """Start of the earliest window with an instant in ``(begin, end]``: how far back a run has to read.
+
+    ``end`` itself when there is none.
+    """
+    starts = []
+    for window in windows:
+        if window.at is not None:
+            starts += [int(found) - window.reach for found in instants(window, begin, end)[:1]]
+            continue
+        first = (begin - window.range) // window.slide + 1
+        if first * window.slide + window.range <= end:
+            starts.append(first * window.slide - window.ago)
+    return min(starts, default=end)
+
+
+def day_label(instant: int) -> str:
+    """The UTC day that holds an instant, e.g. ``2013-07-01``: the partition value of partials and results."""
+    return str(np.datetime64(instant // DAY, "D"))
+
+
+def day_pieces(begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """[begin, end) cut at every midnight UTC."""
+    while begin < end:
+        last = min(end, begin - begin % DAY + DAY)
+        yield begin, last
+        begin = last
+
+
+@dataclass(frozen=True)
+class Fragments:
+    """The fragments of one execution tree: which one an event falls into.
+
+    A fragment is the span between two consecutive edges of the tree, cut once more at midnight UTC so that
+    each belongs to one partition of the partials table. It is named by its start; :meth:`ends` gives its end.
+    """
+
+    edges: tuple[Progression, ...]
+
+    @classmethod
+    def of(cls, windows: Iterable[Window]) -> Fragments:
+        return cls(progressions(windows))
+
+    def starts(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Start of the fragment of each instant. Shape (n,) to (n,).
+
+        By one lookup in the composite slide's edge table where that has at most :data:`TABLE_CELLS` cells of
+        one tick (the gcd of all slides and shifts); else by the closed form, the latest edge among the
+        progressions.
+        """
+        table, tick, period = self._table()
+        midnight = times - times % DAY
+        if table is not None:
+            phase = times % period
+            found = times - phase + table[phase // tick]
+        else:
+            found = midnight
+            for slide, shift in self.edges:
+                found = np.maximum(found, times - (times - shift) % slide)
+        return np.maximum(found, midnight)
+
+    def ends(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """End of each fragment, given its start: the next edge, or the next midnight. Shape (n,) to (n,)."""
+        found = starts - starts % DAY + DAY
+        for slide, shift in self.edges:
+            found = np.minimum(found, starts + slide - (starts - shift) % slide)
+        return found
+
+    def last_edge(self, instant: int) -> int:
+        """The latest edge (or midnight) that is not after an instant."""
+        return int(self.starts(np.array([instant], dtype=np.int64))[0])
+
+    def _table(self) -> tuple[NDArray[np.int64] | None, int, int]:
+        period = math.lcm(*(slide for slide, _ in self.edges))
+        tick = math.gcd(*(number for edge in self.edges for number in edge))
+        if period // tick > TABLE_CELLS:
+            return None, tick, period
+        # before the first edge of the period the last one of the period before is the latest
+        latest = np.full(period // tick, max(period - slide + shift for slide, shift in self.edges) - period)
+        for slide, shift in self.edges:
+            latest[shift // tick :: slide // tick] = np.arange(shift, period, slide)
+        return np.maximum.accumulate(latest), tick, period
+
+    def between(self, begin: int, end: int) -> NDArray[np.int64]:
+        """All edges (with midnights) in ``[begin, end]``, ascending and distinct."""
+        found = [np.arange(-(-begin // DAY) * DAY, end + 1, DAY, dtype=np.int64)]
+        for slide, shift in self.edges:
+            first = begin + (shift - begin) % slide
+            found.append(np.arange(first, end + 1, slide, dtype=np.int64))
+        return np.unique(np.concatenate(found))

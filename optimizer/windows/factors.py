@@ -1,0 +1,377 @@
+"""Edges of progressions divided by prime factors of their slides, so that parts without common factors multiply."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from optimizer.windows.alignment import Progression
+
+_SMALL_PRIMES = tuple(n for n in range(2, 1000) if all(n % d for d in range(2, math.isqrt(n) + 1)))
+
+
+class BudgetSpent(Exception):
+    """The work allowed for one count is used up."""
+
+
+Branches = list[tuple[int, list[list[Progression]]]]
+"""(residues, components of what is left of a problem at each of them)."""
+
+
+class Factors:
+    """How sets of progressions fall apart: factors of slides, components, residue classes.
+
+    Slides are products of powers of pairwise coprime factors, learnt as slides appear: small primes by trial
+    division; what is left is told apart by gcds alone, so that a large slide costs little.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, tuple[tuple[int, int], ...]]] = {}
+        self._divisors: dict[int, tuple[int, ...] | None] = {}
+        self._bits: dict[int, int] = {}
+        self.work = 0
+        self.limit = 0.0
+        # factors without small primes, with the slides they occur in, and their product
+        self._large: dict[int, list[int]] = {}
+        self._product = 1
+
+    def learn(self, slide: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+        """The factors of a slide as bits, and (factor, its power in the slide) for each."""
+        known = self._known.get(slide)
+        if known is not None:
+            return known
+        rest, powers = slide, []
+        for prime in _SMALL_PRIMES:
+            if prime * prime > rest:
+                break
+            if rest % prime == 0:
+                power = prime
+                rest //= prime
+                while rest % prime == 0:
+                    power *= prime
+                    rest //= prime
+                powers.append((prime, power))
+        if 1 < rest <= _SMALL_PRIMES[-1]:
+            powers.append((rest, rest))
+        elif rest > 1:
+            if rest not in self._large:
+                self._refine(rest)
+            for factor in (rest,) if rest in self._large else self._large:
+                power = 1
+                while rest % factor == 0:
+                    power *= factor
+                    rest //= factor
+                if power > 1:
+                    powers.append((factor, power))
+                    self._large[factor].append(slide)
+        bits = 0
+        for factor, _ in powers:
+            bits |= 1 << self._bits.setdefault(factor, len(self._bits))
+        self._known[slide] = bits, tuple(powers)
+        return self._known[slide]
+
+    def _refine(self, number: int) -> None:
+        """Make a number a product of powers of the large factors, which stay pairwise coprime."""
+        pending = [number]
+        while pending:
+            number = pending.pop()
+            if number == 1 or number in self._large:
+                continue
+            if math.gcd(number, self._product % number) == 1:
+                self._large[number] = []
+                self._product *= number
+                continue
+            factor, shared = next((f, g) for f in self._large if (g := math.gcd(number, f)) > 1)
+            pending.append(number // shared)
+            if shared != factor:
+                for slide in self._large.pop(factor):
+                    self._known.pop(slide, None)
+                    self._divisors.pop(slide, None)
+                self._product //= factor
+                pending += [shared, factor // shared]
+
+    def absorb(self, found: Iterable[Progression]) -> list[Progression]:
+        """Drop progressions inside others; sorted. Linear but for the divisors of each slide."""
+        shifts: dict[int, set[int]] = {}
+        for slide, shift in found:
+            shifts.setdefault(slide, set()).add(shift)
+        self._absorb(shifts, shifts)
+        return [(slide, shift) for slide in sorted(shifts) for shift in sorted(shifts[slide])]
+
+    def _absorb(self, shifts: dict[int, set[int]], others: dict[int, set[int]]) -> None:
+        """Take out of ``shifts`` what lies inside ``others``, both by slide."""
+        small = sorted(others)
+        for slide in sorted(shifts):
+            divisors = self._proper_divisors(slide)
+            for divisor in small if divisors is None or len(small) < len(divisors) else divisors:
+                if divisor >= slide:
+                    break
+                inside = others.get(divisor)
+                if inside and slide % divisor == 0:
+                    shifts[slide] = {shift for shift in shifts[slide] if shift % divisor not in inside}
+
+    def _proper_divisors(self, slide: int) -> tuple[int, ...] | None:
+        """Divisors between 1 and the slide, ascending; None if there are many."""
+        if slide not in self._divisors:
+            found: list[int] | None = [1]
+            for factor, power in self.learn(slide)[1]:
+                if found is not None:
+                    powers = [1]
+                    while powers[-1] < power:
+                        powers.append(powers[-1] * factor)
+                    found = [a * b for a in found for b in powers] if len(found) * len(powers) <= 128 else None
+            self._divisors[slide] = None if found is None else tuple(sorted(found)[1:-1])
+        return self._divisors[slide]
+
+    def components(self, found: Iterable[Progression]) -> list[tuple[int, list[Progression]]]:
+        """Sets whose slides share no factor, each with its factors as bits; single progressions first."""
+        known, learn = self._known, self.learn
+        once = twice = 0
+        numbered = []
+        for progression in found:
+            bits = (known.get(progression[0]) or learn(progression[0]))[0]
+            twice |= once & bits
+            once |= bits
+            numbered.append((bits, progression))
+        single = []
+        groups: list[tuple[int, list[Progression]]] = []
+        for bits, progression in numbered:
+            if not bits & twice:
+                single.append((bits, [progression]))
+                continue
+            for index, group in enumerate(groups):  # noqa: B007 (used below)
+                if group[0] & bits:
+                    break
+            else:
+                groups.append((bits, [progression]))
+                continue
+            group[1].append(progression)
+            if bits & ~group[0]:
+                bits |= group[0]
+                apart = groups[:index]
+                for other in groups[index + 1 :]:
+                    if other[0] & bits:
+                        bits |= other[0]
+                        group[1].extend(other[1])
+                    else:
+                        apart.append(other)
+                # the largest group first: most progressions belong there
+                groups = [(bits, group[1]), *apart]
+        return single + sorted(groups, key=lambda group: len(group[1]))
+
+    def spend(self, work: int) -> None:
+        self.work += work
+        if self.work > self.limit:
+            raise BudgetSpent
+
+    def parts(self, found: Sequence[Progression]) -> list[list[Progression]]:
+        """The components of slides that may be new."""
+        for slide, _ in found:
+            # a slide may refine the factors of others: all have to be known before any are compared
+            self.learn(slide)
+        return [part for _, part in self.components(found)]
+
+    def split(self, component: Sequence[Progression]) -> tuple[int, Branches]:
+        """Fix the residue of time modulo a number: (that number, [(residues, what is left at them)]).
+
+        What is left at a residue is absorbed and split into components; residues that are hit whatever the
+        rest of time are left out.
+        """
+        shared = math.gcd(*[slide for slide, _ in component])
+        if shared > 1:
+            residues: dict[int, list[Progression]] = {}
+            for slide, shift in component:
+                residues.setdefault(shift % shared, []).append((slide // shared, shift // shared))
+            left: Branches = [(1, self.parts(held)) for held in residues.values()]
+            if len(residues) < shared:
+                left.append((shared - len(residues), []))
+            return shared, left
+        self.spend(len(component))
+        factor = self._pivot(component)
+        free: list[Progression] = []
+        members: dict[tuple[int, int], list[Progression]] = {(1, 0): []}
+        for slide, shift in component:
+            if slide % factor:
+                free.append((slide, shift))
+                continue
+            power = factor
+            rest = slide // factor
+            while rest % factor == 0:
+                power *= factor
+                rest //= factor
+            where = power, shift % power
+            if where in members:
+                members[where].append((rest, shift % rest))
+            else:
+                members[where] = [(rest, shift % rest)]
+        classes = sorted(members)
+        top = classes[-1][0]
+        # own: residues modulo `top` in a class and in none of its finer classes. Coarse classes come first:
+        # each takes its residues from the finest class so far that contains it
+        own: dict[tuple[int, int], int] = {}
+        chain: dict[tuple[int, int], list[Progression]] = {}
+        for where in classes:
+            power, residue = where
+            parent, coarser = (1, 0), power // factor
+            while coarser > 1:
+                if (coarser, residue % coarser) in own:
+                    parent = coarser, residue % coarser
+                    break
+                coarser //= factor
+            if power == 1:
+                own[where], chain[where] = top, []
+            else:
+                own[where] = top // power
+                own[parent] -= top // power
+                above = chain[parent]
+                chain[where] = above + members[where] if above else members[where]
+        parts = self.components(free)
+        by_slide: dict[int, set[int]] = {}
+        for slide, shift in free:
+            by_slide.setdefault(slide, set()).add(shift)
+        left = []
+        for where, count in own.items():
+            if count:
+                joined = self._join(parts, by_slide, chain[where])
+                if joined is not None:
+                    left.append((count, joined))
+        return top, left
+
+    def _pivot(self, component: Sequence[Progression]) -> int:
+        """The factor that divides most slides; where none divides many, one in the middle, to fall apart sooner."""
+        frequency: dict[int, int] = {}
+        known, learn = self._known, self.learn
+        for slide, _ in component:
+            for factor, _ in (known.get(slide) or learn(slide))[1]:
+                frequency[factor] = frequency.get(factor, 0) + 1
+        most = max(frequency.values())
+        best = sorted([factor for factor, count in frequency.items() if count == most])
+        return best[0] if most > 3 else best[len(best) // 2]
+
+    def _join(
+        self,
+        parts: Sequence[tuple[int, list[Progression]]],
+        by_slide: dict[int, set[int]],
+        added: Sequence[Progression],
+    ) -> list[list[Progression]] | None:
+        """Absorb and split the union of ``parts`` (absorbed, split) and more; None if it hits everything."""
+        if not added:
+            return [part for _, part in parts]
+        shifts: dict[int, set[int]] = {}
+        bits = 0
+        for slide, shift in added:
+            held = shifts.get(slide)
+            if held is None:
+                if slide == 1:
+                    return None
+                shifts[slide] = {shift}
+                bits |= self.learn(slide)[0]
+            else:
+                held.add(shift)
+        if len(shifts) > 1:
+            self._absorb(shifts, shifts)
+        apart = [part for group, part in parts if not group & bits]
+        touched = [(group, part) for group, part in parts if group & bits]
+        self.spend(len(added) + sum([len(part) for _, part in touched]))
+        # what is added lies inside none of the parts: the set that all of them come from is absorbed
+        for slide, inside in shifts.items():
+            # every residue of one slide: nothing is missed
+            if len(inside) + len(by_slide.get(slide, ())) == slide:
+                return None
+        units = []
+        for group, part in touched:
+            left = self._outside(part, shifts)
+            # what lost nothing still hangs together
+            units += [(group, part)] if len(left) == len(part) else self.components(left)
+        for slide, inside in shifts.items():
+            if inside:
+                units.append((self.learn(slide)[0], [(slide, shift) for shift in inside]))
+        return apart + _merged(units)
+
+    def _outside(self, part: list[Progression], shifts: dict[int, set[int]]) -> list[Progression]:
+        """Those of ``part`` that do not lie inside progressions of smaller slides, given by slide."""
+        if len(shifts) <= 12:
+            for slide, inside in shifts.items():
+                if inside:
+                    part = [p for p in part if p[0] % slide or p[1] % slide not in inside]
+            return part
+        kept: dict[int, set[int]] = {}
+        for slide, shift in part:
+            kept.setdefault(slide, set()).add(shift)
+        self._absorb(kept, shifts)
+        return [(slide, shift) for slide, held in kept.items() for shift in held]
+
+
+def _merged(units: list[tuple[int, list[Progression]]]) -> list[list[Progression]]:
+    """Join sets that share factors, given with their factors as bits; the sets themselves stay as they are."""
+    once = twice = 0
+    for bits, _ in units:
+        twice |= once & bits
+        once |= bits
+    groups: list[tuple[int, list[Progression]]] = []
+    for bits, held in units:
+        if bits & twice:
+            apart = []
+            for group in groups:
+                if group[0] & bits:
+                    bits |= group[0]
+                    held = group[1] + held
+                else:
+                    apart.append(group)
+            groups = [(bits, held), *apart]
+    left = [held for bits, held in units if not bits & twice]
+    return left + [held for _, held in sorted(groups, key=lambda group: len(group[1]))]
+
+
+def left_at(found: Iterable[Progression], slide: int, shift: int) -> list[Progression] | None:
+    """What is left of progressions at the instants of another one; None where they hit them all.
+
+    Those that meet it get the slide ``t / gcd(s, t)``. Time is measured anew modulo the factors of s only, so that
+    the shifts modulo other factors, and with them most subproblems, stay the same.
+    """
+    left: dict[Progression, None] = {}
+    for other, start in found:
+        shared = math.gcd(slide, other)
+        if shared == 1:
+            left[other, start] = None
+            continue
+        apart = start - shift
+        if apart % shared:
+            continue
+        rest = other // shared
+        if rest == 1:
+            return None
+        if start == shift == 0:
+            left[rest, 0] = None
+            continue
+        coprime = rest
+        common = math.gcd(coprime, slide)
+        while common > 1:
+            coprime //= common
+            common = math.gcd(coprime, common)
+        if coprime == rest:
+            left[rest, start % rest] = None
+            continue
+        # modulo the factors of the slide: k where shift + k * slide = start; modulo the others: start
+        within = rest // coprime
+        place = apart // shared * pow(slide // shared, -1, within) % within
+        place += within * ((start - place) * pow(within, -1, coprime) % coprime)
+        left[rest, place] = None
+    return list(left)
+
+
+def absorbed_in_ticks(found: Iterable[Progression]) -> tuple[tuple[Progression, ...], int]:
+    """Absorbed progressions in ticks, and the tick: the gcd of all slides and distances between shifts."""
+    given = sorted(set(found))
+    if not given:
+        return (), 1
+    if given[0][0] <= 0:
+        raise ValueError("slides must be positive")
+    origin = given[0][1]
+    unit = math.gcd(*(slide for slide, _ in given), *(shift - origin for _, shift in given))
+    ticks = [(slide // unit, (shift - origin) % slide // unit) for slide, shift in given]
+    return tuple(Factors().absorb(ticks)), unit
+
+
+def common_period(found: Iterable[Progression]) -> int:
+    return math.lcm(*[slide for slide, _ in found])

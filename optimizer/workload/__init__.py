@@ -1,0 +1,1 @@
+"""Typed values: queries, streams, expressions, filters, instants."""

@@ -1,0 +1,91 @@
+"""Instants and durations: their units, and how they are written."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+
+import numpy as np
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.values import SECOND
+
+DAY = 86_400 * 1_000_000
+"""Microseconds in a UTC day: partials and results are partitioned by it."""
+
+
+_UNITS = {
+    "microsecond": 1,
+    "millisecond": 1000,
+    "second": SECOND,
+    "minute": 60 * SECOND,
+    "hour": 3600 * SECOND,
+    "day": DAY,
+    "week": 7 * DAY,
+}
+
+_LONGEST_DURATION = 256
+
+_TERM = re.compile(r"([+-]?\d{1,18}(?:\.\d{1,6})?)\s*([a-z]+)", re.ASCII)
+
+
+def parse_duration(text: str) -> int:
+    """Microseconds of a duration like ``'90 seconds'`` or ``'1 day 6 hours'``; may be zero or negative.
+
+    Raises HDL-204 if it is malformed, uses months or years, or is not a whole number of microseconds.
+    """
+    example = "write it like '5 minutes', '90 seconds' or '1 day 6 hours'"
+    if len(text) > _LONGEST_DURATION:
+        raise HeddleError("HDL-204", f"a duration of {len(text)} characters", example)
+    total, rest = Fraction(0), text.strip().lower()
+    if not rest:
+        raise HeddleError("HDL-204", "the duration is empty", example)
+    while rest:
+        term = _TERM.match(rest)
+        if term is None:
+            raise HeddleError("HDL-204", f"{text!r} is not a duration", example)
+        unit = term[2].removesuffix("s")
+        if unit in ("month", "year", "quarter"):
+            raise HeddleError(
+                "HDL-204", f"{text!r}: {unit}s have no fixed length", "write the days: '30 days', '365 days'"
+            )
+        if unit not in _UNITS:
+            close = difflib.get_close_matches(unit, _UNITS, 1)
+            hint = f"did you mean {close[0]}s?" if close else "units: " + ", ".join(name + "s" for name in _UNITS)
+            raise HeddleError("HDL-204", f"{text!r}: there is no unit {term[2]}", hint)
+        total += Fraction(term[1]) * _UNITS[unit]
+        rest = rest[term.end() :].lstrip()
+    if total.denominator != 1:
+        raise HeddleError("HDL-204", f"{text!r} is not a whole number of microseconds")
+    return int(total)
+
+
+def duration_text(microseconds: int) -> str:
+    """A duration in words: ``90 minutes``."""
+    for unit, size in reversed(_UNITS.items()):
+        if microseconds % size == 0 and abs(microseconds) >= size:
+            count = microseconds // size
+            return f"{count} {unit}" + ("" if count == 1 else "s")
+    return "0 seconds"
+
+
+def instant_of_text(text: str) -> int | None:
+    """An ISO 8601 instant or date as microseconds UTC; None if it is none."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def rows_text(count: int) -> str:
+    return f"{count} row" + ("" if count == 1 else "s")
+
+
+def format_instant(instant: int) -> str:
+    """Microseconds UTC as ISO 8601, e.g. ``2013-07-01T00:00:00Z``."""
+    text = str(np.datetime64(instant, "us"))
+    return text.removesuffix(".000000") + "Z"

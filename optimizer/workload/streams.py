@@ -1,0 +1,445 @@
+"""Declared streams: ``streams.yaml`` to :class:`optimizer.workload.values.Stream` values.
+
+The YAML is composed with the safe loader and read node by node, so that every message has a line, an alias
+expands nothing and an unknown key is an error instead of a silent default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.workload.instants import DAY, duration_text, parse_duration
+from optimizer.workload.values import (
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    INT,
+    LONG,
+    SECOND,
+    SHORT,
+    STRING,
+    TIMESTAMP,
+    Source,
+    Stream,
+    Type,
+    decimal,
+)
+
+FORMATS = ("csv", "parquet", "delta")
+"""What a stream's events can be stored as."""
+
+TYPES: dict[str, Type] = {
+    "boolean": BOOLEAN,
+    "byte": BYTE,
+    "short": SHORT,
+    "int": INT,
+    "integer": INT,
+    "long": LONG,
+    "bigint": LONG,
+    "float": DOUBLE,
+    "double": DOUBLE,
+    "real": DOUBLE,
+    "string": STRING,
+    "date": DATE,
+    "timestamp": TIMESTAMP,
+}
+"""Column types by their names in streams.yaml; ``decimal(p,s)`` beside them."""
+
+TIME_UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+"""What an integer time may count: microseconds are so many times as many, divided by so many."""
+
+DIRECTIVES = {
+    "Y": "[0-9]{4}",
+    "y": "[0-9]{2}",
+    "m": "[0-9]{1,2}",
+    "b": "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec",
+    "d": "[0-9]{1,2}",
+    "H": "[0-9]{1,2}",
+    "I": "[0-9]{1,2}",
+    "p": "[AaPp][Mm]",
+    "M": "[0-9]{1,2}",
+    "S": "[0-9]{1,2}",
+    "f": "[0-9]{1,6}",
+    "z": "Z|[+-][0-9]{2}:?[0-9]{2}",
+}
+"""The directives of ``strptime`` in a ``timestamp_format`` and what they stand for; ``%%`` beside them."""
+
+FILE_BYTES = 1 << 17
+"""Largest streams.yaml that is read: some thousand columns. (PyYAML reads 100 kB a second.)"""
+
+DEEPEST = 20
+"""Brackets in brackets of a file of streams."""
+
+NODES = 20_000
+"""Keys and values that are read of it, those behind an alias each time anew."""
+
+_MOST_FINDINGS = 100
+
+_DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\)", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_SECRET = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]*:/+[^/]*@|[?&;](?:[a-z_-]*(?:secret|password|token|key|sig)[a-z_-]*)=", re.IGNORECASE
+)
+_PLAIN_TAGS = {
+    f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp", "map", "seq")
+}
+
+SYSTEM = tuple(map(Path, ("/boot", "/dev", "/etc", "/proc", "/run/secrets", "/sys", "/var/run/secrets")))
+"""Folders that no stream is read from, whatever the settings say."""
+
+
+def is_readable(place: Path, roots: Iterable[Path] | None) -> bool:
+    """Whether streams may be read from a place (links resolved): inside one of the ``roots`` (None: anywhere) and
+    outside :data:`SYSTEM`."""
+    inside = roots is None or any(place.is_relative_to(root) for root in roots)
+    return inside and not any(place.is_relative_to(folder) for folder in SYSTEM)
+
+
+def parse_type(text: str) -> Type:
+    """The type that ``long``, ``decimal(10,2)``, … names. Raises HDL-454 for any other text."""
+    text = text.strip().lower()
+    if text in TYPES:
+        return TYPES[text]
+    match = _DECIMAL.fullmatch(text)
+    try:
+        if match:
+            return decimal(int(match[1]), int(match[2] or 0))
+    except ValueError as error:
+        raise HeddleError("HDL-454", f"{error}", "1 to 38 digits, at most all of them after the point") from None
+    if text.startswith("decimal"):
+        hint = "write decimal(10,2), inside {…} quoted: 'decimal(10,2)'"
+        raise HeddleError("HDL-454", f"{text!r} is not a type", hint)
+    raise HeddleError("HDL-454", f"there is no type {text!r}", _close(text, TYPES))
+
+
+def with_schema(stream: Stream, schema: Mapping[str, Type] | Iterable[tuple[str, Type]]) -> Stream:
+    """The stream with these columns.
+
+    A time column of integers is one of timestamps if the source has a ``time_unit``.
+    Raises HDL-456 if two columns differ by case alone, HDL-455 if the time column is missing or no timestamp, HDL-461
+    if the column of event ids is missing or of a type that has none.
+    """
+    pairs = tuple(schema.items() if isinstance(schema, Mapping) else schema)
+    seen: dict[str, str] = {}
+    for name, _ in pairs:
+        if name.lower() in seen:
+            message = f"stream {stream.name}: columns {seen[name.lower()]} and {name} differ by case at most"
+            raise HeddleError("HDL-456", message, "rename one: Spark and Delta do not tell them apart")
+        seen[name.lower()] = name
+    found = dict(pairs).get(stream.time)
+    if found is None:
+        message = f"stream {stream.name} has no column {stream.time} (its `time`)"
+        raise HeddleError("HDL-455", message, _close(stream.time, dict(pairs)))
+    if found.name == "long" and stream.source.time_unit is not None:
+        pairs = tuple((name, TIMESTAMP if name == stream.time else type_) for name, type_ in pairs)
+    elif found != TIMESTAMP:
+        message = f"stream {stream.name}: its time column {stream.time} is a {found}"
+        hint = "declare it in `schema` as timestamp"
+        if found.name == "long":
+            hint = f"say what it counts since 1970 by `time_unit` below `source`: one of {', '.join(TIME_UNITS)}"
+        elif found == STRING:
+            hint += "; texts are read as ISO 8601"
+        raise HeddleError("HDL-455", message, hint)
+    if stream.event_id is not None:
+        type_ = dict(pairs).get(stream.event_id)
+        if type_ is None:
+            message = f"stream {stream.name} has no column {stream.event_id} (its `event_id`)"
+            raise HeddleError("HDL-461", message, _close(stream.event_id, dict(pairs)))
+        if type_.name not in ("string", "long"):
+            message = f"stream {stream.name}: its column of event ids {stream.event_id} is a {type_}"
+            raise HeddleError("HDL-461", message, "name a column of strings or integers")
+    return replace(stream, schema=pairs)
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads no further once brackets are too deep: each would be looked at again for each that it is in."""
+
+    def fetch_flow_collection_start(self, TokenClass: type[yaml.Token]) -> None:
+        if self.flow_level >= DEEPEST:
+            raise yaml.scanner.ScannerError(None, None, f"brackets are {DEEPEST} deep", self.get_mark())
+        super().fetch_flow_collection_start(TokenClass)
+
+
+def load_streams(
+    path: str | Path, roots: Iterable[str | Path] | None = None
+) -> tuple[dict[str, Stream], tuple[Diagnostic, ...]]:
+    """The streams that a file declares, by name, and what is wrong with the others.
+
+    ``roots``: the only folders that sources may lie in, links resolved (None: any but :data:`SYSTEM`).
+    Never raises for bad content. Relative source paths are resolved against the file's folder; ``schema`` may
+    be absent (then it is empty, see :func:`with_schema`), ``lateness`` (then it is zero), ``step`` (a minute),
+    ``allowed_lateness`` (without end) and ``event_id`` (none) too.
+    """
+    file = str(path)
+    try:
+        with Path(path).open("rb") as opened:
+            content = opened.read(FILE_BYTES + 1)
+        if len(content) > FILE_BYTES:
+            return {}, (Diagnostic("HDL-450", f"is larger than {FILE_BYTES} bytes", file=file),)
+        root = yaml.compose(content.decode("utf-8-sig"), Loader=_Loader)
+    except OSError as error:
+        hint = "name the file that declares the streams"
+        return {}, (Diagnostic("HDL-450", f"cannot be read: {error.strerror}", hint, file),)
+    except UnicodeDecodeError:
+        return {}, (Diagnostic("HDL-450", "is not UTF-8 text", "save it as UTF-8", file),)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        return {}, (Diagnostic("HDL-451", f"is not YAML: {error.problem}", "", file, line, column),)
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError):
+        return {}, (Diagnostic("HDL-451", "is not YAML that can be read", "", file),)
+    allowed = None if roots is None else tuple(Path(root).resolve() for root in roots)
+    reader = _Reader(Path(path).absolute().parent, file, allowed)
+    return reader.read(root), tuple(reader.diagnostics)
+
+
+def _close(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    close = get_close_matches(name, known, 1)
+    return f"did you mean {close[0]}?" if close else "known: " + ", ".join(known[:16])
+
+
+def _check_format(text: str, node: yaml.Node) -> None:
+    """Raises HDL-457 unless a ``timestamp_format`` says one instant."""
+    parts = re.split(r"%(.)", text)
+    names = [name for name in parts[1::2] if name != "%"]
+    hint = "e.g. '%d/%m/%Y %H:%M'; directives: " + " ".join(f"%{name}" for name in DIRECTIVES)
+    if not text.isprintable() or len(text) > 100 or any("%" in part for part in parts[::2]):
+        raise _Bad("HDL-457", f"{text[:100]!r} is no timestamp_format", hint, node)
+    for name in names:
+        if name not in DIRECTIVES or names.count(name) > 1:
+            what = "stands twice in" if name in DIRECTIVES else "is not known in"
+            raise _Bad("HDL-457", f"%{name} {what} the timestamp_format {text!r}", hint, node)
+    said = set(names)
+    lacking = [both for both in ("Yy", "mb", "d") if len(said & set(both)) != 1]
+    if lacking or {"H", "I"} <= said or ("I" in said) != ("p" in said):
+        raise _Bad("HDL-457", f"the timestamp_format {text!r} does not say one time of one day", hint, node)
+
+
+class _Bad(Exception):
+    """A finding at a node; ends the reading of one stream or, inside a stream, of one key."""
+
+    def __init__(self, code: str, message: str, hint: str, node: yaml.Node) -> None:
+        super().__init__(message)
+        self.code, self.message, self.hint, self.node = code, message, hint, node
+
+
+class _Reader:
+    def __init__(self, folder: Path, file: str, roots: tuple[Path, ...] | None) -> None:
+        self.folder, self.file, self.roots = folder, file, roots
+        self.diagnostics: list[Diagnostic] = []
+        self.nodes = 0
+
+    def report(self, bad: _Bad, stream: str = "") -> None:
+        mark = bad.node.start_mark
+        message = f"stream {stream}: {bad.message}" if stream else bad.message
+        found = Diagnostic(bad.code, message, bad.hint, self.file, mark.line + 1, mark.column + 1)
+        self.diagnostics.append(found)
+
+    def read(self, root: yaml.Node | None) -> dict[str, Stream]:
+        streams: dict[str, Stream] = {}
+        if root is None:
+            message = "is empty"
+            self.diagnostics.append(Diagnostic("HDL-453", message, "it begins with `streams:`", self.file))
+            return streams
+        try:
+            keys = self._keys(root, {"streams": True})
+            entries = list(self._items(keys["streams"]))
+        except _Bad as bad:
+            self.report(bad)
+            return streams
+        for name_node, node in entries:
+            name = str(name_node.value)
+            if len(self.diagnostics) >= _MOST_FINDINGS:
+                break
+            try:
+                if not _NAME.fullmatch(name):
+                    hint = "letters, digits and underscores, not starting with a digit"
+                    raise _Bad("HDL-457", f"{name!r} cannot name a stream", hint, name_node)
+                if name in streams:
+                    raise _Bad("HDL-456", "declared twice", "the first is kept", name_node)
+                streams[name] = self._stream(name, node)
+            except _Bad as bad:
+                self.report(bad, name)
+        return streams
+
+    def _stream(self, name: str, node: yaml.Node) -> Stream:
+        optional = ("schema", "lateness", "step", "allowed_lateness", "event_id")
+        keys = self._keys(node, {"source": True, "time": True} | dict.fromkeys(optional, False))
+        options = ("delimiter", "header", "quote", "null", "timestamp_format", "time_unit")
+        source = self._keys(keys["source"], {"format": True, "path": True} | dict.fromkeys(options, False))
+        format_, path = self._text(source["format"]), self._text(source["path"])
+        if format_ not in FORMATS:
+            message = f"there is no source format {format_!r}"
+            raise _Bad("HDL-457", message, _close(format_, FORMATS), source["format"])
+        where = self._place(path, source["path"])
+        written = self._options(format_, source)
+        spans = {"lateness": 0, "step": 60 * SECOND}
+        limits = (("lateness", 0, 366 * DAY), ("step", SECOND, DAY), ("allowed_lateness", 0, 3660 * DAY))
+        for key, least, most in limits:
+            if key not in keys:
+                continue
+            try:
+                spans[key] = parse_duration(self._text(keys[key]))
+            except HeddleError as error:
+                raise _Bad("HDL-457", error.diagnostic.message, error.diagnostic.hint, keys[key]) from None
+            if spans[key] < least:
+                raise _Bad("HDL-457", f"{key} is too short", f"{duration_text(least)} or more", keys[key])
+            if spans[key] > most:
+                raise _Bad("HDL-457", f"{key} is too long", f"{duration_text(most)} at most", keys[key])
+        if DAY % spans["step"]:
+            hint = "e.g. '1 minute', '5 minutes' or '1 hour'"
+            raise _Bad("HDL-457", "a day is no multiple of the step", hint, keys["step"])
+        if spans.get("allowed_lateness", spans["lateness"]) < spans["lateness"]:
+            hint = "runs wait for `lateness`; what comes later than `allowed_lateness` is refused"
+            raise _Bad("HDL-457", "allowed_lateness is shorter than lateness", hint, keys["allowed_lateness"])
+        event_id = self._text(keys["event_id"]) if "event_id" in keys else None
+        stream = Stream(
+            name, Source(format_, where, **written), (), self._text(keys["time"]), event_id=event_id, **spans
+        )
+        if "schema" not in keys:
+            return stream
+        schema: dict[str, Type] = {}
+        for column, type_node in self._items(keys["schema"]):
+            text = self._text(type_node)
+            if not (column.value.isprintable() and 0 < len(column.value) <= 255):
+                raise _Bad("HDL-457", f"{column.value!r} cannot name a column", "1 to 255 printable characters", column)
+            if column.value in schema:
+                raise _Bad("HDL-456", f"column {column.value} is declared twice", "", column)
+            try:
+                schema[str(column.value)] = parse_type(text)
+            except HeddleError as error:
+                message = f"column {column.value}: {error.diagnostic.message}"
+                raise _Bad("HDL-454", message, error.diagnostic.hint, column) from None
+        try:
+            return with_schema(stream, schema)
+        except HeddleError as error:
+            found = error.diagnostic
+            message = found.message.removeprefix(f"stream {name}: ")
+            at = keys[{"HDL-455": "time", "HDL-461": "event_id"}.get(found.code, "schema")]
+            raise _Bad(found.code, message, found.hint, at) from None
+
+    def _options(self, format_: str, source: Mapping[str, yaml.Node]) -> dict[str, Any]:
+        """How the events of a source are written."""
+        found: dict[str, Any] = {}
+        for key, node in source.items():
+            if key in ("format", "path"):
+                continue
+            if format_ != "csv" and key != "time_unit":
+                raise _Bad("HDL-457", f"{key} is of CSV files alone", f"a {format_} file says how it is written", node)
+            if key == "null":
+                found[key] = self._texts(node)
+                continue
+            text = self._text(node)
+            if key == "time_unit":
+                if text not in TIME_UNITS:
+                    raise _Bad("HDL-457", f"there is no time_unit {text!r}", _close(text, TIME_UNITS), node)
+                found[key] = text
+            elif key == "header":
+                if text not in ("true", "false"):
+                    raise _Bad("HDL-457", f"header is {text!r}", "true or false: whether the first line is one", node)
+                found[key] = text == "true"
+            elif key == "timestamp_format":
+                _check_format(text, node)
+                found[key] = text
+            elif key == "quote" and text == "none":
+                found[key] = None
+            else:
+                # a tab, or a space, is a character of its own here
+                found[key] = mark = "\t" if text == "tab" else str(node.value)
+                if not (len(mark) == 1 and mark.isascii() and (mark in " \t" or mark.isprintable())) or mark.isalnum():
+                    hint = (
+                        "one character, no letter or digit: e.g. ';' or tab" if key == "delimiter" else "'\"' or none"
+                    )
+                    raise _Bad("HDL-457", f"{key} is {text!r}", hint, node)
+        if found.get("delimiter", ",") == found.get("quote", '"'):
+            raise _Bad(
+                "HDL-457",
+                "delimiter and quote are the same",
+                "",
+                source["delimiter" if "delimiter" in found else "quote"],
+            )
+        return found
+
+    def _texts(self, node: yaml.Node) -> tuple[str, ...]:
+        """One text or a list of them."""
+        nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        self.nodes += len(nodes)
+        if len(nodes) > 100:
+            raise _Bad("HDL-457", "more than 100 texts stand for null", "name fewer", node)
+        for one in nodes:
+            self._check_tag(one)
+        return tuple(self._text(one) for one in nodes)
+
+    def _place(self, path: str, node: yaml.Node) -> str:
+        """Where a source is: an absolute path without links, or a URI as it was written."""
+        if not path:
+            raise _Bad("HDL-457", "the source's path is empty", "a file or folder", node)
+        if not path.isprintable() or len(path) > 1024:
+            raise _Bad("HDL-457", "the source's path is none", "1 to 1024 printable characters", node)
+        if _SECRET.match(path) or (_URI.match(path) and _SECRET.search(path)):
+            # never repeated: it would end up in plans, pages and logs
+            hint = "credentials belong to the environment of whoever reads the source"
+            raise _Bad("HDL-458", "the source's path has a user, a password or a key in it", hint, node)
+        if _URI.match(path):
+            if self.roots is not None:
+                raise _Bad(
+                    "HDL-458", "the source is no folder or file here", "HEDDLE_SOURCES says where they lie", node
+                )
+            return path
+        try:
+            place = Path(self.folder, path).resolve()
+        except (OSError, RuntimeError):
+            # a link that may not be read, or that leads to itself
+            raise _Bad("HDL-458", "the source's path cannot be followed", "name the folder itself", node) from None
+        if not is_readable(place, self.roots):
+            hint = "HEDDLE_SOURCES names the folders of sources" if self.roots is not None else "move the data"
+            raise _Bad("HDL-458", "the source lies where no stream is read from", hint, node)
+        return str(place)
+
+    def _items(self, node: yaml.Node) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
+        if not isinstance(node, yaml.MappingNode):
+            raise _Bad("HDL-453", "expected `key: value` pairs here", "see the example in the README", node)
+        self.nodes += 1 + 2 * len(node.value)
+        if self.nodes > NODES:
+            raise _Bad("HDL-459", f"more than {NODES} keys and values, counting aliases", "declare fewer", node)
+        for key, value in node.value:
+            self._check_tag(key)
+            self._check_tag(value)
+            if not isinstance(key, yaml.ScalarNode):
+                raise _Bad("HDL-453", "a key must be a plain word", "", key)
+            yield key, value
+
+    def _check_tag(self, node: yaml.Node) -> None:
+        # << and = have tags of their own without anybody writing one
+        if node.tag not in _PLAIN_TAGS and not (isinstance(node, yaml.ScalarNode) and node.value in ("<<", "=")):
+            raise _Bad("HDL-453", "tags are not allowed", "write plain keys and values", node)
+
+    def _keys(self, node: yaml.Node, known: Mapping[str, bool]) -> dict[str, yaml.Node]:
+        """The values of a mapping with fixed keys (True: required)."""
+        found: dict[str, yaml.Node] = {}
+        for key, value in self._items(node):
+            if key.value not in known:
+                raise _Bad("HDL-452", f"there is no key {key.value!r} here", _close(key.value, known), key)
+            if key.value in found:
+                raise _Bad("HDL-456", f"the key {key.value!r} stands twice", "", key)
+            found[key.value] = value
+        for name, required in known.items():
+            if required and name not in found:
+                raise _Bad("HDL-453", f"the key {name!r} is missing", "", node)
+        return found
+
+    def _text(self, node: yaml.Node) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise _Bad("HDL-453", "expected a single value here", "", node)
+        return str(node.value).strip()

@@ -1,0 +1,396 @@
+"""What a user registers: streams, queries and workloads, as frozen, validated values.
+
+Time is integer microseconds UTC; every window is half-open ``[start, end)`` and *starts* on a multiple
+of its slide since the epoch (see :mod:`optimizer.windows.alignment`). Query text never goes further than
+:mod:`optimizer.language.parser`: everything below works on these values only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+SECOND = 1_000_000
+"""Microseconds in a second."""
+
+
+# --------------------------------------------------------------------------------------------- types
+@dataclass(frozen=True)
+class Type:
+    """A column type: ``boolean``, ``long``, ``double``, ``string``, ``date``, ``timestamp`` or ``decimal``.
+
+    Narrow source types are widened on reading (``byte``, ``short``, ``int`` to ``long``, ``float`` to
+    ``double``): ``digits`` keeps how many decimal digits an integer can have, so that exact arithmetic can
+    be proven not to overflow; ``precision`` and ``scale`` belong to ``decimal`` alone.
+    """
+
+    name: str
+    digits: int = 0
+    precision: int = 0
+    scale: int = 0
+
+    @property
+    def is_exact(self) -> bool:
+        """Integers and decimals: sums are bit-exact."""
+        return self.name in ("long", "decimal")
+
+    @property
+    def is_numeric(self) -> bool:
+        return self.is_exact or self.name == "double"
+
+    def __str__(self) -> str:
+        if self.name == "decimal":
+            return f"decimal({self.precision},{self.scale})"
+        return {3: "byte", 5: "short", 10: "int"}.get(self.digits, self.name) if self.name == "long" else self.name
+
+
+BOOLEAN, DOUBLE, STRING = Type("boolean"), Type("double"), Type("string")
+DATE, TIMESTAMP = Type("date"), Type("timestamp")
+BYTE, SHORT, INT, LONG = Type("long", 3), Type("long", 5), Type("long", 10), Type("long", 19)
+
+
+def decimal(precision: int, scale: int) -> Type:
+    """``decimal(precision, scale)``, 1 <= precision <= 38, 0 <= scale <= precision."""
+    if not (1 <= precision <= 38 and 0 <= scale <= precision):
+        raise ValueError(f"decimal({precision},{scale}) is out of range")
+    return Type("decimal", 0, precision, scale)
+
+
+# --------------------------------------------------------------------------------------- expressions
+@dataclass(frozen=True)
+class Column:
+    """A source column, by its name in the stream's schema."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A constant. ``value``: bool, int, float, str, ``decimal.Decimal``, or None (SQL null).
+
+    Dates are ISO strings with type ``date``; timestamps integer microseconds UTC with type ``timestamp``.
+    """
+
+    value: Any
+    type: Type
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator or function of the allow-list (:data:`optimizer.workload.expression.FUNCTIONS`).
+
+    Comparisons ``= != < <= > >=``; logic ``and or not`` (three-valued); ``is_null``, ``in``, ``like``
+    (pattern literal second); arithmetic ``+ - * / neg``; functions ``abs lower upper coalesce``.
+    """
+
+    function: str
+    arguments: tuple[Expression, ...]
+
+
+Expression = Column | Literal | Call
+
+
+def columns_of(expression: Expression | None) -> Iterator[str]:
+    """Names of the source columns that an expression reads (with repeats)."""
+    if isinstance(expression, Column):
+        yield expression.name
+    elif isinstance(expression, Call):
+        for argument in expression.arguments:
+            yield from columns_of(argument)
+
+
+# ------------------------------------------------------------------------------------------- queries
+def _later(default: Any) -> Any:
+    """A field that earlier versions did not have: left out of JSON, so of hashes, while it has its default."""
+    return field(default=default, metadata={"optional": True})
+
+
+@dataclass(frozen=True)
+class Window:
+    """RANGE and SLIDE: windows ``[k*slide, k*slide + range)`` for every integer k.
+
+    In microseconds of event time, or in rows where ``per`` is not None: ``()`` counts the rows of the stream, column
+    names those of each key. ``ago`` (microseconds, time alone) shifts every window back: the answer of instant
+    ``k*slide + range`` is over ``[k*slide - ago, k*slide + range - ago)`` (Arasu & Widom's historical windows).
+
+    ``SLIDE AT MOST`` is a refresh *bound*: ``at_most`` microseconds, a multiple of the slide, which then is the step of
+    the stream. Every step has a window, but only those are answered that the schedule asks for
+    (:mod:`optimizer.schedule`), never further apart than the bound. A run says which by ``at``: the instants that are
+    to be answered, ascending; None: all.
+    """
+
+    range: int
+    slide: int
+    ago: int = _later(0)
+    per: tuple[str, ...] | None = _later(None)
+    at_most: int | None = _later(None)
+    at: tuple[int, ...] | None = _later(None)
+
+    def __post_init__(self) -> None:
+        if self.range <= 0 or self.slide <= 0:
+            raise ValueError("range and slide must be positive")
+        if self.ago < 0 or (self.ago and self.is_rows):
+            raise ValueError("`ago` is a span of time and not negative")
+        if self.at_most is not None and (self.is_rows or self.at_most < self.slide or self.at_most % self.slide):
+            raise ValueError("a refresh bound is a span of time, and a multiple of the slide")
+
+    @property
+    def is_rows(self) -> bool:
+        """A tuple-based window (ROWS): its range and slide are numbers of rows."""
+        return self.per is not None
+
+    @property
+    def reach(self) -> int:
+        """How far back from its instant a window starts."""
+        return self.range + self.ago
+
+    @property
+    def period(self) -> int:
+        """The longest time, or number of rows, between two answers: the slide, or the refresh bound."""
+        return self.at_most or self.slide
+
+    @property
+    def overlap_factor(self) -> Fraction:
+        """r/s: final aggregations per fragment (Weave Share Eq. 2). A refresh bound counts as the slide."""
+        return Fraction(self.range, self.period)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """An event sequence SEQ(E1, ..., El): every choice of one event a type, in strictly ascending time (Sharon Def. 1).
+
+    ``events``: the types E1 .. El as texts, a type perhaps several times; ``on``: the column of an event's type;
+    ``per``: names, sorted, of the columns in which all events of a sequence agree (PARTITION BY and GROUP BY together).
+    """
+
+    events: tuple[str, ...]
+    on: str
+    per: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.events:
+            raise ValueError("a pattern has at least one event type")
+
+    def __str__(self) -> str:
+        return f"SEQ({', '.join(self.events)})"
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output column: ``function`` of ``argument`` (None: ``count(*)``) under ``name``, typed ``type``.
+
+    ``by``: what orders the values, for ``min_by``, ``max_by``, ``first`` and ``last`` (those two: the time column).
+    ``parameter``: the fraction of a percentile, the k of ``top_k``. ``error``: the error that the query permits, so
+    that a sketch may answer; None asks for the exact answer. ``event``: of a query of event sequences, the type whose
+    events are aggregated, over all sequences (``count(E)``, ``sum(E.x)``); None counts the sequences.
+    """
+
+    name: str
+    function: str
+    argument: Expression | None
+    argument_type: Type | None
+    type: Type
+    by: Expression | None = _later(None)
+    by_type: Type | None = _later(None)
+    parameter: Decimal | None = _later(None)
+    error: Decimal | None = _later(None)
+    event: str | None = _later(None)
+
+    def columns(self) -> Iterator[str]:
+        """Names of the source columns that it reads (with repeats)."""
+        yield from columns_of(self.argument)
+        yield from columns_of(self.by)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One threshold of a HAVING: the answers where ``output`` ``comparison`` ``value``; comparison < <= > >= = !=.
+
+    ``output`` need not be among the query's outputs. ``value`` is a literal of the same kind (number, text, moment).
+    """
+
+    output: Output
+    comparison: str
+    value: Literal
+
+
+@dataclass(frozen=True)
+class ACQ:
+    """An aggregate continuous query over one stream.
+
+    ``group_by`` holds column names with their types; ``select`` the names under which the group columns
+    are returned, in the same order (a group column that is not selected is returned all the same). Only answers that
+    satisfy every condition of ``having`` exist. With a ``pattern``, what is aggregated is not the events but the
+    sequences of them that match it, each wholly inside the window. ``until``: the last instant (microseconds)
+    that it answers.
+    """
+
+    name: str
+    stream: str
+    window: Window
+    outputs: tuple[Output, ...]
+    filter: Expression | None = None
+    group_by: tuple[tuple[str, Type], ...] = ()
+    select: tuple[str, ...] = ()
+    owner: str = ""
+    text: str = field(default="", compare=False)
+    having: tuple[Condition, ...] = _later(())
+    pattern: Pattern | None = _later(None)
+    until: int | None = _later(None)
+
+    @property
+    def is_plain(self) -> bool:
+        """Over the events of spans of time: neither over windows of rows nor over event sequences."""
+        return self.pattern is None and not self.window.is_rows
+
+    @property
+    def domain(self) -> tuple[object, ...]:
+        """Queries share fragments only with those of their own domain: of time, of rows counted alike, or of event
+        sequences by the same columns."""
+        return (self.window.per, *((self.pattern.on, self.pattern.per) if self.pattern else ()))
+
+    @property
+    def computed(self) -> tuple[Output, ...]:
+        """What has to be computed: the outputs, then what the conditions compare."""
+        return self.outputs + tuple(condition.output for condition in self.having)
+
+    def columns(self) -> list[str]:
+        """Source columns that the query reads, without the time column, sorted."""
+        found = {name for name, _ in self.group_by} | set(columns_of(self.filter)) | set(self.window.per or ())
+        if self.pattern is not None:
+            found |= {self.pattern.on, *self.pattern.per}
+        for output in self.computed:
+            found |= set(output.columns())
+        return sorted(found)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what the query answers: its meaning, neither its owner nor its layout or comments."""
+        meaning = to_json(self)
+        for cosmetic in ("owner", "text"):
+            meaning.pop(cosmetic)
+        return digest(meaning)
+
+    @property
+    def definition(self) -> str:
+        """The fingerprint of the query as it is registered, whichever instants a run answers of it."""
+        return replace(self, window=replace(self.window, at=None)).fingerprint
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a stream's events are: ``format`` csv, parquet or delta; ``path`` a file or folder (absolute).
+
+    How they are written: ``time_unit``: what a time column of integers counts since 1970, a key of
+    :data:`optimizer.workload.streams.TIME_UNITS`. Of CSV alone: the ``delimiter``; whether the first line is a
+    ``header``, or columns are in the schema's order; the ``quote``, None: there is none; texts that are ``null``
+    beside the empty one; ``timestamp_format`` of ``strptime``, None: ISO 8601.
+    """
+
+    format: str
+    path: str
+    delimiter: str = _later(",")
+    header: bool = _later(True)
+    quote: str | None = _later('"')
+    null: tuple[str, ...] = _later(())
+    timestamp_format: str | None = _later(None)
+    time_unit: str | None = _later(None)
+
+    @property
+    def options(self) -> str:
+        """How the events are written, where it is not as by default: as JSON."""
+        told = {key: value for key, value in to_json(self).items() if key not in ("is", "format", "path")}
+        return json.dumps(told, sort_keys=True) if told else ""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A declared stream. ``schema``: (column, type) pairs; ``time`` the event-time column;
+    ``lateness`` in microseconds: how far behind the clock the watermark is; ``step`` in microseconds: the instants at
+    which queries with a refresh bound may be answered are its multiples. ``allowed_lateness`` in microseconds: events
+    of published times that come later than so long after them are refused; None: none are. ``event_id``: the column by
+    which an event is known that comes a second time."""
+
+    name: str
+    source: Source
+    schema: tuple[tuple[str, Type], ...]
+    time: str
+    lateness: int = 0
+    step: int = _later(60 * SECOND)
+    allowed_lateness: int | None = _later(None)
+    event_id: str | None = _later(None)
+
+    def type_of(self, column: str) -> Type | None:
+        return dict(self.schema).get(column)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Registered queries and the streams that they read. Query names are unique."""
+
+    queries: tuple[ACQ, ...]
+    streams: tuple[Stream, ...]
+
+    def __post_init__(self) -> None:
+        names = [query.name for query in self.queries]
+        if len(set(names)) != len(names):
+            raise ValueError("query names must be unique")
+
+    def stream(self, name: str) -> Stream:
+        return next(stream for stream in self.streams if stream.name == name)
+
+    def query(self, name: str) -> ACQ:
+        return next(query for query in self.queries if query.name == name)
+
+    def queries_of(self, stream: str) -> list[ACQ]:
+        return [query for query in self.queries if query.stream == stream]
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of all the queries' meanings and names."""
+        return digest(sorted((query.name, query.fingerprint) for query in self.queries))
+
+
+# ------------------------------------------------------------------------------------- stored as JSON
+_CLASSES = {
+    cls.__name__: cls
+    for cls in (Type, Column, Literal, Call, Window, Pattern, Output, Condition, ACQ, Source, Stream, Workload)
+}
+
+
+def to_json(value: Any) -> Any:
+    """A value of this module as plain JSON data; :func:`from_json` gives an equal value back."""
+    if is_dataclass(value) and not isinstance(value, type):
+        told = (f for f in fields(value) if not f.metadata.get("optional") or getattr(value, f.name) != f.default)
+        return {"is": type(value).__name__} | {f.name: to_json(getattr(value, f.name)) for f in told}
+    if isinstance(value, tuple):
+        return [to_json(item) for item in value]
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return {"is": "float", "hex": value.hex()}
+    return {"is": "Decimal", "text": str(value)}
+
+
+def from_json(data: Any) -> Any:
+    """Inverse of :func:`to_json`."""
+    if isinstance(data, list):
+        return tuple(from_json(item) for item in data)
+    if not isinstance(data, dict):
+        return data
+    if data["is"] == "float":
+        return float.fromhex(data["hex"])
+    if data["is"] == "Decimal":
+        return Decimal(data["text"])
+    return _CLASSES[data["is"]](**{key: from_json(value) for key, value in data.items() if key != "is"})
+
+
+def digest(data: Any) -> str:
+    """A short stable hash (16 hex digits) of JSON data."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,60 @@
+"""The job of the DAG ``aggregate_windows``: computes, checks and publishes one interval.
+
+spark-submit spark_jobs/aggregate_windows.py --warehouse DIR --plan-version N --from T --to T --run-id ID
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from optimizer.errors.crashes import exit_code_of
+from optimizer.errors.diagnostics import Diagnostic
+from spark_jobs.run.interval import run
+from spark_jobs.session.session import start_session
+from spark_jobs.sources.decoding import parse_instant
+from spark_jobs.warehouse.warehouse import Warehouse
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="compute, check and publish one interval")
+    parser.add_argument("--warehouse", required=True)
+    parser.add_argument("--plan-version", type=int, required=True)
+    parser.add_argument("--from", dest="begin", required=True)
+    parser.add_argument("--to", dest="end", required=True)
+    parser.add_argument("--run-id", required=True)
+    parser.add_argument("--recompute", action="store_true")
+    parser.add_argument("--live", action="store_true")
+    parser.add_argument("--late", action="store_true")
+    given = parser.parse_args(arguments)
+    spark = start_session("heddle")
+    try:
+        record = run(
+            spark,
+            Warehouse.open(given.warehouse, create=False),
+            given.plan_version,
+            parse_instant(given.begin),
+            parse_instant(given.end),
+            given.run_id,
+            recompute=given.recompute,
+            live=given.live,
+            late=given.late,
+            report=lambda line: print(f"heddle: {line}", flush=True),
+        )
+    finally:
+        spark.stop()
+    print(json.dumps(record.to_json()), flush=True)
+    # last, where a task's log ends
+    for found in record.diagnostics:
+        print(Diagnostic(**found), file=sys.stderr, flush=True)
+    return 1 if record.has_failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code_of(main))

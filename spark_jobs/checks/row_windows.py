@@ -1,0 +1,150 @@
+"""Recomputes sampled windows of rows, and compares."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from optimizer.plan.definition import SharingPlan
+from optimizer.workload.values import ACQ, LONG, Output
+from spark_jobs.checks import recompute
+from spark_jobs.checks.inspection import json_value
+from spark_jobs.checks.recompute import (
+    DRAWS,
+    LEAST_SECONDS,
+    SAMPLED_QUERIES,
+    EventsHeld,
+    RecomputedQuery,
+    compare,
+    frames,
+)
+from spark_jobs.sources.splits import Split
+from spark_jobs.warehouse.data_files import bucket_of
+from spark_jobs.warehouse.schemas import INSTANT, RESULTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class RowWindow(NamedTuple):
+    """A published window of rows: the number of its first row among those of ``key`` (its values of ``per`` as texts),
+    and its span [start, end), microseconds."""
+
+    position: int
+    key: tuple[str | None, ...]
+    start: int
+    end: int
+
+
+def recomputed_rows(
+    spark: SparkSession,
+    staged: list[str],
+    plan: SharingPlan,
+    sources: dict[str, list[Split]],
+    ends: Mapping[str, int],
+    seed: str,
+) -> list[dict[str, Any]]:
+    """Recompute sampled windows of rows from the raw events of their spans: one check a query.
+
+    A span that holds fewer rows of the key than the window has is wrong. One that holds more (rows at the time of the
+    first or the last may belong to neighbours) says nothing about the answer.
+    """
+    from spark_jobs.unshared.agreement import grain
+    from spark_jobs.unshared.windows import recompute
+
+    queries = [query for query in plan.workload.queries if query.window.is_rows and query.stream in ends]
+    sampled = sample_rows(staged, queries, sources, random.Random(seed))
+    wanted = []
+    for query, windows in sampled.items():
+        buckets = set(bucket_of([json_value(window.key) for window in windows]).tolist())
+        spans = dict.fromkeys((window.start, window.end) for window in windows)
+        wanted.append(RecomputedQuery(query, tuple(spans), tuple(sorted(buckets))))
+    found = []
+    for one, events in frames(spark, plan, sources, wanted):
+        query, counting, windows = one.query, _counting(one.query), sampled[one.query]
+        time = plan.workload.stream(query.stream).time
+        expected = recompute(events, query, time, one.windows).toArrow().to_pylist()
+        counted = recompute(events, counting, time, one.windows).toArrow().to_pylist()
+        rows = {(_span(row), grain(counting, row)[1]): row["rows"] for row in counted}
+        differences, apart = [], 0
+        for window in windows:
+            span, key = (window.start, window.end), window.key
+            if (held := rows.get((span, key), 0)) != query.window.range:
+                differences += [f"{window} holds {held} rows"] * (held < query.window.range)
+                continue
+            apart += 1
+            theirs = [row for row in expected if _span(row) == span and _key_of(query, grain(query, row)[1]) == key]
+            differences += compare(query, _staged_window(staged, query, window), theirs)
+        told = f"{apart} of {len(windows)} windows, the others share the time of their first or last row"
+        found.append(
+            {
+                "check": f"shared=unshared({query.name})",
+                "success": not differences,
+                "detail": "; ".join(differences[:3]) or told,
+            }
+        )
+    return found
+
+
+def sample_rows(
+    staged: list[str], queries: Sequence[ACQ], sources: Mapping[str, list[Split]], chance: random.Random
+) -> dict[ACQ, list[RowWindow]]:
+    """Some queries that count rows with some of their published windows, to be recomputed: of a few draws the cheapest,
+    and no second query if that is dear."""
+    drawn = chance.sample(queries, min(len(queries), 8 * SAMPLED_QUERIES)) if staged else []
+    found: dict[ACQ, list[RowWindow]] = {}
+    for query in drawn:
+        rows = _staged_of(staged, ds.field("query") == query.name, ["position", "key", "window_start", "window_end"])
+        if len(rows) == 0 or len(found) == SAMPLED_QUERIES:
+            continue
+        held = EventsHeld(sources[query.stream])
+        draws = []
+        for _ in range(DRAWS):
+            picked = rows.take(sorted(chance.sample(range(len(rows)), min(recompute.SAMPLED_WINDOWS, len(rows)))))
+            windows = [
+                RowWindow(row["position"], _key_of(query, json.loads(row["key"])), *_span(row))
+                for row in picked.to_pylist()
+            ]
+            draws.append((held.cost([(window.start, window.end) for window in windows]), windows))
+        cost, windows = min(draws, key=itemgetter(0))
+        if cost <= LEAST_SECONDS or not found:
+            found[query] = windows
+    return found
+
+
+def _counting(query: ACQ) -> ACQ:
+    """All rows of each key, whatever the query makes of them."""
+    per = query.window.per or ()
+    group_by = tuple(column for column in query.group_by if column[0] in per)
+    rows = Output("rows", "count", None, None, LONG)
+    return replace(query, filter=None, group_by=group_by, select=(), outputs=(rows,), having=())
+
+
+def _key_of(query: ACQ, values: Sequence[str | None]) -> tuple[str | None, ...]:
+    """The values of ``per`` among those of a group."""
+    per = query.window.per or ()
+    return tuple(value for value, (name, _) in zip(values, query.group_by, strict=True) if name in per)
+
+
+def _span(row: Mapping[str, Any]) -> tuple[int, int]:
+    start, end = (pa.scalar(row[name], INSTANT).value for name in ("window_start", "window_end"))
+    return start, end
+
+
+def _staged_window(staged: list[str], query: ACQ, window: RowWindow) -> list[dict[str, Any]]:
+    """The staged answers of one window of rows."""
+    chosen = (ds.field("query") == query.name) & (ds.field("position") == window.position)
+    rows: list[dict[str, Any]] = _staged_of(staged, chosen, None).to_pylist()
+    return [row for row in rows if _key_of(query, json.loads(row["key"])) == window.key]
+
+
+def _staged_of(staged: list[str], chosen: ds.Expression, columns: list[str] | None) -> pa.Table:
+    schema = pa.schema([column for column in RESULTS if column.name != "day"])
+    return ds.dataset(staged, format="parquet", schema=schema).to_table(columns, filter=chosen)

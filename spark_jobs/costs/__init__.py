@@ -1,0 +1,1 @@
+"""What runs cost: measured, fitted, predicted."""

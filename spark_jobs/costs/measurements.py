@@ -1,0 +1,175 @@
+"""What was measured of each stream: rates, groups per fragment and stage costs. Feeds the optimizer; no JVM."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from optimizer.synopses.sharing import EVENTS, Profile
+from optimizer.workload.values import ACQ, SECOND, Stream, columns_of
+from spark_jobs.arrays.texts import as_texts
+from spark_jobs.sources.decoding import read_split, times_of
+from spark_jobs.sources.expressions import evaluate
+from spark_jobs.sources.splits import LAST, Split, splits_of
+from spark_jobs.warehouse.schemas import INSTANT
+from spark_jobs.warehouse.warehouse import Warehouse
+
+FEATURES: dict[str, str] = {
+    "runs": "1",
+    "sessions": "1 if the run was the first of its Spark session, else 0",
+    "queries": "queries that were answered",
+    "queries_recomputed": "queries of which the audit recomputed some windows from raw events",
+    "events_recomputed": "raw events in those windows, about",
+    "events": "source tuples read and decoded, once for all trees",
+    "tree_tuples": "source tuples, once for every edge set whose fragments they were assigned to",
+    "family_tuples": "source tuples, once for every synopsis (tree, filter and group-by) that was filled",
+    "partial_rows_written": "partial rows that the tasks of the first stage wrote",
+    "partial_rows_read": "partial rows that the tasks of the final stage read back",
+    "rows_passed": "partial rows of each query's synopsis, once for every query: each passes over all of them",
+    "fragments_combined": "partial rows under each answer, so each row r/s times a query",
+    "answers": "answers written",
+}
+"""What a run counts of its own work to explain the CPU time that it took: name and meaning."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One measurement of a stream: ``rows`` events with times in [begin, end) (microseconds), and how many groups
+    have a partial row in a fragment on average (None before any run)."""
+
+    stream: str
+    begin: int
+    end: int
+    rows: int
+    groups_per_fragment: float | None = None
+
+    @property
+    def rate(self) -> Fraction:
+        """Tuples per second; 0 without events. A span counts as at least a second."""
+        return Fraction(self.rows * SECOND, max(self.end - self.begin, SECOND)) if self.rows else Fraction(0)
+
+    def row(
+        self,
+        run_id: str,
+        stage_cpu_seconds: Mapping[str, float] | None = None,
+        features: Mapping[str, int] | None = None,
+    ) -> dict[str, Any]:
+        """The measurement as a row of ``stream_statistics``, with the stages' costs and features of its run."""
+        costs: dict[str, Any] = dict(stage_cpu_seconds or {})
+        return {
+            "stream": self.stream,
+            "interval_start": pa.scalar(self.begin, INSTANT).as_py(),
+            "interval_end": pa.scalar(min(self.end, LAST - 1), INSTANT).as_py(),
+            "rows": self.rows,
+            "rate": float(self.rate),
+            "groups_per_fragment": self.groups_per_fragment,
+            "stage_cpu_seconds": json.dumps(costs | {"features": dict(features)} if features else costs),
+            "run_id": run_id,
+            "at": pa.scalar(time.time_ns() // 1000, INSTANT).as_py(),
+        }
+
+
+def measure_source(stream: Stream, warehouse: Warehouse | None = None) -> Measured:
+    """Rows and span of event times of everything that a stream's source holds now.
+
+    From file statistics where the format has them; a CSV source is read once. Raises what reading raises.
+    """
+    rows, begin, end = 0, None, None
+    for split in splits_of(stream):
+        low, high, count = split.begin, split.end, split.rows
+        if low is None or high is None or count is None:
+            low = high = None
+            count = 0
+            for batch in read_split(stream, split, []):
+                times = batch.column(stream.time).drop_null()
+                if len(times):
+                    bounds = pc.min_max(times.cast(pa.int64())).as_py()
+                    low = bounds["min"] if low is None else min(low, bounds["min"])
+                    high = bounds["max"] + 1 if high is None else max(high, bounds["max"] + 1)
+                    count += len(times)
+        if low is None or high is None:
+            continue
+        rows += count
+        begin = low if begin is None else min(begin, low)
+        end = high if end is None else max(end, high)
+    groups = groups_per_fragment(warehouse, stream.name) if warehouse is not None else None
+    return Measured(stream.name, begin or 0, end or 0, rows, groups)
+
+
+def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
+    """A sample of a stream's events with all that its queries filter and group by.
+
+    The first events of the split in the middle of the source, in order of time: the same until the source changes.
+    Raises what reading raises.
+    """
+    splits = splits_of(stream)
+    patterns = [query.pattern for query in queries if query.pattern is not None]
+    kinds = sorted({pattern.on for pattern in patterns})
+    columns = sorted(
+        {name for query in queries for name, _ in query.group_by} | {name for one in patterns for name in one.per}
+    )
+    filters = {query.filter for query in queries if query.filter is not None}
+    read = sorted({*columns, *kinds, *(name for filter in filters for name in columns_of(filter))})
+    batches = read_split(stream, splits[len(splits) // 2], read) if splits else iter(())
+    batch = next(batches, None)
+    if batch is None:
+        return Profile(np.zeros(0, dtype=np.int64), {}, {}, float(rate))
+    times, batch, _ = times_of(batch, stream)
+    order = np.argsort(times, kind="stable")[:EVENTS]
+    batch, schema = batch.take(pa.array(order)), dict(stream.schema)
+    codes = {
+        name: batch.column(name).dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
+        for name in columns
+    }
+    holds = {
+        filter: pc.fill_null(evaluate(filter, batch, schema), False).to_numpy(zero_copy_only=False)
+        for filter in filters
+    }
+    shares: dict[str, dict[str, float]] = {}
+    for name in kinds:
+        counted = pc.value_counts(as_texts(batch.column(name))).to_pylist()
+        shares[name] = {one["values"]: one["counts"] / len(batch) for one in counted if one["values"] is not None}
+    return Profile(times[order], codes, holds, float(rate), shares)
+
+
+def groups_per_fragment(warehouse: Warehouse, stream: str) -> float | None:
+    """Stored partial rows of a stream by its stored fragments (a synopsis counts its own); None without any."""
+    stored = warehouse.dataset("partials").to_table(
+        columns=["fingerprint", "fragment_start"], filter=ds.field("key").is_valid() & (ds.field("stream") == stream)
+    )
+    if len(stored) == 0:
+        return None
+    fragments = stored.group_by(["fingerprint", "fragment_start"]).aggregate([])
+    return len(stored) / len(fragments)
+
+
+def last_measured(warehouse: Warehouse, stream: str) -> Fraction | None:
+    """The rate that was recorded last, or None."""
+    rows = [row for row in warehouse.rows("stream_statistics", ["stream", "rate", "at"]) if row["stream"] == stream]
+    return Fraction(max(rows, key=lambda row: row["at"])["rate"]).limit_denominator(10**9) if rows else None
+
+
+def last_groups(warehouse: Warehouse) -> dict[str, float]:
+    """The groups a fragment of each stream that were recorded last, where any were."""
+    rows = warehouse.rows("stream_statistics", ["stream", "groups_per_fragment", "at"])
+    known = [row for row in rows if row["groups_per_fragment"]]
+    return {row["stream"]: row["groups_per_fragment"] for row in sorted(known, key=lambda row: row["at"])}
+
+
+def events_between(splits: Sequence[Split], begin: int, end: int) -> float:
+    """About how many events lie in [begin, end), events spread evenly over each split; unknown ones count as none."""
+    total = 0.0
+    for split in splits:
+        if split.rows and split.begin is not None and split.end is not None:
+            overlap = min(end, split.end) - max(begin, split.begin)
+            total += split.rows * max(overlap, 0) / max(split.end - split.begin, 1)
+    return total

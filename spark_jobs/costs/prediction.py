@@ -1,0 +1,104 @@
+"""What a run will cost, from its work and the fitted costs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from optimizer.plan.definition import SharingPlan
+from optimizer.synopses.synopsis import Synopsis
+from optimizer.windows.alignment import instants
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import SECOND
+from spark_jobs.costs.fit import EVER, Fit, relative_error
+from spark_jobs.costs.measurements import last_groups
+from spark_jobs.finals.stage import SynopsisWork
+from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.sources.splits import Split
+from spark_jobs.warehouse.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from spark_jobs.warehouse.publish_log import RunRecord
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run sets out to do: ``parts`` to answer of windows that end after ``begin`` (microseconds), ``spans`` to
+    fill before that, from ``sources``."""
+
+    begin: int
+    parts: Sequence[SynopsisWork]
+    spans: Sequence[FillRequest]
+    sources: Mapping[str, Sequence[Split]]
+
+
+def predict(costs: Fit, warehouse: Warehouse, plan: SharingPlan, record: RunRecord, work: Work) -> None:
+    """Set what a run was predicted to take, and what its features explain, beside what it took.
+
+    By the plan's own model if that is ``measured``, in everything that a plan changes; the rest is as ``costs`` has it.
+    """
+    own = plan.model.coefficients if plan.model.name == "measured" else None
+    taken = sum(record.cpu_seconds.values())
+    told = record.features
+    known = {name: told[name] for name in ("runs", "sessions", "queries_recomputed", "events_recomputed")}
+    predicted = costs.seconds(expected(plan, work, _groups(warehouse, plan)) | known, own)
+    record.predicted_cpu_seconds = round(predicted, 3)
+    record.prediction_error = round(relative_error(predicted, taken), 4)
+    record.explained_cpu_seconds = round(costs.seconds(told, own), 3)
+
+
+def expected(plan: SharingPlan, work: Work, groups: Mapping[str, float]) -> dict[str, float]:
+    """The features that a run would have if events came at the plan's rates, ``groups`` of them in every fragment.
+
+    Nothing is expected of times for which a stream's source holds nothing, where that is known.
+    """
+    found: defaultdict[str, float] = defaultdict(float)
+    for name, splits in work.sources.items():
+        held = _held(splits)
+        spans = [span for span in work.spans if span.synopsis.stream == name]
+        if spans:
+            first, last = min(span.begin for span in spans), max(span.end for span in spans)
+            events = float(plan.rate(name)) * max(0, min(last, held[1]) - max(first, held[0])) / SECOND
+            found["events"] += events
+            found["tree_tuples"] += events * len({span.synopsis.edges for span in spans})
+            found["family_tuples"] += events * len(spans)
+        for span in spans:
+            found["partial_rows_written"] += groups[name] * _fragments(span.synopsis, span.begin, span.end, held)
+        for part in work.parts:
+            if part.synopsis.stream != name:
+                continue
+            rows = groups[name] * _fragments(part.synopsis, part.begin, part.end, held)
+            found["queries"] += len(part.queries)
+            found["partial_rows_read"] += rows
+            found["rows_passed"] += rows * len(part.queries)
+            for query in part.queries:
+                until = min(part.end, held[1] + query.window.range - 1)
+                windows = len(instants(query.window, max(work.begin, held[0]), until))
+                found["answers"] += groups[name] * windows
+                found["fragments_combined"] += rows * windows * query.window.range / (part.end - part.begin)
+    return dict(found)
+
+
+def _held(splits: Sequence[Split]) -> tuple[int, int]:
+    """Between which instants a source can hold events."""
+    begins = [-EVER if split.begin is None else split.begin for split in splits]
+    ends = [EVER if split.end is None else split.end for split in splits]
+    return min(begins, default=EVER), max(ends, default=-EVER)
+
+
+def _fragments(synopsis: Synopsis, begin: int, end: int, held: tuple[int, int]) -> float:
+    """How many fragments hold some of the times that a source has in [begin, end): counted over a day at most."""
+    begin, end = max(begin, held[0]), min(end, held[1])
+    if begin >= end:
+        return 0.0
+    counted = min(end, begin + DAY)
+    inner = synopsis.fragments.between(begin + 1, counted - 1)
+    return (len(inner) + 1) * (end - begin) / (counted - begin)
+
+
+def _groups(warehouse: Warehouse, plan: SharingPlan) -> dict[str, float]:
+    """Groups a fragment of each stream: as the plan knows them, else as measured last, else one."""
+    known = last_groups(warehouse) | dict(plan.model.groups_per_fragment)
+    return {name: float(known.get(name, 1)) for name, _ in plan.rates}

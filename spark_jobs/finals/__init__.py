@@ -1,0 +1,1 @@
+"""Partial aggregates to answers."""

@@ -1,0 +1,145 @@
+"""Spark's task of the final stage: all partial rows of some buckets, the answers of every query for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from optimizer.synopses.synopsis import Synopsis, families_of
+from optimizer.workload.values import ACQ
+from spark_jobs.finals.views import FamilyView, GroupChunk
+from spark_jobs.finals.window_query import Count, WindowedQuery, uncounted
+from spark_jobs.partials.cells import Cells
+from spark_jobs.partials.fill_request import by_fingerprint
+from spark_jobs.results.writer import ResultsFiles
+from spark_jobs.warehouse.data_files import DataFile, Task, read_buckets
+
+
+def views(
+    cells: Cells, synopsis: Synopsis, asked: Sequence[WindowedQuery]
+) -> Iterator[tuple[FamilyView, list[WindowedQuery]]]:
+    """The cells of each family of queries, with the queries."""
+    by_name = {one.query.name: one for one in asked}
+    combined: Cells | None = None
+    for (filter, group_by), queries in families_of([one.query for one in asked]).items():
+        if synopsis.is_plain(queries[0]):
+            combined = cells.combined() if combined is None else combined
+            mine = combined
+        else:
+            mine = cells.projected(synopsis.bit(filter), group_by)
+        if len(mine):
+            members = [by_name[query.name] for query in queries]
+            yield FamilyView(mine, members), members
+
+
+def finals_of(
+    partials: pa.Table, synopsis: Synopsis, queries: Sequence[ACQ], begin: int, end: int, count: Count = uncounted
+) -> Iterator[pa.RecordBatch]:
+    """Answers of some queries of one synopsis for the instants in (begin, end].
+
+    ``partials``: rows of the synopsis, whole groups, covering every window asked for; in any order.
+    ``count`` is told ``rows_passed`` and ``fragments_combined``. Yields batches of :data:`ANSWERS`; the rows of each
+    query come by group (in the order of the keys) and instant.
+    """
+    asked = [WindowedQuery.of(query, synopsis, begin, end) for query in queries]
+    for one, _, span, chunk in _work(partials, synopsis, asked, count, by_day=False):
+        for found in chunk.answers(one, *span):
+            count("fragments_combined", int((found.runs.high - found.runs.low).sum()))
+            yield found.answered(synopsis.stream).rows()
+
+
+def _work(
+    partials: pa.Table, synopsis: Synopsis, asked: Sequence[WindowedQuery], count: Count, by_day: bool
+) -> Iterator[tuple[WindowedQuery, str, tuple[int, int], GroupChunk]]:
+    """What there is to do: a query, a day and the range of its instants in it (all, unless ``by_day``), a chunk."""
+    asked = [one for one in asked if len(one.instants)]
+    if len(partials) == 0 or not asked:
+        return
+    for view, mine in views(Cells.decode(synopsis, partials), synopsis, asked):
+        for chunk in view.chunks():
+            for one in mine:
+                count("rows_passed", chunk.rows.stop - chunk.rows.start)
+                for day, first, last in one.days if by_day else [("", 0, len(one.instants))]:
+                    yield one, day, (first, last), chunk
+
+
+@dataclass(frozen=True)
+class SynopsisWork:
+    """One synopsis in a run: its queries, and the fragments [begin, end) that their windows cover.
+
+    ``until``: the last instant to answer; None: ``end``, which it is unless there are historical windows, whose
+    instants are no edges.
+    """
+
+    synopsis: Synopsis
+    queries: tuple[ACQ, ...]
+    begin: int
+    end: int
+    until: int | None = None
+
+
+def merged(parts: Sequence[SynopsisWork]) -> list[SynopsisWork]:
+    """Parts of which no two have the same synopsis: trees with equal edges may need the same partial aggregates."""
+    found: dict[str, SynopsisWork] = {}
+    for part in parts:
+        held = found.get(part.synopsis.fingerprint)
+        if held is not None:
+            begin, end = min(held.begin, part.begin), max(held.end, part.end)
+            part = replace(held, queries=held.queries + part.queries, begin=begin, end=end)
+        found[part.synopsis.fingerprint] = part
+    return list(found.values())
+
+
+def finals_task(
+    parts: list[SynopsisWork],
+    begin: int,
+    partials: list[str],
+    root: str,
+    stamp: dict[str, pa.Scalar],
+    count: Count = uncounted,
+) -> Task:
+    """The task that answers every query for the buckets of groups whose numbers it is given.
+
+    ``partials``: paths of the files of partial rows; ``root``: the results table, where the answers are written as
+    files that no commit names yet, one a day; ``stamp``: constant columns (plan version, revision, run id); ``count``
+    is told ``partial_rows_read`` besides what :func:`finals_of` tells. Names the files.
+    """
+
+    def task(numbers: Iterable[int]) -> Iterator[DataFile]:
+        found = list(read_buckets(partials, set(numbers)))
+        if not found:
+            return
+        rows = pa.concat_tables(found)
+        count("partial_rows_read", len(rows))
+        stored = by_fingerprint(rows)
+        del found, rows
+        files = ResultsFiles(root, [query for part in parts for query in part.queries], stamp)
+        for part in parts:
+            if part.synopsis.fingerprint in stored:
+                mine = _between(stored.pop(part.synopsis.fingerprint), part.begin, part.end)
+                _answer(part, mine, begin, files, count)
+        yield from files.close()
+
+    return task
+
+
+def _between(rows: pa.Table, begin: int, end: int) -> pa.Table:
+    starts = rows["fragment_start"]
+    bounds = pc.min_max(starts).as_py()
+    if bounds["min"] is None or (begin <= bounds["min"] and bounds["max"] < end):
+        return rows
+    return rows.filter(pc.and_(pc.greater_equal(starts, begin), pc.less(starts, end)))
+
+
+def _answer(part: SynopsisWork, partials: pa.Table, begin: int, files: ResultsFiles, count: Count) -> None:
+    until = part.end if part.until is None else part.until
+    asked = [WindowedQuery.of(query, part.synopsis, begin, until) for query in part.queries]
+    combined = 0
+    for one, day, span, chunk in _work(partials, part.synopsis, asked, count, by_day=True):
+        for found in chunk.answers(one, *span):
+            combined += int((found.runs.high - found.runs.low).sum())
+            files.add(day, found.answered(part.synopsis.stream))
+    count("fragments_combined", combined)

@@ -1,0 +1,141 @@
+"""One query with its windows, as the final stage takes it: which answers exist, over which runs of fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.aggregates.algebra import AGGREGATES
+from optimizer.synopses.synopsis import Synopsis
+from optimizer.windows.alignment import day_label, instants
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import ACQ, Output
+from spark_jobs.arrays.numbering import distinct_of
+
+OVERFLOW = "HDL-601"
+"""Code of an answer that does not fit its type; its output is null and the row says which. Where it is what HAVING
+compares that does not fit, nobody knows whether the answer qualifies: the row is there, says so, and is null
+throughout."""
+
+BLOCK = 1 << 16
+"""Answers that are computed at once: their arrays fit the processor's caches."""
+
+CHUNK, CHUNK_ELEMENTS = 1 << 17, 1 << 20
+"""Cells, and elements of a multiset, over which structures are built at once (whole groups: one group may have
+more)."""
+
+MANY = 10
+"""So many queries of a family that sum the same doubles are worth a table over all fragments (measured: to build one
+costs as much as ten passes by two stacks)."""
+
+Longs = NDArray[np.int64]
+
+Count = Callable[[str, int], None]
+"""Told how much of a feature (:data:`spark_jobs.costs.measurements.FEATURES`) some work had."""
+
+
+COUNTED = ("partial_rows_read", "rows_passed", "fragments_combined")
+"""The features that final tasks tell."""
+
+
+def uncounted(feature: str, amount: int) -> None:
+    pass
+
+
+@numba.njit(cache=True, inline="always")
+def seek(slots, begin, end, bound):
+    """The first position in [begin, end) whose slot is not below the bound; by steps that double, then by halves."""
+    step = 1
+    while begin + step <= end and slots[begin + step - 1] < bound:
+        begin += step
+        step *= 2
+    end = min(end, begin + step - 1)
+    while begin < end:
+        middle = (begin + end) >> 1
+        if slots[middle] < bound:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+@numba.njit(cache=True)
+def covered_runs(slots, offsets, fragments, first_group, last_group, window_low, window_high, group, window, low, high):
+    """The run of cells under each window that holds any, by group and window; how many there are.
+
+    slots: (n,) number of each cell's fragment among all ``fragments``, ascending within a group; offsets: (g + 1,) of
+    the groups; window_low, window_high: (w,) fragments of each window, ascending.
+    """
+    count = 0
+    for g in range(first_group, last_group):
+        begin, end = offsets[g], offsets[g + 1]
+        # most groups have a cell in every fragment
+        whole = end - begin == fragments
+        first = last = begin
+        for w in range(len(window_low)):
+            if whole:
+                first, last = begin + window_low[w], begin + window_high[w]
+            else:
+                first = seek(slots, first, end, window_low[w])
+                last = seek(slots, max(first, last), end, window_high[w])
+            if first < last:
+                group[count], window[count], low[count], high[count] = g, w, first, last
+                count += 1
+    return count
+
+
+class FragmentRuns(NamedTuple):
+    """Some answers (a,): the group of each, and the run [low, high) of cells under it."""
+
+    group: Longs
+    low: Longs
+    high: Longs
+
+    def where(self, chosen: Any) -> FragmentRuns:
+        return FragmentRuns(self.group[chosen], self.low[chosen], self.high[chosen])
+
+
+class _Computed(NamedTuple):
+    """One value to compute for each answer: an output, whatever its name, from states (kind, place in the synopsis)."""
+
+    output: Output
+    states: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class WindowedQuery:
+    """A query with what depends on neither groups nor buckets.
+
+    ``instants`` (w,): those it has to answer; ``days``: label and range of instants of each day; ``block``: answers to
+    compute at once; ``computed``: what its outputs and conditions need, each once; ``outputs``, ``conditions``: which
+    of it they are.
+    """
+
+    query: ACQ
+    instants: Longs
+    days: tuple[tuple[str, int, int], ...]
+    block: int
+    computed: tuple[_Computed, ...]
+    outputs: tuple[int, ...]
+    conditions: tuple[int, ...]
+
+    @classmethod
+    def of(cls, query: ACQ, synopsis: Synopsis, begin: int, end: int) -> WindowedQuery:
+        found = instants(query.window, begin, end)
+        days, number = distinct_of((found - 1) // DAY) if len(found) else (found, found)
+        cuts = np.searchsorted(number, np.arange(len(days) + 1))
+        labelled = [(day_label(day * DAY), int(cuts[at]), int(cuts[at + 1])) for at, day in enumerate(days.tolist())]
+        most = max((int(output.parameter or 1) for output in query.computed if output.function == "top_k"), default=1)
+        numbers: dict[Output, int] = {}
+        named = [numbers.setdefault(replace(output, name=""), len(numbers)) for output in query.computed]
+        computed = []
+        for output in numbers:
+            states = AGGREGATES[output.function].states(output)
+            computed.append(_Computed(output, tuple((state.kind, synopsis.states.index(state)) for state in states)))
+        outputs, conditions = tuple(named[: len(query.outputs)]), tuple(named[len(query.outputs) :])
+        return cls(query, found, tuple(labelled), max(1, BLOCK // most), tuple(computed), outputs, conditions)

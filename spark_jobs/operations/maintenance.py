@@ -1,0 +1,299 @@
+"""Keeping a warehouse small and quick, without ever changing an answer or breaking a reader.
+
+Live runs write small files and small commits, killed runs leave files that no commit names, replaced revisions stay for
+readers that have begun. Maintenance reads every file: partial aggregates of a day that is damaged are dropped and
+computed again when they are needed, damaged answers are told. Then it merges the small files of a day into large ones,
+drops partial aggregates that no recent plan and no paused query can use, removes files that no version younger than the
+retention refers to, and checkpoints the logs. Each commit is made under the warehouse's lease, as those of runs are; it
+needs no JVM.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.synopses.synopsis import counts_of, synopses_of
+from optimizer.windows.alignment import day_label
+from optimizer.workload.instants import DAY
+from spark_jobs.sources.repetitions import forget
+from spark_jobs.warehouse import registry
+from spark_jobs.warehouse.data_files import (
+    UNREADABLE,
+    is_awkward,
+    linked,
+    now_millis,
+    opened,
+    read_file,
+    reading,
+    unwritable,
+    write_files,
+)
+from spark_jobs.warehouse.plans import current_version, last_with, load_plan
+from spark_jobs.warehouse.schemas import TABLES, micros
+from spark_jobs.warehouse.warehouse import Warehouse
+
+FEW = 8
+"""Files of a day that are left as they are."""
+
+LARGE = 64 << 20
+"""Bytes from which on a file is large enough."""
+
+BATCH = 512 << 20
+"""Bytes of small files that are merged at once, so held in memory."""
+
+PLANS = 3
+"""Versions of the plan, the newest ones, whose synopses are kept: a rollback finds its partial aggregates."""
+
+SMALL_TABLES = (
+    "publish_log",
+    "quality_results",
+    "quarantine",
+    "sharing_plans",
+    "source_files",
+    "stream_statistics",
+    "workload_queries",
+)
+
+
+@dataclass
+class Maintained:
+    """What was done, or would be: small files merged and into how many, rows of partial aggregates dropped and why,
+    files removed that nothing refers to; ``damaged``: what cannot be read, and why."""
+
+    merged: int = 0
+    into: int = 0
+    rows_of_no_plan: int = 0
+    rows_too_old: int = 0
+    removed: int = 0
+    tables: dict[str, int] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format_version": 1, **asdict(self)}
+
+
+def maintain(
+    warehouse: Warehouse,
+    keep: int = 30 * DAY,
+    retention: int = 7 * DAY,
+    dry_run: bool = False,
+    report: Callable[[str], None] = lambda line: None,
+) -> Maintained:
+    """Read, merge, drop, remove, checkpoint. Running runs and readers go on.
+
+    ``keep`` (microseconds): partial aggregates are kept for so long beyond the longest window that ends at the newest
+    published instant; older ones are computed again if a backfill asks for them. ``retention`` (microseconds): files
+    are removed so long after the last version that referred to them, or after they were written if none ever did;
+    what reads or runs for longer loses its files. Raises HDL-542 if the disk is full, HDL-543 in the end if published
+    answers cannot be read.
+    """
+    found = Maintained()
+    broken = {table: _damaged(warehouse, table, report, found) for table in ("partials", "results")}
+    if not dry_run:
+        _drop(warehouse, broken["partials"])
+    wanted = _wanted(warehouse)
+    horizon = _horizon(warehouse, keep)
+    for table in ("partials", "results"):
+        for day in _days(warehouse, table):
+            if day in broken[table]:
+                continue
+            report(f"merging {table} of {day}")
+            _merge(warehouse, table, day, wanted, horizon, dry_run, found)
+    for name in TABLES:
+        report(f"removing what nothing refers to: {name}")
+        try:
+            found.tables[name] = _swept(warehouse, name, retention, dry_run)
+        except (DeltaError, OSError) as error:
+            raise unwritable(warehouse.path(name), error) from error
+        found.removed += found.tables[name]
+    found.removed += forget(warehouse, time.time() - retention / 1e6, dry_run)
+    if broken["results"]:
+        days = ", ".join(f"--from {day} --to {_after(day)}" for day in broken["results"])
+        message = f"published answers cannot be read: {'; '.join(found.damaged)}"
+        raise HeddleError(UNREADABLE, message, f"`heddle run --recompute` publishes them again: {days}")
+    return found
+
+
+def _swept(warehouse: Warehouse, name: str, retention: int, dry_run: bool) -> int:
+    """Merge a small table (but not below a folder whose name delta-rs cannot read), remove what no version refers to,
+    shorten the log; how many files went."""
+    with warehouse.lease() as token:
+        table = warehouse.table(name)
+        warehouse.check_lease(token)
+        place = warehouse.path(name)
+        elsewhere = is_awkward(place)
+        if name in SMALL_TABLES and not dry_run and not elsewhere:
+            with warehouse.exactly(name, table):
+                table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
+            table = warehouse.table(name)
+        hours = retention // (3600 * 1_000_000)
+        if elsewhere:
+            linked(place)
+        gone = table.vacuum(hours, dry_run=dry_run or elsewhere, enforce_retention_duration=False, full=True)
+        for path in gone if elsewhere and not dry_run else ():
+            (Path(place) / path).unlink(missing_ok=True)
+        if not dry_run:
+            table = warehouse.table(name)
+            table.create_checkpoint()
+            table.cleanup_metadata()
+        return len(gone)
+
+
+def _damaged(warehouse: Warehouse, table: str, report: Callable[[str], None], found: Maintained) -> list[str]:
+    """The days of which a file is missing, of another length than it was, or has a page that was not written so."""
+    days = []
+    for file in warehouse.files(table, "", "9"):
+        path = Path(warehouse.path(table)) / file["path"]
+        report(f"reading {table} of {file['day']}")
+        try:
+            with reading(path):
+                if path.stat().st_size != file["size"]:
+                    raise OSError(f"it has {path.stat().st_size} bytes, not {file['size']}")
+                data = opened(path)
+                for group in range(data.num_row_groups):
+                    data.read_row_group(group)
+        except HeddleError as error:
+            days.append(file["day"])
+            found.damaged.append(error.diagnostic.message)
+    return list(dict.fromkeys(days))
+
+
+def _drop(warehouse: Warehouse, days: list[str]) -> None:
+    """Drop all partial aggregates of some days: what says that a day is complete may be in another of its files."""
+    if not days:
+        return
+    with warehouse.lease() as token:
+        current = warehouse.table("partials")
+        actions: list[AddAction | RemoveAction] = [
+            RemoveAction(file["path"], True, now_millis(), file["size"], {"day": day})
+            for day in days
+            for file in warehouse.files("partials", day, day, current)
+        ]
+        warehouse.commit("partials", current, actions, token)
+
+
+def _after(day: str) -> str:
+    return str(np.datetime64(day) + 1)
+
+
+def _wanted(warehouse: Warehouse) -> set[str] | None:
+    """Fingerprints of the synopses of the newest plans, and of those that had what is paused now; None: no plan, so no
+    reason to drop anything."""
+    newest = current_version(warehouse)
+    if newest is None:
+        return None
+    found: set[str] = set()
+    recent = [load_plan(warehouse, version) for version in range(max(1, newest - PLANS + 1), newest + 1)]
+    paused = registry.paused(registry.registered(registry.events(warehouse)))
+    rested = [(plan, paused.keys()) for plan in last_with(warehouse, list(paused))]
+    for plan, names in [*((plan, None) for plan in recent), *rested]:
+        for tree in plan.trees:
+            if names is not None and names.isdisjoint(query.name for query in tree.queries):
+                continue
+            stream = plan.workload.stream(tree.stream)
+            found |= {synopsis.fingerprint for synopsis in synopses_of(stream, tree.queries, tree.together)}
+            if tree.per is not None:
+                found.add(counts_of(stream, tree.per).fingerprint)
+                found |= {synopsis.fingerprint for synopsis in synopses_of(stream, tree.queries)}
+    return found
+
+
+def _horizon(warehouse: Warehouse, keep: int) -> str | None:
+    """The first day whose partial aggregates are kept; None: all. Windows of rows count from the stream's first."""
+    newest = current_version(warehouse)
+    ends = [
+        row["interval_end"]
+        for row in warehouse.rows("publish_log", ["interval_end", "event"])
+        if row["event"] == "published"
+    ]
+    if newest is None or not ends:
+        return None
+    queries = load_plan(warehouse, newest).workload.queries
+    if any(query.window.is_rows for query in queries):
+        return None
+    end = micros(max(ends))
+    return day_label(end - max(query.window.reach for query in queries) - keep)
+
+
+def _days(warehouse: Warehouse, table: str) -> list[str]:
+    return sorted({file["day"] for file in warehouse.files(table, "", "9")})
+
+
+def _merge(
+    warehouse: Warehouse,
+    table: str,
+    day: str,
+    wanted: set[str] | None,
+    horizon: str | None,
+    dry_run: bool,
+    found: Maintained,
+) -> None:
+    """Merge the small files of one day, in as many commits as there are batches."""
+    drop = table == "partials" and wanted is not None
+    with warehouse.lease() as token:
+        current = warehouse.table(table)
+        files = warehouse.files(table, day, day, current)
+        old = drop and horizon is not None and day < horizon
+        for batch in _batches(files, old or drop):
+            small = len(files) > FEW and len(batch) > 1
+            if not (small or drop):
+                continue
+            rows, lost = _read(Path(warehouse.path(table)), batch, day), 0
+            whole = len(rows)
+            if old:
+                rows, found.rows_too_old = rows.slice(0, 0), found.rows_too_old + whole
+                lost = whole
+            elif drop and wanted is not None:
+                rows = rows.filter(pc.is_in(rows["fingerprint"], pa.array(sorted(wanted), pa.string())))
+                lost = whole - len(rows)
+                found.rows_of_no_plan += lost
+            if not small and not lost:
+                continue
+            found.merged += len(batch)
+            if dry_run:
+                continue
+            written = list(write_files(warehouse.path(table), rows)) if len(rows) else []
+            found.into += len(written)
+            partition = {"day": day}
+            actions: list[AddAction | RemoveAction] = [
+                AddAction(file.path, file.size, partition, now_millis(), False, file.stats) for file in written
+            ]
+            actions += [RemoveAction(file["path"], False, now_millis(), file["size"], partition) for file in batch]
+            warehouse.commit(table, current, actions, token)
+            current = warehouse.table(table, current.version() + 1)
+
+
+def _batches(files: list[dict[str, Any]], every: bool) -> Iterator[list[dict[str, Any]]]:
+    """Small files in batches; large ones by themselves if ``every`` file is to be looked into."""
+    batch: list[dict[str, Any]] = []
+    size = 0
+    for file in files:
+        if file["size"] >= LARGE:
+            if every:
+                yield [file]
+            continue
+        if batch and size + file["size"] > BATCH:
+            yield batch
+            batch, size = [], 0
+        batch.append(file)
+        size += file["size"]
+    if batch:
+        yield batch
+
+
+def _read(root: Path, files: list[dict[str, Any]], day: str) -> pa.Table:
+    # files of results have the columns alone that their queries use
+    rows = pa.concat_tables([read_file(root / file["path"]) for file in files], promote_options="default")
+    return rows.append_column("day", pa.array([day] * len(rows), pa.string()))

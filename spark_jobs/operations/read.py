@@ -1,0 +1,503 @@
+"""What a person who operates a warehouse looks at, read from its tables without a JVM.
+
+The rows behind the operating view, as :mod:`spark_jobs.operations.values`: the newest runs, lateness, checks, what
+sampled queries recomputed unshared differed in, revisions, rows left out, savings of owners, and the history of the
+plan. The log's records are long, so only those of the runs that are shown are read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.plan.accounts import accounts
+from optimizer.plan.definition import SharingPlan
+from optimizer.plan.diff import PlanDiff, diff
+from optimizer.plan.rhythms import rhythms
+from optimizer.workload.values import digest
+from spark_jobs.checks.data_docs import FOLDER, document_file, page_name
+from spark_jobs.operations.values import (
+    Check,
+    Operations,
+    Publication,
+    Quarantined,
+    Radius,
+    Refreshed,
+    Revised,
+    Run,
+    Sampled,
+    Saving,
+    Stale,
+    Touched,
+    Version,
+)
+from spark_jobs.planning.publication import overtaken
+from spark_jobs.warehouse.data_files import log_place
+from spark_jobs.warehouse.plans import current_version, load_plan
+from spark_jobs.warehouse.schemas import INSTANT, MARKER, micros
+from spark_jobs.warehouse.warehouse import Warehouse
+
+RUNS = 50
+"""Runs that the operating view shows, the newest."""
+
+FAILED_CHECKS = 60
+REVISED = 40
+"""Intervals with several publications, those published last."""
+
+PRICED = 20
+"""Versions of the plan by which savings are counted: each has to be read whole."""
+
+VERSIONS = 60
+"""Versions of the plan in its history, the newest."""
+
+LOOKED_AT = 30
+"""Published intervals that are compared with their sources, the newest."""
+
+RECOMPUTED = "shared=unshared("
+"""What checks are called that compare shared answers with unshared ones."""
+
+
+def opened(root: str | Path) -> Warehouse | None:
+    """The warehouse in a folder; None if there is none yet."""
+    return Warehouse.open(root, create=False) if (Path(root) / MARKER).exists() else None
+
+
+def docs_page(run_id: str, revision: int) -> str:
+    """The name of the Data Docs page of one run, whose audit has this seed."""
+    return page_name(digest([run_id, revision]))
+
+
+# ---------------------------------------------------------------------------------------- operations
+def read_operations(warehouse: Warehouse, now: datetime | None = None, look: bool = False) -> Operations:
+    """Everything that the operating view shows. ``look``: also which intervals are outdated; that lists all sources."""
+    now = now or datetime.now(UTC)
+    version = current_version(warehouse)
+    plan = load_plan(warehouse, version) if version is not None else None
+    log = _log(warehouse)
+    runs = _runs(warehouse, log)
+    failed, passed, wrong, sampled = _checks(warehouse)
+    savings, unpriced = _savings(warehouse, runs)
+    stale, looked_at = _stale(warehouse, log, now) if look else (None, 0)
+    published = [row for row in log if row["event"] == "published"]
+    return Operations(
+        now,
+        version,
+        len(plan.workload.queries) if plan else 0,
+        tuple(runs),
+        _refreshed(plan, warehouse, runs) if plan else (),
+        failed,
+        (passed, wrong),
+        sampled,
+        _revised(warehouse, published),
+        _quarantined(warehouse),
+        savings,
+        unpriced,
+        stale,
+        looked_at,
+        len({(row["interval_start"], row["interval_end"]) for row in published}),
+    )
+
+
+_LIGHT = ["interval_start", "interval_end", "revision", "run_id", "event", "plan_version", "answers", "at", "content"]
+
+
+def _log(warehouse: Warehouse) -> list[dict[str, Any]]:
+    """The publish log without its records, newest first."""
+    rows = [row for row in warehouse.rows("publish_log", _LIGHT) if row["event"] != "deleted"]
+    return sorted(rows, key=lambda row: row["at"], reverse=True)
+
+
+def _records(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The records of some rows of the log."""
+    if not rows:
+        return {}
+    table = warehouse.dataset("publish_log")
+    chosen = ds.field("at").isin(pa.array([row["at"] for row in rows], pa.timestamp("us", tz="UTC")))
+    found = table.to_table([*_LIGHT, "record"], filter=chosen).to_pylist()
+    return {_identity(row): json.loads(row["record"] or "{}") for row in found}
+
+
+def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["interval_start"], row["interval_end"], row["run_id"], row["revision"], row["event"], row["at"]
+
+
+def _runs(warehouse: Warehouse, log: Sequence[Mapping[str, Any]]) -> list[Run]:
+    """The newest runs: those that ended, and those that were given a revision and have no end."""
+    ended = {_attempt(row) for row in log if row["event"] != "allocated"}
+    shown: list[Mapping[str, Any]] = []
+    for row in log:
+        if row["event"] != "allocated" or _attempt(row) not in ended:
+            shown.append(row)
+            # a retry that died as well is the same run
+            ended.add(_attempt(row))
+        if len(shown) == RUNS:
+            break
+    records = _records(warehouse, shown)
+    folder = warehouse.root / FOLDER
+    return [_run(row, records.get(_identity(row), {}), folder) for row in shown]
+
+
+def _attempt(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["interval_start"], row["interval_end"], row["run_id"], row["revision"]
+
+
+def _run(row: Mapping[str, Any], record: Mapping[str, Any], folder: Path) -> Run:
+    checks = record.get("checks", [])
+    page = docs_page(row["run_id"], row["revision"])
+    ended = row["event"] != "allocated"
+    spent = record.get("cpu_seconds") or {}
+    diagnostics = [_diagnostic(told) for told in record.get("diagnostics", [])] if ended else []
+    return Run(
+        row["run_id"],
+        row["event"] if row["event"] in ("published", "failed") else "no end",
+        row["at"],
+        micros(row["interval_start"]),
+        micros(row["interval_end"]),
+        row["revision"],
+        row["plan_version"],
+        record.get("answers", 0) if ended else 0,
+        record.get("queries", 0),
+        record.get("rows_scanned", 0),
+        sum(spent.values()) if ended and spent else None,
+        record.get("predicted_cpu_seconds") if ended else None,
+        sum(record["wall_seconds"].values()) if ended and record.get("wall_seconds") else None,
+        sum(bool(check["success"]) for check in checks),
+        len(checks),
+        bool(record.get("live")),
+        bool(record.get("late")),
+        tuple(sorted(record.get("lateness", {}).items())),
+        tuple(found for found in diagnostics if found.severity == "error"),
+        tuple(found for found in diagnostics if found.severity != "error"),
+        tuple((name, was, now) for name, (was, now) in (record.get("readers") or {}).get("fewer", {}).items()),
+        tuple(record.get("empty", ())),
+        page if document_file(folder, page) else "",
+    )
+
+
+def _diagnostic(told: Mapping[str, Any]) -> Diagnostic:
+    known = {name: told[name] for name in ("code", "message", "hint", "query", "severity") if told.get(name)}
+    return Diagnostic(**({"code": "", "message": ""} | known))
+
+
+def _refreshed(plan: SharingPlan, warehouse: Warehouse, runs: Sequence[Run]) -> tuple[Refreshed, ...]:
+    """Of each query with a refresh bound when it was answered last, and how late it was in the runs shown."""
+    published = [run for run in runs if run.status == "published"]
+    newest = max((run for run in published if run.live), key=lambda run: run.end, default=None)
+    answered = _answered(warehouse, published)
+    found = []
+    for one in (one for schedule in plan.schedules for one in rhythms(schedule)):
+        late = [late for run in published for name, late in run.lateness if name == one.query]
+        now = dict(newest.lateness).get(one.query, 0) if newest else 0
+        found.append(
+            Refreshed(
+                one.query,
+                one.bound,
+                round(one.average),
+                answered.get(one.query),
+                max(late, default=0),
+                len(late),
+                now,
+            )
+        )
+    return tuple(found)
+
+
+def _answered(warehouse: Warehouse, runs: Sequence[Run]) -> dict[str, int]:
+    """When each query with a refresh bound was answered last, as the runs that ended latest left it."""
+    if not runs:
+        return {}
+    table = warehouse.dataset("publish_log")
+    chosen = ds.field("at").isin(pa.array([run.at for run in runs], pa.timestamp("us", tz="UTC")))
+    found: dict[str, int] = {}
+    for text in table.to_table(["record"], filter=chosen & (ds.field("event") == "published"))["record"].to_pylist():
+        for name, at in json.loads(text or "{}").get("refreshed", {}).items():
+            found[name] = max(found.get(name, at), at)
+    return found
+
+
+def _checks(warehouse: Warehouse) -> tuple[tuple[Check, ...], int, int, tuple[Sampled, ...]]:
+    """The newest checks that failed, how many passed and failed ever, and the recomputed queries of each run."""
+    table = warehouse.dataset("quality_results")
+    columns = ["run_id", "interval_start", "interval_end", "check", "success", "at"]
+    rows = table.to_table(columns)
+    passed = pc.sum(rows["success"]).as_py() or 0
+    wrong = table.to_table([*columns, "detail"], filter=~ds.field("success")).to_pylist()
+    wrong.sort(key=lambda row: row["at"], reverse=True)
+    failed = tuple(
+        Check(
+            row["run_id"],
+            row["at"],
+            micros(row["interval_start"]),
+            micros(row["interval_end"]),
+            row["check"],
+            row["detail"] or "",
+        )
+        for row in wrong[:FAILED_CHECKS]
+    )
+    compared = rows.filter(pc.starts_with(rows["check"], RECOMPUTED)).to_pylist()
+    return failed, passed, len(rows) - passed, tuple(_audits(compared))
+
+
+AUDIT = timedelta(seconds=5)
+"""Checks of one audit are logged at once: what is further apart is of a retry."""
+
+
+def _audits(rows: Sequence[Mapping[str, Any]]) -> list[Sampled]:
+    """What sampled queries gave in each audit, oldest first."""
+    held: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    newest: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for row in sorted(rows, key=lambda row: row["at"]):
+        run = row["run_id"], row["interval_start"], row["interval_end"]
+        audit = newest.get(run)
+        if audit is None or row["at"] - held[audit][-1]["at"] > AUDIT:
+            audit = newest[run] = (*run, row["at"])
+        held.setdefault(audit, []).append(row)
+    found = [
+        Sampled(
+            checks[0]["run_id"],
+            checks[-1]["at"],
+            len(checks),
+            tuple(
+                check["check"].removeprefix(RECOMPUTED).removesuffix(")") for check in checks if not check["success"]
+            ),
+        )
+        for checks in held.values()
+    ]
+    return sorted(found, key=lambda one: one.at)
+
+
+def _revised(warehouse: Warehouse, published: Sequence[Mapping[str, Any]]) -> tuple[Revised, ...]:
+    """The intervals that were published more than once, those published last first."""
+    held: dict[tuple[Any, Any], list[Mapping[str, Any]]] = {}
+    for row in published:
+        held.setdefault((row["interval_start"], row["interval_end"]), []).append(row)
+    several = [rows for rows in held.values() if len(rows) > 1][:REVISED]
+    records = _records(warehouse, [row for rows in several for row in rows])
+    found = []
+    for rows in several:
+        publications: list[Publication] = []
+        before: Mapping[str, Any] | None = None
+        for row in sorted(rows, key=lambda row: row["revision"]):
+            events = records.get(_identity(row), {}).get("rows_scanned", 0)
+            why = _why(before, row, publications[-1] if publications else None, events)
+            publications.append(
+                Publication(
+                    row["revision"],
+                    row["at"],
+                    row["run_id"],
+                    row["plan_version"],
+                    row["answers"] or 0,
+                    events,
+                    why,
+                )
+            )
+            before = row
+        begin, end = micros(rows[0]["interval_start"]), micros(rows[0]["interval_end"])
+        found.append(Revised(begin, end, tuple(publications)))
+    return tuple(found)
+
+
+def _why(before: Mapping[str, Any] | None, row: Mapping[str, Any], earlier: Publication | None, events: int) -> str:
+    """What is known of the reason of a publication: the log has hashes of what decides the answers, not the cause."""
+    if before is None or earlier is None:
+        return "first publication"
+    told = []
+    repaired = row["run_id"].startswith("repair")
+    if row["plan_version"] != before["plan_version"]:
+        told.append(f"plan version {before['plan_version']} → {row['plan_version']}")
+    if row["content"] == before["content"]:
+        told.append("recomputed on demand, of the same source")
+    elif repaired or row["plan_version"] == before["plan_version"]:
+        told.append("its source or its watermark changed: late events, or files that came or went")
+    if answers := (row["answers"] or 0) - earlier.answers:
+        told.append(f"{answers:+,} answers")
+    if repaired:
+        told.append("by repair")
+    return "; ".join(told)
+
+
+def _stale(warehouse: Warehouse, log: Sequence[Mapping[str, Any]], now: datetime) -> tuple[tuple[Stale, ...], int]:
+    """Which of the newest published intervals are outdated, and how many were looked at."""
+    from spark_jobs.run.history import outdated, standing
+
+    ends = sorted({micros(row["interval_end"]) for row in standing(warehouse)}, reverse=True)[:LOOKED_AT]
+    if not ends:
+        return (), 0
+    clock = (now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    found = outdated(warehouse, clock, ends[-1] - 1)
+    stale = tuple(
+        Stale(
+            one.begin,
+            one.end,
+            one.revision,
+            one.radius.rows,
+            one.radius.fragments,
+            len(one.radius.queries),
+            one.radius.windows,
+        )
+        for one in found
+    )
+    return stale, len(ends)
+
+
+def _quarantined(warehouse: Warehouse) -> tuple[Quarantined, ...]:
+    """Rows left out by stream and code, those with the most rows first."""
+    held: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in warehouse.rows("quarantine"):
+        held.setdefault((row["stream"], row["code"]), []).append(row)
+    found = []
+    for (stream, code), rows in held.items():
+        newest = max(rows, key=lambda row: row["at"])
+        runs = len({row["run_id"] for row in rows})
+        total = sum(row["rows"] for row in rows)
+        found.append(Quarantined(stream, code, total, runs, newest["at"], newest["detail"] or ""))
+    return tuple(sorted(found, key=lambda one: (-one.rows, one.stream, one.code)))
+
+
+def _savings(warehouse: Warehouse, runs: Iterable[Run]) -> tuple[tuple[Saving, ...], int]:
+    """The CPU seconds of published runs by owner (:class:`Saving`), and of how many runs the
+    plan is not counted."""
+    measured: dict[int, list[float]] = {}
+    for run in runs:
+        if run.status == "published" and run.measured is not None:
+            measured.setdefault(run.plan_version, []).append(run.measured)
+    part: dict[str, float] = {}
+    unshared: dict[str, float] = {}
+    queries: dict[str, set[str]] = {}
+    unpriced = 0
+    for number, version in enumerate(sorted(measured, reverse=True)):
+        plan = _stored(warehouse, version) if number < PRICED else None
+        if plan is None or not plan.cost:
+            unpriced += len(measured[version])
+            continue
+        seconds = sum(measured[version])
+        for account in accounts(plan):
+            owner = account.query.owner
+            part[owner] = part.get(owner, 0.0) + seconds * float(account.here / plan.cost)
+            unshared[owner] = unshared.get(owner, 0.0) + seconds * float(account.alone / plan.cost)
+            queries.setdefault(owner, set()).add(account.query.name)
+    found = [Saving(owner, len(queries[owner]), part[owner], unshared[owner]) for owner in queries]
+    return tuple(sorted(found, key=lambda one: (-one.unshared, one.owner))), unpriced
+
+
+def _stored(warehouse: Warehouse, version: int) -> SharingPlan | None:
+    try:
+        return load_plan(warehouse, version)
+    except HeddleError:
+        return None
+
+
+# -------------------------------------------------------------------------------------- blast radius
+COMPARED = 500_000
+"""Answers of an interval that are compared at most."""
+
+_ANSWER = ["query", "window_start", "window_end", "instant", "position", "key"]
+_CONTENT = ["longs", "doubles", "texts", "error"]
+
+
+def read_radius(warehouse: Warehouse, begin: int, end: int, revision: int) -> Radius:
+    """Which answers of an interval (microseconds) its publication of a revision changed, from the table's versions.
+
+    Raises HDL-559 if there is no such publication, HDL-558 if it cannot be compared any more, or is too large.
+    """
+    log = [row for row in warehouse.rows("publish_log", [*_LIGHT, "table_version"]) if row["event"] == "published"]
+    mine = [
+        row
+        for row in log
+        if (micros(row["interval_start"]), micros(row["interval_end"]), row["revision"]) == (begin, end, revision)
+    ]
+    if not mine:
+        raise HeddleError("HDL-559", f"revision {revision} of this interval was not published")
+    after = mine[0]["table_version"]
+    # what merged files in between changed no answer
+    before = max((row["table_version"] for row in log if row["table_version"] < after), default=None)
+    old, new = _answers(warehouse, before, begin, end), _answers(warehouse, after, begin, end)
+    names = {key[0] for key in old.keys() | new.keys()}
+    kinds: dict[str, list[int]] = {name: [0, 0, 0] for name in names}
+    for key in old.keys() | new.keys():
+        if key not in old:
+            kinds[key[0]][1] += 1
+        elif key not in new:
+            kinds[key[0]][2] += 1
+        elif old[key] != new[key]:
+            kinds[key[0]][0] += 1
+    queries = tuple(Touched(name, *kinds[name]) for name in sorted(kinds) if any(kinds[name]))
+    return Radius(begin, end, revision, (len(old), len(new)), queries)
+
+
+def _answers(warehouse: Warehouse, version: int | None, begin: int, end: int) -> dict[tuple[Any, ...], str]:
+    """The answers of an interval in one version of the results, by query, window and group."""
+    if version is None:
+        return {}
+    first, last = pa.scalar(begin, INSTANT), pa.scalar(end, INSTANT)
+    chosen = (ds.field("instant") > first) & (ds.field("instant") <= last)
+    removed = "files of older versions are removed by maintenance once their retention is over"
+    try:
+        table = warehouse.dataset("results", DeltaTable(log_place(warehouse.path("results")), version=version))
+        if table.count_rows(filter=chosen) > COMPARED:
+            raise HeddleError("HDL-558", f"this interval has more than {COMPARED:,} answers: too many to be compared")
+        rows = table.to_table([*_ANSWER, *_CONTENT], filter=chosen).to_pylist()
+    except (OSError, DeltaError) as error:
+        raise HeddleError("HDL-558", "this revision cannot be compared any more", removed) from error
+    # NaN is equal to itself as text
+    return {tuple(row[name] for name in _ANSWER): repr([row[name] for name in _CONTENT]) for row in rows}
+
+
+# ------------------------------------------------------------------------------------------- history
+def read_versions(warehouse: Warehouse) -> tuple[list[Version], int]:
+    """The newest versions of the plan, newest first, and how many there are."""
+    table = warehouse.dataset("sharing_plans")
+    rows = table.to_table(["plan_version", "created_at", "created_by", "reason", "tree", "query"]).to_pylist()
+    held: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        held.setdefault(row["plan_version"], []).append(row)
+    found = []
+    for number in sorted(held, reverse=True)[:VERSIONS]:
+        mine = held[number]
+        one = (ds.field("plan_version") == number) & (ds.field("query") == mine[0]["query"])
+        whole = json.loads(table.to_table(["row"], filter=one)["row"][0].as_py())
+        found.append(
+            Version(
+                number,
+                mine[0]["created_at"],
+                mine[0]["created_by"] or "",
+                mine[0]["reason"] or "",
+                whole["algorithm"],
+                whole["cost_model"],
+                whole["plan_cost"],
+                whole["no_share_cost"],
+                len(mine),
+                len({row["tree"] for row in mine}),
+            )
+        )
+    return found, len(held)
+
+
+def change_of(warehouse: Warehouse, version: int) -> PlanDiff:
+    """What a version changed of the one before it (of nothing, if it is the first). Raises HDL-506."""
+    plan = load_plan(warehouse, version)
+    return diff(_stored(warehouse, version - 1), plan)
+
+
+# ------------------------------------------------------------------------------------------- refresh
+def check_in_force(root: str | Path, expected: int | None, created_by: str = "") -> None:
+    """Raises HDL-551 unless the plan in force has the version ``expected`` (0: there is none; None: any may be), or was
+    made by ``created_by``: what is tried again may have stored its plan before."""
+    if expected is None:
+        return
+    warehouse = opened(root)
+    rows = warehouse.rows("sharing_plans", ["plan_version", "created_by"]) if warehouse is not None else []
+    newest = max(rows, key=lambda row: row["plan_version"], default={"plan_version": 0, "created_by": None})
+    current = newest["plan_version"]
+    if current != expected and not (created_by and newest["created_by"] == created_by):
+        raise overtaken(current, expected)

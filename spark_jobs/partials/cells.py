@@ -1,0 +1,384 @@
+"""Partial rows in memory: the cells of one synopsis as arrays, and how they are stored.
+
+A *cell* is one (fragment, shard, group) with its states. Events are lifted into cells, cells are rolled up to coarser
+ones (longer fragments, fewer filters, fewer group columns), stored as rows of the partials table, and read back to be
+combined into answers: all of it on the arrays of :class:`Cells`. Texts become numbers as soon as they are read: groups
+are numbered, texts within states are ranks into a sorted list of texts, so that everything combines integers.
+
+A state of a cell is stored in the three list columns of a row as :class:`optimizer.aggregates.states.State` says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from optimizer.aggregates.ordinals import doubles_of_ordinals, ordinals_of_doubles
+from optimizer.aggregates.states import State
+from optimizer.synopses.synopsis import CARRIERS, Synopsis
+from optimizer.windows.alignment import Fragments
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import Expression, Type
+from spark_jobs.arrays.numbering import (
+    LONG_MAX,
+    LONG_MIN,
+    Longs,
+    distinct_of,
+    distinct_rows,
+    encoded,
+    numbered,
+    numbered_tuples,
+    positions_in,
+)
+from spark_jobs.arrays.texts import key_texts
+from spark_jobs.partials.combining import SCATTER, add_doubles, scatter_add
+from spark_jobs.partials.encoding import READERS, StoredLists, WrittenLists, combined_chunks
+from spark_jobs.partials.states import IDENTITIES, Column, Fixed, States, carry, class_of, numbers_of
+from spark_jobs.warehouse.data_files import bucket_of
+from spark_jobs.warehouse.schemas import PARTIALS
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Cells of one synopsis.
+
+    ``starts``, ``ends`` (n,): the fragments (microseconds, or row numbers); ``shards`` (n,): signatures; ``group``
+    (n,): number of the group, below ``groups``; ``key_columns``: for each column of ``synopsis.group_by`` the groups'
+    values (groups,) as texts, which :func:`spark_jobs.results.rows.typed` reads back. ``longs`` (n, w) and
+    ``doubles`` (n, v): the states of numbers, side by side as :func:`numbers_of` says; ``others``: the other states.
+    :attr:`states` has all of them. Rows are in any order, and a cell may occur more than once, unless
+    :meth:`combined` made them.
+    """
+
+    synopsis: Synopsis
+    starts: Longs
+    ends: Longs
+    shards: Longs
+    group: Longs
+    groups: int
+    key_columns: tuple[pa.StringArray, ...]
+    longs: Longs
+    doubles: NDArray[np.float64]
+    others: dict[State, Column]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its arrays, about."""
+        rows = 32 * len(self) + self.longs.nbytes + self.doubles.nbytes
+        keys = sum(column.nbytes for column in self.key_columns)
+        return int(rows + keys + sum(column.size for column in self.others.values()))
+
+    @cached_property
+    def states(self) -> States:
+        """The columns of each state, in the synopsis's order."""
+        found: States = dict(self.others)
+        for carrier, matrix in (("longs", self.longs), ("doubles", self.doubles)):
+            for state, first in numbers_of(self.synopsis.states)[carrier].items():
+                found[state] = Fixed(matrix[:, first : first + state.width])
+        return {state: found[state] for state in self.synopsis.states}
+
+    @cached_property
+    def keys(self) -> list[tuple[str | None, ...]]:
+        """The groups' values as tuples of texts."""
+        if not self.key_columns:
+            return [()] * self.groups
+        return list(zip(*(column.to_pylist() for column in self.key_columns), strict=True))
+
+    @cached_property
+    def key_texts(self) -> pa.StringArray:
+        """The groups' values as JSON lists of texts, as they are stored."""
+        return key_texts(self.key_columns, self.groups)
+
+    def take(self, rows: Longs) -> Cells:
+        """Some rows, in the order given."""
+        return replace(
+            self,
+            starts=self.starts[rows],
+            ends=self.ends[rows],
+            shards=self.shards[rows],
+            group=self.group[rows],
+            longs=self.longs.take(rows, axis=0),
+            doubles=self.doubles.take(rows, axis=0),
+            others={state: column.take(rows) for state, column in self.others.items()},
+        )
+
+    def combined(self) -> Cells:
+        """One row a cell, by group (in the order of :attr:`key_texts`), start and shard; groups without rows go.
+
+        Equal cells are combined in an order that their contents decide: the same cells give the same bits in whatever
+        order they arrive. O(n + g log g) for g groups, beside ordering the rows that are equal cells.
+        """
+        return self._arranged(pc.sort_indices(self.key_texts).to_numpy())._regrouped(by_content=True)
+
+    def to_store(self) -> Cells:
+        """As :meth:`combined`, but by bucket first, and rows that are equal cells are combined as they come."""
+        order = pc.sort_indices(
+            pa.table([buckets(self), self.key_texts], names=["bucket", "key"]),
+            [("bucket", "ascending"), ("key", "ascending")],
+        )
+        return self._arranged(order.to_numpy())._regrouped()
+
+    def _arranged(self, order: NDArray[Any]) -> Cells:
+        """Groups numbered in an order, those without rows left out."""
+        used = np.zeros(self.groups, dtype=bool)
+        used[self.group] = True
+        order = order.astype(np.int64)
+        order = order[used[order]]
+        rank = np.zeros(self.groups, dtype=np.int64)
+        rank[order] = np.arange(len(order))
+        columns = tuple(column.take(pa.array(order)) for column in self.key_columns)
+        return replace(self, group=rank[self.group], groups=len(order), key_columns=columns)
+
+    def projected(self, bit: int, group_by: tuple[tuple[str, Type], ...]) -> Cells:
+        """The cells of one family: the shards with ``bit`` in one, groups rolled up to some of the columns, in the
+        order of ``group_by``; combined, all of shard 1."""
+        predicate = self.synopsis.predicates[bit.bit_length() - 1]
+        family = replace(
+            self.synopsis,
+            predicates=(predicate,),
+            group_by=group_by,
+            bucket_by=tuple(name for name, _ in group_by if name in self.synopsis.bucket_by),
+        )
+        return self._mapped(family, None).combined()
+
+    def rolled_up(self, synopsis: Synopsis, begin: int = LONG_MIN, end: int = LONG_MAX) -> Cells:
+        """The cells of a coarser synopsis over the same events, for its fragments that start in [begin, end).
+
+        ``synopsis``: its edges, predicates, group columns and states are among this one's. In any order, and more than
+        one of a cell.
+        """
+        return self._mapped(synopsis, (begin, end))
+
+    def keys_of(
+        self, group_by: tuple[tuple[str, Type], ...], predicates: tuple[Expression | None, ...]
+    ) -> tuple[tuple[pa.StringArray, ...], int]:
+        """The distinct values of some group columns among the tuples that satisfy some of the predicates."""
+        bare = replace(self.synopsis, predicates=predicates, group_by=group_by, states=(), bucket_by=())
+        cells = self._mapped(bare, None)
+        used, _ = numbered(cells.group, cells.groups)
+        return tuple(column.take(pa.array(used)) for column in cells.key_columns), len(used)
+
+    def merged(self) -> Cells:
+        """One row a cell, by start, group and shard; equal cells are combined in the order of the rows."""
+        return self._regrouped(by_time=True)
+
+    def _mapped(self, synopsis: Synopsis, span: tuple[int, int] | None) -> Cells:
+        """Every row under the names of a coarser synopsis; rows that it does not hold are left out."""
+        cells = self
+        signatures, number = distinct_of(self.shards)
+        shards = _signatures(signatures, self.synopsis.predicates, synopsis.predicates)[number]
+        keep = shards != 0
+        if span is not None:
+            keep &= (self.starts >= span[0]) & (self.starts < span[1])
+        if not keep.all():
+            rows = np.flatnonzero(keep)
+            cells, shards = self.take(rows), shards[rows]
+        starts, ends = cells.starts, cells.ends
+        if synopsis.edges != self.synopsis.edges:
+            first, last, number = fragments_of(synopsis.fragments, starts)
+            starts, ends = first[number], last[number]
+        names = [name for name, _ in self.synopsis.group_by]
+        columns = tuple(cells.key_columns[names.index(name)] for name, _ in synopsis.group_by)
+        group, groups = cells.group, cells.groups
+        if len(columns) < len(cells.key_columns):
+            columns, number, groups = distinct_rows(columns, groups)
+            group = number[group]
+        longs, doubles = cells.longs, cells.doubles
+        if synopsis.states != self.synopsis.states:
+            places = numbers_of(self.synopsis.states)
+            chosen = {
+                carrier: [places[carrier][state] + k for state in states for k in range(state.width)]
+                for carrier, states in numbers_of(synopsis.states).items()
+            }
+            longs, doubles = longs[:, chosen["longs"]], doubles[:, chosen["doubles"]]
+        others = {state: cells.others[state] for state in synopsis.states if state in cells.others}
+        return Cells(synopsis, starts, ends, shards, group, groups, columns, longs, doubles, others)
+
+    def _regrouped(self, by_content: bool = False, by_time: bool = False) -> Cells:
+        """One row a cell: by group, start and shard, or ``by_time``: by start, group and shard."""
+        starts, fragment = distinct_of(self.starts)
+        shards, shard = distinct_of(self.shards)
+        parts = [(self.group, self.groups), (fragment, len(starts)), (shard, len(shards))]
+        if by_time:
+            parts[:2] = parts[1::-1]
+        row, cell = numbered_tuples(parts, len(self))
+        cells = len(row)
+        if cells == len(self):
+            return self if bool((row[1:] > row[:-1]).all()) else self.take(row)
+        return Cells(
+            self.synopsis,
+            self.starts[row],
+            self.ends[row],
+            self.shards[row],
+            self.group[row],
+            self.groups,
+            self.key_columns,
+            self._combined_longs(cell, cells),
+            self._combined_doubles(cell, cells, by_content),
+            {state: column.combined(state, cell, cells) for state, column in self.others.items()},
+        )
+
+    def _combined_longs(self, cell: Longs, cells: int) -> Longs:
+        places = numbers_of(self.synopsis.states)["longs"]
+        out = np.zeros((cells, self.longs.shape[1]), dtype=np.int64)
+        sums = [(state, first) for state, first in places.items() if state.operation == "add"]
+        columns = [first + k for state, first in sums for k in range(state.width)]
+        scatter_add(cell, self.longs, np.array(columns, dtype=np.int64), out)
+        for state, first in sums:
+            if state.kind == "sum":
+                carry(out[:, first : first + state.width])
+        for state, first in places.items():
+            if state.operation != "add":
+                out[:, first] = IDENTITIES[state.operation]
+                SCATTER[state.operation](cell, self.longs[:, first], out[:, first])
+        return out
+
+    def _combined_doubles(self, cell: Longs, cells: int, by_content: bool) -> NDArray[np.float64]:
+        places = numbers_of(self.synopsis.states)["doubles"]
+        out = np.zeros((cells, self.doubles.shape[1]))
+        sums = [first for state, first in places.items() if state.operation == "add_double"]
+        if sums:
+            order = self._content_order(cell, cells, sums) if by_content else np.empty(0, dtype=np.int64)
+            add_doubles(cell, order, self.doubles, np.array(sums), out)
+        for state, first in places.items():
+            if state.operation != "add_double":
+                # zeros have an order too: the least of both is -0.0, whichever came first
+                values = ordinals_of_doubles(self.doubles[:, first], exact=True)
+                best = np.full(cells, IDENTITIES[state.operation], dtype=np.int64)
+                SCATTER[state.operation](cell, values, best)
+                out[:, first] = doubles_of_ordinals(best)
+        return out
+
+    def _content_order(self, cell: Longs, cells: int, sums: list[int]) -> Longs:
+        """An order of the rows in which those of one cell stand as their sums of doubles say."""
+        several = np.bincount(cell, minlength=cells)[cell] > 1
+        rows = np.flatnonzero(several)
+        columns = [first + k for first in sums for k in range(2)]
+        content = np.ascontiguousarray(self.doubles[rows][:, columns]).view(np.int64)
+        return np.concatenate([np.flatnonzero(~several), rows[np.lexsort((*content.T, cell[rows]))]])
+
+    # ------------------------------------------------------------------------------------- stored rows
+    @staticmethod
+    def decode(synopsis: Synopsis, rows: pa.Table) -> Cells:
+        """Rows of :data:`PARTIALS` of one synopsis, all with a key, as cells; in their order."""
+        rows = rows.unify_dictionaries().combine_chunks()
+        stored, indices = encoded(combined_chunks(rows["key"]))
+        # a file's dictionary has the keys of other synopses, too
+        used, group = numbered(indices.astype(np.int64), len(stored))
+        texts = stored.take(pa.array(used)).to_pylist()
+        values = json.loads("[" + ",".join(texts) + "]")
+        columns = [pa.array(column, pa.string()) for column in zip(*values, strict=True)] if values else []
+        empty = [pa.array([], pa.string())] * len(synopsis.group_by)
+        lists = {carrier: StoredLists.of(synopsis, carrier, combined_chunks(rows[carrier])) for carrier in CARRIERS}
+        readers = {state: READERS.get(class_of(state)) for state in synopsis.states}
+        return Cells(
+            synopsis,
+            rows["fragment_start"].to_numpy(),
+            rows["fragment_end"].to_numpy(),
+            rows["shard"].to_numpy(),
+            group,
+            len(texts),
+            tuple(columns or empty),
+            lists["longs"].numbers(),
+            lists["doubles"].numbers(),
+            {state: reader(state, lists) for state, reader in readers.items() if reader is not None},
+        )
+
+    def encode(self) -> pa.Table:
+        """The cells as rows of :data:`PARTIALS`, in their order."""
+        rows = len(self)
+        days, number = distinct_of(self.starts // DAY)
+        labels = np.datetime_as_string(days.astype("datetime64[D]")) if rows else np.array([], dtype=str)
+        numbers = buckets(self)
+        group = pa.array(self.group)
+        written = WrittenLists(self)
+        return pa.table(
+            [
+                pa.array(labels, pa.string()).take(pa.array(number)),
+                pa.repeat(pa.scalar(self.synopsis.stream), rows),
+                pa.repeat(pa.scalar(self.synopsis.fingerprint), rows),
+                pa.array(self.starts),
+                pa.array(self.ends),
+                self.key_texts.take(group),
+                pa.array(self.shards),
+                pa.array(numbers[self.group]),
+                *(written.column(carrier) for carrier in CARRIERS),
+            ],
+            schema=PARTIALS,
+        )
+
+
+def concatenated(cells: Sequence[Cells]) -> Cells:
+    """Cells of one synopsis one after the other (at least one), groups and texts numbered anew."""
+    first = cells[0]
+    if len(cells) == 1:
+        return first
+    total = sum(part.groups for part in cells)
+    joined = [pa.concat_arrays(columns) for columns in zip(*(part.key_columns for part in cells), strict=True)]
+    columns, number, groups = distinct_rows(joined, total)
+    cuts = np.cumsum([0, *(part.groups for part in cells)])
+    return Cells(
+        first.synopsis,
+        np.concatenate([part.starts for part in cells]),
+        np.concatenate([part.ends for part in cells]),
+        np.concatenate([part.shards for part in cells]),
+        np.concatenate([number[low + part.group] for low, part in zip(cuts, cells, strict=False)]),
+        groups,
+        columns,
+        np.concatenate([part.longs for part in cells]),
+        np.concatenate([part.doubles for part in cells]),
+        {
+            state: column.joined(state, [part.others[state] for part in cells])  # type: ignore[misc]
+            for state, column in first.others.items()
+        },
+    )
+
+
+def buckets(cells: Cells) -> NDArray[np.int32]:
+    """Bucket (groups,) of each group: that of its values of ``synopsis.bucket_by`` alone, so that all the groups that
+    a family rolls up to one are in one bucket."""
+    names = [name for name, _ in cells.synopsis.group_by]
+    if list(cells.synopsis.bucket_by) == names:
+        return bucket_of(cells.key_texts.to_pylist())
+    chosen = [cells.key_columns[names.index(name)] for name in cells.synopsis.bucket_by]
+    columns, number, groups = distinct_rows(chosen, cells.groups)
+    return bucket_of(key_texts(columns, groups).to_pylist())[number]
+
+
+def fragments_of(fragments: Fragments, instants: Longs) -> tuple[Longs, Longs, Longs]:
+    """Starts and ends (f,) of fragments, ascending, and the number (n,) of each instant's; quick where neighbours are
+    close in time."""
+    if len(instants) == 0:
+        return instants, instants, instants
+    low, high = int(instants.min()), int(instants.max())
+    first = fragments.last_edge(low)
+    if _edges_between(fragments, first, high) > max(len(instants), 1 << 16):
+        starts, number = distinct_of(fragments.starts(instants))
+        return starts, fragments.ends(starts), number
+    starts = fragments.between(first, high)
+    return starts, np.append(starts[1:], fragments.ends(starts[-1:])), positions_in(starts, instants)
+
+
+def _edges_between(fragments: Fragments, first: int, last: int) -> int:
+    return sum((last - first) // slide + 1 for slide, _ in (*fragments.edges, (DAY, 0)))
+
+
+def _signatures(shards: Longs, predicates: Sequence[Expression | None], wanted: Sequence[Expression | None]) -> Longs:
+    """Signatures over some predicates as signatures over some of them, in their own order."""
+    if tuple(predicates) == tuple(wanted):
+        return shards
+    out = np.zeros(len(shards), dtype=np.int64)
+    for bit, predicate in enumerate(wanted):
+        out |= ((shards >> predicates.index(predicate)) & 1) << bit
+    return out

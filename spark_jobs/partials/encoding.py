@@ -1,0 +1,210 @@
+"""Cells as rows of the partials table, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from optimizer.aggregates.ordinals import doubles_of_ordinals, ordinals_of_doubles
+from optimizer.aggregates.states import State, carrier_of
+from optimizer.synopses.synopsis import CARRIERS, Synopsis
+from spark_jobs.arrays.numbering import Longs, ranked
+from spark_jobs.partials.combining import ragged
+from spark_jobs.partials.states import IDENTITIES, Fixed, Multiset, Pairs, Texts, class_of, offsets_of
+
+if TYPE_CHECKING:
+    from spark_jobs.partials.cells import Cells
+
+
+@dataclass(frozen=True, eq=False)
+class StoredLists:
+    """One carrier of stored rows: ``values`` of all lists, ``first`` (n,) position of each, and behind its fixed
+    columns the ``tail`` (n,), where the next state of variable length stands."""
+
+    synopsis: Synopsis
+    values: Any
+    first: Longs
+    tail: Longs
+    matrix: NDArray[Any] | None
+    offset: dict[State, int]
+
+    @staticmethod
+    def of(synopsis: Synopsis, carrier: str, column: pa.ListArray) -> StoredLists:
+        width = synopsis.width(carrier)
+        offsets = column.offsets.to_numpy().astype(np.int64)
+        values = column.values if carrier == "texts" else column.values.to_numpy(zero_copy_only=False)
+        first = offsets[:-1]
+        matrix = None
+        if carrier != "texts":
+            if len(first) and offsets[-1] - offsets[0] == width * len(first):
+                matrix = values[offsets[0] : offsets[-1]].reshape(len(first), width)
+            else:
+                matrix = values[first[:, None] + np.arange(width)] if len(first) else values[:0].reshape(0, width)
+        return StoredLists(synopsis, values, first, first + width, matrix, dict(synopsis.layout(carrier)))
+
+    def numbers(self) -> NDArray[Any]:
+        """The columns of the states of numbers, as :func:`numbers_of` has them."""
+        assert self.matrix is not None
+        widths = [(self.offset[state], state.width) for state in self.offset if class_of(state) is Fixed]
+        columns = [first + k for first, width in widths for k in range(width)]
+        return self.matrix if len(columns) == self.matrix.shape[1] else self.matrix[:, columns]
+
+    def column(self, state: State, skip: int = 0) -> NDArray[Any]:
+        assert self.matrix is not None
+        return np.ascontiguousarray(self.matrix[:, self.offset[state] + skip])
+
+    def texts(self, state: State, skip: int = 0) -> pa.StringArray:
+        return self.values.take(pa.array(self.first + self.offset[state] + skip))
+
+    def tails(self, counts: Longs) -> Any:
+        """The next ``counts[i]`` values of each list."""
+        at = ragged(self.tail, counts)
+        self.tail[:] = self.tail + counts
+        return self.values.take(pa.array(at)) if isinstance(self.values, pa.Array) else self.values[at]
+
+
+def _read_texts(state: State, lists: dict[str, StoredLists]) -> Texts:
+    assert state.type is not None
+    ranks, texts = ranked(lists["texts"].texts(state), state.type)
+    ranks[ranks < 0] = IDENTITIES[state.kind]
+    return Texts(ranks, texts)
+
+
+def _read_pairs(state: State, lists: dict[str, StoredLists]) -> Pairs:
+    assert state.type is not None and state.by_type is not None
+    stored = lists["longs"]
+    present = stored.column(state).astype(np.int8)
+    found: list[tuple[Longs, pa.StringArray | None]] = []
+    used = {"longs": 1, "texts": 0}
+    for type in (state.by_type, state.type):
+        if carrier_of(type) == "texts":
+            ranks, texts = ranked(lists["texts"].texts(state, used["texts"]), type)
+            found.append((np.maximum(ranks, 0), texts))
+            used["texts"] += 1
+        else:
+            found.append((stored.column(state, used["longs"]), None))
+            used["longs"] += 1
+    (order, order_texts), (value, value_texts) = found
+    return Pairs(present, order, value, order_texts, value_texts)
+
+
+def _read_multiset(state: State, lists: dict[str, StoredLists]) -> Multiset:
+    counts = lists["longs"].column(state)
+    assert state.tail is not None
+    values, texts = lists[state.tail].tails(counts), None
+    if state.tail == "doubles":
+        values = ordinals_of_doubles(values)
+    elif state.tail == "texts":
+        assert state.type is not None
+        values, texts = ranked(values, state.type)
+    return Multiset(offsets_of(counts), values, lists["longs"].tails(counts), texts)
+
+
+READERS: dict[type, Callable[[State, dict[str, StoredLists]], Any]] = {
+    Texts: _read_texts,
+    Pairs: _read_pairs,
+    Multiset: _read_multiset,
+}
+
+
+class WrittenLists:
+    """The list columns of cells: for each carrier the fixed columns, and the tails (n, variable) in their order."""
+
+    def __init__(self, cells: Cells) -> None:
+        self.rows = len(cells)
+        self.numbers: dict[str, Any] = {"longs": cells.longs, "doubles": cells.doubles}
+        self.fixed: dict[str, list[Any]] = {carrier: [] for carrier in CARRIERS}
+        self.tails: dict[str, list[tuple[Longs, Any]]] = {carrier: [] for carrier in CARRIERS}
+        for state in cells.synopsis.states if cells.others else ():
+            column = cells.states[state]
+            _WRITERS[type(column)](self, state, column)
+
+    def column(self, carrier: str) -> pa.ListArray:
+        fixed, tails = self.fixed[carrier], self.tails[carrier]
+        if carrier == "texts":
+            return self._texts(fixed, tails)
+        values = np.concatenate(fixed, axis=1) if fixed else self.numbers[carrier]
+        width = values.shape[1]
+        lengths = np.full(self.rows, width, dtype=np.int64)
+        for counts, _ in tails:
+            lengths += counts
+        offsets = offsets_of(lengths)
+        flat = values.reshape(-1)
+        if tails:
+            flat = np.empty(offsets[-1], dtype=values.dtype)
+            flat[offsets[:-1, None] + np.arange(width)] = values
+            at = offsets[:-1] + width
+            for counts, tail in tails:
+                flat[ragged(at, counts)] = tail
+                at = at + counts
+        return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(flat))
+
+    def _texts(self, fixed: list[Any], tails: list[tuple[Longs, Any]]) -> pa.ListArray:
+        """As the others; the texts of all states stand one after the other and are taken in the rows' order."""
+        parts = [(np.ones(self.rows, dtype=np.int64), texts) for texts in fixed] + tails
+        lengths = np.zeros(self.rows, dtype=np.int64)
+        for counts, _ in parts:
+            lengths += counts
+        offsets = offsets_of(lengths)
+        source = np.empty(offsets[-1], dtype=np.int64)
+        at, base = offsets[:-1], 0
+        for counts, texts in parts:
+            source[ragged(at, counts)] = np.arange(base, base + len(texts))
+            at, base = at + counts, base + len(texts)
+        every = pa.concat_arrays([pa.array([], pa.string()), *(texts for _, texts in parts)])
+        return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), every.take(pa.array(source)))
+
+
+def _texts_at(texts: pa.StringArray, ranks: Longs) -> pa.StringArray:
+    known = (ranks >= 0) & (ranks < len(texts))
+    return texts.take(pa.array(np.where(known, ranks, 0), mask=~known))
+
+
+def _write_fixed(out: WrittenLists, state: State, column: Fixed) -> None:
+    out.fixed[state.carrier].append(column.values)
+
+
+def _write_texts(out: WrittenLists, state: State, column: Texts) -> None:
+    out.fixed["texts"].append(_texts_at(column.texts, column.ranks))
+
+
+def _write_pairs(out: WrittenLists, state: State, column: Pairs) -> None:
+    out.fixed["longs"].append(column.present.astype(np.int64)[:, None])
+    absent = column.present < 0
+    sides = (column.order, column.order_texts, absent), (column.value, column.value_texts, column.present < 1)
+    for values, texts, null in sides:
+        if texts is not None:
+            out.fixed["texts"].append(_texts_at(texts, np.where(null, -1, values)))
+        else:
+            out.fixed["longs"].append(np.where(null, 0, values)[:, None])
+
+
+def _write_multiset(out: WrittenLists, state: State, column: Multiset) -> None:
+    counts = np.diff(column.offsets)
+    out.fixed["longs"].append(counts[:, None])
+    assert state.tail is not None
+    values: Any = column.values
+    if state.tail == "doubles":
+        values = doubles_of_ordinals(values)
+    elif state.tail == "texts":
+        assert column.texts is not None
+        values = _texts_at(column.texts, values)
+    out.tails[state.tail].append((counts, values))
+    out.tails["longs"].append((counts, column.weights))
+
+
+_WRITERS: dict[type, Callable[[WrittenLists, State, Any], None]] = {
+    Fixed: _write_fixed,
+    Texts: _write_texts,
+    Pairs: _write_pairs,
+    Multiset: _write_multiset,
+}
+
+
+def combined_chunks(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

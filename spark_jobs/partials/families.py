@@ -1,0 +1,232 @@
+"""Lifting groups: synopses that are lifted together, and when that no longer pays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from optimizer.aggregates.states import MULTISETS, PAIRS, State
+from optimizer.synopses.synopsis import Synopsis
+from optimizer.windows.alignment import absorb
+from optimizer.workload.values import Expression
+from spark_jobs.arrays.numbering import Longs, distinct_rows, numbered
+from spark_jobs.partials import fill_request
+from spark_jobs.partials.batches import LiftedEvents, LiftedNumbers, lift_multiset, lift_pair, lift_texts, thinned
+from spark_jobs.partials.cells import Cells, concatenated
+from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.partials.kernels import count_codes, with_shards
+from spark_jobs.partials.states import Column, numbers_of
+from spark_jobs.partials.values import Batch
+
+
+def _union(spans: Sequence[FillRequest]) -> Synopsis:
+    """The coarsest synopsis from which those of all spans can be rolled up: their atoms."""
+    synopses = [span.synopsis for span in spans]
+    first = synopses[0]
+    if all(synopsis == first for synopsis in synopses):
+        return first
+
+    def all_of(parts: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
+        return tuple(dict.fromkeys(item for part in parts for item in part))
+
+    return replace(
+        first,
+        edges=absorb(all_of(synopsis.edges for synopsis in synopses)),
+        predicates=all_of(synopsis.predicates for synopsis in synopses),
+        group_by=all_of(synopsis.group_by for synopsis in synopses),
+        states=all_of(synopsis.states for synopsis in synopses),
+        bucket_by=(),
+    )
+
+
+def _gives(fine: Synopsis, coarse: Synopsis) -> bool:
+    """Whether the cells of one synopsis can be rolled up from those of another over the same events."""
+
+    def has(slide: int, shift: int) -> bool:
+        return any(slide % other == 0 and shift % other == at for other, at in fine.edges)
+
+    return (
+        set(coarse.predicates) <= set(fine.predicates)
+        and set(coarse.group_by) <= set(fine.group_by)
+        and set(coarse.states) <= set(fine.states)
+        and all(has(slide, shift) for slide, shift in coarse.edges)
+    )
+
+
+def _detail(span: FillRequest) -> tuple[Any, ...]:
+    """Greater for cells that others can be rolled up from."""
+    synopsis = span.synopsis
+    rate = sum(1 / slide for slide, _ in synopsis.edges)
+    return len(synopsis.group_by), rate, len(synopsis.predicates), len(synopsis.states), span.end - span.begin
+
+
+_DIVISIONS: tuple[Callable[[FillRequest], Any], ...] = (
+    lambda span: span.synopsis.group_by,
+    lambda span: span.synopsis.predicates,
+    lambda span: span.synopsis.edges,
+)
+"""What a family is divided by, the first in which its spans differ."""
+
+
+class TooFineToShare(Exception):
+    """The atoms of a family are too many to be worth it."""
+
+
+class LiftingGroup:
+    """Spans that share atoms, and the atoms so far: a block of cells a batch."""
+
+    def __init__(self, spans: Sequence[FillRequest]) -> None:
+        self.spans = tuple(spans)
+        self.synopsis = _union(spans)
+        self.begin, self.end = min(span.begin for span in spans), max(span.end for span in spans)
+        self.blocks: list[Cells] = []
+        self.place = self.synopsis.edges, [name for name, _ in self.synopsis.group_by]
+        self.unchecked = self.most = 0
+        self.met: dict[Any, list[tuple[tuple[pa.Array, ...], int]]] = {}
+        self.arguments: dict[Expression, list[State]] = {}
+        for states in numbers_of(self.synopsis.states).values():
+            for state in states:
+                if state.argument is not None:
+                    self.arguments.setdefault(state.argument, []).append(state)
+        self.others: dict[State, Callable[..., Column]] = {}
+        for state in self.synopsis.states:
+            if state.kind in PAIRS or state.kind in MULTISETS:
+                self.others[state] = lift_pair if state.kind in PAIRS else lift_multiset
+            elif state.carrier == "texts":
+                self.others[state] = lift_texts
+
+    def divided(self) -> list[LiftingGroup]:
+        """The family in parts that share less."""
+        return [self.narrowed(spans) for spans in self.parts]
+
+    @cached_property
+    def parts(self) -> list[list[FillRequest]]:
+        """The spans in the parts that the family can be divided into; one if all have the same cells."""
+        parts: dict[Any, list[FillRequest]] = {}
+        for key in _DIVISIONS:
+            parts = {}
+            for span in self.spans:
+                parts.setdefault(key(span), []).append(span)
+            if len(parts) > 1:
+                break
+        return list(parts.values())
+
+    def narrowed(self, spans: Sequence[FillRequest]) -> LiftingGroup:
+        """A family of some of the spans, with what is known of them."""
+        family = LiftingGroup(spans)
+        family.blocks = [block.rolled_up(family.synopsis, family.begin, family.end) for block in self.blocks]
+        family.unchecked, family.most, family.met = self.unchecked, self.most, self.met
+        return family
+
+    def lift(self, batch: Batch) -> Cells | None:
+        """The atoms of a batch; None if it has none. Raises _Crumbs, before the expensive part, if it would be cheaper
+        to divide the family."""
+        synopsis = self.synopsis
+        starts, ends, _ = batch.fragments(synopsis)
+        first, last = np.searchsorted(starts, [self.begin, self.end])
+        keys, _, groups = batch.groups(synopsis.group_by)
+        signatures, shard, passing = batch.shards(synopsis.predicates)
+        shards = len(signatures)
+        codes, outside = batch.codes(synopsis, int(first), int(last))
+        if outside:
+            inside = codes >= 0
+            passing = np.flatnonzero(inside) if passing is None else passing[inside[passing]]
+        rows = np.empty(0, dtype=np.int64)
+        if passing is not None:
+            rows, codes = passing, codes[passing]
+        if len(codes) == 0:
+            return None
+        if shards > 1:
+            codes = with_shards(codes, rows, shard, shards)
+        cell, codes, counts = count_codes(codes, int(last - first) * groups * shards)
+        if len(self.parts) > 1 and self._is_crumbs(signatures, codes % shards, counts):
+            raise TooFineToShare
+        events = LiftedEvents(rows, cell, counts)
+        lifted = LiftedNumbers(synopsis.states, events)
+        for argument, states in self.arguments.items():
+            lifted.lift(batch.values(argument), states)
+        others = {state: lift(batch, events, state) for state, lift in self.others.items()}
+        rest = codes // shards
+        used, group = numbered(rest % groups, groups)
+        at = first + rest // groups
+        return Cells(
+            synopsis,
+            starts[at],
+            ends[at],
+            signatures[codes % shards],
+            group,
+            len(used),
+            tuple(column.take(pa.array(used)) for column in keys),
+            lifted.longs,
+            lifted.doubles,
+            others,
+        )
+
+    def _is_crumbs(self, signatures: Longs, shard: Longs, events: Longs) -> bool:
+        """Whether lifting each part of the family costs less than one pass and rolling up the cells."""
+        passing = np.bincount(shard, weights=events, minlength=len(signatures))
+        apart = 0.0
+        for spans in self.parts:
+            wanted = {predicate for span in spans for predicate in span.synopsis.predicates}
+            mask = sum(1 << bit for bit, predicate in enumerate(self.synopsis.predicates) if predicate in wanted)
+            apart += passing[(signatures & mask) != 0].sum()
+        return bool(len(self.spans) * len(events) * fill_request.ROLL_UP_COST > apart - events.sum())
+
+    def merge(self) -> None:
+        """Put the blocks together."""
+        if len(self.blocks) > 1:
+            self.blocks = [concatenated(self.blocks).merged()]
+
+    def beyond(self, limit: int) -> list[FillRequest]:
+        """The spans with more than so many groups so far."""
+        found: list[FillRequest] = []
+        self.unchecked = self.most = 0
+        for key, spans in self._alike().items():
+            _, groups = self._groups(key)
+            if groups > limit:
+                found += spans
+            else:
+                self.most = max(self.most, groups)
+        return found
+
+    def forget(self) -> None:
+        """Drop the blocks, but remember the groups."""
+        self.met = {key: [self._groups(key)] for key in self._alike()}
+        self.blocks = []
+
+    def _alike(self) -> dict[Any, list[FillRequest]]:
+        """The spans by what their groups depend on."""
+        found: dict[Any, list[FillRequest]] = {}
+        for span in self.spans:
+            found.setdefault((span.synopsis.group_by, span.synopsis.predicates), []).append(span)
+        return found
+
+    def _groups(self, key: Any) -> tuple[tuple[pa.Array, ...], int]:
+        parts = self.met.get(key, []) + [block.keys_of(*key) for block in self.blocks]
+        columns = [pa.concat_arrays(parts) for parts in zip(*(columns for columns, _ in parts), strict=True)]
+        distinct, _, groups = distinct_rows(columns, sum(count for _, count in parts))
+        return distinct, groups
+
+    def cells(self) -> Iterator[Cells]:
+        """The cells of each span as they are to be stored."""
+        if not self.blocks:
+            return
+        if len(self.spans) > 1:
+            self.merge()
+        atoms = concatenated(self.blocks)
+        done: list[tuple[FillRequest, Cells]] = [(FillRequest(self.synopsis, self.begin, self.end), atoms)]
+        for span in sorted(self.spans, key=_detail, reverse=True):
+            parents = [
+                cells
+                for parent, cells in done
+                if _gives(parent.synopsis, span.synopsis) and parent.begin <= span.begin and span.end <= parent.end
+            ]
+            parent = min(parents, key=len)
+            mine = parent.rolled_up(span.synopsis, span.begin, span.end).to_store()
+            done.append((span, mine))
+            yield thinned(mine)

@@ -1,0 +1,160 @@
+"""Numba kernels of lifting: numbering, counting, adding values to cells."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from optimizer.aggregates.ordinals import ordinals_of_doubles
+from optimizer.aggregates.states import LIMB
+from spark_jobs.arrays.numbering import DENSE, LONG_MAX, Longs, numbered
+
+
+@numba.njit(cache=True)
+def dense_codes(fragment, first, last, group, groups):
+    """Codes (n,) of each event's fragment and group, and of how many it is in no fragment of [first, last): -1."""
+    out = np.empty(len(fragment), np.int64)
+    outside = 0
+    for i in range(len(fragment)):
+        inside = fragment[i] >= first and fragment[i] < last
+        out[i] = fragment[i] - first if inside else -1
+        outside += not inside
+    if len(group):
+        for i in range(len(out)):
+            out[i] = out[i] * groups + group[i] if out[i] >= 0 else -1
+    return out, outside
+
+
+@numba.njit(cache=True)
+def with_shards(codes, rows, shard, shards):
+    out = np.empty(len(codes), np.int64)
+    for i in range(len(codes)):
+        out[i] = codes[i] * shards + shard[rows[i] if len(rows) else i]
+    return out
+
+
+@numba.njit(cache=True)
+def _count_densely(codes, most):
+    """The number (n,) of each code among the distinct ones; those (c,), ascending; how often each occurs."""
+    table = np.zeros(most, np.int64)
+    for i in range(len(codes)):
+        table[codes[i]] += 1
+    count = np.count_nonzero(table)
+    distinct, events = np.empty(count, np.int64), np.empty(count, np.int64)
+    number = 0
+    for code in range(most):
+        if table[code]:
+            distinct[number], events[number] = code, table[code]
+            table[code] = number
+            number += 1
+    out = np.empty(len(codes), np.int64)
+    for i in range(len(codes)):
+        out[i] = table[codes[i]]
+    return out, distinct, events
+
+
+def count_codes(codes: Longs, most: int) -> tuple[Longs, Longs, Longs]:
+    """The cell (n,) of each event, given its code; of each cell the code, ascending, and its events."""
+    if most <= max(DENSE, 4 * len(codes)):
+        cell, distinct, events = _count_densely(codes, most)
+        return cell, distinct, events
+    distinct, cell = numbered(codes, LONG_MAX)
+    return cell, distinct, np.bincount(cell, minlength=len(distinct))
+
+
+@numba.njit(cache=True)
+def set_bit(signatures, passing, bit):
+    for i in range(len(signatures)):
+        signatures[i] |= np.int64(passing[i]) << bit
+
+
+# ---------------------------------------------------------------------------------------- numba: lifting
+LOW = (1 << LIMB) - 1
+
+LEAST_DOUBLE, NAN = (int(ordinal) for ordinal in ordinals_of_doubles(np.array([-np.inf, np.nan])))
+
+
+@numba.njit(cache=True)
+def lift_longs(cells, rows, values, valid, out, count, total, least, greatest, every, some, odd):
+    """Values of events (all, if ``rows`` is empty) into their cells: columns of ``out`` for each state, -1: not wanted.
+    Beside ``total``, the low limb, stands the high one."""
+    for k in range(len(cells)):
+        i = rows[k] if len(rows) else k
+        if len(valid) and not valid[i]:
+            continue
+        cell = cells[k]
+        x = values[i]
+        if count >= 0:
+            out[cell, count] += 1
+        if total >= 0:
+            out[cell, total] += x & LOW
+            out[cell, total + 1] += x >> LIMB
+        if least >= 0:
+            out[cell, least] = min(out[cell, least], x)
+        if greatest >= 0:
+            out[cell, greatest] = max(out[cell, greatest], x)
+        if every >= 0:
+            out[cell, every] &= x
+        if some >= 0:
+            out[cell, some] |= x
+        if odd >= 0:
+            out[cell, odd] ^= x
+
+
+@numba.njit(cache=True)
+def lift_doubles(cells, rows, values, bits, valid, out, ordinals, total, squares, least, greatest):
+    """As :func:`_lift_longs`; behind a sum stands its rounding error. Extremes are kept as ordinals, in the same
+    memory. ``bits``: the values' own."""
+    for k in range(len(cells)):
+        i = rows[k] if len(rows) else k
+        if len(valid) and not valid[i]:
+            continue
+        cell = cells[k]
+        x = values[i]
+        if total >= 0:
+            before = out[cell, total]
+            after = before + x
+            if np.isfinite(after):
+                virtual = after - before
+                out[cell, total + 1] += (before - (after - virtual)) + (x - virtual)
+            else:
+                # an infinity or NaN carries no rounding error
+                out[cell, total + 1] = 0.0
+            out[cell, total] = after
+        if squares >= 0:
+            # x * x and its rounding error (Dekker)
+            split = 134217729.0 * x
+            high = split - (split - x)
+            low = x - high
+            square = x * x
+            error = low * low - ((square - high * high) - 2.0 * high * low)
+            if not np.isfinite(error):
+                error = 0.0
+            before = out[cell, squares]
+            after = before + square
+            if np.isfinite(after):
+                virtual = after - before
+                out[cell, squares + 1] += (before - (after - virtual)) + (square - virtual) + error
+            else:
+                out[cell, squares + 1] = 0.0
+            out[cell, squares] = after
+        if least >= 0 or greatest >= 0:
+            # Spark's order: NaN is the greatest value of all
+            ordinal = bits[i] ^ ((bits[i] >> 63) & LONG_MAX) if x == x else NAN
+            if least >= 0:
+                ordinals[cell, least] = min(ordinals[cell, least], ordinal)
+            if greatest >= 0:
+                ordinals[cell, greatest] = max(ordinals[cell, greatest], ordinal)
+
+
+@numba.njit(cache=True)
+def lift_words(cells, rows, low, high, valid, out, total):
+    for k in range(len(cells)):
+        i = rows[k] if len(rows) else k
+        if len(valid) and not valid[i]:
+            continue
+        cell = cells[k]
+        out[cell, total] += low[i] & LOW
+        out[cell, total + 1] += (low[i] >> LIMB) & LOW
+        out[cell, total + 2] += high[i] & LOW
+        out[cell, total + 3] += high[i] >> LIMB

@@ -1,0 +1,106 @@
+"""What is due: the frontier of live runs, and the schedule in force."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from optimizer.plan import instants_due
+from optimizer.schedule.definition import Schedule
+from optimizer.workload.instants import DAY
+from spark_jobs.warehouse import plans
+from spark_jobs.warehouse.schemas import INSTANT, micros
+from spark_jobs.warehouse.warehouse import Warehouse
+
+
+@dataclass(frozen=True)
+class DueRun:
+    """The next live run: over (begin, end] (microseconds) by a plan version; ``late`` if it comes too late for some of
+    the refreshes in between."""
+
+    plan_version: int
+    begin: int
+    end: int
+    late: bool
+
+
+def refreshed_at(warehouse: Warehouse, instant: int) -> dict[str, int]:
+    """When queries with a refresh bound were last answered, as the run that ended at an instant left it; empty if none
+    did."""
+    rows = _published_rows(warehouse, ds.field("interval_end") == pa.scalar(instant, INSTANT))
+    if not rows:
+        return {}
+    newest = max(rows, key=lambda row: row["table_version"])
+    return dict(json.loads(newest["record"]).get("refreshed", {}))
+
+
+def frontier(warehouse: Warehouse) -> int | None:
+    """Up to where live runs have published (microseconds); None before the first."""
+    # the records are long: those of the newest intervals are looked at first
+    rows = _published_rows(warehouse, ds.field("interval_end").is_valid())
+    for row in sorted(rows, key=lambda row: row["interval_end"], reverse=True):
+        if json.loads(row["record"]).get("live"):
+            return micros(row["interval_end"])
+    return None
+
+
+def _published_rows(warehouse: Warehouse, filter: Any) -> list[dict[str, Any]]:
+    table = warehouse.dataset("publish_log")
+    columns = ["interval_end", "table_version", "record"]
+    found: list[dict[str, Any]] = table.to_table(
+        columns, filter=filter & (ds.field("event") == "published")
+    ).to_pylist()
+    return found
+
+
+@dataclass(frozen=True)
+class ActiveSchedule:
+    """Of the plan in force what decides when runs are due: its version, its schedules, and how long after an instant
+    (microseconds) the latest late events have had their time."""
+
+    version: int
+    schedules: tuple[Schedule, ...]
+    delay: int
+
+
+def in_force(warehouse: Warehouse) -> ActiveSchedule | None:
+    """When runs are due by the plan in force; None before the first plan."""
+    version = plans.current_version(warehouse)
+    if version is None:
+        return None
+    plan = plans.load_plan(warehouse, version)
+    return ActiveSchedule(version, plan.schedules, max(stream.lateness for stream in plan.workload.streams))
+
+
+def due(warehouse: Warehouse, clock: int, begin: int | None = None) -> DueRun | None:
+    """The live run that is due at a clock (microseconds), or None if nothing is.
+
+    Live runs follow one another without a gap: each begins where the one before it ended, and ends at the newest
+    instant that the schedule asks for and that late events have had their time for. If there are several since, the
+    run is late: it stands for all of them. Without queries with a refresh bound (or once their lifetimes are over),
+    every midnight is such an instant, and no run is late. The first run begins at ``begin``, or at the instant before
+    its own.
+    """
+    found = in_force(warehouse)
+    if found is None:
+        return None
+    complete, reached = clock - found.delay, frontier(warehouse)
+    since = complete if reached is None else reached
+    if not found.schedules or instants_due.next_tick(found.schedules, since) is None:
+        end = complete - complete % DAY
+        first = reached if reached is not None else end - DAY if begin is None else begin
+        return DueRun(found.version, first, end, False) if end > first else None
+    if reached is None:
+        newest = instants_due.newest(found.schedules, complete)
+        if newest is None:
+            return None
+        before = instants_due.newest(found.schedules, newest - 1) if begin is None else begin
+        return DueRun(found.version, before, newest, False) if before is not None and before < newest else None
+    if complete <= reached:
+        return None
+    wanted = instants_due.ticks(found.schedules, reached, complete, refreshed_at(warehouse, reached))
+    return DueRun(found.version, reached, wanted[-1][0], len(wanted) > 1) if wanted else None

@@ -1,0 +1,91 @@
+"""Publishes a plan version, once, if nobody else changed what is registered meanwhile."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pyarrow as pa
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.plan.definition import SharingPlan
+from optimizer.plan.stored_rows import to_rows
+from spark_jobs.planning.registration import LifecycleRequest, RegistrationRequest
+from spark_jobs.warehouse import plans, registry
+from spark_jobs.warehouse.schemas import INSTANT, micros
+from spark_jobs.warehouse.warehouse import Warehouse
+
+
+def publish_plan(
+    warehouse: Warehouse,
+    plan: SharingPlan,
+    created_by: str = "",
+    reason: str = "",
+    asked: RegistrationRequest | None = None,
+    change: LifecycleRequest | None = None,
+    expected: int | None = None,
+) -> tuple[int, bool]:
+    """Store a plan as the next version and register its queries; keep the current one if it says the same.
+
+    ``asked``: what it puts and removes, and what was registered when it was thought out (None: it has the whole
+    workload; what it lacks is removed unless it is paused). ``change``: what the plan pauses, resumes or removes.
+    ``expected``: the version that is to be in force until then (0: none).
+    Returns the version and whether it is new. Raises HDL-522, and stores nothing, if somebody has registered, replaced,
+    paused, resumed or removed queries since that the plan leaves alone; HDL-551 if another version than the expected
+    one is in force that says something else.
+    """
+    with warehouse.lease() as token:
+        since, told_since = warehouse.version("sharing_plans"), warehouse.version("workload_queries")
+        newest = plans.current_version(warehouse)
+        told = registry.events(warehouse)
+        same = newest is not None and plans.load_plan(warehouse, newest).fingerprint == plan.fingerprint
+        if expected is not None and not same and (newest or 0) != expected:
+            raise overtaken(newest, expected)
+        version = newest if newest is not None and same else (newest or 0) + 1
+        # a clock that was turned back does not turn history round
+        now = max([time.time_ns() // 1000, *(micros(row["at"]) + 1 for row in told[-1:])])
+        at = pa.scalar(now, INSTANT).as_py()
+        held, rows = registry.registered(told), []
+        differ = asked.overtaken(held) if asked is not None else set()
+        if change is not None:
+            moved = [held[name] for name in change.names if not change.is_done(held[name])]
+            rows = [registry.event_row(one.query, change.event, at, version, reason, one.file) for one in moved]
+            held = registry.registered([*told, *rows])
+        resting = {name for name, one in held.items() if one.paused}
+        differ |= resting.intersection(query.name for query in plan.workload.queries)
+        differ |= {query.name for query in (asked.paused if asked else ())} - resting
+        if differ or (change is not None and change.plan_version != newest):
+            which = f": {', '.join(sorted(differ)[:12])}" if differ else ""
+            raise HeddleError(
+                "HDL-522", f"queries were registered, changed or planned meanwhile{which}", "run it again"
+            )
+        # told once, however often this is cut off and tried again: what is registered already is no change
+        put = (*plan.workload.queries, *(asked.paused if asked else ()))
+        changes = registry.changes(held, put, asked.removed, asked.files) if asked else registry.changes(held, put)
+        rows += [registry.event_row(query, event, at, version, reason, file) for query, event, file in changes]
+        warehouse.append("workload_queries", rows, token, since=told_since)
+        if same:
+            return version, False
+        rows = [
+            {
+                "plan_version": version,
+                "created_at": at,
+                "created_by": created_by,
+                "reason": reason,
+                "fingerprint": plan.fingerprint,
+                "stream": row["stream"],
+                "tree": row["tree_id"],
+                "query": row["query"],
+                "row": json.dumps(row),
+            }
+            for row in to_rows(plan)
+        ]
+        warehouse.append("sharing_plans", rows, token, ("sharing_plans", version), since)
+    return version, True
+
+
+def overtaken(newest: int | None, expected: int) -> HeddleError:
+    """Another plan is in force than when something was decided."""
+    message = f"the plan in force is version {newest or 'none'}, not {expected or 'none'} as when this was decided"
+    hint = "nothing was applied: make a new dry run and look at its difference"
+    return HeddleError("HDL-551", message, hint)

@@ -1,0 +1,177 @@
+"""From workload files to a stored sharing plan, without a JVM: what ``refresh_sharing_plan`` runs.
+
+A plan version is a set of immutable rows of ``sharing_plans``. A refresh that changes neither the queries nor the
+trees keeps the version that is there, so rates that wander a little do not churn plans.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal
+
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.language.parser import load_workload, workload_files
+from optimizer.search.cost import CostModel, measured
+from optimizer.search.cost import cost_model as named_model
+from optimizer.synopses.sharing import Profile
+from optimizer.synopses.synopsis import families_of
+from optimizer.workload.streams import load_streams
+from optimizer.workload.values import Stream, Workload
+from spark_jobs.costs.fit import fit_of
+from spark_jobs.costs.measurements import Measured, last_groups, last_measured, measure_source, profile
+from spark_jobs.settings import settings
+from spark_jobs.sources.decoding import discover_schema
+from spark_jobs.warehouse.warehouse import Warehouse
+
+StrPath = str | Path
+
+RATE = re.compile(r"\d{1,30}/\d{1,30}|(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?", re.ASCII)
+
+LONGEST_RATE = 100
+
+Event = Literal["paused", "resumed", "removed"]
+
+TOLERANCE = 0.05
+"""How much dearer than a plan from scratch the plan in force may become before it is replaced."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The workload of some files, with everything that was found wrong with it (the rest is usable).
+
+    ``files``: which file, absolute, each query came from; ``read``: all of these files, as they were given;
+    ``streams_wrong``: whether some stream cannot be used; ``wrong``: the names, as findings have them, of queries with
+    an error, also of those that are told of together.
+    """
+
+    workload: Workload
+    diagnostics: tuple[Diagnostic, ...]
+    files: Mapping[str, str] = field(default_factory=dict)
+    read: tuple[str, ...] = ()
+    streams_wrong: bool = False
+    wrong: frozenset[str] = frozenset()
+
+    @property
+    def errors(self) -> list[Diagnostic]:
+        return [found for found in self.diagnostics if found.severity == "error"]
+
+
+def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
+    """Read streams and queries. Bad streams and queries are left out and reported; the others are returned.
+
+    ``files``: as for :func:`workload_files`. Where streams may lie and how many queries an owner may have say the
+    ``source_roots`` and the ``owner_quota`` of :class:`spark_jobs.settings.Settings`.
+    Raises HDL-111 if a file is missing.
+    """
+    quota = settings().owner_quota
+    files = workload_files(files)
+    if not Path(streams_file).is_file():
+        raise HeddleError("HDL-111", f"there is no file {streams_file}", "check the path", file=str(streams_file))
+    streams, found = load_streams(streams_file, settings().source_roots)
+    diagnostics = list(found)
+    known: dict[str, Stream] = {}
+    for name, stream in streams.items():
+        try:
+            if not stream.schema:
+                stream, told = discover_schema(stream)
+                diagnostics += told
+            known[name] = stream
+        except HeddleError as error:
+            diagnostics.append(error.diagnostic)
+    streams_wrong = any(told.severity == "error" for told in diagnostics)
+    named = (re.match(r"stream (\w+): ", one.message) for one in diagnostics if one.severity == "error")
+    unreadable = {*streams, *(one[1] for one in named if one)} - set(known)
+    origin: dict[str, str] = {}
+    wrong: set[str] = set()
+    workload, found = load_workload(files, known, quota=quota, origin=origin, unreadable=unreadable, wrong=wrong)
+    whence = {name: os.path.abspath(path) for name, path in origin.items()}  # noqa: PTH100 - of links the name
+    return Inputs(workload, (*diagnostics, *found), whence, tuple(map(str, files)), streams_wrong, frozenset(wrong))
+
+
+def rates_of(
+    workload: Workload, given: Mapping[str, Fraction], warehouse: Warehouse | None = None
+) -> tuple[dict[str, Fraction], list[Measured], list[Diagnostic]]:
+    """The rate of each stream that a query reads: as given, else measured from its source now.
+
+    A source that cannot be read is reported, and planned at the rate recorded last in ``warehouse``, or else at one
+    tuple a second: its queries stay registered and the other streams go on. Returns rates, measurements and
+    diagnostics. Raises HDL-407 for a rate of an unknown stream.
+    """
+    for name in given:
+        if name not in {stream.name for stream in workload.streams}:
+            raise HeddleError("HDL-407", f"a rate is given for {name}, which is no stream")
+    rates: dict[str, Fraction] = {}
+    measurements, diagnostics = [], []
+    for name in dict.fromkeys(query.stream for query in workload.queries):
+        if name in given:
+            rates[name] = given[name]
+            continue
+        try:
+            measurements.append(measure_source(workload.stream(name), warehouse))
+            rates[name] = measurements[-1].rate
+        except HeddleError as error:
+            diagnostics.append(error.diagnostic)
+            known = last_measured(warehouse, name) if warehouse is not None else None
+            rates[name] = known if known is not None else Fraction(1)
+    return rates, measurements, diagnostics
+
+
+def profiles_of(workload: Workload, rates: Mapping[str, Fraction]) -> dict[str, Profile]:
+    """A sample of each stream of which different filters or group-bys may share partial aggregates, or that is asked
+    for event sequences; streams that cannot be read have none (and are reported where their rate is measured)."""
+    found: dict[str, Profile] = {}
+    for name in dict.fromkeys(query.stream for query in workload.queries):
+        queries = workload.queries_of(name)
+        if len(families_of(queries)) > 1 or any(query.pattern is not None for query in queries):
+            try:
+                found[name] = profile(workload.stream(name), queries, rates[name])
+            except HeddleError:
+                continue
+    return found
+
+
+def model_of(name: str, measurements: Sequence[Measured], warehouse: Warehouse | None = None) -> CostModel:
+    """The cost model of a name; ``measured`` knows the groups per fragment that were measured.
+
+    With a ``warehouse``: by the costs that were fitted to its runs (``heddle calibrate --warehouse``), and by the
+    groups that were recorded last where there is no measurement now.
+    """
+    if name != "measured":
+        return named_model(name)
+    groups = {found.stream: found.groups_per_fragment for found in measurements if found.groups_per_fragment}
+    if warehouse is None:
+        return measured(groups_per_fragment=groups)
+    return measured(fit_of(warehouse).coefficients, last_groups(warehouse) | groups)
+
+
+def parse_rates(texts: Sequence[str]) -> dict[str, Fraction]:
+    """``STREAM=TUPLES_PER_SECOND`` options as exact fractions. Raises HDL-112."""
+    rates: dict[str, Fraction] = {}
+    for text in texts:
+        name, _, number = (part.strip() for part in text.partition("="))
+        try:
+            rate = parse_rate(number)
+        except HeddleError:
+            rate = Fraction(-1)
+        if not name or rate < 0:
+            raise HeddleError("HDL-112", f"{text!r} is not STREAM=TUPLES_PER_SECOND", "e.g. trades=1200")
+        if rates.setdefault(name, rate) != rate:
+            raise HeddleError("HDL-112", f"stream {name} is given two rates, {rates[name]} and {rate}", "give one")
+    return rates
+
+
+def parse_rate(text: str) -> Fraction:
+    """Tuples per second as an exact fraction, at least 0: 1200, 0.5, 1e6, 6/5. Raises HDL-112."""
+    try:
+        # an exponent of many digits would be a number of as many gigabytes
+        rate = Fraction(text.strip()) if RATE.fullmatch(text.strip()) else Fraction(-1)
+    except ZeroDivisionError:
+        rate = Fraction(-1)
+    if rate < 0:
+        raise HeddleError("HDL-112", f"{text!r} is no rate in tuples per second", "e.g. 1200")
+    return rate

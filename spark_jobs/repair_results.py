@@ -1,0 +1,58 @@
+"""The job of the DAG ``repair_results``: publishes intervals again whose source has changed, by a plan version.
+
+spark-submit spark_jobs/repair_results.py --warehouse DIR --plan-version N --days D
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from optimizer.errors.crashes import exit_code_of
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.workload.instants import DAY
+from spark_jobs.run.history import outdated
+from spark_jobs.run.interval import run
+from spark_jobs.session.session import start_session
+from spark_jobs.warehouse.warehouse import Warehouse
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="publish intervals again whose source has changed")
+    parser.add_argument("--warehouse", required=True)
+    parser.add_argument("--plan-version", type=int, required=True)
+    parser.add_argument("--days", type=float, required=True, help="look so far back from now")
+    given = parser.parse_args(arguments)
+    warehouse, clock = Warehouse.open(given.warehouse, create=False), time.time_ns() // 1000
+    found = outdated(warehouse, clock, clock - round(given.days * DAY))
+    problems: list[Any] = []
+    if not found:
+        return 0
+    spark = start_session("heddle repair")
+    try:
+        for one in found:
+            run_id = f"repair/{one.begin}/{one.end}"
+            print(f"heddle: {one.radius}", flush=True)
+            record = run(spark, warehouse, given.plan_version, one.begin, one.end, run_id)
+            problems += [Diagnostic(**found) for found in record.diagnostics if found["severity"] == "error"]
+            print(json.dumps(record.to_json()), flush=True)
+    except HeddleError as error:
+        problems.append(error)
+    finally:
+        spark.stop()
+    # last, where a task's log ends
+    for problem in problems:
+        print(problem, file=sys.stderr, flush=True)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code_of(main))

@@ -1,0 +1,105 @@
+"""Deletes published answers of queries by name, which nothing else does: a run replaces answers by others."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake.transaction import AddAction, RemoveAction
+
+from spark_jobs.warehouse.data_files import now_millis, opened, read_file, reading, write_files
+from spark_jobs.warehouse.plans import current_version
+from spark_jobs.warehouse.schemas import DELETED, INSTANT, micros
+from spark_jobs.warehouse.warehouse import Warehouse, added
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """So many ``answers`` of a query, of instants from ``first`` to ``last`` (microseconds; None: it has none)."""
+
+    query: str
+    answers: int = 0
+    first: int | None = None
+    last: int | None = None
+
+
+def delete_answers(warehouse: Warehouse, names: Sequence[str], dry_run: bool) -> list[Deleted]:
+    """Delete all published answers of some queries, in one commit; ``dry_run``: say only which.
+
+    The publish log has an event ``deleted``, written before the commit: a run of such an interval by a plan that has
+    one of the queries again publishes it again. Raises HDL-510 if the lease was lost, HDL-543 if answers cannot be
+    read.
+    """
+    if dry_run:
+        files = _holding(warehouse, names, warehouse.table("results"))
+        return _counted(names, [_chosen(warehouse, file["path"], names) for file in files])
+    with warehouse.lease() as token:
+        current = warehouse.table("results")
+        version, since = int(current.version()), warehouse.version("publish_log")
+        actions: list[AddAction | RemoveAction] = []
+        gone = []
+        for file in _holding(warehouse, names, current):
+            rows = read_file(Path(warehouse.path("results")) / file["path"])
+            doomed = pc.is_in(rows["query"], pa.array(names, pa.string()))
+            gone.append(rows.filter(doomed).select(["query", "instant"]))
+            if not len(gone[-1]):
+                continue
+            actions.append(RemoveAction(file["path"], True, now_millis(), file["size"], {"day": file["day"]}))
+            kept = rows.filter(pc.invert(doomed))
+            if len(kept):
+                kept = kept.append_column("day", pa.array([file["day"]] * len(kept), pa.string()))
+                actions += [added(written) for written in write_files(warehouse.path("results"), kept)]
+        found = _counted(names, gone)
+        spans = [one for one in found if one.first is not None and one.last is not None]
+        if not spans:
+            return found
+        first, last = min(one.first or 0 for one in spans), max(one.last or 0 for one in spans)
+        row = {
+            "interval_start": pa.scalar(first - 1, INSTANT).as_py(),
+            "interval_end": pa.scalar(last, INSTANT).as_py(),
+            "revision": 0,
+            "run_id": "heddle remove",
+            "event": "deleted",
+            "plan_version": current_version(warehouse) or 0,
+            "answers": sum(one.answers for one in found),
+            "table_version": version + 1,
+            "record": json.dumps({"queries": [one.query for one in spans]}),
+            "at": pa.scalar(time.time_ns() // 1000, INSTANT).as_py(),
+        }
+        warehouse.append("publish_log", [row], token, since=since)
+        warehouse.commit("results", current, actions, token, (DELETED, version + 1))
+        return found
+
+
+def _holding(warehouse: Warehouse, names: Sequence[str], current: Any) -> list[dict[str, Any]]:
+    """The files of results that may hold answers of one of the queries."""
+    return [
+        file
+        for file in warehouse.files("results", "", "9", current)
+        if file.get("min.query") is None or any(file["min.query"] <= name <= file["max.query"] for name in names)
+    ]
+
+
+def _chosen(warehouse: Warehouse, path: str, names: Sequence[str]) -> pa.Table:
+    with reading(path):
+        rows = opened(Path(warehouse.path("results")) / path).read(columns=["query", "instant"])
+    return rows.filter(pc.is_in(rows["query"], pa.array(names, pa.string())))
+
+
+def _counted(names: Sequence[str], parts: Sequence[pa.Table]) -> list[Deleted]:
+    schema = pa.schema([("query", pa.string()), ("instant", INSTANT)])
+    rows = pa.concat_tables([part.cast(schema) for part in parts]) if parts else schema.empty_table()
+    spans = rows.group_by("query").aggregate([("instant", "count"), ("instant", "min"), ("instant", "max")]).to_pylist()
+    found = {
+        row["query"]: Deleted(
+            row["query"], row["instant_count"], micros(row["instant_min"]), micros(row["instant_max"])
+        )
+        for row in spans
+    }
+    return [found.get(name, Deleted(name)) for name in dict.fromkeys(names)]

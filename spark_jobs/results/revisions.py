@@ -1,0 +1,158 @@
+"""What a revision changes for readers: the answers of its interval before and after it, counted as they are replaced.
+
+An answer is compared by a hash of its row, a window by the sum of its answers' hashes: nothing is sorted, and no row is
+made into Python values. Windows with other answers have the same sum by chance once in 2^64.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from spark_jobs.warehouse.data_files import opened, reading
+
+Hashes = NDArray[np.uint64]
+
+WINDOW = ["query", "instant", "position"]
+CONTENT = ["window_start", "key", "longs", "doubles", "texts", "error"]
+
+NAMED = 100
+"""Queries that a record names of those whose answers changed."""
+
+Window = tuple[str, Any, int | None]
+
+
+@dataclass
+class Readers:
+    """Answers of one interval by query: ``before`` a revision and ``after`` it; ``gone`` those that it replaces, by
+    window (:data:`WINDOW`) and hash. ``known``: whether this process has replaced them, not an attempt before."""
+
+    before: Counter[str] = field(default_factory=Counter)
+    after: Counter[str] = field(default_factory=Counter)
+    gone: list[pa.Table] = field(default_factory=list)
+    known: bool = False
+
+    def replace(self, stored: pa.Table, inside: pa.Array, gone: pa.Array) -> None:
+        """Count the rows of a stored file: those ``inside`` the interval, and those of them that are ``gone``."""
+        self.before.update(_by_query(stored.filter(inside)))
+        replaced = stored.filter(gone)
+        if len(replaced):
+            self.gone.append(_hashed(replaced))
+
+    def told(self, staged: Iterable[Path]) -> dict[str, Any]:
+        """The change, once the answers of the ``staged`` files have taken the place of those that are gone.
+
+        ``before``, ``after``: answers of the interval. ``gained``, ``lost``, ``changed``: how many queries and windows
+        have answers now that had none, have none any more, have others. ``fewer``: of each query that has fewer answers
+        than before, how many it had and has. ``queries``: which of them lost or changed answers, the first hundred.
+        """
+        new = [_hashed(_read(path, bool(self.gone))) for path in staged]
+        self.after = Counter(self.before)
+        for part in self.gone:
+            self.after.subtract(_by_query(part))
+        for part in new:
+            self.after.update(_by_query(part))
+        old_windows, new_windows = _windows(self.gone), _windows(new)
+        both = pa.Table.join(old_windows, new_windows, WINDOW, right_suffix=" now", join_type="full outer")
+        was, now = both["hash_sum"], both["hash_sum now"]
+        gained = both.filter(pc.is_null(was))["query"]
+        lost = both.filter(pc.is_null(now))["query"]
+        changed = both.filter(pc.fill_null(pc.not_equal(was, now), False))["query"]
+        fewer = {name: [count, self.after[name]] for name, count in self.before.items() if self.after[name] < count}
+        names = sorted({*lost.unique().to_pylist(), *changed.unique().to_pylist()})
+        return {
+            "before": self.before.total(),
+            "after": self.after.total(),
+            **{
+                kind: [len(queries.unique()), len(queries)]
+                for kind, queries in (("gained", gained), ("lost", lost), ("changed", changed))
+            },
+            "fewer": dict(sorted(fewer.items())),
+            "queries": names[:NAMED],
+        }
+
+    def without_answers(self, names: Collection[str]) -> list[str]:
+        """Those of some queries that have no answer in the interval now."""
+        return sorted(name for name in names if not self.after[name])
+
+
+def _read(path: Path, whole: bool) -> pa.Table:
+    """The answers of a file; unless ``whole``, as far as their windows go: nothing is there to compare them with."""
+    with reading(path):
+        file = opened(path)
+        names = [name for name in (*WINDOW, *CONTENT * whole) if name in file.schema_arrow.names]
+        return file.read(columns=names)
+
+
+def _by_query(rows: pa.Table) -> dict[str, int]:
+    return {entry["values"]: entry["counts"] for entry in pc.value_counts(rows["query"]).to_pylist()}
+
+
+def _hashed(rows: pa.Table) -> pa.Table:
+    """Rows of results by window, with a hash of what readers see of each."""
+    total = np.zeros(len(rows), dtype=np.uint64)
+    for number, name in enumerate(CONTENT):
+        if name in rows.schema.names:
+            hashes = _hashes(pa.chunked_array(rows[name]).combine_chunks())
+            # a column that is not in the file is as one of nulls
+            total += np.where(hashes == 0, np.uint64(0), _mixed(hashes + np.uint64(number)))
+    columns = {
+        "query": rows["query"].cast(pa.string()),
+        "instant": rows["instant"].cast(pa.int64()),
+        # windows of time have no position, and nulls do not join
+        "position": pc.fill_null(rows["position"], -1) if "position" in rows.schema.names else np.full(len(rows), -1),
+        "hash": total,
+    }
+    return pa.table(columns)
+
+
+def _windows(parts: list[pa.Table]) -> pa.Table:
+    """The windows of some hashed rows, with the sum of their hashes."""
+    numbers = [("instant", pa.int64()), ("position", pa.int64()), ("hash", pa.uint64())]
+    schema = pa.schema([("query", pa.string()), *numbers])
+    rows = pa.concat_tables([part.cast(schema) for part in parts]) if parts else schema.empty_table()
+    return rows.group_by(WINDOW).aggregate([("hash", "sum")])
+
+
+def _hashes(column: pa.Array) -> Hashes:
+    """A hash (n,) of each value; null is as any null, and a list without elements as one that is null."""
+    if pa.types.is_list(column.type):
+        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+        ends = np.cumsum(lengths)
+        places = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
+        elements = _mixed(_hashes(pc.list_flatten(column)) + _mixed(places.astype(np.uint64) + _ODD))
+        sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(elements)])
+        return sums[ends] - sums[ends - lengths]
+    if pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        texts = encoded.dictionary.to_numpy(zero_copy_only=False)
+        known = np.append(pd.util.hash_array(texts.astype(object), categorize=False), np.uint64(0))
+        return known[pc.fill_null(encoded.indices, len(texts)).to_numpy(zero_copy_only=False)]
+    if pa.types.is_floating(column.type):
+        values = column.to_numpy(zero_copy_only=False)
+        bits = np.where(np.isnan(values), np.nan, values).view(np.uint64)
+    else:
+        bits = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False).view(np.uint64)
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    # of null alone the hash is 0
+    return np.where(valid, _mixed(bits + _ODD) | np.uint64(1), np.uint64(0))
+
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+"""No hash of anything that occurs often is 0, which mixing would leave as it is."""
+
+
+def _mixed(values: Hashes) -> Hashes:
+    """Bits that depend on all bits (the finalizer of SplitMix64)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

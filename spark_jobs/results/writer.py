@@ -1,0 +1,177 @@
+"""Writes the files of the results table, row group by row group."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from optimizer.synopses.synopsis import CARRIERS
+from optimizer.workload.values import ACQ
+from spark_jobs.results.rows import AnswerRows, ResultColumns, places
+from spark_jobs.warehouse.data_files import DataFile, signed, writing
+from spark_jobs.warehouse.schemas import RESULTS
+
+ROW_GROUP = 1 << 17
+"""Rows at which a row group is written."""
+
+PENDING = 1 << 20
+"""Rows that a task keeps for the files of all days together before it writes those of the fullest."""
+
+
+_SCHEMA = pa.schema([column for column in RESULTS if column.name != "day"])
+
+_TEXTS = [column.name for column in _SCHEMA if pa.types.is_string(column.type)]
+
+_ENCODINGS = dict.fromkeys(
+    ("window_start", "window_end", "instant", "longs.list.element", "plan_version", "revision"), "DELTA_BINARY_PACKED"
+)
+"""Differences are smaller than dictionaries where values ascend or repeat, and quicker to write and to read."""
+
+
+def _columns_of(queries: Sequence[ACQ]) -> list[str]:
+    """The columns that some answer of these queries has a value in."""
+    used = {carrier for query in queries for carrier, _ in places(query)}
+    if any(query.window.is_rows for query in queries):
+        used.add("position")
+    return [name for name in _SCHEMA.names if name not in (*CARRIERS, "position") or name in used]
+
+
+class ResultsFiles:
+    """The files of one task, one a day, under the folder of the results table; no reader sees them until a commit
+    names them. ``queries``: all whose answers may come; ``stamp``: constant columns (plan version, revision, run id).
+
+    Answers of a query have to come by group (in the order of the keys) and instant: the audit relies on it.
+    """
+
+    def __init__(self, root: str | Path, queries: Iterable[ACQ], stamp: Mapping[str, pa.Scalar]) -> None:
+        queries = list(queries)
+        self.root, self.stamp, self.columns = Path(root), stamp, _columns_of(queries)
+        self.definitions = {query.name: query.definition for query in queries}
+        self._files: dict[str, _File] = {}
+
+    def add(self, day: str, answered: AnswerRows) -> None:
+        if day not in self._files:
+            self._files[day] = _File(self.root, day, self.columns, self.stamp, self.definitions)
+        self._files[day].add(answered)
+        if len(self._files) > 1 and sum(file.pending for file in self._files.values()) > PENDING:
+            max(self._files.values(), key=lambda file: file.pending).flush()
+
+    def close(self) -> Iterator[DataFile]:
+        """Write what is left; the descriptions of the files."""
+        while self._files:
+            yield self._files.pop(next(iter(self._files))).close()
+
+
+class _File:
+    def __init__(
+        self,
+        root: Path,
+        day: str,
+        columns: Sequence[str],
+        stamp: Mapping[str, pa.Scalar],
+        definitions: Mapping[str, str],
+    ) -> None:
+        self.day, self.file = day, root / f"day={day}/part-{uuid.uuid4().hex}.parquet"
+        self.stamp, self.definitions = stamp, definitions
+        self.constants: dict[str, pa.Array] = {}
+        self.parts: list[AnswerRows] = []
+        self.pending = self.rows = 0
+        self.bounds = _Bounds(definitions)
+        stored = [_SCHEMA.field(name) for name in columns]
+        texts = [name for name in columns if name in _TEXTS]
+        self.schema = pa.schema(
+            [one.with_type(pa.dictionary(pa.int32(), one.type)) if one.name in texts else one for one in stored]
+        )
+        with writing(self.file):
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.writer = pq.ParquetWriter(
+                self.file,
+                self.schema,
+                compression="snappy",
+                use_dictionary=texts,
+                column_encoding={name: how for name, how in _ENCODINGS.items() if name.split(".")[0] in columns},
+                # of row groups just those that queries are found by; Delta has the whole file's
+                write_statistics=["query"],
+                write_batch_size=ROW_GROUP,
+                store_schema=False,
+                write_page_checksum=True,
+            )
+
+    def add(self, answered: AnswerRows) -> None:
+        self.parts.append(answered)
+        self.pending += len(answered.instants)
+        self.bounds.add(answered)
+        if self.pending >= ROW_GROUP:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self.parts:
+            return
+        found = ResultColumns(self.parts, self.definitions)
+        columns = {name: self._constant(name, found.rows) for name in self.stamp}
+        columns |= {name: found.of(name) for name in self.schema.names if name not in columns}
+        self.bounds.keys += pc.min_max(columns["key"].dictionary).as_py().values()
+        with writing(self.file):
+            self.writer.write_table(pa.table(columns, schema=self.schema), row_group_size=found.rows)
+        self.parts, self.pending, self.rows = [], 0, self.rows + found.rows
+
+    def _constant(self, name: str, rows: int) -> pa.Array:
+        if len(self.constants.get(name, ())) < rows:
+            repeated = pa.repeat(self.stamp[name], max(rows, 2 * ROW_GROUP))
+            self.constants[name] = repeated.dictionary_encode() if name in _TEXTS else repeated
+        return self.constants[name].slice(0, rows)
+
+    def close(self) -> DataFile:
+        self.flush()
+        with writing(self.file):
+            self.writer.close()
+            named = signed(self.file)
+            size = named.stat().st_size
+        told = self.bounds.told(self.rows, {name: value.as_py() for name, value in self.stamp.items()})
+        return DataFile(f"day={self.day}/{named.name}", self.day, size, self.rows, told)
+
+
+class _Bounds:
+    """Delta's statistics of a file, of every column of the table that is no list: least and greatest value, nulls.
+
+    Of every one: delta-rs takes a column without a number of nulls for one without nulls, and one without bounds,
+    beside others that have them, for one that no value can match.
+    """
+
+    def __init__(self, definitions: Mapping[str, str]) -> None:
+        self.definitions = definitions
+        self.texts: dict[str, set[str]] = {"stream": set(), "query": set(), "fingerprint": set(), "error": set()}
+        self.times: dict[str, list[int]] = {"window_start": [], "window_end": [], "instant": []}
+        self.keys: list[str] = []
+        self.errors = 0
+
+    def add(self, answered: AnswerRows) -> None:
+        self.texts["stream"].add(answered.stream)
+        self.texts["query"].add(answered.query)
+        self.texts["fingerprint"].add(self.definitions[answered.query])
+        self.texts["error"].update("; ".join(told) for told in answered.errors.values())
+        self.errors += len(answered.errors)
+        for name, before in zip(self.times, (answered.window.reach, answered.window.ago, 0), strict=True):
+            self.times[name] += [int(answered.instants.min()) - before, int(answered.instants.max()) - before]
+
+    def told(self, rows: int, stamp: Mapping[str, Any]) -> str:
+        found: dict[str, list[Any]] = {name: sorted(texts) for name, texts in self.texts.items()}
+        for name, times in self.times.items():
+            found[name] = [f"{np.datetime64(time, 'us')}Z" for time in (min(times), max(times))]
+        found |= {name: [value] for name, value in stamp.items()} | {"key": sorted(self.keys), "position": []}
+        return json.dumps(
+            {
+                "numRecords": rows,
+                "minValues": {name: values[0] if values else None for name, values in found.items()},
+                "maxValues": {name: values[-1] if values else None for name, values in found.items()},
+                "nullCount": dict.fromkeys(found, 0) | {"position": rows, "error": rows - self.errors},
+            }
+        )

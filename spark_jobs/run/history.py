@@ -1,0 +1,100 @@
+"""What was, again: backfills in few large runs, and intervals whose source has changed since they were published.
+
+Neither has machinery of its own. A backfill is a sequence of ordinary runs; one that was cut off goes on where it was,
+because a run whose content is published already changes nothing. A *repair* finds the intervals whose content is no
+longer what was published (late events, removed files, windows that were withheld) and runs them again, as new
+revisions: the partial aggregates of unchanged times are reused.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.plan.definition import SharingPlan
+from optimizer.workload.instants import DAY
+from spark_jobs.run.preparation import RunEstimate, SourceListing, changed_since, listed, price
+from spark_jobs.sources.late_events import LateDataImpact
+from spark_jobs.warehouse.plans import load_plan
+from spark_jobs.warehouse.schemas import micros
+from spark_jobs.warehouse.warehouse import Warehouse
+
+MOST = 10_000
+"""Runs that one backfill may have."""
+
+
+def chunks(begin: int, end: int, every: int = 7 * DAY) -> Iterator[tuple[int, int]]:
+    """[begin, end) (microseconds) in pieces of ``every``, cut at its multiples since the epoch, so that a backfill over
+    another span of the same history meets the same pieces."""
+    if end <= begin:
+        raise HeddleError("HDL-504", "the interval is empty: --to must be after --from")
+    if (end - begin) // every > MOST:
+        raise HeddleError("HDL-504", f"the interval takes more than {MOST:,} runs", "give a longer --every")
+    while begin < end:
+        last = min(end, begin - begin % every + every)
+        yield begin, last
+        begin = last
+
+
+def prices(
+    warehouse: Warehouse, plan_version: int, begin: int, end: int, clock: int, every: int = 7 * DAY
+) -> list[RunEstimate]:
+    """What the runs of a backfill would be, in order; those that are published already cost nothing."""
+    plan = load_plan(warehouse, plan_version)
+    spans, known = list(chunks(begin, end, every)), listed(warehouse, plan, clock)
+    return [price(warehouse, plan, plan_version, first, last, clock, known) for first, last in spans]
+
+
+@dataclass(frozen=True)
+class Outdated:
+    """A published interval (microseconds) whose source has changed, of which ``revision``, and what has changed."""
+
+    begin: int
+    end: int
+    revision: int
+    radius: LateDataImpact
+
+
+def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list[Outdated]:
+    """The published intervals whose content is no longer what was published, by their begin.
+
+    Intervals that a later publication covers are its business. An interval is judged by the plan that it was published
+    by: a new plan makes nothing outdated. ``since`` (microseconds): only intervals that end later.
+    """
+    plans: dict[int, tuple[SharingPlan, SourceListing]] = {}
+    found = []
+    for row in standing(warehouse):
+        if since is not None and micros(row["interval_end"]) <= since:
+            continue
+        if row["plan_version"] not in plans:
+            plan = load_plan(warehouse, row["plan_version"])
+            plans[row["plan_version"]] = plan, listed(warehouse, plan, clock)
+        plan, known = plans[row["plan_version"]]
+        radius = changed_since(warehouse, plan, row, clock, known)
+        if radius is not None:
+            begin, end = micros(row["interval_start"]), micros(row["interval_end"])
+            found.append(Outdated(begin, end, row["revision"], radius))
+    return found
+
+
+def standing(warehouse: Warehouse) -> list[dict[str, Any]]:
+    """The log rows of the publications that stand, by their intervals: the newest of each, and none that one later
+    publication covers."""
+    rows = [row for row in warehouse.rows("publish_log") if row["event"] == "published"]
+    found = []
+    # of the later publications those that no other holds: their begins and their ends ascend
+    begins: list[Any] = []
+    ends: list[Any] = []
+    for row in sorted(rows, key=lambda row: -row["table_version"]):
+        begin, end = row["interval_start"], row["interval_end"]
+        place = bisect_right(begins, begin)
+        if place and ends[place - 1] >= end:
+            continue
+        found.append(row)
+        low = bisect_left(begins, begin)
+        high = bisect_right(ends, end, low)
+        begins[low:high], ends[low:high] = [begin], [end]
+    return sorted(found, key=lambda row: row["interval_start"])

@@ -1,0 +1,83 @@
+"""Spark's task of the final stage for event sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.finals.stage import SynopsisWork
+from spark_jobs.finals.window_query import Count, uncounted
+from spark_jobs.partials.fill_request import by_fingerprint
+from spark_jobs.results.writer import ResultsFiles
+from spark_jobs.sequences.answers import Rolled, answered, joined, lowered
+from spark_jobs.sequences.encoding import decoded
+from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, read_buckets
+from spark_jobs.warehouse.schemas import PARTIALS
+
+SequenceTask = Callable[[Iterable[int]], Iterator[DataFile | SynopsisFailure | Rolled]]
+
+
+def sequence_task(
+    parts: Sequence[SynopsisWork],
+    begin: int,
+    partials: Sequence[str],
+    root: str,
+    stamp: Mapping[str, pa.Scalar],
+    count: Count = uncounted,
+) -> SequenceTask:
+    """The task that answers the queries of event sequences for the buckets of keys whose numbers it is given.
+
+    As :func:`spark_jobs.finals.stage.finals_task`. Queries without groups are not written: what was found of them
+    is returned, to be :func:`joined`.
+    """
+
+    def task(numbers: Iterable[int]) -> Iterator[DataFile | SynopsisFailure | Rolled]:
+        files = ResultsFiles(root, [query for part in parts for query in part.queries], stamp)
+        scattered: dict[str, list[Rolled]] = {}
+        # one bucket after the other: so much has to fit in memory
+        for bucket in numbers:
+            rows = list(read_buckets(partials, {bucket}))
+            stored = by_fingerprint(pa.concat_tables(rows)) if rows else {}
+            for part in parts:
+                mine = within(stored.get(part.synopsis.fingerprint, PARTIALS.empty_table()), part.begin, part.end)
+                if len(mine) == 0:
+                    continue
+                count("partial_rows_read", len(mine))
+                until = part.end if part.until is None else part.until
+                by_name = {query.name: query for query in part.queries}
+                for found in answered(part.synopsis, part.queries, decoded(part.synopsis, mine), begin, until):
+                    query = by_name[found.query]
+                    if not query.group_by:
+                        scattered.setdefault(query.name, []).append(found)
+                        continue
+                    for day, told in lowered(query, part.synopsis, found):
+                        files.add(day, told)
+        yield from files.close()
+        for several in scattered.values():
+            yield joined(several)
+
+    return task
+
+
+def within(rows: pa.Table, begin: int, end: int) -> pa.Table:
+    """The partial rows that have events of [begin, end): their days may begin before."""
+    chosen = pc.and_(pc.greater(rows["fragment_end"], begin), pc.less(rows["fragment_start"], end))
+    return rows.filter(pc.and_(chosen, pc.is_valid(rows["key"])))
+
+
+def write_joined(
+    parts: Sequence[SynopsisWork], found: Iterable[Rolled], root: str, stamp: Mapping[str, pa.Scalar]
+) -> Iterator[DataFile]:
+    """Write the answers of queries without groups, once all tasks have told what they found."""
+    scattered: dict[str, list[Rolled]] = {}
+    for one in found:
+        scattered.setdefault(one.query, []).append(one)
+    files = ResultsFiles(root, [query for part in parts for query in part.queries], stamp)
+    for part in parts:
+        for query in part.queries:
+            if query.name in scattered:
+                for day, told in lowered(query, part.synopsis, joined(scattered[query.name])):
+                    files.add(day, told)
+    yield from files.close()

@@ -1,0 +1,221 @@
+"""The one Spark session of a job, and the CPU time that it uses.
+
+Set-up, once (``python -m spark_jobs.session.session --fetch-jars``): Delta's JVM jar comes with Spark's own package
+mechanism into the project cache, and the classes that a job loads are archived for the JVM (application class-data
+sharing), which halves the CPU time that a cold session takes. Jobs afterwards need no network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from optimizer.errors.crashes import tell_crash
+from optimizer.errors.redaction import keep_secret
+from spark_jobs.settings import PROJECT
+from spark_jobs.settings import settings as heddle_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+LOGGING = "spark_jobs/log4j2.properties"
+
+WORKERS = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_TRIM_THRESHOLD_": "1000000000",
+    "MALLOC_MMAP_THRESHOLD_": "1000000000",
+}
+"""Environment of the Python workers: large arrays are reused, where giving them back to the system and faulting their
+pages in again took a third of what final aggregation costs."""
+
+
+def spark_settings(quick: bool = True) -> dict[str, str]:
+    """Settings of every Heddle session, also for ``spark-submit --conf``.
+
+    ``quick``: the JVM's quick compiler only, which halves what a short run costs but makes long plain Spark jobs up to
+    twice as dear; measurements of such jobs must not have it. Raises HDL-520 without Delta's jar.
+    """
+    from optimizer.errors.diagnostics import HeddleError
+
+    configured = heddle_settings()
+    jars = sorted(str(path) for path in configured.jars.glob("*.jar"))
+    # of the resolved set only Delta itself is not already in Spark's own distribution
+    needed = [jar for jar in jars if any(name in jar for name in ("io.delta_", "unitycatalog", "jts"))]
+    if not any("delta-spark" in jar for jar in needed):
+        raise HeddleError("HDL-520", f"Delta's jar is not in {configured.jars}", "run `make setup`, or set HEDDLE_JARS")
+    return {
+        "spark.jars": ",".join(needed),
+        # the driver has them on its class path as well: only classes from there can come out of the archive
+        "spark.driver.extraClassPath": os.pathsep.join(needed),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.databricks.delta.commitInfo.userMetadata": "heddle",
+        "spark.python.daemon.module": "spark_jobs.session.workers",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": _java_options(quick),
+        "spark.driver.memory": configured.driver_memory,
+    }
+
+
+def _archive() -> Path:
+    return heddle_settings().jars.parent.parent / "spark.jsa"
+
+
+def _fresh_archive() -> Path:
+    return _archive().with_suffix(".new")
+
+
+def _java_options(quick: bool) -> str:
+    options = f"-XX:+UseSerialGC -Xshare:auto -Dlog4j2.configurationFile={PROJECT / LOGGING}"
+    if quick:
+        options += " -XX:TieredStopAtLevel=1"
+    return f"{options} -Xlog:disable -XX:SharedArchiveFile={_archive()}" if _archive().exists() else options
+
+
+def start_session(
+    name: str, master: str | None = None, quick: bool = True, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The session of this process, of :func:`spark_settings` and ``settings`` over them.
+
+    ``master``: ``HEDDLE_SPARK_MASTER``, or ``local[*]``, unless spark-submit says. What the JVM prints while it starts
+    is shown only if it does not. If the process crashes later, that is told in a line; Spark itself logs nothing unless
+    ``HEDDLE_DEBUG`` is set.
+    """
+    from pyspark.logger import PySparkLogger
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # workers import optimizer and spark_jobs from here (on one machine, or from a shared folder)
+    paths = [str(PROJECT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    builder = SparkSession.builder.appName(name)
+    chosen = master or heddle_settings().spark_master
+    if chosen or "PYSPARK_GATEWAY_PORT" not in os.environ:
+        builder = builder.master(chosen or "local[*]")
+    for key, value in (spark_settings(quick) | dict(settings or {})).items():
+        builder = builder.config(key, value)
+    for key, value in (WORKERS | {"PYTHONPATH": os.environ["PYTHONPATH"]}).items():
+        builder = builder.config(f"spark.executorEnv.{key}", value)
+    if (chosen or "local[*]").startswith("local"):
+        builder = builder.config("spark.driver.host", "127.0.0.1")
+    with _quiet():
+        session = builder.getOrCreate()
+    # what fails is told by Heddle, in a line: with it comes all that Spark says of it
+    is_debugging = heddle_settings().debug
+    session.sparkContext.setLogLevel("ERROR" if is_debugging else "OFF")
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = not is_debugging
+    keep_secret(dict(session.sparkContext.getConf().getAll()))
+    sys.excepthook = tell_crash
+    return session
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what is written to standard error, by this process and by those it starts now; show it on failure."""
+    with tempfile.TemporaryFile() as kept:
+        before = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            kept.seek(0)
+            os.write(before, kept.read())
+            raise
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+
+
+def cpu_seconds() -> float:
+    """CPU seconds used so far by this process, the JVM and the Python workers, ended ones included."""
+    total = 0.0
+    here = psutil.Process()
+    parent = here.parent()
+    # under spark-submit the JVM is the parent of this process, in local mode its child
+    top = parent if parent is not None and "java" in parent.name() else here
+    for process in [top, *top.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def fetch_jars() -> Path:
+    """Resolve Delta's jar through Spark into the project cache and archive classes; returns the jars' folder.
+
+    Does nothing that is done already.
+    """
+    folder = heddle_settings().jars
+    if not any(folder.glob("*delta-spark*.jar")):
+        _in_new_process(_resolve)
+    if not _archive().exists():
+        _in_new_process(_archive_classes)
+        _fresh_archive().rename(_archive())
+    return folder
+
+
+def _in_new_process(step: Callable[[], None]) -> None:
+    # one JVM a process: the archive is written when a JVM ends
+    command = f"from spark_jobs.session.session import {step.__name__} as step; step()"
+    done = subprocess.run([sys.executable, "-c", command], cwd=PROJECT, capture_output=True, text=True)
+    if done.returncode:
+        print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
+        raise SystemExit(f"{step.__name__.strip('_')} failed: see above")
+
+
+def _resolve() -> None:
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.jars.packages", DELTA).config("spark.jars.ivy", str(heddle_settings().jars.parent))
+    builder.getOrCreate().stop()
+
+
+def _archive_classes() -> None:
+    """Do once what every job does (Python and Arrow tasks, Delta) in a JVM that archives what it loaded."""
+    options = f"{_java_options(quick=True)} -Xlog:disable -XX:ArchiveClassesAtExit={_fresh_archive()}"
+    session = start_session("archive", "local[1]", settings={"spark.driver.extraJavaOptions": options})
+    with tempfile.TemporaryDirectory() as place:
+        session.sparkContext.parallelize(range(2), 2).mapPartitions(list).collect()
+        frame = session.range(1000).selectExpr("id", "cast(id % 3 AS string) AS day")
+        frame = frame.mapInArrow(lambda batches: batches, frame.schema).repartition(2, "day")
+        for version in (1, 2):
+            writer = frame.write.format("delta").mode("overwrite").partitionBy("day")
+            if version == 2:
+                writer = writer.option("replaceWhere", "day >= '0' AND day <= '2'")
+            writer.option("txnAppId", "archive").option("txnVersion", version).save(place)
+        read = session.read.format("delta").option("versionAsOf", 1).load(place)
+        read.where("id > 3").groupBy("day").count().collect()
+    machine: Any = session.sparkContext._gateway
+    session.stop()
+    # the JVM ends when its standard input does, and writes the archive before it is gone
+    machine.proc.stdin.close()
+    machine.proc.wait(timeout=300)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Spark session of Heddle")
+    parser.add_argument("--fetch-jars", action="store_true", required=True, help="get Delta's JVM jar into the cache")
+    parser.parse_args()
+    print(fetch_jars())

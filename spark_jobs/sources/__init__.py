@@ -1,0 +1,1 @@
+"""Event streams, as typed batches, and what is taken in of them."""

@@ -1,0 +1,452 @@
+"""Reads splits: every value checked against its column's type; schemas that nobody declared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.workload.expression import DECIMAL_DIGITS, unified
+from optimizer.workload.instants import DAY
+from optimizer.workload.streams import with_schema
+from optimizer.workload.values import (
+    BOOLEAN,
+    BYTE,
+    DATE,
+    DOUBLE,
+    INT,
+    LONG,
+    SECOND,
+    SHORT,
+    STRING,
+    TIMESTAMP,
+    Stream,
+    Type,
+    decimal,
+)
+from spark_jobs.sources import csv_source
+from spark_jobs.sources.csv_source import instants_of_numbers, instants_of_texts
+from spark_jobs.sources.expressions import arrow_type
+from spark_jobs.sources.splits import (
+    FIRST,
+    FIRST_ROWS,
+    INTEGERS,
+    LAST,
+    Split,
+    column_places,
+    delta_log,
+    failures_of,
+    splits_of,
+)
+
+
+def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
+    """A stream that leaves its schema out with the one of its source (Parquet and Delta): of each column the type that
+    holds the values of every file. A column without such a type is left out, and told of (HDL-431).
+
+    Raises HDL-406 for CSV, which declares none, and what :func:`optimizer.workload.streams.with_schema` and listing
+    raise.
+    """
+    if stream.source.format == "csv":
+        raise HeddleError(
+            "HDL-406", f"stream {stream.name}: a CSV source needs a `schema`", "name each column and its type"
+        )
+    with failures_of(stream, stream.source.path):
+        if stream.source.format == "delta":
+            schemas = {stream.source.path: delta_log(stream)[0]}
+        else:
+            schemas = {split.path: pq.read_schema(split.path) for split in splits_of(stream)}
+    if not schemas:
+        message = f"stream {stream.name}: {stream.source.path} holds no data to take a schema from"
+        raise HeddleError("HDL-401", message, "give it a `schema`")
+    names: dict[str, str] = {}
+    found: dict[str, tuple[Type | None, str]] = {}
+    told: dict[str, Diagnostic] = {}
+    for path, schema in schemas.items():
+        column_places(stream, path, schema.names, schema.names)
+        for field in schema:
+            # what no declared schema could name cannot be used either
+            if pa.types.is_null(field.type) or not (field.name.isprintable() and 0 < len(field.name) <= 255):
+                continue
+            name = names.setdefault(field.name.lower(), field.name)
+            type = _type_of(field.type)
+            before, first = found.setdefault(name, (type, path))
+            if type == before:
+                continue
+            common = None if type is None or before is None else _common(before, type)
+            if common is None and name not in told:
+                message = f"stream {stream.name}: column {name} is left out: no type holds that of {first} and {path}"
+                hint = "declare a `schema` with the columns that are used, or correct the file"
+                told[name] = Diagnostic("HDL-431", message, hint, severity="warning")
+            found[name] = (common, path)
+    pairs = [(name, type) for name, (type, _) in found.items() if type is not None]
+    if stream.time in told:
+        raise HeddleError.of(replace(told[stream.time], severity="error"))
+    return with_schema(stream, pairs), tuple(told.values())
+
+
+def _common(left: Type, right: Type) -> Type | None:
+    """The type in which all values of both are read, or refused one by one; None if there is none."""
+    found = unified([left, right])
+    if found is None or any(
+        type.name != found.name and (type.name, found.name) not in _WIDENING for type in (left, right)
+    ):
+        return None
+    return found
+
+
+def _type_of(arrow: pa.DataType) -> Type | None:
+    """Our type of a file's column; None for those that queries cannot use (nested, binary, …)."""
+    if pa.types.is_dictionary(arrow):
+        return _type_of(arrow.value_type)
+    if pa.types.is_integer(arrow):
+        # without a sign they need a bit more
+        bits = arrow.bit_width + (not pa.types.is_signed_integer(arrow))
+        return BYTE if bits <= 8 else SHORT if bits <= 16 else INT if bits <= 32 else LONG
+    if pa.types.is_decimal(arrow):
+        fits = arrow.precision <= DECIMAL_DIGITS and 0 <= arrow.scale <= arrow.precision
+        return decimal(arrow.precision, arrow.scale) if fits else None
+    for test, type in (
+        (pa.types.is_boolean, BOOLEAN),
+        (pa.types.is_floating, DOUBLE),
+        (pa.types.is_string, STRING),
+        (pa.types.is_large_string, STRING),
+        (pa.types.is_string_view, STRING),
+        (pa.types.is_date, DATE),
+        (pa.types.is_timestamp, TIMESTAMP),
+    ):
+        if test(arrow):
+            return type
+    return None
+
+
+# ------------------------------------------------------------------------------------------- reading
+def read_split(
+    stream: Stream, split: Split, columns: list[str], encoded: Collection[str] = ()
+) -> Iterator[pa.RecordBatch]:
+    """Decoded batches of a split: ``columns`` and the time column, by name.
+
+    Those of ``encoded`` that are strings in a Parquet file are left dictionary-encoded, which spares decoding them.
+    Raises HDL-402 (unreadable file), HDL-404 (a value or type that does not fit).
+    """
+    wanted = list(dict.fromkeys([stream.time, *columns]))
+    with failures_of(stream, split.path):
+        texts = {name for name in encoded if stream.type_of(name) == STRING}
+        read = (
+            csv_source.read(stream, split.path, wanted)
+            if split.format == "csv"
+            else _read_parquet(stream, split, wanted, texts)
+        )
+        seen, repeated = 0, repeated_rows(split)
+        for batch in read:
+            columns_read = [_decoded(stream, split, name, batch.column(name), name in texts, seen) for name in wanted]
+            decoded = pa.RecordBatch.from_arrays(columns_read, names=wanted)
+            yield _taken_in(decoded, stream, split, repeated, seen)
+            seen += len(decoded)
+
+
+def first_rows(stream: Stream, split: Split, columns: list[str]) -> pa.RecordBatch | None:
+    """Some of the first events of a split, as :func:`read_split` has them; None if there are none.
+
+    Reads the beginning of the file alone. Raises what :func:`read_split` raises of these events.
+    """
+    wanted = list(dict.fromkeys([stream.time, *columns]))
+    with failures_of(stream, split.path):
+        if split.format == "csv":
+            batch = csv_source.head(stream, split.path, wanted)
+        else:
+            file, constants = pq.ParquetFile(split.path, coerce_int96_timestamp_unit="us"), dict(split.constants)
+            asked = [name for name in wanted if name not in constants]
+            places = column_places(stream, split.path, file.schema_arrow.names, asked)
+            present = list(filter(None, places.values()))
+            batch = next(file.iter_batches(FIRST_ROWS, list(split.row_groups[:1]), present, use_threads=False), None)
+            if batch is not None:
+                values = [
+                    batch.column(place) if (place := places.get(name)) else pa.repeat(constants.get(name), len(batch))
+                    for name in wanted
+                ]
+                batch = pa.RecordBatch.from_arrays(values, names=wanted)
+        if batch is None:
+            return None
+        decoded = [_decoded(stream, split, name, batch.column(name)) for name in wanted]
+        return pa.RecordBatch.from_arrays(decoded, names=wanted)
+
+
+def repeated_rows(split: Split) -> np.ndarray[Any, Any]:
+    """The rows of a split that are left out, ascending."""
+    found = [np.zeros(0, dtype=np.int64)]
+    for kept in split.repeated:
+        path, _, place = kept.rpartition("#")
+        found.append(pq.read_table(path, columns=["row"], filters=[("split", "=", int(place))])["row"].to_numpy())
+    return np.sort(np.concatenate(found))
+
+
+def _taken_in(
+    batch: pa.RecordBatch, stream: Stream, split: Split, repeated: np.ndarray[Any, Any], seen: int
+) -> pa.RecordBatch:
+    """A batch, the rows of a split from number ``seen`` on, without what is refused of it and what is repeated."""
+    if not len(repeated) and not split.refused:
+        return batch
+    kept = np.ones(len(batch), dtype=bool)
+    low, high = np.searchsorted(repeated, (seen, seen + len(batch)))
+    kept[repeated[low:high] - seen] = False
+    if split.refused:
+        column = batch.column(stream.time)
+        times = pc.fill_null(column.cast(pa.int64()), -(1 << 62)).to_numpy(zero_copy_only=False)
+        for first, last in split.refused:
+            kept &= (times < first) | (times >= last)
+    return batch if kept.all() else batch.filter(pa.array(kept))
+
+
+def missing_columns(stream: Stream, splits: list[Split], columns: list[str]) -> list[str]:
+    """Those of ``columns`` that a stream does not have, so that no query that uses them can be answered: in CSV that a
+    file lacks, else that all lack. Where some files of a Parquet folder lack one it is null in those; so is in older
+    files what a Delta table was given later.
+
+    Raises HDL-403 if a file lacks the time column or that of event ids, HDL-404 if it has one in a type that cannot be
+    read as the declared one. Looks at headers and footers only: what the values are is found out when they are read.
+    """
+    needed = [stream.time, *([stream.event_id] if stream.event_id else [])]
+    wanted = list(dict.fromkeys([*needed, *columns]))
+    lacking, found = set[str](), set[str]()
+    for path, split in {split.path: split for split in splits}.items():
+        with failures_of(stream, path):
+            if split.format == "csv":
+                csv_source.check_columns(stream, path, needed)
+            present = _present(stream, split, wanted)
+        for name in wanted:
+            if name not in present:
+                if name in needed:
+                    raise _missing(stream, path, name, split)
+                lacking.add(name)
+                continue
+            found.add(name)
+            if split.format != "csv":
+                _decoded(stream, split, name, pa.nulls(0, present[name]))
+    return sorted(lacking if stream.source.format == "csv" else lacking - found)
+
+
+def check_columns(stream: Stream, splits: list[Split], columns: list[str]) -> None:
+    """Raises HDL-403 if the stream lacks one of ``columns``, and what :func:`missing_columns` raises."""
+    for name in missing_columns(stream, splits, columns):
+        lacks = next(split for split in splits if name not in _present(stream, split, [name]))
+        raise _missing(stream, lacks.path if lacks.format == "csv" else stream.source.path, name, lacks)
+
+
+def _present(stream: Stream, split: Split, names: Sequence[str]) -> dict[str, pa.DataType]:
+    """Those of some columns that a split has, with their types (CSV: none)."""
+    if split.format == "csv":
+        if Path(split.path).stat().st_size == 0:
+            return dict.fromkeys(names)
+        return dict.fromkeys(name for name in csv_source.names_of(stream, split.path) if name in names)
+    schema, constants = pq.read_schema(split.path), dict(split.constants)
+    found = {name: pa.array([constants[name]]).type for name in names if name in constants}
+    # null alone: what the Delta table does not have
+    found = {name: type for name, type in found.items() if not pa.types.is_null(type)}
+    places = column_places(stream, split.path, schema.names, [name for name in names if name not in constants])
+    return found | {name: schema.field(place).type for name, place in places.items() if place is not None}
+
+
+def _read_parquet(stream: Stream, split: Split, wanted: list[str], texts: Collection[str]) -> Iterator[pa.RecordBatch]:
+    metadata = pq.read_metadata(split.path)
+    constants = dict(split.constants)
+    names = metadata.schema.to_arrow_schema().names
+    places = column_places(stream, split.path, names, [name for name in wanted if name not in constants])
+    file = pq.ParquetFile(
+        split.path,
+        metadata=metadata,
+        read_dictionary=[place for name in sorted(texts) if (place := places.get(name))],
+        # Spark's own timestamps; as nanoseconds they would wrap round before 1677 and after 2262
+        coerce_int96_timestamp_unit="us",
+    )
+    table = file.read_row_groups(list(split.row_groups), columns=list(filter(None, places.values())), use_threads=False)
+    rows = sum(metadata.row_group(group).num_rows for group in split.row_groups)
+    columns = [
+        table.column(place) if (place := places.get(name)) else pa.repeat(constants.get(name), rows) for name in wanted
+    ]
+    yield from pa.table(columns, names=wanted).combine_chunks().to_batches()
+
+
+def _missing(stream: Stream, path: str, name: str, split: Split) -> HeddleError:
+    present = csv_source.names_of(stream, path) if split.format == "csv" else pq.read_schema(split.path).names
+    hint = f"it has {', '.join(sorted(present)[:20])}"
+    return HeddleError("HDL-403", f"stream {stream.name}: {path} has no column {name}", hint)
+
+
+def _decoded(
+    stream: Stream, split: Split, name: str, values: pa.Array, encoded: bool = False, seen: int = 0
+) -> pa.Array:
+    """A column of a batch, which begins ``seen`` rows after its split, in the Arrow type of its declared one."""
+    declared, is_time = stream.type_of(name), name == stream.time
+    unit = stream.source.time_unit if is_time else None
+    assert declared is not None
+    try:
+        return _converted(values, declared, is_time, encoded, unit)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        told = str(error)
+        at = _misfit(values, declared, is_time, unit)
+        if at is not None:
+            told = f"row {_rows_before(split) + seen + at + 1}, {_shown(values[at])}: {told}"
+        raise HeddleError(
+            "HDL-404",
+            f"stream {stream.name}: column {name} of {split.path} does not fit its declared type {declared}: {told}",
+            "correct `schema` in streams.yaml, or the file; a stream without a `schema` takes types from its files "
+            "whenever the plan is refreshed",
+        ) from error
+
+
+def _misfit(values: pa.Array, declared: Type, is_time: bool, unit: str | None) -> int | None:
+    """The place of the first value that does not fit; None if it is their type."""
+
+    def fits(low: int, high: int) -> bool:
+        try:
+            _converted(values.slice(low, high - low), declared, is_time, unit=unit)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return False
+        return True
+
+    low, high = 0, len(values)
+    if high == 0 or not fits(0, 0):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(low, middle) else (low, middle)
+    return low
+
+
+def _rows_before(split: Split) -> int:
+    """The rows of its file that lie before a split."""
+    if not split.row_groups:
+        return 0
+    metadata = pq.read_metadata(split.path)
+    return sum(metadata.row_group(group).num_rows for group in range(split.row_groups[0]))
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        return repr(str(value.as_py()))
+    except (ValueError, OverflowError):
+        return "a value that cannot be shown"
+
+
+_WIDENING = {("long", "double"), ("long", "decimal"), ("date", "timestamp")}
+"""What is read as another type than it has, where the value is the same; every other one is refused."""
+
+
+def _converted(
+    values: pa.Array, declared: Type, is_time: bool = False, encoded: bool = False, unit: str | None = None
+) -> pa.Array:
+    """Values in the Arrow type of a declared one, each the same as it was; else ArrowInvalid. What is no time that is
+    used is null in a column of event times (``is_time``), whose integers count a ``unit``."""
+    target, actual = arrow_type(declared), values.type
+    if pa.types.is_null(actual):
+        return pa.nulls(len(values), target)
+    if pa.types.is_dictionary(actual):
+        if encoded and actual.value_type == target:
+            _check_text(values.dictionary)
+            return values
+        values, actual = values.cast(actual.value_type), actual.value_type
+    if declared == TIMESTAMP:
+        counted = unit is not None and pa.types.is_integer(actual)
+        instants = instants_of_numbers(values, str(unit)) if counted else instants_of_column(values)
+        return _in_years(instants, FIRST, LAST - 1, is_time)
+    found = _type_of(actual)
+    if found is None or (found.name != declared.name and (found.name, declared.name) not in _WIDENING):
+        raise pa.ArrowInvalid(f"it is {actual}, declared {declared}")
+    if declared.name == "decimal":
+        if found.name == "long":
+            values = values.cast(pa.decimal256(20 + declared.scale, declared.scale))
+        values = values.cast(target)
+        # a file may hold more digits than it declares
+        values.validate(full=True)
+        return values
+    values = values if actual == target else values.cast(target)
+    if declared in INTEGERS:
+        _check_range(values, -INTEGERS[declared], INTEGERS[declared] - 1)
+    elif declared == STRING:
+        _check_text(values)
+    elif declared == DATE:
+        _in_years(values, FIRST // DAY, LAST // DAY - 1)
+    return values
+
+
+def _check_range(values: pa.Array, least: int, most: int) -> None:
+    bounds = pc.min_max(values)
+    if bounds["min"].is_valid and not (least <= bounds["min"].as_py() and bounds["max"].as_py() <= most):
+        raise pa.ArrowInvalid(f"only {least} to {most} fit")
+
+
+def _in_years(values: pa.Array, least: int, most: int, is_time: bool = False) -> pa.Array:
+    """Dates or timestamps, all in the years 1 to 9999; null what is not (``is_time``)."""
+    numbers = values.view(pa.int64() if pa.types.is_timestamp(values.type) else pa.int32())
+    try:
+        _check_range(numbers, least, most)
+    except pa.ArrowInvalid:
+        if not is_time:
+            raise pa.ArrowInvalid("only the years 1 to 9999 fit") from None
+        used = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
+        return pc.if_else(used, values, pa.scalar(None, values.type))
+    return values
+
+
+def _check_text(values: pa.Array) -> None:
+    """Parquet's strings may hold any bytes."""
+    held = values.buffers()[2]
+    # most are ASCII, which is ten times quicker to see
+    if held is not None and np.frombuffer(held, dtype=np.uint8).max(initial=0) >= 128:
+        values.validate(full=True)
+
+
+def instants_of_column(values: pa.Array) -> pa.Array:
+    """Timestamps as microseconds UTC: any unit or zone, dates as their midnight; text in ISO 8601, UTC where it names
+    no zone. Beyond what microseconds can hold: the least or the greatest that they do, which no event has."""
+    target = pa.timestamp("us", tz="UTC")
+    if pa.types.is_date(values.type):
+        values = values.cast(pa.date32()).cast(pa.timestamp("s"))
+    if pa.types.is_timestamp(values.type):
+        numbers = values.cast(pa.int64())
+        if values.type.unit == "us":
+            return numbers.cast(target)
+        known = numbers.is_valid().to_numpy(zero_copy_only=False)
+        found = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)
+        if values.type.unit == "ns":
+            # floor, so that an event never moves into a later fragment
+            found = np.floor_divide(found, 1000)
+        else:
+            factor = 1000 if values.type.unit == "ms" else SECOND
+            found = np.clip(found, -(1 << 62) // factor, (1 << 62) // factor) * factor
+        return pa.array(found, mask=~known).cast(target)
+    if _type_of(values.type) != STRING:
+        raise pa.ArrowInvalid(f"it is {values.type}, declared timestamp")
+    return instants_of_texts(values.cast(pa.string()))
+
+
+def times_of(batch: pa.RecordBatch, stream: Stream) -> tuple[np.ndarray[Any, Any], pa.RecordBatch, int]:
+    """Event times (n,) in microseconds, the batch without rows that have none, and how many those are."""
+    column = batch.column(stream.time)
+    missing = column.null_count
+    if missing:
+        batch = batch.filter(pc.is_valid(column))
+        column = batch.column(stream.time)
+    return column.cast(pa.int64()).to_numpy(zero_copy_only=False), batch, missing
+
+
+def parse_instant(text: str) -> int:
+    """An instant as microseconds UTC: ISO 8601, a date alone being its midnight; UTC without a zone."""
+    cleaned = text.strip()
+    if not cleaned.isprintable() or len(cleaned) > 64:
+        raise HeddleError("HDL-114", f"{text!r} is not an instant", "write 2013-07-01T00:00:00 (UTC)")
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", cleaned):
+        cleaned += "T00:00:00"
+    try:
+        return int(_in_years(instants_of_column(pa.array([cleaned])), FIRST, LAST - 1)[0].value)
+    except pa.ArrowInvalid as error:
+        raise HeddleError("HDL-114", f"{text!r} is not an instant", "write 2013-07-01T00:00:00 (UTC)") from error

@@ -1,0 +1,163 @@
+"""What a Delta table holds now, by its log: its columns, its files, and what a file does not hold itself.
+
+The protocol and the configuration of a table say what a reader has to know. What :data:`FEATURES` does not name is
+refused by name, never guessed at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.values import Stream
+from spark_jobs.warehouse.data_files import log_place
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+FEATURES = frozenset({"timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck"})
+"""Reader features that change nothing here: files are read by their own types, and checked against those declared."""
+
+_REWRITES = {
+    "columnMapping": "ALTER TABLE … DROP FEATURE columnMapping rewrites it without, or copy it to a table without",
+    "deletionVectors": "set delta.enableDeletionVectors = false, then REORG TABLE … APPLY (PURGE)",
+}
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:\d{10}\.(\d{10})\.|[0-9a-f-]{36}\.)?(?:parquet|json)")
+
+
+@dataclass(frozen=True)
+class DeltaFile:
+    """A data file of a table. ``name``: as the log names it, which never names another content; ``partition``: the
+    values of the partition columns; its events lie in [begin, end) microseconds, None if the log does not say."""
+
+    name: str
+    path: Path
+    partition: dict[str, pa.Scalar]
+    begin: int | None
+    end: int | None
+
+
+def read_log(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
+    """The columns of a stream's table and its files, in the order of the log.
+
+    Raises HDL-401 (there is no table), HDL-405 (it uses what is not read here), HDL-430 (its log has a gap).
+    """
+    from deltalake import DeltaTable
+
+    root = Path(stream.source.path)
+    if not (root / "_delta_log").is_dir():
+        hint = "check `path` and `format`"
+        raise HeddleError("HDL-401", f"stream {stream.name}: there is no Delta table at {root}", hint)
+    try:
+        table = DeltaTable(log_place(root))
+        _check_protocol(stream, table)
+        actions = pa.table(table.get_add_actions())
+        schema = pa.schema(table.schema().to_arrow())
+    except (HeddleError, MemoryError):
+        raise
+    except BaseException as error:
+        # what panics in Rust is no Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        _check_log(stream, root)
+        hint = "is its log damaged, or of a later version of Delta?"
+        raise _unread(stream, f"cannot be opened: {error}", hint) from error
+    _check_log(stream, root)
+    return schema, _files(stream, root, actions)
+
+
+def _unread(stream: Stream, what: str, hint: str) -> HeddleError:
+    return HeddleError("HDL-405", f"stream {stream.name}: the Delta table at {stream.source.path} {what}", hint)
+
+
+def _check_protocol(stream: Stream, table: DeltaTable) -> None:
+    protocol, configuration = table.protocol(), table.metadata().configuration
+    features = set(protocol.reader_features or ())
+    used = features - FEATURES - set(_REWRITES)
+    # version 2 is column mapping, without any list of features
+    if configuration.get("delta.columnMapping.mode", "none") != "none":
+        used.add("columnMapping")
+    if "deletionVectors" in features:
+        try:
+            if pa.table(table.deletion_vectors()).num_rows:
+                used.add("deletionVectors")
+        except Exception as error:
+            hint = "ALTER TABLE … DROP FEATURE deletionVectors"
+            raise _unread(stream, f"uses deletionVectors that cannot be looked at: {error}", hint) from error
+    if protocol.min_reader_version > 3:
+        used.add(f"reader version {protocol.min_reader_version}")
+    if used:
+        names = sorted(used)
+        hint = "; ".join(_REWRITES.get(name, "copy it to a table without") for name in names)
+        raise _unread(stream, f"uses {' and '.join(names)}, which is not read", hint)
+
+
+def _check_log(stream: Stream, root: Path) -> None:
+    """HDL-430 if a commit is missing between the newest checkpoint, or the beginning, and the newest commit."""
+    commits, parts = set(), Counter[tuple[int, int]]()
+    for path in (root / "_delta_log").iterdir():
+        if found := _COMMIT.fullmatch(path.name):
+            commits.add(int(found[1]))
+        elif found := _CHECKPOINT.fullmatch(path.name):
+            parts[int(found[1]), int(found[2] or 1)] += 1
+    covered = max((version for (version, of), there in parts.items() if there >= of), default=-1)
+    last = max([*commits, covered])
+    lost = next((version for version in range(covered + 1, last) if version not in commits), None)
+    if lost is not None or last < 0:
+        raise HeddleError(
+            "HDL-430",
+            f"stream {stream.name}: the log of the Delta table at {root} lacks version {lost or 0}"
+            + (f", its newest is {last}" if last >= 0 else ", and any other"),
+            "put the commit back, or write the table anew",
+        )
+
+
+def _files(stream: Stream, root: Path, actions: pa.Table) -> list[DeltaFile]:
+    values: dict[str, Any] = {}
+    if "partition" in actions.schema.names:
+        kind = actions.schema.field("partition").type
+        values = {kind.field(at).name: pc.struct_field(actions["partition"], at) for at in range(kind.num_fields)}
+    lows = _instants(actions, "min", stream.time)
+    # the log cuts timestamps down to the millisecond
+    highs = [None if at is None else at + 1000 for at in _instants(actions, "max", stream.time)]
+    return [
+        DeltaFile(
+            name,
+            _place(stream, root, name),
+            {column: value[number] for column, value in values.items()},
+            lows[number],
+            highs[number],
+        )
+        for number, name in enumerate(actions["path"].to_pylist())
+    ]
+
+
+def _instants(actions: pa.Table, statistic: str, column: str) -> list[int | None]:
+    """A statistic of a column of timestamps in microseconds, None where there is none."""
+    found = pa.nulls(len(actions), pa.int64())
+    if statistic in actions.schema.names:
+        kind = actions.schema.field(statistic).type
+        at = kind.get_field_index(column)
+        if at >= 0 and pa.types.is_timestamp(kind.field(at).type) and kind.field(at).type.unit == "us":
+            found = pc.struct_field(actions[statistic], at).cast(pa.int64())
+    return list(found.to_pylist())
+
+
+def _place(stream: Stream, root: Path, name: str) -> Path:
+    """Where a file lies that the log names by a percent-encoded path or URI."""
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", name)
+    if scheme is None:
+        return root / unquote(name)
+    if scheme[1].lower() != "file":
+        raise _unread(stream, f"has a file elsewhere ({scheme[1]}:)", "copy the table to a folder here")
+    return Path(unquote(urlsplit(name).path))

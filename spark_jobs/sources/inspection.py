@@ -1,0 +1,144 @@
+"""A look at a stream's data before anything runs: whether they are what streams.yaml says, and which times they hold.
+
+Opens the beginning of a few files, and the end of CSV files, whose times no statistics tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.workload.instants import format_instant
+from optimizer.workload.values import Stream
+from spark_jobs.sources import csv_source
+from spark_jobs.sources.decoding import check_columns, first_rows, missing_columns
+from spark_jobs.sources.splits import Split, splits_of
+
+ENDS = 16
+"""Of so many CSV files, the first and the last by name, the times are looked at."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a look at a stream found: how many files it has; the times of its first and last event (microseconds, None:
+    not known), ``about`` these where not all rows were looked at; what is wrong."""
+
+    stream: str
+    files: int
+    first: int | None
+    last: int | None
+    about: bool
+    diagnostics: tuple[Diagnostic, ...]
+
+    def __str__(self) -> str:
+        files = f"{self.files} file{'s' if self.files != 1 else ''}"
+        if self.first is None or self.last is None:
+            return f"stream {self.stream}: {files}, times not known"
+        about = "about " if self.about else ""
+        return f"stream {self.stream}: {files}, events {about}from {format_instant(self.first)} to " + format_instant(
+            self.last
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.stream,
+            "files": self.files,
+            "first": None if self.first is None else format_instant(self.first),
+            "last": None if self.last is None else format_instant(self.last),
+            "about": self.about,
+        }
+
+
+def inspect(stream: Stream, columns: Sequence[str]) -> Inspection:
+    """Look at the first and the newest file of a stream, of which queries read ``columns``.
+
+    Never raises for what the data are: columns that queries read and that are missing or of another type, values that
+    are none of their type, files that cannot be read are errors; columns that only the schema names, and a stream
+    without any time, are warnings (HDL-424).
+    """
+    try:
+        splits = splits_of(stream)
+    except HeddleError as error:
+        return Inspection(stream.name, 0, None, None, False, (error.diagnostic,))
+    paths = {split.path: split for split in reversed(splits)}
+    if not paths:
+        return Inspection(stream.name, 0, None, None, False, (_empty(stream, "holds no data"),))
+    newest = max(paths, key=lambda path: (_changed(path), path))
+    diagnostics: list[Diagnostic] = []
+    times: list[pa.Array] = []
+    looked_at = [paths[path] for path in dict.fromkeys([splits[0].path, newest])]
+    for split in looked_at:
+        found, rows = _look(stream, split, looked_at, columns)
+        diagnostics += found
+        if rows is not None:
+            times.append(rows.column(stream.time))
+    if stream.source.format == "csv":
+        times += _ends(stream, sorted(paths))
+    first, last = _span(times)
+    about = stream.source.format == "csv" or any(split.begin is None or split.end is None for split in splits)
+    for split in splits:
+        if split.begin is not None and split.end is not None:
+            first = split.begin if first is None else min(first, split.begin)
+            last = split.end - 1 if last is None else max(last, split.end - 1)
+    if first is None and not diagnostics:
+        diagnostics.append(_empty(stream, f"has no event with a time ({stream.time}) where it was looked at"))
+    return Inspection(stream.name, len(paths), first, last, about, tuple(diagnostics))
+
+
+def _changed(path: str) -> int:
+    try:
+        return Path(path).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _empty(stream: Stream, what: str) -> Diagnostic:
+    return Diagnostic("HDL-424", f"stream {stream.name} {what}", "is `path` the right one?", severity="warning")
+
+
+def _look(
+    stream: Stream, split: Split, looked_at: list[Split], columns: Sequence[str]
+) -> tuple[list[Diagnostic], pa.RecordBatch | None]:
+    """What is wrong with the beginning of a file, one of those looked at, and its first rows."""
+    used = list(dict.fromkeys([*columns, *([stream.event_id] if stream.event_id is not None else [])]))
+    try:
+        # of Parquet and Delta a column that another file has is null in this one
+        check_columns(stream, [split] if stream.source.format == "csv" else looked_at, used)
+        lacking = missing_columns(stream, [split], used)
+        rows = first_rows(stream, split, used)
+    except HeddleError as error:
+        return [error.diagnostic], None
+    if lacking:
+        message = f"stream {stream.name}: {split.path} has no column {', '.join(lacking)}, as others have: null there"
+        return [Diagnostic("HDL-403", message, "is it misspelt in this file?", severity="warning")], rows
+    try:
+        check_columns(stream, [split], [name for name, _ in stream.schema])
+    except HeddleError as error:
+        hint = f"no query reads it; {error.diagnostic.hint}"
+        return [replace(error.diagnostic, severity="warning", hint=hint)], rows
+    return [], rows
+
+
+def _ends(stream: Stream, paths: Sequence[str]) -> list[pa.Array]:
+    """Times at the beginning and the end of CSV files; those that cannot be read are left out."""
+    found = []
+    for path in dict.fromkeys([*paths[: ENDS // 2], *paths[-ENDS // 2 :]]):
+        with suppress(HeddleError, OSError):
+            rows = csv_source.head(stream, path, [stream.time])
+            found += [] if rows is None else [rows.column(stream.time)]
+            found.append(csv_source.last_times(stream, path))
+    return found
+
+
+def _span(times: Iterable[pa.Array]) -> tuple[int | None, int | None]:
+    known = [pc.min_max(some.cast(pa.int64())).as_py() for some in times if len(some) > some.null_count]
+    if not known:
+        return None, None
+    return min(bounds["min"] for bounds in known), max(bounds["max"] for bounds in known)

@@ -1,0 +1,129 @@
+"""The blast radius of late data: which windows of which queries changed since they were published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from optimizer.plan.definition import SharingPlan
+from optimizer.windows.alignment import Fragments, instants
+from optimizer.workload.values import ACQ, Stream
+from spark_jobs.sources.decoding import read_split, times_of
+from spark_jobs.sources.expressions import evaluate
+from spark_jobs.sources.ledger import Arrival
+from spark_jobs.sources.splits import Split
+
+
+@dataclass(frozen=True)
+class LateDataImpact:
+    """What has changed of a published interval: ``files`` that came or went since, the late events (``rows``) in the
+    history of its windows, the ``fragments`` that they fall into, and the ``queries`` with how many of their
+    ``windows`` hold such an event that passes the query's filter, or are due now and were not then. Files that went
+    cannot be read: what they may have held counts by time alone. Windows of rows are not counted (their queries are).
+    """
+
+    files: int
+    rows: int
+    fragments: int
+    queries: tuple[str, ...]
+    windows: int
+
+
+class ChangedWindows(NamedTuple):
+    """What has changed of a published interval: the ``radius``, and of each query that it may have changed the
+    ``instants`` (ascending) whose windows it may have; None: any of them."""
+
+    radius: LateDataImpact
+    instants: dict[str, NDArray[np.int64] | None]
+
+
+def change(
+    plan: SharingPlan,
+    sources: Mapping[str, Sequence[Split]],
+    arrivals: Mapping[str, Mapping[str, Arrival]],
+    begin: int,
+    ends: Mapping[str, int],
+    since: Mapping[str, int],
+    due: Mapping[str, int],
+    fragments: Mapping[str, Sequence[Fragments]],
+) -> ChangedWindows:
+    """What came or went since the ledger was as it was then makes of the windows that end after ``begin``.
+
+    Of each stream: ``arrivals`` its ledger, ``since`` the newest entry that was known then, ``ends`` up to where its
+    windows are answered, ``due`` up to where they were then (if not to the same), ``fragments`` what its synopses are
+    cut into. Instants are certain: a window that is not among them holds the events that it held, because its files are
+    the same. Where an event may make another one a repetition (``event_id``) any window may change, and with windows of
+    rows.
+    """
+    files = rows = cut = windows = 0
+    touched: dict[str, NDArray[np.int64] | None] = {}
+    names: list[str] = []
+    for name, splits in sources.items():
+        stream, end = plan.workload.stream(name), ends[name]
+        queries = plan.workload.queries_of(name)
+        first = min((begin - query.window.reach for query in queries if not query.window.is_rows), default=begin)
+        later = [one for one in arrivals[name].values() if one.noted > since.get(name, 0)]
+        news = {one.identity: one for one in later if one.meets(first, end)}
+        gone = [one for one in news.values() if not one.is_here]
+        files += len(news)
+        columns = sorted({column for query in queries if query.filter is not None for column in query.columns()})
+        batches = [
+            batch
+            for split in splits
+            if split.identity in news and split.may_hold(first, end)
+            for batch in read_split(stream, split, columns)
+        ]
+        times, found = _late(stream, batches, first, end)
+        rows += len(times)
+        for edges in fragments.get(name, ()):
+            cut += len(np.unique(edges.starts(times)))
+        schema = dict(stream.schema)
+        for query in queries:
+            if query.window.is_rows:
+                touched[query.name] = None
+                names += [query.name] * (len(times) > 0 or bool(gone))
+                continue
+            mine = times
+            if query.filter is not None and len(times):
+                passed = evaluate(query.filter, found, schema)
+                mine = times[pc.fill_null(passed, False).to_numpy(zero_copy_only=False)]
+            hit = _windows(query, mine, gone, begin, end, due.get(name, end))
+            windows += len(hit)
+            names += [query.name] * bool(len(hit))
+            if stream.event_id is not None:
+                touched[query.name] = None
+            elif len(hit):
+                touched[query.name] = hit
+    return ChangedWindows(LateDataImpact(files, rows, cut, tuple(names), windows), touched)
+
+
+def _late(stream: Stream, batches: Iterable[pa.RecordBatch], begin: int, end: int) -> tuple[Any, Any]:
+    """The times of the events in [begin, end), ascending, and the events in that order."""
+    kept = []
+    for batch in batches:
+        times, batch, _ = times_of(batch, stream)
+        kept.append(batch.filter(pa.array((times >= begin) & (times < end))))
+    if not kept:
+        return np.zeros(0, dtype=np.int64), None
+    table = pa.Table.from_batches(kept).combine_chunks()
+    table = table.take(pc.sort_indices(table, [(stream.time, "ascending")]))
+    batch = table.combine_chunks().to_batches()[0] if len(table) else kept[0]
+    return times_of(batch, stream)[0], batch
+
+
+def _windows(query: ACQ, times: Any, gone: Sequence[Arrival], begin: int, end: int, due: int) -> NDArray[np.int64]:
+    """The instants of (begin, end] whose windows hold one of the times (ascending), may have held what is gone, or end
+    after ``due``."""
+    window = query.window
+    at = instants(window, begin, end)
+    hit = np.searchsorted(times, at - window.reach) < np.searchsorted(times, at - window.ago)
+    for one in gone:
+        low, high = one.begin if one.begin is not None else -(1 << 62), one.end if one.end is not None else 1 << 62
+        hit |= (at - window.ago > low) & (at - window.reach < high)
+    return at[hit | (at > due)]

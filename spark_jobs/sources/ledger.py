@@ -1,0 +1,378 @@
+"""What of a source is taken in: which files came when, which events came too late, and which came twice.
+
+The ledger ``source_files`` notes each file of a stream once, by its identity, with the moment at which it came. A file
+that is new where intervals are published already brings *late* events. They are taken in, and
+:func:`spark_jobs.run.history.outdated` finds the intervals that they change, unless the stream has an
+``allowed_lateness`` and they are later than that: those are *refused*, by spans of time that stand in the ledger, so
+that every later run, retry and backfill leaves the same events out; they are counted in ``quarantine`` until somebody
+releases the file. A file that takes the place of others which covered the same time (rewritten, compacted, corrected)
+is never refused.
+
+A CSV or Parquet file is listed by its path, size and time of modification. What it holds under them may be something
+else all the same: the ledger keeps its *stamps*, inode, time of change and CRC-32. With an inode and a time of change
+that it had before it is as it was. Else it is read: links, permissions and copies change them as well. If it holds what
+it never held under this size and time it gets an identity of its own, and is a file that came where another went.
+
+A stream with an ``event_id`` is read without repetitions: of the events that have one id on one day (UTC) the first is
+taken, in the order of files and rows. What repeats is a function of the files alone: it is worked out anew for the days
+that new files touch, and kept in ``repeated/`` by the hash of what it comes from.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.instants import format_instant
+from optimizer.workload.values import Stream, digest
+from spark_jobs.sources.decoding import read_split, times_of
+from spark_jobs.sources.splits import FIRST, LAST, Split
+from spark_jobs.warehouse.schemas import INSTANT, micros
+from spark_jobs.warehouse.warehouse import Warehouse
+
+REPEATED = "repeated"
+"""Folder of the warehouse for :func:`distinct`."""
+
+CONTENT = "|content "
+"""Before the CRC-32 in the identity of a file that held something else under its path, size and time."""
+
+CHUNK = 4 << 20
+"""Bytes of a file that are read at once for its CRC-32."""
+
+REPEATS = pa.schema([("split", pa.int32()), ("row", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A file of a source as the ledger has it. Moments in microseconds; ``begin``, ``end``: its events lie in
+    [begin, end), None if it does not say so; ``late`` events of it lie in the spans ``refused``; ``stamps``: as it was
+    seen, ``inode|time of change (nanoseconds)|CRC-32`` (none: in a Delta table, or noted by an earlier Heddle)."""
+
+    stream: str
+    identity: str
+    path: str
+    event: str
+    arrived: int
+    noted: int
+    begin: int | None
+    end: int | None
+    refused: tuple[tuple[int, int], ...] = ()
+    late: int = 0
+    stamps: frozenset[str] = frozenset()
+
+    @property
+    def is_here(self) -> bool:
+        return self.event != "gone"
+
+    def meets(self, begin: int | None, end: int | None) -> bool:
+        """Whether both may hold events of one moment."""
+        return (self.begin is None or end is None or self.begin < end) and (
+            self.end is None or begin is None or begin < self.end
+        )
+
+    def row(self) -> dict[str, Any]:
+        moments = {name: None if at is None else _moment(at) for name, at in (("begin", self.begin), ("end", self.end))}
+        return {
+            "stream": self.stream,
+            "identity": self.identity,
+            "path": self.path,
+            "event": self.event,
+            "arrived": _moment(self.arrived),
+            "refused": json.dumps(self.refused),
+            "late": self.late,
+            "at": _moment(self.noted),
+            "stamps": " ".join(sorted(self.stamps)) or None,
+            **moments,
+        }
+
+
+def _moment(instant: int) -> Any:
+    return pa.scalar(instant, INSTANT).as_py()
+
+
+def ledger(warehouse: Warehouse, stream: str) -> dict[str, Arrival]:
+    """What is known of a stream's files, by identity, those that are gone among them."""
+    table = warehouse.dataset("source_files")
+    rows = table.to_table(filter=ds.field("stream") == stream).sort_by("at").to_pylist()
+    stamps: dict[str, frozenset[str]] = {}
+    for row in rows:
+        # of all rows: one that adds a stamp has the moment of the one before it
+        found = (row.get("stamps") or "").split()
+        stamps[row["identity"]] = stamps.get(row["identity"], frozenset()).union(found)
+    return {
+        row["identity"]: Arrival(
+            stream,
+            row["identity"],
+            row["path"],
+            row["event"],
+            micros(row["arrived"]),
+            micros(row["at"]),
+            None if row["begin"] is None else micros(row["begin"]),
+            None if row["end"] is None else micros(row["end"]),
+            tuple((first, last) for first, last in json.loads(row["refused"])),
+            row["late"],
+            stamps[row["identity"]],
+        )
+        for row in rows
+    }
+
+
+def newest(known: Mapping[str, Arrival]) -> int:
+    """The moment of the ledger's last entry: what is noted after it, by whichever host, gets a later one."""
+    return max((one.noted for one in known.values()), default=0)
+
+
+def admitted(
+    warehouse: Warehouse, stream: Stream, known: dict[str, Arrival], splits: list[Split], clock: int, note: str | None
+) -> tuple[list[Split], dict[str, Arrival]] | None:
+    """The splits with what is refused of them and the times that they may hold, and the ledger as it is with them.
+
+    ``known``: the ledger from before the splits were listed. ``clock`` (microseconds): now. ``note``: the run whose
+    listing this is, which enters new files into the ledger; None: nothing is written. Returns None if another run has
+    noted files since ``known``: list again. Raises what reading raises.
+    """
+    splits, stamps = _recognised(stream, splits, known, note is not None)
+    found = [
+        replace(one, stamps=one.stamps.union(stamps.pop(one.identity, "").split()))
+        for one in _judged(warehouse, stream, splits, clock, known)
+    ]
+    # nothing came or went: with the moment of their last entries, so that nothing counts as changed since
+    same = [replace(known[identity], stamps=frozenset({stamp})) for identity, stamp in stamps.items()]
+    if (found or same) and note is not None:
+        with warehouse.lease() as token:
+            if ledger(warehouse, stream.name) != known:
+                return None
+            now = _next(known)
+            found = [replace(one, noted=now) for one in found]
+            for one in found:
+                if one.event == "came" and one.late:
+                    _quarantine(warehouse, stream, one, note, token)
+            warehouse.append("source_files", [one.row() for one in [*found, *same]], token)
+    known = known | {one.identity: one for one in found}
+    taken = []
+    for split in splits:
+        one = known[split.identity]
+        # what Parquet says of its row groups is narrower than what the ledger knows of the file
+        begin, end = (one.begin, one.end) if split.format == "csv" else (split.begin, split.end)
+        if begin is None or begin != end:  # not empty
+            taken.append(replace(split, refused=one.refused, begin=begin, end=end))
+    return taken, known
+
+
+def _recognised(
+    stream: Stream, splits: list[Split], known: Mapping[str, Arrival], note: bool
+) -> tuple[list[Split], dict[str, str]]:
+    """The splits, those of files that hold what they never held under an identity of their own, and by identity the
+    stamps that are not known yet (of files without any if ``note``). Raises HDL-402."""
+    if stream.source.format == "delta":  # its files never change under their names
+        return splits, {}
+    seen: dict[tuple[str, str], str] = {}
+    held: dict[str, dict[str, str]] = {}
+    for one in known.values():
+        for stamp in one.stamps:
+            status, _, content = stamp.rpartition("|")
+            listed = one.identity.removesuffix(CONTENT + content)
+            seen[listed, status] = held.setdefault(listed, {})[content] = one.identity
+    identities: dict[str, str] = {}
+    stamps: dict[str, str] = {}
+    for path, listed in {split.path: split.identity for split in splits}.items():
+        with _reading(stream, path):
+            found = Path(path).stat()
+            status = f"{found.st_ino}|{found.st_ctime_ns}"
+            identity = seen.get((listed, status), listed)
+            if (listed, status) not in seen and (note or listed in held):
+                content = _checksum(path)
+                if listed in held:
+                    identity = held[listed].get(content, f"{listed}{CONTENT}{content}")
+                stamps[identity] = f"{status}|{content}"
+        identities[path] = identity
+    return [replace(split, identity=identities[split.path]) for split in splits], stamps
+
+
+def _checksum(path: str) -> str:
+    """The CRC-32 of a file's content."""
+    found = 0
+    with Path(path).open("rb") as file:
+        while chunk := file.read(CHUNK):
+            found = zlib.crc32(chunk, found)
+    return f"{found:08x}"
+
+
+def _next(known: Mapping[str, Arrival]) -> int:
+    """The moment of the ledger's next entry, under the lease."""
+    return max(time.time_ns() // 1000, newest(known) + 1)
+
+
+def _judged(
+    warehouse: Warehouse, stream: Stream, splits: Sequence[Split], clock: int, known: Mapping[str, Arrival]
+) -> list[Arrival]:
+    """What came and what went since the ledger was written, with what is refused."""
+    present: dict[str, list[Split]] = {}
+    for split in splits:
+        present.setdefault(split.identity, []).append(split)
+    now = _next(known)
+    gone = [replace(one, event="gone", noted=now) for one in known.values() if one.is_here]
+    gone = [one for one in gone if one.identity not in present]
+    found = []
+    published: list[tuple[int, int]] | None = None
+    for identity, mine in present.items():
+        before = known.get(identity)
+        if before is not None:
+            # back again as it was: what was refused of it still is
+            found += [] if before.is_here else [replace(before, event="came", noted=now)]
+            continue
+        begin, end = _bounds(stream, mine)
+        arrived = max(FIRST, min(clock, _modified(stream, mine[0])))
+        one = Arrival(stream.name, identity, mine[0].path, "came", arrived, now, begin, end)
+        if stream.allowed_lateness is not None and known and not any(other.meets(begin, end) for other in gone):
+            if published is None:
+                published = _published(warehouse, stream.name)
+            until = arrived - stream.allowed_lateness if end is None else min(end, arrived - stream.allowed_lateness)
+            spans = [(first if begin is None else max(first, begin), min(last, until)) for first, last in published]
+            refused = tuple((first, last) for first, last in spans if first < last)
+            one = replace(one, refused=refused, late=events_in(stream, mine, refused))
+        found.append(one)
+    return [*found, *gone]
+
+
+def _bounds(stream: Stream, splits: Sequence[Split]) -> tuple[int | None, int | None]:
+    """The span [begin, end) of a file's events; None, None if some have no time. CSV does not say: it is read."""
+    if any(split.format == "csv" for split in splits):
+        low, high = 1 << 62, -(1 << 62)
+        for split in splits:
+            for batch in read_split(stream, split, []):
+                times, _, missing = times_of(batch, stream)
+                if missing:
+                    return None, None
+                if len(times):
+                    low, high = min(low, int(times.min())), max(high, int(times.max()) + 1)
+        return (low, high if high < LAST else None) if low < high else (0, 0)
+    begins, ends = [split.begin for split in splits], [split.end for split in splits]
+    if None in begins or None in ends:
+        return None, None
+    high = max(at for at in ends if at is not None)
+    # the ledger has moments of the years 1 to 9999
+    return min(at for at in begins if at is not None), high if high < LAST else None
+
+
+def _modified(stream: Stream, split: Split) -> int:
+    """When a file was written last, in microseconds."""
+    with _reading(stream, split.path):
+        return Path(split.path).stat().st_mtime_ns // 1000
+
+
+@contextmanager
+def _reading(stream: Stream, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        hint = "do files come and go while they are listed? run it again"
+        raise HeddleError("HDL-402", f"stream {stream.name}: {path} cannot be read: {error}", hint) from error
+
+
+def _published(warehouse: Warehouse, stream: str) -> list[tuple[int, int]]:
+    """The spans of time for which a stream's windows are published, as intervals of [begin, end)."""
+    plans = {
+        row["plan_version"]
+        for row in warehouse.rows("sharing_plans", ["plan_version", "stream"])
+        if row["stream"] == stream
+    }
+    spans = []
+    for row in warehouse.rows("publish_log"):
+        if row["event"] != "published" or row["plan_version"] not in plans:
+            continue
+        record = json.loads(row["record"])
+        begin, end = micros(row["interval_start"]), micros(row["interval_end"])
+        if stream in record.get("failed", ()):
+            continue
+        end = min(end, _instant(record["withheld"][stream])) if stream in record["withheld"] else end
+        spans.append((begin, end))
+    return _joined(spans)
+
+
+def _instant(text: str) -> int:
+    return int(np.datetime64(text.removesuffix("Z"), "us").astype(np.int64))
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted(spans):
+        if end <= begin:
+            continue
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
+    return found
+
+
+def events_in(stream: Stream, splits: Iterable[Split], spans: Sequence[tuple[int, int]]) -> int:
+    """How many events of some splits lie in one of the spans [begin, end). Raises what reading raises."""
+    return sum(
+        int(inside(times, spans).sum())
+        for split in splits
+        if any(split.may_hold(*span) for span in spans)
+        for batch in read_split(stream, split, [])
+        for times in [times_of(batch, stream)[0]]
+    )
+
+
+def inside(times: Any, spans: Sequence[tuple[int, int]]) -> Any:
+    """Which of some times (n,) lie in one of the spans [begin, end)."""
+    found = np.zeros(len(times), dtype=bool)
+    for begin, end in spans:
+        found |= (times >= begin) & (times < end)
+    return found
+
+
+def _quarantine(warehouse: Warehouse, stream: Stream, one: Arrival, run_id: str, token: int) -> None:
+    assert stream.allowed_lateness is not None
+    spans = ", ".join(f"{format_instant(first)} .. {format_instant(last)}" for first, last in one.refused[:3])
+    row = {
+        "run_id": run_id,
+        "stream": stream.name,
+        "code": "HDL-411",
+        "rows": one.late,
+        "detail": f"{one.path} came at {format_instant(one.arrived)}, more than the stream's allowed_lateness after "
+        f"{spans}, which was published",
+        "at": _moment(one.noted),
+    }
+    warehouse.append("quarantine", [row], token, (f"quarantine/{digest([stream.name, one.identity])}", 1))
+
+
+def refusals(warehouse: Warehouse) -> list[Arrival]:
+    """The files of which events are refused now, by stream and path."""
+    streams = {row["stream"] for row in warehouse.rows("source_files", ["stream"])}
+    found = [one for stream in sorted(streams) for one in ledger(warehouse, stream).values()]
+    return sorted((one for one in found if one.is_here and one.late), key=lambda one: (one.stream, one.path))
+
+
+def release(warehouse: Warehouse, paths: Sequence[str]) -> list[Arrival]:
+    """Take in what is refused of some files (by path, or the end of one): the intervals that it changes are outdated
+    then, and repaired as others are. Returns the files. Raises HDL-412 for one of which nothing is refused."""
+    with warehouse.lease() as token:
+        refused = refusals(warehouse)
+        found: dict[str, Arrival] = {}
+        for path in paths:
+            mine = [one for one in refused if one.path == path or one.path.endswith("/" + path)]
+            if not mine:
+                known = ", ".join(Path(one.path).name for one in refused[:8]) or "nothing is"
+                raise HeddleError("HDL-412", f"nothing of {path} is refused", f"refused: {known}")
+            found |= {one.identity: one for one in mine}
+        released = [
+            replace(one, event="released", noted=_next(ledger(warehouse, one.stream)), refused=(), late=0)
+            for one in found.values()
+        ]
+        warehouse.append("source_files", [one.row() for one in released], token)
+    return list(found.values())

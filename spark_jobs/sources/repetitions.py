@@ -1,0 +1,111 @@
+"""Events that repeat an ``event_id`` within a day: which are the first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import Stream, digest
+from spark_jobs.sources.decoding import read_split
+from spark_jobs.sources.ledger import REPEATED, REPEATS, inside
+from spark_jobs.sources.splits import Split
+from spark_jobs.warehouse.warehouse import Warehouse
+
+
+def distinct(warehouse: Warehouse, stream: Stream, splits: list[Split], begin: int, end: int) -> list[Split]:
+    """The splits with what repeats of their events in [begin, end), for streams with an ``event_id``; others as they
+    are. Raises what reading raises."""
+    if stream.event_id is None:
+        return splits
+    groups: list[tuple[int, int, list[int]]] = []
+    if any(split.begin is None or split.end is None for split in splits):
+        # what does not say which times it holds is read once for all of them
+        groups.append((-(1 << 62), 1 << 62, list(range(len(splits)))))
+    else:
+        days = {day for split in splits for day in _days(split, begin, end)}
+        for day in sorted(days):
+            mine = [number for number, split in enumerate(splits) if split.may_hold(day, day + DAY)]
+            groups.append((day, day + DAY, mine))
+    found = list(splits)
+    for first, last, mine in groups:
+        path = _repeated(warehouse, stream, [splits[number] for number in mine], first, last)
+        rows = pq.read_table(path)
+        # most splits repeat nothing: nothing is attached to those
+        for place in np.unique(rows["split"].to_numpy()):
+            split = found[mine[place]]
+            lacking = digest(rows.filter(pc.equal(rows["split"], place))["row"].to_pylist())
+            found[mine[place]] = replace(
+                split,
+                repeated=(*split.repeated, f"{path}#{place}"),
+                lacking=(*split.lacking, (first, last, lacking)),
+            )
+    return found
+
+
+def _days(split: Split, begin: int, end: int) -> Iterator[int]:
+    """The midnights before the events that a split may have on the days of [begin, end)."""
+    assert split.begin is not None and split.end is not None
+    first, last = max(begin // DAY * DAY, split.begin), min(-(-end // DAY) * DAY, split.end)
+    if first < last:
+        yield from range(first // DAY * DAY, last, DAY)
+
+
+def _repeated(warehouse: Warehouse, stream: Stream, splits: Sequence[Split], begin: int, end: int) -> str:
+    """The file that says which rows of some splits repeat an event of [begin, end) that stands before them: their
+    ``split`` (its place in the list) and ``row``, both ascending. Made once for the same content."""
+    assert stream.event_id is not None
+    content = [[split.identity, split.row_groups, split.refused] for split in splits]
+    folder = warehouse.root / REPEATED
+    path = folder / f"{digest([stream.name, stream.event_id, begin, end, content])}.parquet"
+    if path.exists():
+        os.utime(path)  # maintenance leaves it
+        return str(path)
+    tables = []
+    for place, split in enumerate(splits):
+        seen = 0
+        # as the file has them: rows are counted from its first
+        for batch in read_split(stream, replace(split, refused=(), repeated=()), [stream.event_id]):
+            times = pc.fill_null(batch.column(stream.time).cast(pa.int64()), -(1 << 62)).to_numpy(zero_copy_only=False)
+            kept = (times >= begin) & (times < end) & (times > -(1 << 62)) & ~inside(times, split.refused)
+            kept &= batch.column(stream.event_id).is_valid().to_numpy(zero_copy_only=False)
+            where = np.flatnonzero(kept)
+            tables.append(
+                pa.table(
+                    {
+                        "id": batch.column(stream.event_id).take(pa.array(where)),
+                        "day": times[where] // DAY,
+                        "split": np.full(len(where), place, dtype=np.int32),
+                        "row": where + seen,
+                    }
+                )
+            )
+            seen += batch.num_rows
+    found = REPEATS.empty_table()
+    if tables:
+        events = pa.concat_tables(tables)
+        events = events.append_column("number", pa.array(np.arange(len(events))))
+        firsts = events.group_by(["id", "day"], use_threads=False).aggregate([("number", "min")])["number_min"]
+        again = np.ones(len(events), dtype=bool)
+        again[firsts.to_numpy()] = False
+        found = events.filter(pa.array(again)).select(REPEATS.names).cast(REPEATS)
+    folder.mkdir(exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}.new")
+    pq.write_table(found, temporary)
+    temporary.replace(path)
+    return str(path)
+
+
+def forget(warehouse: Warehouse, before: float, dry_run: bool) -> int:
+    """Remove what :func:`distinct` has kept and nobody has asked for since a moment (seconds); how many files."""
+    old = [path for path in (warehouse.root / REPEATED).glob("*") if path.stat().st_mtime < before]
+    for path in old:
+        if not dry_run:
+            path.unlink(missing_ok=True)
+    return len(old)

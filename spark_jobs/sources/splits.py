@@ -1,0 +1,306 @@
+"""Reads event streams: CSV, Parquet and Delta, as typed Arrow batches, split by split, without a JVM.
+
+A *split* is one piece of a source that one task reads: some row groups of a Parquet or Delta file, or a whole
+CSV file. Splits know the event times they can hold where the format says so, so a run opens only what its
+interval needs. Decoded batches have one Arrow type per :class:`optimizer.workload.values.Type`: int64, float64, utf8,
+bool, date32, timestamp[us, UTC] and decimal128(p, s). Every value is checked against its column's type: what is
+computed in a width that was proven to hold it does not wrap round.
+
+All that is read of a source passes through here, and whatever happens is a coded error of its stream: one bad file
+fails no other stream.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.streams import TIME_UNITS, is_readable
+from optimizer.workload.values import BYTE, INT, SHORT, Stream, digest
+from spark_jobs.settings import settings
+from spark_jobs.sources.delta_source import DeltaFile, read_log
+
+SPLIT_ROWS = 1_000_000
+"""Rows of a Parquet split at which the next row group starts a new one."""
+
+FIRST_ROWS = 1000
+"""Rows of a Parquet file that a look at its beginning decodes."""
+
+FIRST, LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
+"""The instants that are used, [FIRST, LAST) microseconds: the years 1 to 9999, as in Spark, ISO 8601 and Python."""
+
+INTEGERS = {BYTE: 1 << 7, SHORT: 1 << 15, INT: 1 << 31}
+"""Of integers that are narrower than 64 bits: their least value, negated."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """One piece of a source. ``begin``, ``end``: event times lie in [begin, end) microseconds, or None if
+    unknown; ``identity`` changes whenever the content may have changed; ``row_groups`` empty: the whole file;
+    ``constants``: values of columns that are not read from the file, as Arrow scalars: those of a Delta table's
+    partitions, and null for columns that it has and the file has not (of type null: not even the table). Not taken in
+    (:mod:`spark_jobs.sources.ledger`) are events in the spans ``refused``, and rows that files in ``repeated`` name,
+    of which ``lacking`` has a hash for each span of time."""
+
+    format: str
+    path: str
+    identity: str
+    row_groups: tuple[int, ...] = ()
+    begin: int | None = None
+    end: int | None = None
+    rows: int | None = None
+    constants: tuple[tuple[str, Any], ...] = ()
+    refused: tuple[tuple[int, int], ...] = ()
+    repeated: tuple[str, ...] = ()
+    lacking: tuple[tuple[int, int, str], ...] = ()
+
+    def may_hold(self, begin: int, end: int) -> bool:
+        """Whether an event of the split can lie in [begin, end)."""
+        return (self.begin is None or self.begin < end) and (self.end is None or self.end > begin)
+
+    def mark(self, begin: int, end: int) -> str | None:
+        """What stands for its events in [begin, end); None if it has none."""
+        if not self.may_hold(begin, end):
+            return None
+        lacking = [rows for first, last, rows in self.lacking if first < end and last > begin]
+        identity = f"{self.identity}|less {lacking}" if lacking else self.identity
+        refused = [(max(first, begin), min(last, end)) for first, last in self.refused if first < end and last > begin]
+        if not refused:
+            return identity
+        low, high = max(begin, self.begin or begin), min(end, self.end if self.end is not None else end)
+        if any(first <= low and last >= high for first, last in refused):
+            return None
+        return f"{identity}|without {refused}"
+
+
+def snapshot_token(splits: list[Split], begin: int, end: int) -> str:
+    """Hash of the content that can hold events of [begin, end): equal tokens, equal events."""
+    return digest(sorted({mark for split in splits if (mark := split.mark(begin, end)) is not None}))
+
+
+def splits_of(stream: Stream) -> list[Split]:
+    """Everything there is of a stream now, in a fixed order.
+
+    Raises HDL-401 (nothing there), HDL-402 (a file cannot be read), HDL-405 (a Delta feature that is not read),
+    HDL-409 (what was not foreseen), HDL-430 (a gap in a Delta table's log), HDL-458 (a file lies where no stream is
+    read from).
+    """
+    with failures_of(stream, stream.source.path):
+        found = _splits_of(stream)
+    if stream.source.options:
+        found = [replace(split, identity=f"{split.identity}|as {stream.source.options}") for split in found]
+    if stream.event_id is None:
+        return found
+    return [replace(split, identity=f"{split.identity}|one of each {stream.event_id}") for split in found]
+
+
+def _splits_of(stream: Stream) -> list[Split]:
+    if stream.source.format == "delta":
+        return _delta_splits(stream)
+    found: list[Split] = []
+    for path in _files(stream):
+        identity = _identity(path)
+        if stream.source.format == "csv":
+            found.append(Split("csv", str(path), identity))
+        else:
+            found += _parquet_splits(stream, path, identity)
+    return found
+
+
+@contextmanager
+def failures_of(stream: Stream, path: str | Path) -> Iterator[None]:
+    """Whatever goes wrong while a stream is looked at is a coded error of it."""
+    try:
+        yield
+    except (HeddleError, MemoryError):
+        raise
+    except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _unreadable(stream, str(path), error) from error
+    except Exception as error:
+        message = f"stream {stream.name}: {path} cannot be read: {type(error).__name__}: {error}"
+        raise HeddleError("HDL-409", message, "leave the file out: this failure was not foreseen") from error
+
+
+def check_place(stream: Stream, path: Path) -> None:
+    """Raises HDL-458 unless what is to be opened lies, all links followed, where streams are read from."""
+    roots = settings().source_roots
+    try:
+        inside = is_readable(path.resolve(), None if roots is None else [Path(root).resolve() for root in roots])
+    except RuntimeError:
+        inside = False  # a link that leads to itself
+    if not inside:
+        hint = "HEDDLE_SOURCES names the folders of sources" if roots is not None else "move the data"
+        message = f"stream {stream.name}: {path} leads to where no stream is read from"
+        raise HeddleError("HDL-458", message, f"{hint}; links and the paths in a Delta log count as well")
+
+
+def _files(stream: Stream) -> list[Path]:
+    root, suffix = Path(stream.source.path), {"csv": ".csv", "parquet": ".parquet"}[stream.source.format]
+    check_place(stream, root)
+    if root.is_file():
+        return [root]
+    if not root.exists():
+        raise HeddleError(
+            "HDL-401",
+            f"stream {stream.name}: there is no {root}",
+            "check `path`: it is relative to streams.yaml",
+        )
+    found = sorted(
+        path
+        for path in root.rglob("*" + suffix)
+        if path.is_file() and not any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)
+    )
+    if not found:
+        raise HeddleError("HDL-401", f"stream {stream.name}: no {suffix} file in {root}", "check `path` and `format`")
+    for path in found:
+        # folders that are links are not gone into
+        if path.is_symlink():
+            check_place(stream, path)
+    return found
+
+
+def _identity(path: Path) -> str:
+    status = path.stat()
+    return f"{path}|{status.st_size}|{status.st_mtime_ns}"
+
+
+def _parquet_splits(
+    stream: Stream,
+    path: Path,
+    identity: str,
+    begin: int | None = None,
+    end: int | None = None,
+    table: pa.Schema | None = None,
+    partition: Mapping[str, pa.Scalar] | None = None,
+) -> list[Split]:
+    """The splits of a Parquet file. ``begin``, ``end``: what is known elsewhere of its times; of a file of a Delta
+    table ``table``, its columns, and the values of ``partition``."""
+    with failures_of(stream, path):
+        metadata = pq.read_metadata(path)
+        names = metadata.schema.to_arrow_schema().names
+        constants = {} if table is None else _constants(stream, path, names, table, partition or {})
+        paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+        time = None if stream.time in constants else column_places(stream, path, names, [stream.time])[stream.time]
+        column = None if time is None or paths.count(time) != 1 else paths.index(time)
+    found: list[Split] = []
+    groups: list[int] = []
+    rows = 0
+    low: int | None = None
+    high: int | None = None
+
+    def flush() -> None:
+        nonlocal groups, rows, low, high
+        if groups:
+            first, last = (begin, end) if low is None or high is None else (low, high + 1)
+            known = tuple(sorted(constants.items(), key=lambda one: one[0]))
+            found.append(Split("parquet", str(path), identity, tuple(groups), first, last, rows, known))
+        groups, rows, low, high = [], 0, None, None
+
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        if rows and rows + group.num_rows > SPLIT_ROWS:
+            flush()
+        bounds = None if column is None else _time_bounds(stream, metadata.schema.column(column), group.column(column))
+        if bounds is not None and (low is not None or not groups):
+            low = bounds[0] if low is None else min(low, bounds[0])
+            high = bounds[1] if high is None else max(high, bounds[1])
+        else:
+            low = high = None
+        groups.append(index)
+        rows += group.num_rows
+    flush()
+    return found
+
+
+def _constants(
+    stream: Stream, path: Path, names: Sequence[str], table: pa.Schema, partition: Mapping[str, pa.Scalar]
+) -> dict[str, pa.Scalar]:
+    """Those columns of a stream that are not read from a file of a Delta table with the columns ``names``."""
+    wanted = [stream.time, *dict(stream.schema)]
+    held, known = (
+        column_places(stream, path, names, wanted),
+        column_places(stream, stream.source.path, table.names, wanted),
+    )
+    found = {}
+    for name in held:
+        column = known[name]
+        if column is not None and column in partition:
+            found[name] = partition[column]
+        elif (column is None) != (held[name] is None):
+            found[name] = pa.scalar(None, pa.null() if column is None else table.field(column).type)
+    return found
+
+
+def column_places(
+    stream: Stream, path: str | Path, names: Sequence[str], wanted: Iterable[str]
+) -> dict[str, str | None]:
+    """Of some columns those of a file that they are, whatever their case: Spark and Delta do not tell them apart."""
+    known: dict[str, list[str]] = {}
+    for name in names:
+        known.setdefault(name.lower(), []).append(name)
+    found: dict[str, str | None] = {}
+    for name in wanted:
+        first, *more = known.get(name.lower(), [None])
+        if more:
+            message = f"stream {stream.name}: columns {first} and {more[0]} of {path} differ by case at most"
+            raise HeddleError("HDL-456", message, "rename one: Spark and Delta do not tell them apart")
+        found[name] = first
+    return found
+
+
+_MICROS = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1, 1000)}
+
+
+def _time_bounds(stream: Stream, column: Any, chunk: Any) -> tuple[int, int] | None:
+    """The least and the greatest time of a row group; None if they are unknown or rows have no time that is used."""
+    statistics, kind = chunk.statistics, json.loads(column.logical_type.to_json())
+    if statistics is None or not statistics.has_min_max or statistics.null_count:
+        return None
+    if kind["Type"] == "Timestamp":
+        factor, divisor = _MICROS[kind["timeUnit"]]
+    elif stream.source.time_unit is not None and column.physical_type in ("INT32", "INT64"):
+        factor, divisor = TIME_UNITS[stream.source.time_unit]
+    else:
+        return None
+    # never as Python's datetimes, which end with the year 9999
+    low, high = (value * factor // divisor for value in (statistics.min_raw, statistics.max_raw))
+    return (low, high) if low >= FIRST and high < LAST else None
+
+
+def delta_log(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
+    root = Path(stream.source.path)
+    check_place(stream, root)
+    for path in (root / "_delta_log", *(root / "_delta_log").rglob("*")):
+        if path.is_symlink():
+            check_place(stream, path)
+    return read_log(stream)
+
+
+def _delta_splits(stream: Stream) -> list[Split]:
+    table, files = delta_log(stream)
+    folders: set[Path] = set()
+    found: list[Split] = []
+    for file in files:
+        if file.path.parent not in folders or file.path.is_symlink():
+            check_place(stream, file.path)
+            folders.add(file.path.parent)
+        if not file.path.is_file():
+            raise HeddleError("HDL-402", f"stream {stream.name}: {file.path} is in the table's log but not on disk")
+        begin, end = file.begin, file.end
+        if begin is None or end is None or begin < FIRST or end > LAST:
+            begin = end = None
+        found += _parquet_splits(stream, file.path, file.name, begin, end, table, file.partition)
+    return sorted(found, key=lambda split: (split.path, split.row_groups))
+
+
+def _unreadable(stream: Stream, path: str, error: Exception) -> HeddleError:
+    hint = "is it half written? write to another name and rename it when it is complete"
+    return HeddleError("HDL-402", f"stream {stream.name}: {path} cannot be read: {error}", hint)

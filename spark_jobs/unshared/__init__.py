@@ -1,0 +1,1 @@
+"""Each query alone: what Heddle is compared with."""

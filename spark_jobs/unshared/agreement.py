@@ -1,0 +1,363 @@
+"""Whether shared answers agree with recomputed ones, to the exactness that is promised."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from fractions import Fraction
+from typing import Any
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as F
+
+from optimizer.workload.values import ACQ, BOOLEAN, DATE, DOUBLE, LONG, TIMESTAMP, Condition, Literal, Output, Type
+from spark_jobs.unshared.columns import (
+    COMPARISONS,
+    EPOCH,
+    GroupedFrame,
+    exact_share,
+    fraction_of,
+    having_outputs,
+    nearest,
+    plain_distinct,
+    spark_output,
+    value_at_rank,
+    value_counts,
+)
+
+EPSILON = 2.0**-52
+
+DEVIATIONS = 6
+"""So many standard errors a HyperLogLog may be off; its error is a standard deviation, and no bound."""
+
+
+Evidence = Mapping[str, Any]
+"""What :func:`recompute` says of one output in one row, by what it is; the answer itself under the empty name."""
+
+
+@dataclass(frozen=True)
+class _Audit:
+    """How outputs of one kind are recomputed, and how a stored value (as the results table stores it) is compared."""
+
+    columns: Callable[[GroupedFrame, Output], dict[str, SparkColumn]]
+    agrees: Callable[[Output, Any, Evidence], bool]
+
+
+def audit_of(output: Output) -> _Audit:
+    if output.argument is None or output.function not in _AUDITS:
+        return _EXACT
+    return _AUDITS[output.function]
+
+
+def agrees(output: Output, value: Any, row: Mapping[str, Any]) -> bool:
+    """Whether a stored output value equals the recomputed row's: exact types to the last digit, doubles
+    within what Spark's own plain summation may lose (n*eps*sum|x|; for variances as Welford's recurrence,
+    Chan, Golub and LeVeque 1983), sketches within the error that the query permits: ranks and counts by it times the
+    number of values, distinct counts by :data:`DEVIATIONS` times it.
+
+    ``value``: as the results table stores it (dates as days, timestamps as microseconds, decimals as text).
+    """
+    named = {"": row[output.name]}
+    named |= {name[len(output.name) + 1 :]: told for name, told in row.items() if name.startswith(f"{output.name} ")}
+    if isinstance(named.get("count"), Decimal):  # of event sequences
+        named["count"] = int(named["count"])
+    return audit_of(output).agrees(output, value, named)
+
+
+def qualifies(query: ACQ, row: Mapping[str, Any]) -> bool | None:
+    """Whether a recomputed row satisfies HAVING, so that its answer has to exist.
+
+    None where either is right: a threshold lies within what :func:`agrees` permits of a double or a sketch, or what is
+    compared overflowed.
+    """
+    found = [
+        _satisfies(condition, output, row)
+        for condition, output in zip(query.having, having_outputs(query), strict=True)
+    ]
+    return False if False in found else None if None in found else True
+
+
+def _satisfies(condition: Condition, output: Output, row: Mapping[str, Any]) -> bool | None:
+    theirs, threshold = _ordinal(row[output.name]), _threshold(condition.value, output.type)
+    count, total = row.get(f"{output.name} count"), row.get(f"{output.name} total")
+    if total is not None and count:
+        theirs = _mean(output, total, count)
+    if theirs is None:
+        return None if count and output.function in _MEANS else False
+    if output.function == "top_k" or (output.function == "mode" and output.error is not None):
+        # the values of top_k are compared one by one; as the text that they are told in there is nothing to recompute
+        return None
+    if output.type == LONG and not -(2**63) <= theirs < 2**63:
+        return None
+    inexact = output.error is not None or (output.type == DOUBLE and output.function in _ROUNDED)
+    if inexact and agrees(output, threshold, row):
+        return None
+    if isinstance(theirs, float) or isinstance(threshold, float):
+        theirs, threshold = float(theirs), float(threshold)
+    return bool(COMPARISONS[condition.comparison](_order(theirs), _order(threshold)))
+
+
+def _threshold(literal: Literal, type: Type) -> Any:
+    """A literal as the results table stores values of a type."""
+    value = literal.value
+    if literal.type == DATE:
+        value = (date.fromisoformat(value) - EPOCH.date()).days
+        return value * 86_400 * 10**6 if type == TIMESTAMP else value
+    if type == DOUBLE:
+        return float(value)
+    return int(value) if literal.type == BOOLEAN else value
+
+
+def _order(value: Any) -> Any:
+    """What to compare by: NaN is the greatest, and equal to itself."""
+    return (math.isnan(value), 0.0 if math.isnan(value) else value) if isinstance(value, float) else value
+
+
+# --------------------------------------------------------------------------- how each output is audited
+def _exact_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
+    return {"": spark_output(grouped, output)}
+
+
+def _agrees_exactly(output: Output, value: Any, evidence: Evidence) -> bool:
+    return _same(value, _ordinal(evidence[""]))
+
+
+def _sum_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
+    argument, type = grouped.argument(output), grouped.type(output)
+    found = {"": spark_output(grouped, output), "count": grouped.count(output)}
+    if not type.is_exact:
+        return found | {"magnitude": grouped.of("magnitude", output, F.sum(F.abs(argument)))}
+    # decimals are summed in 38 digits: cast first, for Spark adds ten digits to the argument's own
+    total = F.try_sum(argument.cast("decimal(28,0)") if type.name == "long" else argument)
+    total = grouped.of("total", output, total)
+    return found | ({"": total} if output.function == "sum" else {"total": total})
+
+
+def _agrees_sum(output: Output, value: Any, evidence: Evidence) -> bool:
+    theirs, count = evidence[""], evidence["count"]
+    if "total" in evidence:
+        return _agrees_average(output, value, evidence["total"], count)
+    if output.type.is_exact:
+        fits = theirs is not None and (output.type != LONG or -(2**63) <= theirs < 2**63)
+        return _same(value, theirs if fits else None)
+    if not _finite(value, theirs):
+        return _same(value, theirs)
+    bound = (count + 4) * EPSILON * evidence["magnitude"] + 5e-324
+    return bool(abs(value - theirs) <= (bound / count if output.function == "avg" else bound))
+
+
+def _agrees_average(output: Output, value: Any, total: Decimal | None, count: int) -> bool:
+    if total is None or value is None:
+        # a total beyond 38 digits is null in Spark: nothing to compare with
+        return count > 0 or value is None
+    mean = _mean(output, total, count)
+    if output.type.name == "decimal":
+        return bool(Decimal(value) == mean)
+    return bool(abs(value - mean) <= abs(mean) * 2 * EPSILON)
+
+
+def _mean(output: Output, total: Decimal, count: int) -> Any:
+    """A mean of exact values: a decimal rounded half up, or the nearest double."""
+    if output.type.name != "decimal":
+        return float(Fraction(total) / count)
+    with localcontext(prec=100):
+        return (total / count).quantize(Decimal(1).scaleb(-output.type.scale), ROUND_HALF_UP)
+
+
+def _spread_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
+    double = grouped.argument(output).cast("double")
+    squares = grouped.of("squares", output, F.sum(double * double))
+    return {"": spark_output(grouped, output), "count": grouped.count(output), "squares": squares}
+
+
+def _agrees_spread(output: Output, value: Any, evidence: Evidence) -> bool:
+    theirs, squares, count = evidence[""], evidence["squares"], evidence["count"]
+    if not _finite(value, theirs):
+        return _same(value, theirs)
+    freedom = 0 if output.function.endswith("pop") else 1
+    square = output.function.startswith("std")
+    ours_variance, variance = (value * value, theirs * theirs) if square else (value, theirs)
+    root = math.sqrt(squares) * math.sqrt(variance * (count - freedom))
+    bound = (count + 8) * (8 * EPSILON * root + 8 * EPSILON**2 * squares) + count * 2.3e-308
+    return bool(abs(ours_variance - variance) <= bound / (count - freedom) + 8 * EPSILON * variance)
+
+
+def _quantile_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
+    """The value at the nearest rank, and with an error the ``least`` and ``greatest`` that may stand for it."""
+    values = grouped.sorted(output)
+    count = F.size(values)
+    rank = nearest(count, fraction_of(output))
+    found = {"": value_at_rank(values, rank), "count": count}
+    if output.error is None:
+        return found
+    off, _ = exact_share(count, output.error)
+    least, greatest = F.greatest(rank - off, F.lit(1)), F.least(rank + off, count)
+    return found | {"least": value_at_rank(values, least), "greatest": value_at_rank(values, greatest)}
+
+
+def _percentile_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
+    """Interpolated between ``low`` and ``high``, ``rest`` parts of the way."""
+    if output.error is not None:
+        return _quantile_columns(grouped, output)
+    values, fraction = grouped.sorted(output), fraction_of(output)
+    whole, rest = exact_share(F.size(values) - 1, fraction)
+    low, high = value_at_rank(values, whole + 1), value_at_rank(values, whole + F.when(rest > 0, 2).otherwise(1))
+    way = rest.cast("double") / fraction.as_integer_ratio()[1]
+    between = (1 - way) * low.cast("double") + way * high.cast("double")
+    answer = F.when((rest == 0) | (low == high), low.cast("double")).otherwise(between)
+    return {"": answer, "count": F.size(values), "low": low, "high": high, "rest": rest}
+
+
+def _agrees_quantile(output: Output, value: Any, evidence: Evidence) -> bool:
+    if value is None or "least" not in evidence:
+        return _same(value, _ordinal(evidence[""]))
+    bounds = [_ordinal(evidence[name]) for name in ("least", "greatest")]
+    if None in bounds:
+        return False
+    if output.type == DOUBLE:
+        least, ours, greatest = (_order(float(item)) for item in (bounds[0], value, bounds[1]))
+    else:
+        least, greatest = bounds
+        ours = Decimal(value) if output.type.name == "decimal" else value
+    return bool(least <= ours <= greatest)
+
+
+def _agrees_percentile(output: Output, value: Any, evidence: Evidence) -> bool:
+    if "low" not in evidence or not _finite(value, evidence[""]):
+        return _agrees_quantile(output, value, evidence)
+    low, high = Fraction(evidence["low"]), Fraction(evidence["high"])
+    way = Fraction(evidence["rest"]) / fraction_of(output).as_integer_ratio()[1]
+    error = abs(Fraction(value) - (low + way * (high - low)))
+    return error <= 4 * Fraction(EPSILON) * max(abs(low), abs(high)) + Fraction(5e-324)
+
+
+def _distinct_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
+    return {"": plain_distinct(grouped, replace(output, error=None))}
+
+
+def _agrees_distinct(output: Output, value: Any, evidence: Evidence) -> bool:
+    if value is None or output.error is None:
+        return _same(value, evidence[""])
+    return bool(abs(value - evidence[""]) <= DEVIATIONS * output.error * evidence[""] + 1)
+
+
+def _frequent_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
+    """The most frequent values, counted (``top``), and with an error so many that any other is as rare as it."""
+    values = grouped.sorted(output)
+    most = 1 if output.parameter is None else int(output.parameter)
+    if output.error is not None:
+        most += math.ceil(1 / output.error)
+    top = value_counts(values, most)
+    answer = F.get(top, F.lit(0))["value"] if output.function == "mode" else top
+    return {"": answer, "count": F.size(values), "top": top}
+
+
+def _agrees_mode(output: Output, value: Any, evidence: Evidence) -> bool:
+    if value is None or evidence[""] is None or output.error is None:
+        return _same(value, _ordinal(evidence[""]))
+    counts = [-entry["missing"] for entry in evidence["top"]]
+    theirs = next((-e["missing"] for e in evidence["top"] if _same(value, _ordinal(e["value"]))), None)
+    if theirs is None:
+        # rarer than all that are listed, unless all are
+        theirs = counts[-1] if len(counts) == 1 + math.ceil(1 / output.error) else 0
+    return bool(theirs > 0 and theirs >= counts[0] - output.error * evidence["count"])
+
+
+def _agrees_top(output: Output, value: Any, evidence: Evidence) -> bool:
+    assert output.parameter is not None
+    if value is None or evidence["top"] is None:
+        return value is None and evidence["top"] is None
+    most, listed = int(output.parameter), [[_jsonable(e["value"]), -e["missing"]] for e in evidence["top"]]
+    ours = json.loads(value)
+    if output.error is None:
+        return bool(ours == listed)
+    slack = output.error * evidence["count"]
+    # rarer than all that are listed, unless all are
+    unlisted = listed[-1][1] if len(listed) == most + math.ceil(1 / output.error) else 0
+    known = dict(map(tuple, listed))
+    found = dict(map(tuple, ours))
+    counts = [count for _, count in ours]
+    near = all(known.get(one, 0) - slack <= count <= known.get(one, unlisted) for one, count in ours)
+    least = counts[-1] if len(ours) == most else 0
+    complete = all(count - slack <= least for one, count in listed if one not in found)
+    descending = counts == sorted(counts, reverse=True) and len(found) == len(ours) <= most
+    return near and complete and descending
+
+
+def _jsonable(value: Any) -> Any:
+    """A value as it comes out of the JSON of ``top_k``."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value)
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return value.isoformat() if isinstance(value, date) else value
+
+
+_EXACT = _Audit(_exact_columns, _agrees_exactly)
+
+_MEANS = ("sum", "avg")
+
+_SPREADS = ("variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop")
+
+_PERCENTILES = ("percentile", "median")
+
+_ROUNDED = (*_MEANS, *_SPREADS, *_PERCENTILES)
+"""Functions whose doubles are rounded on the way."""
+
+_AUDITS: dict[str, _Audit] = {
+    **dict.fromkeys(_MEANS, _Audit(_sum_columns, _agrees_sum)),
+    **dict.fromkeys(_SPREADS, _Audit(_spread_columns, _agrees_spread)),
+    **dict.fromkeys(_PERCENTILES, _Audit(_percentile_columns, _agrees_percentile)),
+    "percentile_disc": _Audit(_quantile_columns, _agrees_quantile),
+    "count_distinct": _Audit(_distinct_columns, _agrees_distinct),
+    "mode": _Audit(_frequent_columns, _agrees_mode),
+    "top_k": _Audit(_frequent_columns, _agrees_top),
+}
+"""How outputs are audited that are not simply equal."""
+
+
+# -------------------------------------------------------------------------------------------- comparing
+def grain(query: ACQ, row: Mapping[str, Any]) -> tuple[Any, tuple[str | None, ...]]:
+    """(window start, group values as the texts of the results table's ``key``) of a recomputed row."""
+    names = query.select or tuple(name for name, _ in query.group_by)
+    return row["window_start"], tuple(_text(row[name]) for name in names)
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return str(_ordinal(value)) if isinstance(value, datetime) else str(value)
+
+
+def _ordinal(value: Any) -> Any:
+    """Booleans, dates and timestamps as the integers that results store; a naive timestamp is local time, as
+    Spark collects it."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, datetime):
+        return (value.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
+    return (value - EPOCH.date()).days if isinstance(value, date) else value
+
+
+def _finite(*values: Any) -> bool:
+    return all(value is not None and math.isfinite(value) for value in values)
+
+
+def _same(value: Any, theirs: Any) -> bool:
+    if value is None or theirs is None:
+        return value is theirs
+    if isinstance(theirs, float) and math.isnan(theirs):
+        return math.isnan(value)
+    if isinstance(theirs, Decimal):
+        return Decimal(value) == theirs
+    return bool(value == theirs)

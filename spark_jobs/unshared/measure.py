@@ -1,0 +1,173 @@
+"""What the unshared queries cost, one Spark job each: the baseline of ``heddle compare``."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.plan.definition import SharingPlan
+from optimizer.windows.alignment import history_start
+from optimizer.workload.streams import TIME_UNITS
+from optimizer.workload.values import LONG, STRING, Stream
+from spark_jobs.session.session import cpu_seconds
+from spark_jobs.sources import csv_source
+from spark_jobs.sources.splits import splits_of
+from spark_jobs.unshared.columns import ddl_of, quoted_column
+from spark_jobs.unshared.windows import unshared
+
+JAVA = {"Y": "yyyy", "m": "M", "b": "MMM", "d": "d", "H": "H", "I": "h", "p": "a", "M": "m", "S": "s", "z": "[XXX][XX]"}
+"""What Spark calls the directives of a ``timestamp_format``; digits of one-letter ones may be two."""
+
+
+def native_frame(spark: SparkSession, stream: Stream) -> DataFrame:
+    """A stream as people read it today: Spark's own reader, the time column as a timestamp.
+
+    Raises HDL-425 for what that reader cannot be told.
+    """
+    source, splits = stream.source, splits_of(stream)  # every file lies where streams may be read from
+    if source.format == "csv":
+        return _with_instants(_native_csv(spark, stream), stream, set())
+    nanoseconds: set[str] = set()
+    if source.format == "parquet":
+        found = {
+            path: frozenset(field.name for field in pq.read_schema(path) if str(field.type).startswith("timestamp[ns"))
+            for path in dict.fromkeys(split.path for split in splits)
+        }
+        if len(set(found.values())) > 1:
+            raise _unreadable_by_spark(stream, "timestamps in nanoseconds in some of its files alone")
+        nanoseconds = set(next(iter(found.values()), ()))
+    if nanoseconds:
+        spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+    return _with_instants(spark.read.format(source.format).load(_literally(source.path)), stream, nanoseconds)
+
+
+def _literally(path: str) -> str:
+    """A path in which Spark sees no pattern of names."""
+    return re.sub(r"[\[\]{}*?\\]", r"\\\g<0>", path)
+
+
+def _unreadable_by_spark(stream: Stream, what: str) -> HeddleError:
+    message = f"Spark's own reader, which `compare` measures, cannot be told of stream {stream.name}: {what}"
+    return HeddleError("HDL-425", message, "compare on a copy without")
+
+
+def _with_instants(frame: DataFrame, stream: Stream, nanoseconds: set[str]) -> DataFrame:
+    """A frame whose times are timestamps, where they are integers or texts in the files."""
+    columns = []
+    for found in frame.schema.fields:
+        column, unit = quoted_column(found.name), "ns" if found.name in nanoseconds else None
+        if found.name == stream.time and isinstance(found.dataType, T.IntegralType):
+            unit = stream.source.time_unit or unit
+        if unit is not None:
+            above, below = TIME_UNITS[unit]
+            number = column.cast("bigint") * above
+            whole = (number - F.pmod(number, F.lit(below))).cast("decimal(20,0)") / F.lit(Decimal(below))
+            column = F.timestamp_micros(whole.cast("bigint")).alias(found.name)
+        elif found.name == stream.time and isinstance(found.dataType, T.StringType):
+            column = column.cast("timestamp").alias(found.name)
+        columns.append(column)
+    return frame.select(*columns)
+
+
+def _native_csv(spark: SparkSession, stream: Stream) -> DataFrame:
+    source, types = stream.source, dict(stream.schema)
+    paths = list(dict.fromkeys(split.path for split in splits_of(stream)))
+    orders = {names for path in paths if (names := csv_source.names_of(stream, path))}
+    if len(orders) > 1:
+        raise _unreadable_by_spark(stream, "files with other columns, or in another order, than the first")
+    if len(source.null) > 1:
+        raise _unreadable_by_spark(stream, "several texts that are null")
+    # Spark goes by the order of a given schema, not by the header's names
+    names = next(iter(orders), tuple(types))
+    if source.time_unit is not None:
+        types[stream.time] = LONG
+    ddl = ", ".join(
+        "`" + (name if name in types else f"column {place}").replace("`", "``") + f"` {ddl_of(types.get(name, STRING))}"
+        for place, name in enumerate(names)
+    )
+    reader = spark.read.format("csv").schema(ddl).option("header", source.header).option("sep", source.delimiter)
+    reader = reader.option("quote", source.quote or "").option("multiLine", source.quote is not None)
+    if source.quote is not None:
+        reader = reader.option("escape", source.quote)
+    if source.null:
+        reader = reader.option("nullValue", source.null[0])
+    if source.timestamp_format is not None:
+        reader = reader.option("timestampFormat", _java_format(stream, source.timestamp_format))
+    return reader.load([_literally(path) for path in paths])
+
+
+def _java_format(stream: Stream, pattern: str) -> str:
+    """A ``timestamp_format`` as Spark writes it."""
+    parts = re.split(r"%(.)", pattern)
+    crowded = any(not text for text in parts[2:-1:2])
+    found = ""
+    for place, part in enumerate(parts):
+        if place % 2 == 0 or part == "%":
+            text = part.replace("'", "''")
+            found += f"'{text}'" if text else ""
+        elif part == "f":
+            found += "".join(f"[{'S' * digits}]" for digits in range(6, 0, -1))
+        elif part not in JAVA:
+            raise _unreadable_by_spark(stream, f"%{part} in its timestamp_format")
+        else:
+            found += JAVA[part] * (2 if crowded and part in "mdHIMS" else 1)
+    return found
+
+
+def measure(
+    spark: SparkSession,
+    plan: SharingPlan,
+    begin: int,
+    end: int,
+    sample: int,
+    report: Callable[[str], None] = lambda line: None,
+) -> list[dict[str, Any]]:
+    """Run some of a plan's queries unshared, one plain Spark job each, for the windows that end in (begin,
+    end].
+
+    The sample is spread evenly over the workload. Answers are computed and dropped (Spark's ``noop`` sink).
+    Returns ``query``, ``rows_scanned`` (events in the history that its windows cover), ``cpu_seconds`` and
+    ``wall_seconds``. A first run of the first query, to warm the JVM up, is not counted.
+    """
+    # Spark 4.2 generates Java that does not compile for a filter above its sliding window, and then
+    # interprets: without this elimination the same jobs take about half the time
+    spark.conf.set("spark.sql.subexpressionElimination.enabled", "false")
+    queries = plan.workload.queries
+    chosen = [queries[index * len(queries) // sample] for index in range(min(sample, len(queries)))]
+    found = []
+    for number, query in enumerate([chosen[0], *chosen]):
+        report(f"running {query.name} unshared ({max(number, 1)} of {len(chosen)})")
+        stream = plan.workload.stream(query.stream)
+        time_column = quoted_column(stream.time)
+        frame = native_frame(spark, stream).where(time_column < F.timestamp_micros(F.lit(end)))
+        if query.window.is_rows:
+            frame = frame.select(*(quoted_column(name) for name, _ in stream.schema))
+        else:
+            first = history_start([query.window], begin, end)
+            frame = frame.where(time_column >= F.timestamp_micros(F.lit(first)))
+        rows = frame.count() if number else 0
+        cpu, wall = cpu_seconds(), time.perf_counter()
+        ends, ago = F.col("window_end"), query.window.ago
+        answers = unshared(frame, query, stream.time).where(
+            (ends > F.timestamp_micros(F.lit(begin - ago))) & (ends <= F.timestamp_micros(F.lit(end - ago)))
+        )
+        answers.write.format("noop").mode("overwrite").save()
+        if number:
+            found.append(
+                {
+                    "query": query.name,
+                    "rows_scanned": rows,
+                    "cpu_seconds": round(cpu_seconds() - cpu, 3),
+                    "wall_seconds": round(time.perf_counter() - wall, 3),
+                }
+            )
+    return found

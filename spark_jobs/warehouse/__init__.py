@@ -1,0 +1,1 @@
+"""Heddle's Delta tables: one owner for each."""

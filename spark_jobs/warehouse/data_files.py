@@ -1,0 +1,282 @@
+"""Data files of the partials and results tables: written by tasks, committed by the driver.
+
+A task writes Parquet files into the table's folder, where no reader sees them until one Delta commit names them, and
+sends only their names and statistics to the driver. So rows cross neither into the JVM nor through a shuffle: partial
+rows are laid out by *buckets* of group keys, no bucket in two row groups of a file, and the task that answers some
+buckets reads just their row groups.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import json
+import re
+import shutil
+import tempfile
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from optimizer.errors.diagnostics import HeddleError
+
+UNWRITABLE = "HDL-542"
+UNREADABLE = "HDL-543"
+READ_ONLY = "HDL-545"
+
+LOG = "_delta_log"
+
+CHECKED = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+"""How data files are scanned: a page that is not what was written is an error."""
+
+BUCKETS = 64
+"""Buckets of group keys: the most tasks that can answer one run."""
+
+ROW_GROUP = 1 << 17
+"""Rows of a row group of a results file."""
+
+BUCKET_ROWS = 1 << 13
+"""Rows at which the row group of some buckets in a partials file is large enough: smaller ones cost more to write and
+to find than reading rows of other buckets does."""
+
+REPEATED = [
+    *("query", "stream", "fingerprint", "key", "key.list.element", "window_start", "window_end"),
+    *("plan_version", "revision", "run_id", "error"),
+]
+"""Columns that hold few distinct values a row group; the others are not worth a dictionary."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A written data file: ``path`` relative to its table, ``day`` its partition, ``size`` in bytes, ``rows``;
+    ``stats`` Delta's statistics as JSON."""
+
+    path: str
+    day: str
+    size: int
+    rows: int
+    stats: str
+
+
+@dataclass(frozen=True)
+class SynopsisFailure:
+    """A synopsis that a task could not fill: its fingerprint, the code and what is wrong."""
+
+    fingerprint: str
+    code: str
+    message: str
+
+
+Task = Callable[[Iterable[int]], Iterator[DataFile | SynopsisFailure]]
+"""What Spark runs: given numbers of pieces of work, writes files and names them, and the synopses that failed."""
+
+
+def bucket_of(keys: Sequence[str]) -> NDArray[np.int32]:
+    """Bucket (n,) of each group key: the same for ever, whatever wrote it."""
+    return np.array([zlib.crc32(key.encode()) % BUCKETS for key in keys], dtype=np.int32)
+
+
+def write_files(root: str | Path, rows: pa.Table) -> Iterator[DataFile]:
+    """Write rows as one file a day under a table's folder; nothing for no rows.
+
+    ``rows`` has the table's columns, ``day`` among them. Where it has a ``bucket``, row groups are by bucket.
+    """
+    days = pc.unique(rows["day"]).sort().to_pylist()
+    for day in days:
+        part = (rows if len(days) == 1 else rows.filter(pc.equal(rows["day"], day))).drop_columns("day")
+        file = Path(root) / f"day={day}/part-{uuid.uuid4().hex}.parquet"
+        leaves = {field.name: _leaf(field) for field in part.schema}
+        plain = [name for name, leaf in leaves.items() if name == leaf]
+        # doubles of measured values hardly shrink
+        codecs = {leaf: "NONE" if name == "doubles" else "SNAPPY" for name, leaf in leaves.items()}
+        options = {"compression": codecs, "use_dictionary": REPEATED, "write_statistics": plain}
+        with writing(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with pq.ParquetWriter(file, part.schema, write_page_checksum=True, **options) as writer:
+                for group in _row_groups(part):
+                    writer.write_table(group, row_group_size=len(group))
+            named = signed(file)
+            size = named.stat().st_size
+        yield DataFile(f"day={day}/{named.name}", day, size, len(part), statistics(part))
+
+
+@contextmanager
+def writing(file: Path) -> Iterator[None]:
+    """Raises HDL-542 for a file that cannot be written, and leaves nothing of it."""
+    try:
+        yield
+    except OSError as error:
+        file.unlink(missing_ok=True)
+        raise unwritable(file, error) from error
+
+
+def signed(file: Path) -> Path:
+    """A written file under the name that it keeps: with the checksum of its footer (Parquet has them for pages)."""
+    return file.rename(file.with_name(f"{file.stem}-{_footer(file)}.parquet"))
+
+
+def unwritable(path: str | Path, error: Exception) -> HeddleError:
+    told, hint = f"{path} cannot be written: {error}", "is the disk full? run it again when it is not"
+    if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        reads = "`heddle read`, `lookup`, `status`, `queries`, `explain`, `diff` and `plan` need not write"
+        return HeddleError(READ_ONLY, told, f"{reads}; for all else this user has to be permitted to")
+    return HeddleError(UNWRITABLE, told, hint)
+
+
+_AWKWARD = re.compile(r"%[0-9A-Fa-f]{2}|[\[\]|^\\\x00-\x1f\x7f]")
+"""What delta-rs takes for something else in the path of a table: it makes addresses of paths, and paths of those."""
+
+_stand_ins: dict[str, str] = {}
+
+
+def is_awkward(table: str | Path) -> bool:
+    """Whether delta-rs has to look for the log of a table elsewhere, and may not touch its data (:func:`log_place`)."""
+    return _AWKWARD.search(str(table)) is not None
+
+
+def log_place(table: str | Path) -> str:
+    """Where delta-rs finds the log of a table: in its folder, or, below folders with names that it misreads, in a
+    folder of this process that has nothing but a link to the log."""
+    if not is_awkward(table):
+        return str(table)
+    link = Path(_stand_ins.get(str(table), "")) / LOG
+    if not link.is_symlink():
+        if not _stand_ins:
+            atexit.register(_leave)
+        link = Path(tempfile.mkdtemp(prefix="heddle-")) / LOG
+        link.symlink_to(Path(table).resolve() / LOG)
+        _stand_ins[str(table)] = str(link.parent)
+    return str(link.parent)
+
+
+def _leave() -> None:
+    for place in _stand_ins.values():
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def linked(table: str | Path) -> None:
+    """Let what delta-rs lists in place of an awkward folder be what is in it."""
+    for entry in Path(table).iterdir():
+        link = Path(log_place(table)) / entry.name
+        if not link.is_symlink():
+            link.symlink_to(entry)
+
+
+def _leaf(field: pa.Field) -> str:
+    """The path of a column's values in a Parquet file."""
+    return f"{field.name}.list.element" if pa.types.is_list(field.type) else str(field.name)
+
+
+def _row_groups(part: pa.Table) -> Iterator[pa.Table]:
+    if "bucket" not in part.schema.names:
+        for first in range(0, len(part), ROW_GROUP):
+            yield part.slice(first, ROW_GROUP)
+        return
+    buckets = part["bucket"].to_numpy()
+    # rows come in runs that ascend, one a synopsis
+    runs = np.concatenate([[0], np.flatnonzero(buckets[1:] < buckets[:-1]) + 1, [len(part)]])
+    if len(runs) > 2 + len(part) // BUCKET_ROWS:
+        order = np.argsort(buckets, kind="stable")
+        part, buckets = part.take(pa.array(order)), buckets[order]
+        runs = np.array([0, len(part)])
+    pairs = list(zip(runs, runs[1:], strict=False))
+    known = np.unique(buckets)
+    cuts = np.array([low + np.searchsorted(buckets[low:high], [*known, known[-1] + 1]) for low, high in pairs])
+    rows = np.diff(cuts, axis=1).sum(axis=0)
+    first = gathered = 0
+    for number, count in enumerate(rows):
+        gathered += count
+        if gathered >= BUCKET_ROWS or number == len(rows) - 1:
+            pieces = zip(cuts[:, first], cuts[:, number + 1], strict=True)
+            yield pa.concat_tables([part.slice(low, high - low) for low, high in pieces if high > low])
+            first, gathered = number + 1, 0
+
+
+def statistics(part: pa.Table) -> str:
+    """Delta's statistics of rows, as JSON."""
+    # of every plain column or readers go wrong: delta-rs takes one without a null count for one without nulls, and
+    # one without bounds, beside others that have them, for one that no value can match
+    plain = [field.name for field in part.schema if not pa.types.is_nested(field.type)]
+    found = {name: pc.min_max(part[name]).as_py() for name in plain}
+    return json.dumps(
+        {
+            "numRecords": len(part),
+            "minValues": {name: _plain(bounds["min"]) for name, bounds in found.items()},
+            "maxValues": {name: _plain(bounds["max"]) for name, bounds in found.items()},
+            "nullCount": {name: part[name].null_count for name in plain},
+        }
+    )
+
+
+def _plain(value: Any) -> Any:
+    return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if hasattr(value, "strftime") else value
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Raises HDL-543 for what cannot be read of a table's data files."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        hint = "`heddle maintain` says what is to be done"
+        raise HeddleError(UNREADABLE, f"{path} cannot be read: {error}", hint) from error
+
+
+def opened(path: str | Path, **options: Any) -> pq.ParquetFile:
+    """A data file whose footer is checked now, and whose pages are when they are read."""
+    named = re.search(r"-([0-9a-f]{8})\.parquet$", str(path))
+    if named is not None and named[1] != _footer(path):
+        raise OSError("its footer is not what was written")
+    return pq.ParquetFile(path, page_checksum_verification=True, **options)
+
+
+def _footer(path: str | Path) -> str:
+    with Path(path).open("rb") as file:
+        end = file.seek(0, 2)
+        file.seek(max(0, end - 8))
+        length = int.from_bytes(file.read(4), "little")
+        file.seek(max(0, end - 8 - length))
+        return f"{zlib.crc32(file.read()):08x}"
+
+
+def read_file(path: str | Path) -> pa.Table:
+    """All rows of a data file. Raises HDL-543."""
+    with reading(path):
+        # the file's own reader: a partitioned dataset would infer columns from the folder's name
+        return opened(path).read()
+
+
+def read_buckets(paths: Iterable[str], buckets: set[int]) -> Iterator[pa.Table]:
+    """The rows of some buckets in some files of partials; texts that repeat come as dictionaries. Raises HDL-543."""
+    chosen = pa.array(sorted(buckets), pa.int32())
+    for path in paths:
+        with reading(path):
+            file = opened(path, memory_map=True, read_dictionary=["stream", "fingerprint", "key"])
+            at = file.schema_arrow.names.index("bucket")
+            groups, whole = [], True
+            for index in range(file.metadata.num_row_groups):
+                bounds = file.metadata.row_group(index).column(at).statistics
+                held = set(range(bounds.min, bounds.max + 1))
+                if held & buckets:
+                    groups.append(index)
+                    whole = whole and held <= buckets
+            rows = file.read_row_groups(groups, use_threads=False) if groups else None
+        if rows is not None:
+            yield rows if whole else rows.filter(pc.is_in(rows["bucket"], chosen))
+
+
+def now_millis() -> int:
+    """The clock in milliseconds, as Delta's log has it."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,62 @@
+"""Who may commit: a lock of the file system, or of PostgreSQL where processes are on several machines."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.settings import settings
+from spark_jobs.warehouse.data_files import unwritable
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """A file, locked: its descriptor. The file that has the name now, should it have been removed meanwhile."""
+    while True:
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise unwritable(path, error) from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _same(path, file):
+                yield file
+                return
+        finally:
+            os.close(file)
+
+
+def _same(path: Path, file: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file))
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def postgres_lease(name: str) -> Iterator[None]:
+    dsn = settings().lease_dsn
+    if not dsn:
+        yield
+        return
+    import psycopg2
+
+    try:
+        connection = psycopg2.connect(dsn)
+    except psycopg2.Error as error:
+        # psycopg2 repeats the DSN, or what it took for the host, with the password in it: nothing of it goes on
+        state = f" (SQLSTATE {error.pgcode})" if error.pgcode else ""
+        raise HeddleError(
+            "HDL-513", f"the PostgreSQL of the lease cannot be reached{state}", "check HEDDLE_LEASE_DSN and the server"
+        ) from None
+    try:
+        with connection.cursor() as cursor:
+            # released by the server when the connection ends, however it ends
+            cursor.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (name,))
+        yield
+    finally:
+        connection.close()

@@ -1,0 +1,134 @@
+"""What is registered, since when, by whom, and what of it is paused: the events of ``workload_queries``.
+
+A query is registered by a plan that has it, replaced when it means something else or is somebody else's, moved when it
+comes from another file, and removed when somebody asks for that: by its name, or by saying that some files are the
+whole workload. A *paused* query stays registered and is in no plan until it is resumed; its published answers stay.
+Nothing is ever taken out of the table: the state of a query is what its events add up to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from optimizer.errors.diagnostics import HeddleError, meant
+from optimizer.workload.values import ACQ, from_json, to_json
+from spark_jobs.warehouse.schemas import micros
+from spark_jobs.warehouse.warehouse import Warehouse
+
+State = Literal["running", "paused", "expired", "removed"]
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A query as its events say: the newest one (``row``), ``since`` when it is registered (microseconds; since it was
+    removed last, if ever), and whether it is ``paused``."""
+
+    row: Mapping[str, Any]
+    since: int
+    paused: bool
+
+    @property
+    def removed(self) -> bool:
+        return bool(self.row["event"] == "removed")
+
+    @property
+    def file(self) -> str | None:
+        """The workload file that it came from last; None if that is not known."""
+        return self.row.get("file")
+
+    @property
+    def standing(self) -> tuple[str, str, bool] | None:
+        """What may not have changed since a plan was thought out that leaves the query alone; None: not registered."""
+        return None if self.removed else (self.row["fingerprint"], self.row["owner"] or "", self.paused)
+
+    @cached_property
+    def query(self) -> ACQ:
+        found: ACQ = from_json(json.loads(self.row["definition"]))
+        return found
+
+    def state(self, clock: int) -> State:
+        """At a clock (microseconds). Once its lifetime is over a query is expired, paused or not."""
+        if self.removed:
+            return "removed"
+        if self.query.until is not None and self.query.until < clock:
+            return "expired"
+        return "paused" if self.paused else "running"
+
+
+def events(warehouse: Warehouse) -> list[dict[str, Any]]:
+    """All events, oldest first."""
+    return sorted(warehouse.rows("workload_queries"), key=lambda row: row["at"])
+
+
+def registered(events: Iterable[Mapping[str, Any]]) -> dict[str, Registered]:
+    """All queries that were ever registered, by their names, as events, oldest first, add up to."""
+    found: dict[str, Registered] = {}
+    for row in events:
+        was = found.get(row["query"])
+        stays = row["event"] in ("replaced", "moved") and was is not None and was.paused
+        paused = row["event"] == "paused" or stays
+        since = was.since if was is not None and not was.removed else micros(row["at"])
+        found[row["query"]] = Registered(row, since, paused)
+    return found
+
+
+def paused(held: Mapping[str, Registered]) -> dict[str, ACQ]:
+    return {name: one.query for name, one in held.items() if one.paused}
+
+
+def check_registered(held: Mapping[str, Registered], names: Sequence[str]) -> None:
+    """Raises HDL-521, with the nearest name, for a name that is not registered."""
+    live = sorted(name for name, one in held.items() if not one.removed)
+    for name in names:
+        if name not in live:
+            raise HeddleError("HDL-521", f"there is no registered query {name}", meant(name, live, "registered"))
+
+
+def changes(
+    held: Mapping[str, Registered],
+    queries: Sequence[ACQ],
+    removed: Collection[str] | None = None,
+    files: Mapping[str, str] | None = None,
+) -> list[tuple[ACQ, str, str | None]]:
+    """The events of a plan, each with the file of its query.
+
+    ``queries``: those that it has, and paused ones that were put anew; ``removed``: names of those that it unregisters
+    (None: whatever it lacks and is not paused); ``files``: where queries come from, of those that were put anew.
+    """
+    live = {name: one for name, one in held.items() if not one.removed}
+    names = {query.name for query in queries}
+    if removed is None:
+        removed = [name for name, one in live.items() if not one.paused and name not in names]
+    found = []
+    for query in queries:
+        was = live.get(query.name)
+        last = held[query.name].file if query.name in held else None
+        file = (files or {}).get(query.name, last)
+        if was is None:
+            found.append((query, "registered", file))
+        elif (was.row["fingerprint"], was.row["owner"]) != (query.fingerprint, query.owner):
+            found.append((query, "replaced", file))
+        elif file != last:
+            found.append((query, "moved", file))
+    return found + [(live[name].query, "removed", live[name].file) for name in removed if name in live]
+
+
+def event_row(
+    query: ACQ, event: str, at: Any, plan_version: int, reason: str, file: str | None = None
+) -> dict[str, Any]:
+    return {
+        "query": query.name,
+        "fingerprint": query.fingerprint,
+        "owner": query.owner,
+        "text": query.text,
+        "definition": json.dumps(to_json(query)),
+        "event": event,
+        "at": at,
+        "plan_version": plan_version,
+        "reason": reason,
+        "file": file,
+    }

@@ -1,0 +1,208 @@
+"""The tables of a warehouse: their columns, their partitions, the marker of its folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+PARTIALS = pa.schema(
+    [
+        pa.field("day", pa.string(), nullable=False),
+        pa.field("stream", pa.string(), nullable=False),
+        pa.field("fingerprint", pa.string(), nullable=False),
+        pa.field("fragment_start", pa.int64(), nullable=False),
+        pa.field("fragment_end", pa.int64(), nullable=False),
+        pa.field("key", pa.string()),
+        pa.field("shard", pa.int64()),
+        pa.field("bucket", pa.int32(), nullable=False),
+        pa.field("longs", pa.list_(pa.int64())),
+        pa.field("doubles", pa.list_(pa.float64())),
+        pa.field("texts", pa.list_(pa.string())),
+    ]
+)
+"""Rows of the partials table. ``key``: the group's values as a JSON list of texts; ``shard``: the signature of its
+tuples (bit i: predicate i); both null in the rows that say which fragments of a synopsis are complete. ``bucket``: see
+:func:`buckets`."""
+
+INSTANT = pa.timestamp("us", tz="UTC")
+
+ANSWERS = pa.schema(
+    [
+        pa.field("query", pa.string(), nullable=False),
+        pa.field("window_start", INSTANT, nullable=False),
+        pa.field("window_end", INSTANT, nullable=False),
+        pa.field("instant", INSTANT, nullable=False),
+        pa.field("position", pa.int64()),
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("longs", pa.list_(pa.int64())),
+        pa.field("doubles", pa.list_(pa.float64())),
+        pa.field("texts", pa.list_(pa.string())),
+        pa.field("error", pa.string()),
+    ]
+)
+"""One row an answer: of ``instant``, over the content [``window_start``, ``window_end``); the instant is the window's
+end unless the window is historical. ``position``: the number of a window's first row, null for windows of time.
+``key``: the group's values as a JSON list of texts (:func:`group_values`). Outputs are in the list of their carrier,
+in the query's order (:func:`places`); a list is null or empty where the query has no output of its carrier."""
+
+RESULTS = pa.schema(
+    [
+        pa.field("day", pa.string(), nullable=False),
+        pa.field("stream", pa.string(), nullable=False),
+        *ANSWERS,
+        pa.field("plan_version", pa.int64(), nullable=False),
+        pa.field("revision", pa.int64(), nullable=False),
+        pa.field("run_id", pa.string(), nullable=False),
+        pa.field("fingerprint", pa.string()),
+    ]
+)
+"""What consumers read, partitioned by ``day``: the UTC day of the microsecond before the instant. ``fingerprint``: of
+the definition that answered the row (:attr:`optimizer.workload.values.ACQ.definition`); null in rows of before there
+was one."""
+
+MARKER = "heddle.json"
+
+FORMAT = 2
+"""Version of the tables' schemas. 2: partials have shards, results an instant and a position."""
+
+LATER = ("source_files",)
+"""Tables that came later than the format: they are made in warehouses that are older. No other is made anew: one whose
+log is gone has lost its rows."""
+
+COLUMNS = 1
+"""Columns that came later than the format, in tables whose rows tasks write: warehouses whose marker says less get
+them. 1: results have a fingerprint."""
+
+DELETED = "results/deleted"
+"""The application of commits that delete answers by name (:mod:`spark_jobs.results.deletion`)."""
+
+TOKEN_DIGITS = 20
+
+HOUR = 3_600_000_000
+
+INSTANT = pa.timestamp("us", tz="UTC")
+
+
+def micros(moment: Any) -> int:
+    """A moment of a table's row as microseconds since the epoch."""
+    return int(pa.scalar(moment, INSTANT).value)
+
+
+TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
+    "workload_queries": (
+        pa.schema(
+            [
+                pa.field("query", pa.string(), nullable=False),
+                pa.field("fingerprint", pa.string(), nullable=False),
+                pa.field("owner", pa.string()),
+                pa.field("text", pa.string()),
+                pa.field("definition", pa.string()),
+                pa.field("event", pa.string(), nullable=False),
+                pa.field("at", INSTANT, nullable=False),
+                pa.field("plan_version", pa.int64()),
+                pa.field("reason", pa.string()),
+                pa.field("file", pa.string()),
+            ]
+        ),
+        [],
+    ),
+    "stream_statistics": (
+        pa.schema(
+            [
+                pa.field("stream", pa.string(), nullable=False),
+                pa.field("interval_start", INSTANT, nullable=False),
+                pa.field("interval_end", INSTANT, nullable=False),
+                pa.field("rows", pa.int64(), nullable=False),
+                pa.field("rate", pa.float64(), nullable=False),
+                pa.field("groups_per_fragment", pa.float64()),
+                pa.field("stage_cpu_seconds", pa.string()),
+                pa.field("run_id", pa.string(), nullable=False),
+                pa.field("at", INSTANT, nullable=False),
+            ]
+        ),
+        [],
+    ),
+    "sharing_plans": (
+        pa.schema(
+            [
+                pa.field("plan_version", pa.int64(), nullable=False),
+                pa.field("created_at", INSTANT, nullable=False),
+                pa.field("created_by", pa.string()),
+                pa.field("reason", pa.string()),
+                pa.field("fingerprint", pa.string(), nullable=False),
+                pa.field("stream", pa.string(), nullable=False),
+                pa.field("tree", pa.string(), nullable=False),
+                pa.field("query", pa.string(), nullable=False),
+                pa.field("row", pa.string(), nullable=False),
+            ]
+        ),
+        [],
+    ),
+    "publish_log": (
+        pa.schema(
+            [
+                pa.field("interval_start", INSTANT, nullable=False),
+                pa.field("interval_end", INSTANT, nullable=False),
+                pa.field("revision", pa.int64(), nullable=False),
+                pa.field("run_id", pa.string(), nullable=False),
+                pa.field("event", pa.string(), nullable=False),
+                pa.field("plan_version", pa.int64(), nullable=False),
+                pa.field("content", pa.string()),
+                pa.field("answers", pa.int64()),
+                pa.field("table_version", pa.int64()),
+                pa.field("record", pa.string()),
+                pa.field("at", INSTANT, nullable=False),
+            ]
+        ),
+        [],
+    ),
+    "quality_results": (
+        pa.schema(
+            [
+                pa.field("run_id", pa.string(), nullable=False),
+                pa.field("interval_start", INSTANT, nullable=False),
+                pa.field("interval_end", INSTANT, nullable=False),
+                pa.field("check", pa.string(), nullable=False),
+                pa.field("success", pa.bool_(), nullable=False),
+                pa.field("detail", pa.string()),
+                pa.field("at", INSTANT, nullable=False),
+            ]
+        ),
+        [],
+    ),
+    "source_files": (
+        pa.schema(
+            [
+                pa.field("stream", pa.string(), nullable=False),
+                pa.field("identity", pa.string(), nullable=False),
+                pa.field("path", pa.string(), nullable=False),
+                pa.field("event", pa.string(), nullable=False),
+                pa.field("arrived", INSTANT, nullable=False),
+                pa.field("begin", INSTANT),
+                pa.field("end", INSTANT),
+                pa.field("refused", pa.string(), nullable=False),
+                pa.field("late", pa.int64(), nullable=False),
+                pa.field("at", INSTANT, nullable=False),
+                pa.field("stamps", pa.string()),
+            ]
+        ),
+        [],
+    ),
+    "quarantine": (
+        pa.schema(
+            [
+                pa.field("run_id", pa.string(), nullable=False),
+                pa.field("stream", pa.string(), nullable=False),
+                pa.field("code", pa.string(), nullable=False),
+                pa.field("rows", pa.int64(), nullable=False),
+                pa.field("detail", pa.string()),
+                pa.field("at", INSTANT, nullable=False),
+            ]
+        ),
+        [],
+    ),
+    "partials": (PARTIALS, ["day"]),
+    "results": (RESULTS, ["day"]),
+}
+"""Schema and partition columns of each table."""

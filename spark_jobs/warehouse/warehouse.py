@@ -1,0 +1,459 @@
+"""The warehouse: Heddle's Delta tables, the lease that orders every commit, and the one rule of writing.
+
+Every write of partials and results replaces exactly one interval of one table, atomically and idempotently
+(design.md section 4): tasks write data files that no reader sees, and one commit names them and removes what they
+replace. The design asks for Spark's ``replaceWhere``; committing the files that the tasks wrote gives the same
+guarantee without sending every answer through the JVM's row writer twice. Small tables (workload, plans, statistics,
+logs) are appended to. Every commit goes through delta-rs and through one lease, because two writers on one path can
+lose a commit. A lease can be lost by a process that does not know (it was stopped, the database of the lease was
+restarted); so every commit is also made on exactly the version of the table that it follows from, or not at all
+(HDL-510): whoever has committed in between had the lease.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as fs
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.warehouse import lease
+from spark_jobs.warehouse.data_files import (
+    LOG,
+    READ_ONLY,
+    DataFile,
+    is_awkward,
+    log_place,
+    now_millis,
+    read_file,
+    reading,
+    statistics,
+    unwritable,
+    write_files,
+    writing,
+)
+from spark_jobs.warehouse.lease import postgres_lease
+from spark_jobs.warehouse.schemas import COLUMNS, FORMAT, HOUR, LATER, MARKER, TABLES, TOKEN_DIGITS
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """A folder that holds Heddle's tables. Open one with :meth:`open`."""
+
+    root: Path
+
+    @classmethod
+    def open(cls, root: str | os.PathLike[str], create: bool = True) -> Warehouse:
+        """The warehouse at a folder; an empty or missing folder becomes one if ``create``.
+
+        Writes nothing where nothing is missing. Raises HDL-501 for a folder that holds something else, HDL-502 if there
+        is none, HDL-503 for another format, HDL-545 if one cannot be made, HDL-546 for a path that is of no use.
+        """
+        found = cls.existing(root)
+        if found is None:
+            warehouse = cls(_resolved(root))
+            if not create:
+                raise HeddleError("HDL-502", f"there is no warehouse at {warehouse.root}", "`heddle run` makes one")
+            try:
+                warehouse.root.mkdir(parents=True, exist_ok=True)
+                with warehouse.lease():
+                    warehouse._create(TABLES)
+            except (DeltaError, OSError) as error:
+                raise unwritable(warehouse.root, error) from error
+            return warehouse
+        later = [name for name in LATER if not (found.root / name).exists()]
+        narrow = json.loads((found.root / MARKER).read_text()).get("columns", 0) < COLUMNS
+        if later or narrow:
+            try:
+                with found.lease():
+                    found._create(later)
+                    if narrow:
+                        found._widen("results")
+                        found._mark()
+            except HeddleError as error:
+                # what is there can be read all the same
+                if error.diagnostic.code != READ_ONLY:
+                    raise
+        return found
+
+    @classmethod
+    def existing(cls, root: str | os.PathLike[str]) -> Warehouse | None:
+        """The warehouse at a folder; None if there is none and one could be made. Raises as :meth:`open` does."""
+        path = _resolved(root)
+        marker = path / MARKER
+        try:
+            if not marker.exists():
+                if path.exists() and not _begun(path):
+                    hint = "name a new or empty folder with --warehouse"
+                    raise HeddleError("HDL-501", f"{path} is not a Heddle warehouse", hint)
+                return None
+            told = json.loads(marker.read_text())
+            written = int(told.get("format", 0))
+        except OSError as error:
+            raise _useless(path, error.strerror or str(error)) from error
+        except (ValueError, TypeError, AttributeError) as error:
+            hint = f'write {{"kind": "heddle warehouse", "format": {FORMAT}}} into it, if its tables are of this format'
+            raise HeddleError("HDL-546", f"{marker} is damaged", hint) from error
+        if written > FORMAT:
+            message = f"{path} was written by a newer Heddle (format {written})"
+            raise HeddleError("HDL-503", message, "upgrade Heddle")
+        if written < FORMAT:
+            message = f"{path} was written by an older Heddle (format {written}; this one writes {FORMAT})"
+            raise HeddleError("HDL-503", message, "name a new folder and backfill it: the answers are the same")
+        return cls(path)
+
+    def _create(self, names: Iterable[str]) -> None:
+        for name in names:
+            schema, partition = TABLES[name]
+            if is_awkward(self.path(name)):
+                (self.root / name / LOG).mkdir(parents=True, exist_ok=True)
+            if not DeltaTable.is_deltatable(log_place(self.path(name))):
+                DeltaTable.create(
+                    log_place(self.path(name)),
+                    schema=schema,
+                    partition_by=partition or None,
+                    configuration={"delta.isolationLevel": "Serializable"},
+                    raise_if_key_not_exists=False,
+                )
+        if not (self.root / MARKER).exists():
+            self._mark()
+
+    def _mark(self) -> None:
+        temporary = self.root / (MARKER + ".new")
+        temporary.write_text(json.dumps({"kind": "heddle warehouse", "format": FORMAT, "columns": COLUMNS}))
+        temporary.rename(self.root / MARKER)
+
+    def _widen(self, name: str) -> None:
+        """Add the columns to a table that came later than it was made; its rows have nulls in them."""
+        table = self.table(name)
+        known = {column.name for column in table.schema().fields}
+        missing = [column for column in TABLES[name][0] if column.name not in known]
+        if missing:
+            with self.exactly(name, table):
+                made = Schema.from_arrow(pa.schema(missing)).fields
+                table.alter.add_columns(made, commit_properties=CommitProperties(max_commit_retries=0))
+
+    def path(self, table: str) -> str:
+        return str(self.root / table)
+
+    # --------------------------------------------------------------------------------------- lease
+    @contextmanager
+    def lease(self) -> Iterator[int]:
+        """Hold the right to commit, alone among all processes; yields the fencing token.
+
+        A file lock on the warehouse: released by the system if its holder dies. With ``HEDDLE_LEASE_DSN`` set
+        (warehouses that several hosts write) a PostgreSQL advisory lock is held as well. Tokens only grow: a
+        holder that finds a larger one has lost the lease and must not commit (:meth:`check_lease`).
+        """
+        path = self.root / ".lease"
+        with postgres_lease(str(self.root)), lease.locked(path) as file:
+            token = self._token(os.pread(file, TOKEN_DIGITS, 0)) + 1
+            try:
+                # as many digits as ever, over those before: whoever is killed here, or finds no room, leaves a token
+                os.pwrite(file, b"%0*d" % (TOKEN_DIGITS, token), 0)
+                os.fsync(file)
+            except OSError as error:
+                raise unwritable(path, error) from error
+            yield token
+
+    def check_lease(self, token: int) -> None:
+        """Raises HDL-510 unless ``token`` is still the newest that was given out."""
+        try:
+            newest = self._token((self.root / ".lease").read_bytes())
+        except FileNotFoundError:
+            newest = 0
+        if newest != token:
+            raise self._lost(f"token {token}, now {newest}")
+
+    def _token(self, text: bytes) -> int:
+        if text and not text.isdigit():
+            raise HeddleError(
+                "HDL-540",
+                f"{self.root / '.lease'} does not hold the number of a lease",
+                "remove the file while nothing writes to the warehouse",
+            )
+        return int(text or 0)
+
+    def _lost(self, why: str) -> HeddleError:
+        message = f"this process lost the lease of {self.root} ({why})"
+        return HeddleError("HDL-510", message, "nothing was committed; run it again")
+
+    # ------------------------------------------------------------------------- reading without a JVM
+    def table(self, name: str, version: int | None = None) -> DeltaTable:
+        """A table as it is now, or as it was in a version. Raises HDL-544 if its log cannot be read.
+
+        A newest commit that is empty is one of which a crash of the machine has taken the content: Delta takes it for
+        one that changed nothing.
+        """
+        try:
+            found = DeltaTable(log_place(self.path(name)), version=version)
+            newest = self.root / name / "_delta_log" / f"{found.version():020}.json"
+            if newest.exists() and newest.stat().st_size == 0:
+                raise OSError(f"{newest.name} is empty")
+        except (DeltaError, OSError) as error:
+            told = str(error).splitlines()[0]
+            hint = "put its _delta_log back as it was, from a copy; until then nothing is published"
+            raise HeddleError("HDL-544", f"the log of {self.path(name)} cannot be read: {told}", hint) from error
+        return found
+
+    def dataset(self, table: str, current: DeltaTable | None = None) -> ds.Dataset:
+        """A table as of ``current``, else as it is now.
+
+        Read by Arrow's own file system: behind delta-rs's, which is in Python, Arrow's threads are aborted together
+        with the process if one of them lets go of a file while the interpreter ends.
+        """
+        local = fs.SubTreeFileSystem(self.path(table), fs.LocalFileSystem())
+        current = self.table(table) if current is None else current
+        return current.to_pyarrow_dataset(filesystem=local)
+
+    def rows(self, table: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
+        """All rows of one of the small tables."""
+        with reading(self.path(table)):
+            found: list[dict[str, Any]] = self.dataset(table).to_table(columns=columns).to_pylist()
+        return found
+
+    def version(self, table: str) -> int:
+        return int(self.table(table).version())
+
+    def append(
+        self,
+        table: str,
+        rows: Sequence[dict[str, Any]],
+        token: int,
+        transaction: tuple[str, int] | None = None,
+        since: int | None = None,
+    ) -> None:
+        """Append rows to a small table in one commit, under the lease whose ``token`` the caller holds.
+
+        ``transaction`` (application id, version): a commit of that id and a version at least as large is there
+        already exactly if this append was done before; it is then left out. ``since``: the version of the table that
+        the rows follow from, if they follow from what it held; it was read under the same lease.
+        Raises HDL-510 if another process has committed to the table since.
+        """
+        if not rows:
+            return
+        current = self.table(table, since)
+        # after the version is known: who gets the lease from now on commits after it, and this commit fails
+        self.check_lease(token)
+        done = None if transaction is None else current.transaction_version(transaction[0])
+        if transaction is not None and done is not None and done >= transaction[1]:
+            return
+        data = pa.Table.from_pylist(list(rows), schema=TABLES[table][0])
+        if is_awkward(self.path(table)):
+            self.commit(table, current, [self._added(table, current, data)], token, transaction)
+            return
+        with self.exactly(table, current):
+            write_deltalake(
+                current,
+                data,
+                mode="append",
+                # columns that came later than the warehouse; what was written before has nulls in them
+                schema_mode="merge",
+                commit_properties=_properties(transaction),
+            )
+
+    def _added(self, table: str, current: DeltaTable, data: pa.Table) -> AddAction:
+        """The rows as a file of a small table, which delta-rs cannot write where it cannot read the path."""
+        known = {field.name for field in current.schema().fields}
+        if known != set(data.schema.names):
+            message = f"{self.path(table)} is of an earlier Heddle, and in a folder whose name has one of %, [, ], |, ^"
+            raise HeddleError("HDL-546", message, "rename the folder, run anything, and rename it back")
+        file = self.root / table / f"part-{uuid.uuid4().hex}.parquet"
+        with writing(file):
+            pq.write_table(data, file)
+            size = file.stat().st_size
+        return AddAction(file.name, size, {}, now_millis(), True, statistics(data))
+
+    @contextmanager
+    def exactly(self, table: str, current: DeltaTable) -> Iterator[None]:
+        """What is committed within follows ``current``, or HDL-510 is raised; HDL-542 if it cannot be written."""
+        before = int(current.version())
+        try:
+            yield
+        except (DeltaError, OSError) as error:
+            if self.version(table) == before:
+                raise unwritable(self.path(table), error) from error
+            # by another process, or by this one, and what Delta does after a commit failed: a checkpoint, now and then
+            told, _, _ = str(error).partition("\n")
+            message = f"{self.path(table)} has changed since version {before}: {told}"
+            raise HeddleError("HDL-510", message, "run it again") from error
+
+    def commit(
+        self,
+        table: str,
+        current: DeltaTable,
+        actions: Sequence[AddAction | RemoveAction],
+        token: int,
+        transaction: tuple[str, int] | None = None,
+    ) -> None:
+        """Commit data files of partials or results as the version after ``current``, which the caller read under the
+        lease whose ``token`` it holds. Raises HDL-510 if another process has committed since."""
+        self.check_lease(token)
+        schema, partition_by = TABLES[table]
+        with self.exactly(table, current):
+            current.create_write_transaction(
+                list(actions), "append", schema, partition_by, commit_properties=_properties(transaction)
+            )
+
+    def committed(self, table: str, application: str, revision: int, since: int = 0) -> int | None:
+        """The version of ``table`` that a transaction made, after a moment (microseconds); None if none did, or if the
+        table's log does not reach back to it."""
+        paths = sorted((self.root / table / "_delta_log").glob("*.json"))
+        # clocks of hosts differ
+        first = bisect_left(paths, since - HOUR, key=lambda path: path.stat().st_mtime_ns // 1000)
+        for path in paths[first:]:
+            for line in path.read_text().splitlines():
+                found = json.loads(line).get("txn")
+                if found is not None and found["appId"] == application and found["version"] >= revision:
+                    # a lower one never comes after a higher
+                    return int(path.stem) if found["version"] == revision else None
+        return None
+
+    def transactions(self, table: str, since: int) -> Iterator[str]:
+        """Who committed to ``table`` after a version: applications. Raises HDL-541 if its log does not reach back."""
+        for version in range(since + 1, self.version(table) + 1):
+            try:
+                text = (self.root / table / "_delta_log" / f"{version:020}.json").read_text()
+            except FileNotFoundError as error:
+                message = f"the log of {table} does not reach back to version {version}"
+                raise HeddleError("HDL-541", message, "run it again") from error
+            made = (json.loads(line).get("txn") for line in text.splitlines())
+            yield from (found["appId"] for found in made if found is not None)
+
+    # --------------------------------------------------------------------- partials and results
+    def files(
+        self, table: str, first_day: str, last_day: str, current: DeltaTable | None = None
+    ) -> list[dict[str, Any]]:
+        """The committed data files of some days, by path: ``path``, ``day``, ``size`` and Delta's statistics
+        (``min.<column>``, ``max.<column>``); as of ``current``, else of now."""
+        current = self.table(table) if current is None else current
+        actions = pa.table(current.get_add_actions(flatten=True)).to_pylist()
+        found = [
+            row | {"day": row["partition.day"], "size": row["size_bytes"]}
+            for row in actions
+            if first_day <= row["partition.day"] <= last_day
+        ]
+        return sorted(found, key=lambda row: str(row["path"]))
+
+    def replace(
+        self,
+        table: str,
+        written: Sequence[DataFile],
+        days: tuple[str, str],
+        replaced: Callable[[pa.Table], pa.Array],
+        interval: str,
+        revision: int | None,
+        untouched: Callable[[dict[str, Any]], bool] = lambda file: False,
+        whole: Callable[[dict[str, Any]], bool] = lambda file: False,
+        still: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Replace one interval of ``table`` by the rows of ``written``, in one commit; returns its version.
+
+        ``days``: first and last partition that the interval touches; ``replaced(rows)``: which stored rows it
+        replaces (booleans); ``untouched(file)``: True if a file's statistics show that it holds none, ``whole(file)``:
+        that it holds no others, so that it may go even if it is damaged. Files that hold others too are rewritten
+        without. ``still()``, under the lease, raises if what is stored is no longer what ``written`` goes with.
+        ``interval`` and ``revision`` make the commit idempotent: the same revision
+        of the same interval is committed once, a lower one never (HDL-512). ``revision`` None takes the table's next
+        version, for rows that another run may have replaced in between. Raises HDL-511 if the table's log does not
+        show the commit afterwards.
+        """
+        application = f"{table}/{interval}"
+        root = self.path(table)
+        with self.lease() as token:
+            current = self.table(table)
+            done = current.transaction_version(application)
+            if revision is None:
+                revision = int(current.version()) + 1
+            elif done is not None and done >= revision:
+                if done > revision:
+                    raise HeddleError(
+                        "HDL-512", f"revision {revision} of {interval} came after revision {done} was published"
+                    )
+                return self.committed(table, application, revision) or 0
+            still()
+            for staged in written:
+                # maintenance with a short retention may have taken it for left over
+                with reading(Path(root) / staged.path):
+                    if (Path(root) / staged.path).stat().st_size != staged.size:
+                        raise OSError("it is not as long as it was written")
+            actions: list[AddAction | RemoveAction] = [added(file) for file in written]
+            for file in self.files(table, *days, current):
+                if untouched(file):
+                    continue
+                partition = {"day": file["day"]}
+                gone_whole = RemoveAction(file["path"], True, now_millis(), file["size"], partition)
+                try:
+                    rows = read_file(Path(root) / file["path"])
+                except HeddleError:
+                    if not whole(file):
+                        raise
+                    actions.append(gone_whole)
+                    continue
+                rows = rows.append_column("day", pa.array([file["day"]] * len(rows), pa.string()))
+                gone = pc.fill_null(replaced(rows), False)
+                count = pc.sum(gone).as_py() or 0
+                if count == 0:
+                    continue
+                actions.append(gone_whole)
+                if count < len(rows):
+                    actions += [added(kept) for kept in write_files(root, rows.filter(pc.invert(gone)))]
+            self.commit(table, current, actions, token, (application, revision))
+            after = self.table(table)
+            if after.transaction_version(application) != revision:
+                raise HeddleError(
+                    "HDL-511",
+                    f"the commit of {application} revision {revision} is not in the log of {root}",
+                    "another writer may have ignored the lease; run it again",
+                )
+            return int(current.version()) + 1
+
+
+def _properties(transaction: tuple[str, int] | None) -> CommitProperties:
+    """A commit that is tried once: on the version that was read, never on a later one."""
+    made = None if transaction is None else [Transaction(*transaction)]
+    return CommitProperties(max_commit_retries=0, app_transactions=made)
+
+
+def added(file: DataFile) -> AddAction:
+    """The commit's action for a file that was written."""
+    return AddAction(file.path, file.size, {"day": file.day}, now_millis(), True, file.stats)
+
+
+def _resolved(root: str | os.PathLike[str]) -> Path:
+    """A path without links. Raises HDL-546 for one that leads nowhere, or is no text."""
+    try:
+        path = Path(root).expanduser().resolve()
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise _useless(root, "its name is not UTF-8") from error
+    except (OSError, RuntimeError, ValueError) as error:
+        raise _useless(root, str(error)) from error
+    return path
+
+
+def _useless(path: str | os.PathLike[str], why: str) -> HeddleError:
+    return HeddleError("HDL-546", f"{str(path)!r} can be no warehouse: {why}", "name another folder with --warehouse")
+
+
+def _begun(path: Path) -> bool:
+    """Whether a folder without a marker is empty, or holds only what an interrupted creation left."""
+    if not path.is_dir():
+        return False
+    names = {entry.name for entry in path.iterdir()}
+    return not names or (".lease" in names and names <= {".lease", MARKER, MARKER + ".new", *TABLES})

@@ -1,0 +1,200 @@
+"""Data Docs: Great Expectations' own words, kept as a result and shown on a page that loads nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+from copy import deepcopy
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heddle.pages.data_docs import page
+from spark_jobs.checks import data_docs
+from spark_jobs.checks.data_docs import document, document_file, page_name, read_document, write_document
+from spark_jobs.checks.inspection import FINDINGS, expectations, write_data_docs
+
+FACTS = {"answers of": "2013-07-01 .. 2013-07-02"}
+
+
+def summary(**found: Any) -> pd.DataFrame:
+    row = {"query": "volume", "answers": 40, **dict.fromkeys(FINDINGS, 0), "examples": ""}
+    return pd.DataFrame([row | found, row | {"query": "delays"}])
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    """What Great Expectations found in good answers and in hostile ones that stand twice."""
+    found: dict[str, Any] = {}
+    assert all(check["success"] for check in expectations(summary(), lambda result: found.update(good=result)))
+    hostile = {"query": "<script>alert(1)</script><img src=x>", "repeated": 3}
+    checks = expectations(summary(**hostile), lambda result: found.update(bad=result))
+    assert [check["check"] for check in checks if not check["success"]] == [
+        "gx:expect_column_values_to_be_in_set(repeated)"
+    ]
+    return found
+
+
+class _Page(HTMLParser):
+    """Reads a page strictly: every element is closed in order, none loads or runs anything. Holds the text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in ("script", "img", "iframe", "link", "form", "object", "base")
+        assert not any(name.startswith("on") or name in ("src", "srcdoc") for name, _ in attrs)
+        assert tag != "a" or attrs == [("href", "../operations#quality")]
+        if tag not in ("meta", "col") and not (self.get_starttag_text() or "").endswith("/>"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert self.open[-1] == "svg"
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] != ["style"]:
+            self.text += data + " "
+
+
+def read(html: str) -> str:
+    """The text of a page, its blanks collapsed."""
+    assert "https:" not in html and "url(" not in html and "@import" not in html
+    return " ".join(_Page(html).text.split())
+
+
+def test_a_page_says_what_was_expected_and_found(results: dict[str, Any]) -> None:
+    pages = [page(document(results[name], FACTS)) for name in ("good", "bad")]
+    good, bad = map(read, pages)
+    for text in (good, bad):
+        assert "HDL-557" not in text and "answers of 2013-07-01 .. 2013-07-02" in text
+        assert "Evaluated Expectations 12" in text and "Expectation Suite answers" in text
+    assert "query values must never be null." in good and "Must have exactly these columns" in good
+    # of each expectation, and of the suite
+    assert good.count("✓") == 13 and "✗" not in good
+    assert bad.count("✗") == 2 and "✗ Failed" in bad and "Successful Expectations 11" in bad
+    assert "✗ repeated values must belong to this set: 0. 1 unexpected values found. 50% of 2 total rows. 3 × 1" in bad
+    assert max(map(len, pages)) < 100_000
+
+
+def test_an_expectation_that_raised_says_why(results: dict[str, Any]) -> None:
+    kept = document(results["good"], FACTS)
+    raised = {
+        "raised_exception": True,
+        "exception_message": "no column; s3://me:password1@store",
+        "exception_traceback": "",
+    }
+    for info in (raised, {"metric": raised, "another": raised | {"raised_exception": False}}):
+        kept["result"]["results"][1] |= {"success": False, "result": {}, "exception_info": info}
+        text = read(page(kept))
+        assert text.count("no column;") == 1 and "password1" not in text and "HDL-557" not in text
+
+
+def test_no_network_is_asked(results: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("a page was not to need a network")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    monkeypatch.setattr(socket, "getaddrinfo", refused)
+    assert "HDL-557" not in page(document(results["good"], FACTS))
+
+
+def test_what_cannot_be_rendered_is_said_and_withholds_nothing() -> None:
+    text = read(page(document(object(), FACTS)))
+    assert "HDL-557" in text and "AttributeError" in text and "answers of" in text
+
+
+def test_results_are_written_whole_and_the_oldest_go(
+    results: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_docs, "KEPT", 2)
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    # a page of an earlier version
+    (docs / "0123456789abcdef.html").write_text("<p>old")
+    os.utime(docs / "0123456789abcdef.html", (0, 0))
+    names = [page_name(seed) for seed in ("a", "b", "../../c")]
+    assert all(re.fullmatch(r"[0-9a-f]{16}\.html", name) for name in names)
+    for number, name in enumerate(names, start=1):
+        write_document(docs, name, results["good"], FACTS)
+        file = document_file(docs, name)
+        assert file is not None and "HDL-557" not in page(read_document(file))
+        os.utime(file, (number, number))
+        assert (document_file(docs, "0123456789abcdef.html") is None) == (number > 1)
+    assert sorted(file.name for file in docs.iterdir()) == sorted(f"{name[:16]}.json" for name in names[1:])
+
+
+def test_only_files_of_runs_are_found(tmp_path: Path) -> None:
+    (tmp_path / "secret.json").write_text("{}")
+    (tmp_path / "0123456789abcdef.json").symlink_to(tmp_path / "secret.json")
+    (tmp_path / "0123456789abcdee.json").mkdir()
+    for name in ("secret.json", "secret.html", "../secret.html", "0123456789abcdef.html", "0123456789abcdee.html"):
+        assert document_file(tmp_path, name) is None
+    (tmp_path / "0123456789abcdef.html").write_text("old")
+    assert document_file(tmp_path, "0123456789abcdef.html") == tmp_path / "0123456789abcdef.html"
+
+
+def test_an_audit_without_answers_has_a_page_too(results: dict[str, Any], tmp_path: Path) -> None:
+    write_data_docs(tmp_path / "docs", [], "seed", 0, {"trades": 1}, results["good"])
+    file = document_file(tmp_path / "docs", page_name("seed"))
+    assert file is not None and "1970-01-01" in page(read_document(file))
+
+
+HOSTILE = "<script>alert('x')</script>\"'&amp;<!--]]>\u202e\x1b[31m$column<a href=javascript:alert(1)>"
+
+
+def poisoned(value: Any) -> Any:
+    """A result whose every text is hostile, but for those that say what is what."""
+    if isinstance(value, dict):
+        kept = ("name", "schema")
+        return {name: part if name in kept else poisoned(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [poisoned(part) for part in value]
+    return HOSTILE if isinstance(value, str) else value
+
+
+def test_hostile_text_stays_text(results: dict[str, Any]) -> None:
+    html = page(poisoned(document(results["bad"], {"answers of": HOSTILE})))
+    assert "<script" not in html and "<!--" not in html and "\u202e" not in html and "\x1b" not in html
+    assert read(html).count("<script>alert") > 30 and "HDL-557" not in html
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths of all parts of a result."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, part in parts for place in places(part, (*path, key)))]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_damaged_result_is_shown_or_said_to_be_damaged(results: dict[str, Any], data: st.DataObject) -> None:
+    kept = json.loads(json.dumps(document(results["bad"], FACTS)))
+    kept["result"]["results"] = [found for found in kept["result"]["results"] if not found["success"]][:3]
+    damaged = deepcopy(kept)
+    *path, last = data.draw(st.sampled_from([place for place in places(kept) if place]))
+    part = damaged
+    for key in path:
+        part = part[key]
+    part[last] = data.draw(st.sampled_from([None, 3, "text", [], {}, [None], {"a": 1}]))
+    assert "Data Docs" in read(page(damaged))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "\ud800".encode("utf-8", "surrogatepass"), "[" * 100_000])
+def test_a_file_that_is_no_result_is_said_to_be_none(text: str | bytes, tmp_path: Path) -> None:
+    file = tmp_path / "0123456789abcdef.json"
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+    assert "HDL-557" in page(read_document(file))

@@ -1,0 +1,230 @@
+"""A warehouse that Heddle 0.1 wrote is read, repaired, rolled back and gone on with by the code of today.
+
+``fixtures/warehouse_0_1.tar.xz`` and what its commands said then (``answers_0_1.json``) were made by
+``fixtures/make_warehouse.py``, which says what happened in it. Tasks run in this process; the judge of what is
+published anew is DuckDB (:mod:`tests.oracle`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from optimizer.workload.values import ACQ
+from spark_jobs.results.read import read
+from spark_jobs.sources.decoding import parse_instant
+from spark_jobs.warehouse.plans import current_version, load_plan
+from spark_jobs.warehouse.warehouse import Warehouse
+from tests import oracle
+from tests.in_process import Clock, Said, heddle, without_spark
+
+FIXTURES = Path(__file__).parent / "fixtures"
+SAID: dict[str, Any] = json.loads((FIXTURES / "answers_0_1.json").read_text())
+MINUTE = 60_000_000
+START = 1_372_716_000_000_000
+"""2013-07-01T22:00:00Z, as in make_warehouse.py."""
+
+FIRST, SECOND, THIRD = (
+    ("2013-07-01T22:00:00Z", "2013-07-02T00:00:00Z"),
+    ("2013-07-02T00:00:00Z", "2013-07-02T02:00:00Z"),
+    ("2013-07-02T02:00:00Z", "2013-07-02T04:00:00Z"),
+)
+REFUSED = {1900}
+"""Ids of the events that came later than is allowed."""
+
+
+@pytest.fixture
+def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    """The warehouse, unpacked into the current folder, half an hour after the last that was done to it."""
+    with tarfile.open(FIXTURES / "warehouse_0_1.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    monkeypatch.chdir(tmp_path)
+    clock = Clock(START + 305 * MINUTE)
+    with without_spark(clock):
+        yield clock
+
+
+def done(*arguments: str, code: int = 0) -> dict[str, Any]:
+    """What a command on the warehouse says as JSON."""
+    said: Said = heddle(*arguments, "--warehouse", "warehouse", "--json")
+    assert said.code == code, said
+    found: dict[str, Any] = json.loads(said.out)
+    return found
+
+
+def write(clock: Clock, file: str, events: Sequence[tuple[int, int, str, float, int]]) -> None:
+    """A file of a stream with (minute, id, symbol, price, volume), written now."""
+    first = pq.read_table(Path(file).with_name("first.parquet")).schema
+    rows = [dict(zip(first.names, (START + at * MINUTE, *others), strict=True)) for at, *others in events]
+    pq.write_table(pa.Table.from_pylist(rows, first), file)
+    os.utime(file, ns=(clock.now * 1000,) * 2)
+
+
+def events(stream: str, refused: set[int]) -> pa.Table:
+    """What a run takes in: all files' events, less those refused, of those with one id on a day the first."""
+    rows, seen = [], set()
+    for file in sorted(Path(stream).glob("*.parquet")):
+        for row in pq.read_table(file).to_pylist():
+            if stream == "orders":
+                again = row["id"], row["ts"].date()
+                if row["id"] in refused or again in seen:
+                    continue
+                seen.add(again)
+            rows.append(row)
+    return pa.Table.from_pylist(rows, pq.read_schema(f"{stream}/first.parquet"))
+
+
+def planned() -> dict[str, ACQ]:
+    house = Warehouse.open("warehouse", create=False)
+    return {query.name: query for query in load_plan(house, current_version(house) or 0).workload.queries}
+
+
+def differences(
+    interval: tuple[str, str], refreshes: Sequence[str], refused: set[int] = REFUSED, names: Sequence[str] = ()
+) -> list[str]:
+    """What the answers of the plan's queries for an interval have other than the oracle. ``refreshes``: the instants at
+    which the one query with a refresh bound is answered; ``names``: only these queries."""
+    house = Warehouse.open("warehouse", create=False)
+    begin, end = map(parse_instant, interval)
+    found = []
+    for name, query in planned().items():
+        if names and name not in names:
+            continue
+        asked = oracle.asked_at(query, list(map(parse_instant, refreshes))) if name == "bound" else query
+        expected = oracle.answers(asked, events(query.stream, refused), "ts", begin, end)
+        answers = read(house, name, begin, end)
+        assert answers.num_rows == len(expected) > 0, (name, answers.num_rows, len(expected))
+        found += [f"{name}: {line}" for line in oracle.compare(query, answers, expected)]
+    return found
+
+
+def refreshes(record: dict[str, Any]) -> list[str]:
+    return [refresh["at"] for refresh in record["refreshes"]]
+
+
+BEFORE = {interval: [refresh["at"] for refresh in run["refreshes"]] for run in SAID["status"]["runs"]
+          for interval in [(run["begin"], run["end"])]}  # fmt: skip
+"""Of each published interval the instants at which queries with a bound were answered."""
+
+
+# ------------------------------------------------------------------------------------------------- as it is
+@pytest.mark.parametrize("what", ["queries", "status", "quarantine"])
+def test_it_says_what_it_said(clock: Clock, what: str) -> None:
+    asked = {"queries": ("queries", "--at", "2013-07-03")}.get(what, (what,))
+    said = done(*asked)
+    said.pop("warehouse", None)
+    assert said == SAID[what]
+
+
+def test_all_answers_are_read(clock: Clock) -> None:
+    assert len(SAID["read"]) == 15 and sum(len(said["rows"]) for said in SAID["read"].values()) == 112
+    assert {name: done("read", name) for name in SAID["read"]} == SAID["read"]
+
+
+def test_partial_aggregates_are_looked_up(clock: Clock) -> None:
+    assert [[asked, done("lookup", *asked)] for asked, _ in SAID["lookup"]] == SAID["lookup"]
+
+
+def test_what_was_published_is_what_the_oracle_says(clock: Clock) -> None:
+    """The newer interval: that before is outdated by a file which came later."""
+    assert differences(SECOND, BEFORE[SECOND]) == []
+    assert any(line.startswith("by_symbol") for line in differences(FIRST, BEFORE[FIRST], names=["by_symbol"]))
+
+
+def test_a_run_again_finds_that_nothing_changed(clock: Clock) -> None:
+    """Files that were moved and unpacked are the same files, and the hashes of plan and sources are as they were."""
+    found = done("backfill", "--from", SECOND[0], "--to", SECOND[1])
+    assert [one["published"] for one in found["runs"]] == [True] and "records" not in found
+
+
+# --------------------------------------------------------------------------------------------- gone on with
+def test_late_files_are_repaired(clock: Clock) -> None:
+    """The late one of the fixture, then one that comes now: only the first interval, then both."""
+    paused, gone = (SAID["read"][name] for name in ("paused", "gone"))
+    found = done("repair")
+    assert [(one["begin"], one["narrow"]) for one in found["records"]] == [(FIRST[0], False)]
+    assert found["records"][0]["revision"] == 2
+    assert differences(FIRST, refreshes(found["records"][0])) == []
+    assert done("repair") == {"format_version": 1, "outdated": []}
+
+    clock.now += 10 * MINUTE
+    write(clock, "trades/later.parquet", [(55, 910, "B", 3.5, 7), (170, 911, "A", 4.25, 8)])
+    found = done("repair")
+    assert [(one["begin"], one["narrow"]) for one in found["records"]] == [(FIRST[0], True), (SECOND[0], True)]
+    for interval, record in zip((FIRST, SECOND), found["records"], strict=True):
+        assert differences(interval, BEFORE[interval]) == [], record
+    # who is in no plan any more keeps the answers of then
+    assert (done("read", "paused"), done("read", "gone")) == (paused, gone)
+
+
+def test_what_was_refused_is_taken_in(clock: Clock) -> None:
+    released = done("quarantine", "--release", "orders/late.parquet")["released"]
+    assert [one["late"] for one in released] == [1]
+    found = done("repair")
+    # minute 60 lies in windows of the first interval only
+    assert FIRST[0] in [one["begin"] for one in found["records"]]
+    for record in found["records"]:
+        interval = record["begin"], record["end"]
+        assert differences(interval, BEFORE[interval], refused=set()) == []
+    assert done("quarantine")["refused"] == []
+
+
+def test_the_first_plan_is_in_force_again(clock: Clock) -> None:
+    assert planned().keys() - {"gone"} == planned().keys() and "wide" in planned()
+    found = done("rollback", "1", "--yes")
+    assert (found["from"], found["to"], found["version"]) == (4, 1, 5)
+    assert set(found["changes"]) == {"- query wide", "+ query gone", "~ query replaced (window)"}
+    # what is paused stays paused
+    assert set(planned()) == {query["query"] for query in SAID["queries"]["queries"]} - {"wide", "paused"}
+    # what the late file outdated, then what was published by the plan of before
+    repaired = done("repair")["records"]
+    again = done("backfill", "--from", SECOND[0], "--to", SECOND[1])["records"]
+    assert [(one["begin"], one["plan_version"]) for one in (*repaired, *again)] == [(FIRST[0], 5), (SECOND[0], 5)]
+    for record in (*repaired, *again):
+        assert differences((record["begin"], record["end"]), refreshes(record)) == []
+    assert done("read", "wide")["rows"] == SAID["read"]["wide"]["rows"]
+
+
+def test_the_next_interval_is_answered_with_what_is_resumed(clock: Clock) -> None:
+    found = done("resume", "paused")
+    assert found["queries"] == ["paused"] and found["version"] == 5 and "paused" in planned()
+    clock.now = START + 390 * MINUTE
+    for stream in ("trades", "orders"):
+        write(
+            clock,
+            f"{stream}/second.parquet",
+            [(at, 2000 + at, "BA"[at % 2], at / 8, at % 6) for at in range(300, 360, 9)],
+        )
+    record = done("backfill", "--from", THIRD[0], "--to", THIRD[1])["records"][0]
+    assert (record["status"], record["plan_version"], record["begin"]) == ("published", 5, THIRD[0])
+    assert record["refused"] == {"orders": 1}
+    assert differences(THIRD, refreshes(record)) == []
+    assert differences(SECOND, BEFORE[SECOND], names=[*set(planned()) - {"paused"}]) == []
+    assert done("status")["intervals_published"] == 3
+
+
+def test_stored_partial_aggregates_are_used_again(clock: Clock) -> None:
+    """Windows that reach back over what was published read of the sources the new interval alone."""
+    clock.now = START + 390 * MINUTE
+    record = done("backfill", "--from", THIRD[0], "--to", THIRD[1])["records"][0]
+    begin, end = map(parse_instant, THIRD)
+    assert record["scanned"] == {"trades": [begin, end, 6], "orders": [begin, end, 6]}
+    assert (record["synopses_reused"], record["synopses"]) == (4, 7)
+    assert differences(THIRD, refreshes(record)) == []
+
+
+def test_ticks_follow_one_another(clock: Clock) -> None:
+    first, second = (done("tick", "--at", f"2013-07-02T{at}") for at in ("03:10:00", "03:30:00"))
+    assert (first["begin"], first["end"], first["live"]) == ("2013-07-02T01:00:00Z", "2013-07-02T02:00:00Z", True)
+    assert (second["begin"], second["end"], second["late"]) == (first["end"], "2013-07-02T03:00:00Z", False)
+    for record in (first, second):
+        assert differences((record["begin"], record["end"]), refreshes(record), names=["by_symbol", "bound"]) == []
+    assert done("tick", "--at", "2013-07-02T03:31:00")["status"] == "nothing due"
