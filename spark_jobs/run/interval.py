@@ -123,7 +123,7 @@ def run(
         refuse(warehouse, record, "HDL-517", "none of the plan's queries could be answered")
     publish_log.reconcile(warehouse, begin, end)
     if not recompute and (previous := publish_log.same_publication(warehouse, plan, begin, end, content)) is not None:
-        record.diagnostics += preparation.silent_streams(plan, sources, record, ends, {}, set())
+        record.diagnostics += preparation.silent_streams(plan, sources, record, ends, {})
         record.status, record.revision, record.answers = (
             "unchanged",
             previous["revision"],
@@ -216,8 +216,7 @@ def run(
             record.readers = readers.told(paths)
             due = [query for query in asked if query.name in until and is_due(query, begin, until[query.name])]
             record.empty = readers.without_answers([query.name for query in due])
-    answered_streams = {query.stream for query in asked if readers.after[query.name]}
-    record.diagnostics += preparation.silent_streams(plan, sources, record, ends, fresh, answered_streams)
+    record.diagnostics += preparation.silent_streams(plan, sources, record, ends, fresh)
     record.status = "published"
     sampled = sample(answered.workload.queries, sources, begin, ends, random.Random(seed))
     record.features["queries_recomputed"] = len(sampled)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from spark_jobs.partials.stored_coverage import EVER
 from spark_jobs.planning.live_runs import refreshed_at
 from spark_jobs.sources.decoding import missing_columns, parse_instant, repeated_rows
 from spark_jobs.sources.late_events import ChangedWindows, LateDataImpact, change
-from spark_jobs.sources.ledger import Arrival, admitted, events_in, ledger
+from spark_jobs.sources.ledger import Arrival, admitted, has_events, ledger
 from spark_jobs.sources.repetitions import distinct
 from spark_jobs.sources.splits import Split, snapshot_token, splits_of
 from spark_jobs.warehouse import publish_log
@@ -322,10 +322,9 @@ def silent_streams(
     record: RunRecord,
     ends: Mapping[str, int],
     fresh: Mapping[str, int],
-    answered: Collection[str],
 ) -> list[dict[str, Any]]:
-    """Warnings of streams without events in their part of the interval. ``fresh``: how many were read in this run; of
-    the others those in ``answered`` are believed to have some, if a file may hold them."""
+    """Warnings of streams without events in their part of the interval. ``fresh``: how many were read in this run;
+    the others are read up to their first one. Answers prove nothing: their windows may begin before the interval."""
     found, begin = [], record.begin
     for name, splits in sources.items():
         # before its watermark a stream has what it will have; an interval that is all to come is told as a whole
@@ -333,12 +332,10 @@ def silent_streams(
         if not any(query.stream == name for query in plan.workload.queries):
             continue
         if name in fresh:
-            events = fresh[name]
-        elif name in answered and any(split.may_hold(begin, end) for split in splits):
-            continue
+            alive = fresh[name] > 0
         else:
-            events = events_in(plan.workload.stream(name), splits, [(begin, end)])
-        if events:
+            alive = has_events(plan.workload.stream(name), splits, begin, end)
+        if alive:
             continue
         message = f"stream {name} has no events in [{format_instant(begin)}, {format_instant(end)})"
         begins, until = [split.begin for split in splits], [split.end for split in splits]

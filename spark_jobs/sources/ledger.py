@@ -328,6 +328,17 @@ def events_in(stream: Stream, splits: Iterable[Split], spans: Sequence[tuple[int
     )
 
 
+def has_events(stream: Stream, splits: Iterable[Split], begin: int, end: int) -> bool:
+    """Whether an event of some splits lies in [begin, end) (microseconds); reads up to the first one. Raises what
+    reading raises."""
+    return any(
+        bool(inside(times_of(batch, stream)[0], [(begin, end)]).any())
+        for split in splits
+        if split.may_hold(begin, end)
+        for batch in read_split(stream, split, [])
+    )
+
+
 def inside(times: Any, spans: Sequence[tuple[int, int]]) -> Any:
     """Which of some times (n,) lie in one of the spans [begin, end)."""
     found = np.zeros(len(times), dtype=bool)
