@@ -331,11 +331,7 @@ def silent_streams(
         end = ends[name] if ends[name] > begin else record.end
         if not any(query.stream == name for query in plan.workload.queries):
             continue
-        if name in fresh:
-            alive = fresh[name] > 0
-        else:
-            alive = has_events(plan.workload.stream(name), splits, begin, end)
-        if alive:
+        if fresh[name] if name in fresh else has_events(plan.workload.stream(name), splits, begin, end):
             continue
         message = f"stream {name} has no events in [{format_instant(begin)}, {format_instant(end)})"
         begins, until = [split.begin for split in splits], [split.end for split in splits]
