@@ -6,7 +6,6 @@ Great Expectations come in inside tasks.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -111,19 +110,18 @@ def published_record(pinned: Mapping[str, Any]) -> dict[str, Any]:
     Raises :class:`optimizer.errors.diagnostics.HeddleError` (HDL-596) if the interval was never published.
     """
     from optimizer.errors.diagnostics import HeddleError
+    from optimizer.workload.instants import instant_of_text
     from spark_jobs.settings import settings
+    from spark_jobs.warehouse import publish_log
     from spark_jobs.warehouse.warehouse import Warehouse
 
-    begin, end = datetime.fromisoformat(pinned["from"]), datetime.fromisoformat(pinned["to"])
-    rows = [
-        row
-        for row in Warehouse.open(settings().warehouse).rows("publish_log")
-        if row["event"] == "published" and row["interval_start"] == begin and row["interval_end"] == end
-    ]
-    if not rows:
-        raise HeddleError("HDL-596", f"nothing is published for {begin} to {end}")
-    newest = max(rows, key=lambda row: row["revision"])
-    return dict(json.loads(newest["record"]))
+    rows = publish_log.rows_of_interval(
+        Warehouse.open(settings().warehouse), *(instant_of_text(pinned[name]) or 0 for name in ("from", "to"))
+    )
+    published = [row for row in rows if row.event == "published"]
+    if not published:
+        raise HeddleError("HDL-596", f"nothing is published for {pinned['from']} to {pinned['to']}")
+    return max(published, key=lambda row: row.revision).stored_record
 
 
 class SharingPlanLink(BaseOperatorLink):

@@ -18,7 +18,7 @@ from typer import testing
 from typer.main import get_command
 
 from heddle.cli.app import app
-from spark_jobs.run import interval
+from spark_jobs.run import checks_stage
 from spark_jobs.session import session as session_module
 from tests.chaos.orders import InProcess
 
@@ -56,7 +56,7 @@ def without_spark(clock: Clock, checks: Sequence[dict[str, Any]] = PASSED) -> It
         patch.setattr(typer.rich_utils, "MAX_WIDTH", WIDTH)
         patch.setenv("COLUMNS", str(WIDTH))
         patch.setattr(session_module, "start_session", lambda *given, **named: Session())
-        patch.setattr(interval, "audit", lambda *given: [dict(check) for check in checks])
+        patch.setattr(checks_stage, "audit", lambda *given: [dict(check) for check in checks])
         yield
 
 

@@ -24,7 +24,6 @@ import pytest
 from typer import testing
 
 from heddle.cli.app import app
-from spark_jobs.run import interval
 from spark_jobs.session import session as session_module
 from tests.chaos.orders import InProcess
 
@@ -122,7 +121,7 @@ def without_spark() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session_module, "start_session", lambda *given, **named: _Session())
         passed: list[dict[str, Any]] = [{"check": "none", "success": True, "detail": ""}]
-        patch.setattr(interval, "audit", lambda *given: list(passed))
+        patch.setattr(checks_stage, "audit", lambda *given: list(passed))
         yield
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -407,21 +406,18 @@ def compare(
     """Run a sample of the queries unshared, one plain Spark job each, beside the cost of the shared run."""
     from spark_jobs.sources.decoding import parse_instant
     from spark_jobs.unshared.measure import measure
+    from spark_jobs.warehouse import publish_log
     from spark_jobs.warehouse.warehouse import Warehouse
 
     with telling_errors():
         house = Warehouse.open(warehouse, create=False)
         made, _ = stored_plan(warehouse)
         first, last = parse_instant(begin), parse_instant(end)
-        runs = [
-            json.loads(row["record"])
-            for row in sorted(house.rows("publish_log"), key=lambda row: row["at"])
-            if row["event"] == "published" and json.loads(row["record"])["cpu_seconds"]
-        ]
-        mine = [run for run in runs if parse_instant(run["begin"]) == first and parse_instant(run["end"]) == last]
-        if not mine:
+        rows = publish_log.rows_of_interval(house, first, last)
+        runs = [row.stored_record for row in rows if row.event == "published" and row.record.cpu_seconds]
+        if not runs:
             raise HeddleError("HDL-508", "no run of this interval has been published", "see `heddle status`")
-        shared = mine[-1]
+        shared = runs[-1]
         from spark_jobs.session.session import start_session
 
         with terminal.errors.status("starting Spark") as status:

@@ -22,7 +22,7 @@ from optimizer.sequences.sharing_plan import SequencePlan
 from optimizer.windows.alignment import Fragments, composite_slide, progressions
 from optimizer.windows.edge_counting import edge_bounds
 from optimizer.workload import values
-from optimizer.workload.values import ACQ, SECOND, Window, Workload
+from optimizer.workload.values import ACQ, SECOND, Window, WindowKind, Workload
 
 
 def decision(schedule: Schedule) -> object:
@@ -118,6 +118,11 @@ class ExecutionTree:
     def per(self) -> tuple[str, ...] | None:
         """How its rows are counted (:class:`optimizer.workload.values.Window`); None for windows of time."""
         return self.queries[0].window.per
+
+    @property
+    def kind(self) -> WindowKind:
+        """What the windows of all of its queries are made of."""
+        return self.queries[0].kind
 
 
 @dataclass(frozen=True)

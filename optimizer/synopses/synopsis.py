@@ -23,7 +23,18 @@ from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.aggregates.states import ROWS, State
 from optimizer.windows.alignment import Fragments, Progression
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import ACQ, LONG, TIMESTAMP, Column, Expression, Stream, Type, digest, to_json
+from optimizer.workload.values import (
+    ACQ,
+    LONG,
+    TIMESTAMP,
+    Column,
+    Expression,
+    Stream,
+    Type,
+    WindowKind,
+    digest,
+    to_json,
+)
 
 FORMAT = 2
 """Version of the stored state layout: part of every fingerprint."""
@@ -95,9 +106,16 @@ class Synopsis:
         return digest([FORMAT, self.stream, self.time, list(map(list, edges)), *content])
 
     @property
+    def kind(self) -> WindowKind:
+        """What the windows are made of that it is kept for."""
+        if self.sequenced is not None:
+            return WindowKind.SEQUENCE
+        return WindowKind.TIME if self.per is None else WindowKind.ROWS
+
+    @property
     def fragments(self) -> Fragments:
         """Its fragments of time."""
-        return Fragments(self.edges if self.per is None else DAILY)
+        return Fragments(DAILY if self.kind is WindowKind.ROWS else self.edges)
 
     def bit(self, filter: Expression | None) -> int:
         """The bit of one of its predicates in a signature."""

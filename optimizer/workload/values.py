@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
+from enum import Enum
 from fractions import Fraction
 from typing import Any
 
@@ -108,6 +109,14 @@ def columns_of(expression: Expression | None) -> Iterator[str]:
 def _later(default: Any) -> Any:
     """A field that earlier versions did not have: left out of JSON, so of hashes, while it has its default."""
     return field(default=default, metadata={"optional": True})
+
+
+class WindowKind(Enum):
+    """What a query's windows are made of; everything else that depends on it is looked up by it."""
+
+    TIME = "time"
+    ROWS = "rows"
+    SEQUENCE = "sequence"
 
 
 @dataclass(frozen=True)
@@ -244,9 +253,15 @@ class ACQ:
     until: int | None = _later(None)
 
     @property
+    def kind(self) -> WindowKind:
+        if self.pattern is not None:
+            return WindowKind.SEQUENCE
+        return WindowKind.ROWS if self.window.is_rows else WindowKind.TIME
+
+    @property
     def is_plain(self) -> bool:
         """Over the events of spans of time: neither over windows of rows nor over event sequences."""
-        return self.pattern is None and not self.window.is_rows
+        return self.kind is WindowKind.TIME
 
     @property
     def domain(self) -> tuple[object, ...]:

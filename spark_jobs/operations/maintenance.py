@@ -28,7 +28,7 @@ from optimizer.synopses.synopsis import counts_of, synopses_of
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
 from spark_jobs.sources.repetitions import forget
-from spark_jobs.warehouse import registry
+from spark_jobs.warehouse import publish_log, registry
 from spark_jobs.warehouse.data_files import (
     UNREADABLE,
     is_awkward,
@@ -41,7 +41,7 @@ from spark_jobs.warehouse.data_files import (
     write_files,
 )
 from spark_jobs.warehouse.plans import current_version, last_with, load_plan
-from spark_jobs.warehouse.schemas import TABLES, micros
+from spark_jobs.warehouse.schemas import TABLES
 from spark_jobs.warehouse.warehouse import Warehouse
 
 FEW = 8
@@ -213,18 +213,13 @@ def _wanted(warehouse: Warehouse) -> set[str] | None:
 def _horizon(warehouse: Warehouse, keep: int) -> str | None:
     """The first day whose partial aggregates are kept; None: all. Windows of rows count from the stream's first."""
     newest = current_version(warehouse)
-    ends = [
-        row["interval_end"]
-        for row in warehouse.rows("publish_log", ["interval_end", "event"])
-        if row["event"] == "published"
-    ]
+    ends = [row.end for row in publish_log.rows(warehouse, publish_log.PUBLISHED, records=False)]
     if newest is None or not ends:
         return None
     queries = load_plan(warehouse, newest).workload.queries
     if any(query.window.is_rows for query in queries):
         return None
-    end = micros(max(ends))
-    return day_label(end - max(query.window.reach for query in queries) - keep)
+    return day_label(max(ends) - max(query.window.reach for query in queries) - keep)
 
 
 def _days(warehouse: Warehouse, table: str) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,11 @@ from spark_jobs.operations.values import (
     Version,
 )
 from spark_jobs.planning.publication import overtaken
+from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.data_files import log_place
 from spark_jobs.warehouse.plans import current_version, load_plan
-from spark_jobs.warehouse.schemas import INSTANT, MARKER, micros
+from spark_jobs.warehouse.publish_log import LogRow
+from spark_jobs.warehouse.schemas import INSTANT, MARKER, micros, moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
 RUNS = 50
@@ -88,7 +91,7 @@ def read_operations(warehouse: Warehouse, now: datetime | None = None, look: boo
     failed, passed, wrong, sampled = _checks(warehouse)
     savings, unpriced = _savings(warehouse, runs)
     stale, looked_at = _stale(warehouse, log, now) if look else (None, 0)
-    published = [row for row in log if row["event"] == "published"]
+    published = [row for row in log if row.event == "published"]
     return Operations(
         now,
         version,
@@ -104,82 +107,76 @@ def read_operations(warehouse: Warehouse, now: datetime | None = None, look: boo
         unpriced,
         stale,
         looked_at,
-        len({(row["interval_start"], row["interval_end"]) for row in published}),
+        len({row.interval for row in published}),
     )
 
 
-_LIGHT = ["interval_start", "interval_end", "revision", "run_id", "event", "plan_version", "answers", "at", "content"]
-
-
-def _log(warehouse: Warehouse) -> list[dict[str, Any]]:
+def _log(warehouse: Warehouse) -> list[LogRow]:
     """The publish log without its records, newest first."""
-    rows = [row for row in warehouse.rows("publish_log", _LIGHT) if row["event"] != "deleted"]
-    return sorted(rows, key=lambda row: row["at"], reverse=True)
+    rows = publish_log.rows(warehouse, ds.field("event") != "deleted", records=False)
+    return sorted(rows, key=lambda row: row.at, reverse=True)
 
 
-def _records(warehouse: Warehouse, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """The records of some rows of the log."""
-    if not rows:
-        return {}
-    table = warehouse.dataset("publish_log")
-    chosen = ds.field("at").isin(pa.array([row["at"] for row in rows], pa.timestamp("us", tz="UTC")))
-    found = table.to_table([*_LIGHT, "record"], filter=chosen).to_pylist()
-    return {_identity(row): json.loads(row["record"] or "{}") for row in found}
+def _with_records(warehouse: Warehouse, chosen: Sequence[LogRow]) -> list[LogRow]:
+    """Some rows of the log with their records."""
+    if not chosen:
+        return []
+    read = publish_log.rows(warehouse, publish_log.written_at(row.at for row in chosen))
+    texts = {_identity(row): row.text for row in read}
+    return [replace(row, text=texts.get(_identity(row))) for row in chosen]
 
 
-def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row["interval_start"], row["interval_end"], row["run_id"], row["revision"], row["event"], row["at"]
+def _identity(row: LogRow) -> tuple[Any, ...]:
+    return *_attempt(row), row.event, row.at
 
 
-def _runs(warehouse: Warehouse, log: Sequence[Mapping[str, Any]]) -> list[Run]:
+def _runs(warehouse: Warehouse, log: Sequence[LogRow]) -> list[Run]:
     """The newest runs: those that ended, and those that were given a revision and have no end."""
-    ended = {_attempt(row) for row in log if row["event"] != "allocated"}
-    shown: list[Mapping[str, Any]] = []
+    ended = {_attempt(row) for row in log if row.event != "allocated"}
+    shown: list[LogRow] = []
     for row in log:
-        if row["event"] != "allocated" or _attempt(row) not in ended:
+        if row.event != "allocated" or _attempt(row) not in ended:
             shown.append(row)
             # a retry that died as well is the same run
             ended.add(_attempt(row))
         if len(shown) == RUNS:
             break
-    records = _records(warehouse, shown)
     folder = warehouse.root / FOLDER
-    return [_run(row, records.get(_identity(row), {}), folder) for row in shown]
+    return [_run(row, folder) for row in _with_records(warehouse, shown)]
 
 
-def _attempt(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row["interval_start"], row["interval_end"], row["run_id"], row["revision"]
+def _attempt(row: LogRow) -> tuple[Any, ...]:
+    return row.interval, row.run_id, row.revision
 
 
-def _run(row: Mapping[str, Any], record: Mapping[str, Any], folder: Path) -> Run:
-    checks = record.get("checks", [])
-    page = docs_page(row["run_id"], row["revision"])
-    ended = row["event"] != "allocated"
-    spent = record.get("cpu_seconds") or {}
-    diagnostics = [_diagnostic(told) for told in record.get("diagnostics", [])] if ended else []
+def _run(row: LogRow, folder: Path) -> Run:
+    record = row.record
+    page = docs_page(row.run_id, row.revision)
+    ended = row.event != "allocated"
+    diagnostics = [_diagnostic(stored) for stored in record.diagnostics] if ended else []
     return Run(
-        row["run_id"],
-        row["event"] if row["event"] in ("published", "failed") else "no end",
-        row["at"],
-        micros(row["interval_start"]),
-        micros(row["interval_end"]),
-        row["revision"],
-        row["plan_version"],
-        record.get("answers", 0) if ended else 0,
-        record.get("queries", 0),
-        record.get("rows_scanned", 0),
-        sum(spent.values()) if ended and spent else None,
-        record.get("predicted_cpu_seconds") if ended else None,
-        sum(record["wall_seconds"].values()) if ended and record.get("wall_seconds") else None,
-        sum(bool(check["success"]) for check in checks),
-        len(checks),
-        bool(record.get("live")),
-        bool(record.get("late")),
-        tuple(sorted(record.get("lateness", {}).items())),
-        tuple(found for found in diagnostics if found.severity == "error"),
-        tuple(found for found in diagnostics if found.severity != "error"),
-        tuple((name, was, now) for name, (was, now) in (record.get("readers") or {}).get("fewer", {}).items()),
-        tuple(record.get("empty", ())),
+        row.run_id,
+        row.event if row.event in ("published", "failed") else "no end",
+        moment(row.at),
+        row.begin,
+        row.end,
+        row.revision,
+        row.plan_version,
+        record.answers if ended else 0,
+        record.queries,
+        record.rows_scanned,
+        sum(record.cpu_seconds.values()) if ended and record.cpu_seconds else None,
+        record.predicted_cpu_seconds if ended else None,
+        sum(record.wall_seconds.values()) if ended and record.wall_seconds else None,
+        sum(bool(check["success"]) for check in record.checks),
+        len(record.checks),
+        record.live,
+        record.late,
+        tuple(sorted(record.lateness.items())),
+        tuple(diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"),
+        tuple(diagnostic for diagnostic in diagnostics if diagnostic.severity != "error"),
+        tuple((name, was, now) for name, (was, now) in (record.readers or {}).get("fewer", {}).items()),
+        tuple(record.empty),
         page if document_file(folder, page) else "",
     )
 
@@ -216,11 +213,10 @@ def _answered(warehouse: Warehouse, runs: Sequence[Run]) -> dict[str, int]:
     """When each query with a refresh bound was answered last, as the runs that ended latest left it."""
     if not runs:
         return {}
-    table = warehouse.dataset("publish_log")
-    chosen = ds.field("at").isin(pa.array([run.at for run in runs], pa.timestamp("us", tz="UTC")))
+    rows = publish_log.rows(warehouse, publish_log.written_at(micros(run.at) for run in runs) & publish_log.PUBLISHED)
     found: dict[str, int] = {}
-    for text in table.to_table(["record"], filter=chosen & (ds.field("event") == "published"))["record"].to_pylist():
-        for name, at in json.loads(text or "{}").get("refreshed", {}).items():
+    for row in rows:
+        for name, at in row.record.refreshed.items():
             found[name] = max(found.get(name, at), at)
     return found
 
@@ -276,61 +272,51 @@ def _audits(rows: Sequence[Mapping[str, Any]]) -> list[Sampled]:
     return sorted(found, key=lambda one: one.at)
 
 
-def _revised(warehouse: Warehouse, published: Sequence[Mapping[str, Any]]) -> tuple[Revised, ...]:
+def _revised(warehouse: Warehouse, published: Sequence[LogRow]) -> tuple[Revised, ...]:
     """The intervals that were published more than once, those published last first."""
-    held: dict[tuple[Any, Any], list[Mapping[str, Any]]] = {}
+    by_interval: dict[str, list[LogRow]] = {}
     for row in published:
-        held.setdefault((row["interval_start"], row["interval_end"]), []).append(row)
-    several = [rows for rows in held.values() if len(rows) > 1][:REVISED]
-    records = _records(warehouse, [row for rows in several for row in rows])
+        by_interval.setdefault(row.interval, []).append(row)
+    several = [rows for rows in by_interval.values() if len(rows) > 1][:REVISED]
     found = []
     for rows in several:
         publications: list[Publication] = []
-        before: Mapping[str, Any] | None = None
-        for row in sorted(rows, key=lambda row: row["revision"]):
-            events = records.get(_identity(row), {}).get("rows_scanned", 0)
+        before: LogRow | None = None
+        for row in _with_records(warehouse, sorted(rows, key=lambda row: row.revision)):
+            events = row.record.rows_scanned
             why = _why(before, row, publications[-1] if publications else None, events)
             publications.append(
-                Publication(
-                    row["revision"],
-                    row["at"],
-                    row["run_id"],
-                    row["plan_version"],
-                    row["answers"] or 0,
-                    events,
-                    why,
-                )
+                Publication(row.revision, moment(row.at), row.run_id, row.plan_version, row.answers or 0, events, why)
             )
             before = row
-        begin, end = micros(rows[0]["interval_start"]), micros(rows[0]["interval_end"])
-        found.append(Revised(begin, end, tuple(publications)))
+        found.append(Revised(rows[0].begin, rows[0].end, tuple(publications)))
     return tuple(found)
 
 
-def _why(before: Mapping[str, Any] | None, row: Mapping[str, Any], earlier: Publication | None, events: int) -> str:
+def _why(before: LogRow | None, row: LogRow, earlier: Publication | None, events: int) -> str:
     """What is known of the reason of a publication: the log has hashes of what decides the answers, not the cause."""
     if before is None or earlier is None:
         return "first publication"
-    told = []
-    repaired = row["run_id"].startswith("repair")
-    if row["plan_version"] != before["plan_version"]:
-        told.append(f"plan version {before['plan_version']} → {row['plan_version']}")
-    if row["content"] == before["content"]:
-        told.append("recomputed on demand, of the same source")
-    elif repaired or row["plan_version"] == before["plan_version"]:
-        told.append("its source or its watermark changed: late events, or files that came or went")
-    if answers := (row["answers"] or 0) - earlier.answers:
-        told.append(f"{answers:+,} answers")
+    reasons = []
+    repaired = row.run_id.startswith("repair")
+    if row.plan_version != before.plan_version:
+        reasons.append(f"plan version {before.plan_version} → {row.plan_version}")
+    if row.content == before.content:
+        reasons.append("recomputed on demand, of the same source")
+    elif repaired or row.plan_version == before.plan_version:
+        reasons.append("its source or its watermark changed: late events, or files that came or went")
+    if answers := (row.answers or 0) - earlier.answers:
+        reasons.append(f"{answers:+,} answers")
     if repaired:
-        told.append("by repair")
-    return "; ".join(told)
+        reasons.append("by repair")
+    return "; ".join(reasons)
 
 
-def _stale(warehouse: Warehouse, log: Sequence[Mapping[str, Any]], now: datetime) -> tuple[tuple[Stale, ...], int]:
+def _stale(warehouse: Warehouse, log: Sequence[LogRow], now: datetime) -> tuple[tuple[Stale, ...], int]:
     """Which of the newest published intervals are outdated, and how many were looked at."""
-    from spark_jobs.run.history import outdated, standing
+    from spark_jobs.run.history import outdated
 
-    ends = sorted({micros(row["interval_end"]) for row in standing(warehouse)}, reverse=True)[:LOOKED_AT]
+    ends = sorted({row.end for row in publish_log.standing(warehouse)}, reverse=True)[:LOOKED_AT]
     if not ends:
         return (), 0
     clock = (now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
@@ -410,17 +396,14 @@ def read_radius(warehouse: Warehouse, begin: int, end: int, revision: int) -> Ra
 
     Raises HDL-559 if there is no such publication, HDL-558 if it cannot be compared any more, or is too large.
     """
-    log = [row for row in warehouse.rows("publish_log", [*_LIGHT, "table_version"]) if row["event"] == "published"]
-    mine = [
-        row
-        for row in log
-        if (micros(row["interval_start"]), micros(row["interval_end"]), row["revision"]) == (begin, end, revision)
-    ]
-    if not mine:
+    log = publish_log.rows(warehouse, publish_log.PUBLISHED, records=False)
+    publication = next((row for row in log if (row.begin, row.end, row.revision) == (begin, end, revision)), None)
+    if publication is None:
         raise HeddleError("HDL-559", f"revision {revision} of this interval was not published")
-    after = mine[0]["table_version"]
+    after = publication.table_version or 0
     # what merged files in between changed no answer
-    before = max((row["table_version"] for row in log if row["table_version"] < after), default=None)
+    versions = [row.table_version or 0 for row in log]
+    before = max((version for version in versions if version < after), default=None)
     old, new = _answers(warehouse, before, begin, end), _answers(warehouse, after, begin, end)
     names = {key[0] for key in old.keys() | new.keys()}
     kinds: dict[str, list[int]] = {name: [0, 0, 0] for name in names}

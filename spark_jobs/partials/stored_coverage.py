@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import day_label, day_pieces
-from optimizer.workload.values import Stream
+from optimizer.workload.values import Stream, WindowKind
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.sources.splits import Split, snapshot_token
 from spark_jobs.warehouse.data_files import CHECKED, DataFile, SynopsisFailure, read_file, reading, write_files
@@ -29,16 +29,11 @@ EVER = -(1 << 62)
 """Before every instant."""
 
 
-def uncovered(
-    warehouse: Warehouse, parts: Sequence[SynopsisWork], splits: list[Split], record: RunRecord
-) -> list[FillRequest]:
+def uncovered(warehouse: Warehouse, parts: Sequence[SynopsisWork], splits: list[Split]) -> list[FillRequest]:
     """What is not stored of the parts of a stream for its source as it is now."""
     pieces = coverage(warehouse, [part.synopsis.fingerprint for part in parts])
-    found = (missing_span(part, pieces.get(part.synopsis.fingerprint, []), splits) for part in parts)
-    spans = [span for span in found if span is not None]
-    record.synopses += len(parts)
-    record.synopses_reused += len(parts) - len(spans)
-    return spans
+    gaps = (missing_span(part, pieces.get(part.synopsis.fingerprint, []), splits) for part in parts)
+    return [gap for gap in gaps if gap is not None]
 
 
 def store_coverage(
@@ -121,7 +116,7 @@ def _completed(stream: Stream, splits: list[Split], spans: Sequence[FillRequest]
 
 def _token(synopsis: Synopsis, splits: list[Split], begin: int, end: int) -> str:
     """The state of what the partial aggregates of [begin, end) come from: row numbers from all that is before, too."""
-    return snapshot_token(splits, begin if synopsis.per is None else EVER, end)
+    return snapshot_token(splits, EVER if synopsis.kind is WindowKind.ROWS else begin, end)
 
 
 def coverage(

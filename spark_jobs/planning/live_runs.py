@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.dataset as ds
 
 from optimizer.plan import instants_due
 from optimizer.schedule.definition import Schedule
 from optimizer.workload.instants import DAY
-from spark_jobs.warehouse import plans
-from spark_jobs.warehouse.schemas import INSTANT, micros
+from spark_jobs.warehouse import plans, publish_log
 from spark_jobs.warehouse.warehouse import Warehouse
 
 
@@ -31,30 +25,16 @@ class DueRun:
 def refreshed_at(warehouse: Warehouse, instant: int) -> dict[str, int]:
     """When queries with a refresh bound were last answered, as the run that ended at an instant left it; empty if none
     did."""
-    rows = _published_rows(warehouse, ds.field("interval_end") == pa.scalar(instant, INSTANT))
-    if not rows:
-        return {}
-    newest = max(rows, key=lambda row: row["table_version"])
-    return dict(json.loads(newest["record"]).get("refreshed", {}))
+    rows = publish_log.rows(warehouse, publish_log.PUBLISHED & publish_log.ends_at(instant))
+    newest = max(rows, key=lambda row: row.table_version or 0, default=None)
+    return dict(newest.record.refreshed) if newest is not None else {}
 
 
 def frontier(warehouse: Warehouse) -> int | None:
     """Up to where live runs have published (microseconds); None before the first."""
     # the records are long: those of the newest intervals are looked at first
-    rows = _published_rows(warehouse, ds.field("interval_end").is_valid())
-    for row in sorted(rows, key=lambda row: row["interval_end"], reverse=True):
-        if json.loads(row["record"]).get("live"):
-            return micros(row["interval_end"])
-    return None
-
-
-def _published_rows(warehouse: Warehouse, filter: Any) -> list[dict[str, Any]]:
-    table = warehouse.dataset("publish_log")
-    columns = ["interval_end", "table_version", "record"]
-    found: list[dict[str, Any]] = table.to_table(
-        columns, filter=filter & (ds.field("event") == "published")
-    ).to_pylist()
-    return found
+    rows = sorted(publish_log.rows(warehouse, publish_log.PUBLISHED), key=lambda row: row.end, reverse=True)
+    return next((row.end for row in rows if row.record.live), None)
 
 
 @dataclass(frozen=True)

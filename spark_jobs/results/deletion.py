@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.transaction import AddAction, RemoveAction
 
+from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.data_files import now_millis, opened, read_file, reading, write_files
 from spark_jobs.warehouse.plans import current_version
 from spark_jobs.warehouse.schemas import DELETED, INSTANT, micros
@@ -60,19 +59,15 @@ def delete_answers(warehouse: Warehouse, names: Sequence[str], dry_run: bool) ->
         if not spans:
             return found
         first, last = min(one.first or 0 for one in spans), max(one.last or 0 for one in spans)
-        row = {
-            "interval_start": pa.scalar(first - 1, INSTANT).as_py(),
-            "interval_end": pa.scalar(last, INSTANT).as_py(),
-            "revision": 0,
-            "run_id": "heddle remove",
-            "event": "deleted",
-            "plan_version": current_version(warehouse) or 0,
-            "answers": sum(one.answers for one in found),
-            "table_version": version + 1,
-            "record": json.dumps({"queries": [one.query for one in spans]}),
-            "at": pa.scalar(time.time_ns() // 1000, INSTANT).as_py(),
-        }
-        warehouse.append("publish_log", [row], token, since=since)
+        row = publish_log.deletion(
+            [one.query for one in spans],
+            first,
+            last,
+            sum(one.answers for one in found),
+            current_version(warehouse) or 0,
+            version + 1,
+        )
+        warehouse.append("publish_log", [row.to_row()], token, since=since)
         warehouse.commit("results", current, actions, token, (DELETED, version + 1))
         return found
 

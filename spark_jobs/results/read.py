@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,11 +11,13 @@ import pyarrow.dataset as ds
 
 from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.windows.alignment import day_label
+from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ
 from spark_jobs.results.rows import group_values, places, typed
+from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.data_files import CHECKED, reading
 from spark_jobs.warehouse.plans import current_version, load_plan
-from spark_jobs.warehouse.schemas import INSTANT, micros
+from spark_jobs.warehouse.schemas import INSTANT
 from spark_jobs.warehouse.warehouse import Warehouse
 
 BESIDE = ("window_start", "window_end", "instant", "position", "error")
@@ -70,22 +71,21 @@ def check_answered(warehouse: Warehouse, query: str, begin: int | None = None, e
     streams = {row["plan_version"]: row["stream"] for row in plans if row["query"] == query}
     runs = [
         row
-        for row in warehouse.rows("publish_log")
-        if row["event"] in ("published", "failed")
-        and row["plan_version"] in streams
-        and (begin is None or micros(row["interval_end"]) > begin)
-        and (end is None or micros(row["interval_start"]) < end)
+        for row in publish_log.rows(warehouse)
+        if row.event in ("published", "failed")
+        and row.plan_version in streams
+        and (begin is None or row.end > begin)
+        and (end is None or row.begin < end)
     ]
     if not runs:
         span = "" if begin is None and end is None else " of this time"
         raise HeddleError("HDL-548", f"no run has answered {query}{span}", "`heddle run` or `heddle backfill` does")
-    last = max(runs, key=lambda row: row["at"])
-    record = json.loads(last["record"])
-    told = [one for one in record["diagnostics"] if one["query"] in ("", query)]
-    alone = streams[last["plan_version"]] in record["failed"] or any(one["query"] == query for one in told)
-    if last["event"] == "failed" or alone:
-        why = f"{told[0]['code']} {told[0]['message']}" if told else "`heddle status` shows the run"
-        span = f"{record['begin']} .. {record['end']}"
+    last = runs[-1]
+    reasons = [diagnostic for diagnostic in last.record.diagnostics if diagnostic["query"] in ("", query)]
+    by_itself = any(diagnostic["query"] == query for diagnostic in reasons)
+    if last.event == "failed" or by_itself or streams[last.plan_version] in last.record.failed:
+        why = f"{reasons[0]['code']} {reasons[0]['message']}" if reasons else "`heddle status` shows the run"
+        span = f"{format_instant(last.begin)} .. {format_instant(last.end)}"
         message = f"the last run of {span} failed, so nothing was published for {query}: {why}"
         raise HeddleError("HDL-547", message, "run it again once that is mended")
 

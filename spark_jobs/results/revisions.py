@@ -48,7 +48,7 @@ class Readers:
         if len(replaced):
             self.gone.append(_hashed(replaced))
 
-    def told(self, staged: Iterable[Path]) -> dict[str, Any]:
+    def change(self, staged: Iterable[Path]) -> dict[str, Any]:
         """The change, once the answers of the ``staged`` files have taken the place of those that are gone.
 
         ``before``, ``after``: answers of the interval. ``gained``, ``lost``, ``changed``: how many queries and windows

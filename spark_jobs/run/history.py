@@ -8,18 +8,19 @@ revisions: the partial aggregates of unchanged times are reused.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import DAY
-from spark_jobs.run.preparation import RunEstimate, SourceListing, changed_since, listed, price
+from spark_jobs.run.estimate import RunEstimate, price
+from spark_jobs.run.narrowing import changed_since
+from spark_jobs.run.preparation import listed
+from spark_jobs.run.values import RunRequest, SourceListing
 from spark_jobs.sources.late_events import LateDataImpact
+from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.plans import load_plan
-from spark_jobs.warehouse.schemas import micros
 from spark_jobs.warehouse.warehouse import Warehouse
 
 MOST = 10_000
@@ -44,8 +45,10 @@ def prices(
 ) -> list[RunEstimate]:
     """What the runs of a backfill would be, in order; those that are published already cost nothing."""
     plan = load_plan(warehouse, plan_version)
-    spans, known = list(chunks(begin, end, every)), listed(warehouse, plan, clock)
-    return [price(warehouse, plan, plan_version, first, last, clock, known) for first, last in spans]
+    spans, listing = list(chunks(begin, end, every)), listed(warehouse, plan, clock)
+    return [
+        price(warehouse, plan, RunRequest(plan_version, first, last, "price", clock), listing) for first, last in spans
+    ]
 
 
 @dataclass(frozen=True)
@@ -66,35 +69,13 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
     """
     plans: dict[int, tuple[SharingPlan, SourceListing]] = {}
     found = []
-    for row in standing(warehouse):
-        if since is not None and micros(row["interval_end"]) <= since:
+    for row in publish_log.standing(warehouse):
+        if since is not None and row.end <= since:
             continue
-        if row["plan_version"] not in plans:
-            plan = load_plan(warehouse, row["plan_version"])
-            plans[row["plan_version"]] = plan, listed(warehouse, plan, clock)
-        plan, known = plans[row["plan_version"]]
-        radius = changed_since(warehouse, plan, row, clock, known)
+        if row.plan_version not in plans:
+            plan = load_plan(warehouse, row.plan_version)
+            plans[row.plan_version] = plan, listed(warehouse, plan, clock)
+        radius = changed_since(warehouse, *plans[row.plan_version], row, clock)
         if radius is not None:
-            begin, end = micros(row["interval_start"]), micros(row["interval_end"])
-            found.append(Outdated(begin, end, row["revision"], radius))
+            found.append(Outdated(row.begin, row.end, row.revision, radius))
     return found
-
-
-def standing(warehouse: Warehouse) -> list[dict[str, Any]]:
-    """The log rows of the publications that stand, by their intervals: the newest of each, and none that one later
-    publication covers."""
-    rows = [row for row in warehouse.rows("publish_log") if row["event"] == "published"]
-    found = []
-    # of the later publications those that no other holds: their begins and their ends ascend
-    begins: list[Any] = []
-    ends: list[Any] = []
-    for row in sorted(rows, key=lambda row: -row["table_version"]):
-        begin, end = row["interval_start"], row["interval_end"]
-        place = bisect_right(begins, begin)
-        if place and ends[place - 1] >= end:
-            continue
-        found.append(row)
-        low = bisect_left(begins, begin)
-        high = bisect_right(ends, end, low)
-        begins[low:high], ends[low:high] = [begin], [end]
-    return sorted(found, key=lambda row: row["interval_start"])

@@ -10,72 +10,28 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from optimizer.errors.codes import is_fatal
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.workload.values import digest
-from spark_jobs.checks.audit import audit
-from spark_jobs.checks.data_docs import FOLDER
+from optimizer.plan.definition import SharingPlan
+from optimizer.workload.instants import format_instant
 from spark_jobs.checks.recompute import sample
 from spark_jobs.costs.fit import fit_of
 from spark_jobs.costs.measurements import FEATURES, events_between
 from spark_jobs.costs.prediction import Work, predict
-from spark_jobs.partials.fill_request import FillRequest
-from spark_jobs.results.revisions import Readers
-from spark_jobs.run import finals_stage, partials_stage, preparation, publication, rows_stage
+from spark_jobs.partials.stored_coverage import EVER
+from spark_jobs.run import checks_stage, finals_stage, narrowing, partials_stage, preparation, publication
 from spark_jobs.run.partials_stage import used_contexts
-from spark_jobs.run.preparation import (
-    Instants,
-    count_refreshes,
-    is_due,
-    narrowed_plan,
-    narrowed_to,
-    plan_without,
-    report_failure,
-)
-from spark_jobs.run.rows_stage import row_counters
-from spark_jobs.session.session import cpu_seconds
-from spark_jobs.sources.ledger import newest
+from spark_jobs.run.values import Allocated, PreparedRun, PublishedRun, Report, Run, RunRequest
+from spark_jobs.run.window_kinds import KINDS
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.plans import load_plan
-from spark_jobs.warehouse.publish_log import RunRecord, coded_error, log_end, refuse
+from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-Report = Callable[[str], None]
-
-
-class _Stages:
-    """Measures CPU and wall seconds of each stage into a record, and reports its start; what ends a run in a stage is
-    logged."""
-
-    def __init__(self, record: RunRecord, report: Report, warehouse: Warehouse) -> None:
-        self.record, self.report, self.warehouse = record, report, warehouse
-
-    def __call__(self, name: str, saying: str) -> _Stages:
-        self.name = name
-        self.report(saying)
-        return self
-
-    def __enter__(self) -> None:
-        self.cpu, self.wall = cpu_seconds(), time.perf_counter()
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        for book, spent in (
-            (self.record.cpu_seconds, cpu_seconds() - self.cpu),
-            (self.record.wall_seconds, time.perf_counter() - self.wall),
-        ):
-            book[self.name] = round(book.get(self.name, 0.0) + spent, 3)
-        if isinstance(error, (Exception, KeyboardInterrupt)):
-            stands = self.record.revision > 0 and log_end(self.warehouse, self.record, error, self.name)
-            if isinstance(error, KeyboardInterrupt):
-                raise KeyboardInterrupt(f"{'it' if stands else 'nothing'} was published") from None
 
 
 def run(
@@ -94,138 +50,129 @@ def run(
 ) -> RunRecord:
     """Compute, check and publish the answers of one interval.
 
-    ``begin``, ``end``: the interval [begin, end) in microseconds. ``as_of``: the clock for the watermark
-    (microseconds; default: now). ``recompute``: publish a new revision even if nothing changed. ``live``: the next
-    live run goes on where this one ends (:func:`spark_jobs.planning.live_runs.due`). ``late``: the run came too late
-    for some of the refreshes in the interval: queries with a refresh bound are answered at its last instant alone.
+    ``as_of``: the clock (microseconds; default: now); the others as in :class:`spark_jobs.run.values.RunRequest`.
 
     A stream that cannot be read fails alone: its previous answers stay and the others' are published.
     Raises HeddleError when nothing could be published (HDL-5xx; the checks failed: HDL-530).
     """
     if end <= begin:
         raise HeddleError("HDL-504", "the interval is empty: --to must be after --from")
-    plan = load_plan(warehouse, plan_version)
-    costs = fit_of(warehouse)
     clock = as_of if as_of is not None else time.time_ns() // 1000
+    request = RunRequest(plan_version, begin, end, run_id, clock, recompute, live, late)
+    plan = load_plan(warehouse, plan_version)
     record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries), live=live, late=late)
     record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(spark.sparkContext not in used_contexts)}
-    stages = _Stages(record, report, warehouse)
-    follows = warehouse.version("results")
-    with stages("list", "listing sources"):
-        known = preparation.listed(warehouse, plan, clock, run_id)
-        record.diagnostics += known.problems
-        plan, before, sources, failed, ends, parts, content = preparation.prepare(warehouse, plan, record, clock, known)
-        record.listed, record.failed = {name: newest(files) for name, files in known.arrivals.items()}, failed
-        for name, files in known.arrivals.items():
-            refused = sum(one.late for one in files.values() if one.is_here)
-            record.refused |= {name: refused} if refused else {}
-    if known.unfit and not plan.workload.queries:
-        refuse(warehouse, record, "HDL-517", "none of the plan's queries could be answered")
-    publish_log.reconcile(warehouse, begin, end)
-    if not recompute and (previous := publish_log.same_publication(warehouse, plan, begin, end, content)) is not None:
-        record.diagnostics += preparation.silent_streams(plan, sources, record, ends, {})
-        record.status, record.revision, record.answers = (
-            "unchanged",
-            previous["revision"],
-            previous["answers"],
-        )
-        report(f"nothing changed since revision {record.revision}")
-        return record
-    count_refreshes(record, plan, before, ends)
-    earlier = [row for row in publish_log.rows_of_interval(warehouse, begin, end) if row["event"] == "published"]
-    base = None if recompute else preparation.narrowing_base(warehouse, plan, record, ends)
-    record.revision = publish_log.revision_of(warehouse, record, content, recompute)
-    spans: list[FillRequest] = []
-    unanswered: list[str] = []
-    fresh: dict[str, int] = {}
-    with stages("partials", "computing partial aggregates"):
-        for name in list(sources):
-            try:
-                mine = [part for part in parts if part.synopsis.stream == name]
-                counters = row_counters(plan, name, sources[name], ends[name])
-                filled, broken = partials_stage.write_partials(
-                    spark, warehouse, plan.workload.stream(name), [*mine, *counters], sources[name], record, fresh
-                )
-                spans += filled
-                if counters:
-                    numbered, filled, others = rows_stage.write_rows(
-                        spark, warehouse, plan, name, counters, broken, sources[name], begin, record
-                    )
-                    spans, mine, parts, broken = spans + filled, mine + numbered, parts + numbered, broken | others
-            except Exception as error:
-                coded = coded_error(error)
-                if is_fatal(coded.diagnostic.code):
-                    raise coded from error
-                failed.append(name)
-                del sources[name], ends[name]
-                record.diagnostics.append(coded.diagnostic.to_json())
-                continue
-            for part in [part for part in mine if part.synopsis.fingerprint in broken]:
-                parts.remove(part)
-                unanswered += report_failure(part, broken[part.synopsis.fingerprint], record)
-        parts = [part for part in parts if part.synopsis.stream in sources]
-        if not sources:
-            refuse(warehouse, record, "HDL-505", "none of the plan's streams could be read")
-        if unanswered and not parts:
-            refuse(warehouse, record, "HDL-517", "none of the plan's queries could be answered")
-        instants: Instants | None = None
-        if earlier:
-            changed = preparation.changed_windows(plan, parts, sources, ends, base or earlier[-1], known, record)
-            record.radius = asdict(changed.radius)
-            names = {query.name for query in plan.workload.queries if query.stream in sources}
-            record.narrow = base is not None and any(changed.instants.get(name, ()) is not None for name in names)
-            instants = changed.instants if record.narrow else None
-        found = preparation.content_hash(plan, parts, sources, ends, begin, end)
-        if found != content:  # a revision says what it is a revision of, also if this process dies before it logs it
-            content, record.revision = found, publish_log.revision_of(warehouse, record, found, recompute)
-        count_refreshes(record, plan, before, ends, unanswered)
-    answered = plan_without(plan, unanswered)
-    if instants is not None:
-        answered = narrowed_plan(answered, instants)
-        parts = narrowed_to(parts, answered, begin)
-    with stages("finals", "computing final aggregates"):
-        staged = finals_stage.write_finals(spark, warehouse, parts, sources, begin, record)
-        record.answers = sum(file.rows for file in staged)
-        record.features |= {"queries": sum(len(part.queries) for part in parts), "answers": record.answers}
-    paths = [warehouse.root / "results" / file.path for file in staged]
-    try:
-        with stages("audit", "checking the answers"):
-            seed = digest([run_id, record.revision])
-            docs = warehouse.root / FOLDER
-            record.checks = audit(spark, [str(path) for path in paths], answered, sources, begin, ends, seed, docs)
-            publication.log_checks(warehouse, record)
-            wrong = [check for check in record.checks if not check["success"]]
-            if wrong:
-                detail = "; ".join(f"{check['check']}: {check['detail']}" for check in wrong)
-                refuse(warehouse, record, "HDL-530", f"the checks failed, nothing was published: {detail}")
-    except BaseException:
-        for path in paths:  # no commit names them
-            path.unlink(missing_ok=True)
-        raise
-    with stages("publish", "publishing"):
-        asked = plan_without(plan, unanswered).workload.queries
-        until = {
-            query.name: ends[query.stream] if query.until is None else min(ends[query.stream], query.until)
-            for query in asked
-            if query.stream in sources
-        }
-        since = max(follows, base["table_version"] if base is not None else 0)
-        readers = Readers()
-        table_version = publication.publish(warehouse, record, staged, until, readers, instants, since)
-        if readers.known:
-            record.readers = readers.told(paths)
-            due = [query for query in asked if query.name in until and is_due(query, begin, until[query.name])]
-            record.empty = readers.without_answers([query.name for query in due])
-    record.diagnostics += preparation.silent_streams(plan, sources, record, ends, fresh)
+    return _run(Run(spark, warehouse, request, record, report), plan)
+
+
+def _run(run: Run, plan: SharingPlan) -> RunRecord:
+    table_version = run.warehouse.version("results")
+    with run.stage("list", "listing sources"):
+        prepared = _prepared(run, plan)
+    if _stands(run, prepared):
+        return run.record
+    allocated = _allocated(run, prepared, table_version)
+    with run.stage("partials", "computing partial aggregates"):
+        filled = partials_stage.fill(run, allocated)
+        if filled.content != prepared.content:
+            # a revision says what it is a revision of, also if this process dies before it logs it
+            _allocate(run, filled.content)
+        answered = {query.name for query in filled.plan.workload.queries}
+        unanswered = [query.name for query in prepared.plan.workload.queries if query.name not in answered]
+        _count_refreshes(run.record, prepared, filled.ends, unanswered)
+    with run.stage("finals", "computing final aggregates"):
+        answers = finals_stage.answer(run, filled)
+    with run.stage("audit", "checking the answers"):
+        checked = checks_stage.check(run, answers)
+    with run.stage("publish", "publishing"):
+        published = publication.publish(run, checked)
+    _log(run, published)
+    return run.record
+
+
+def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
+    """What the run sets out to do, as its record has it."""
+    record, request = run.record, run.request
+    listing = preparation.listed(run.warehouse, plan, request.clock, request.run_id)
+    record.diagnostics += listing.problems
+    prepared = preparation.prepare(run.warehouse, plan, request, listing)
+    record.diagnostics += prepared.diagnostics
+    record.basis, record.failed, record.repeated = prepared.basis, list(prepared.failed), prepared.repeated
+    ends = {name: min(request.end, request.clock - plan.workload.stream(name).lateness) for name in listing.sources}
+    record.withheld = {name: format_instant(at) for name, at in ends.items() if at < request.end}
+    record.listed = listing.newest
+    late = {name: sum(file.late for file in files.values() if file.is_here) for name, files in listing.arrivals.items()}
+    record.refused = {name: events for name, events in late.items() if events}
+    if listing.unfit and not prepared.plan.workload.queries:
+        publish_log.refuse(run.warehouse, record, "HDL-517", "none of the plan's queries could be answered")
+    return prepared
+
+
+def _stands(run: Run, prepared: PreparedRun) -> bool:
+    """Whether the answers of the interval are published already, and stay."""
+    request, record = run.request, run.record
+    publish_log.reconcile(run.warehouse, request.begin, request.end)
+    if request.recompute:
+        return False
+    previous = publish_log.same_publication(run.warehouse, prepared.plan, request.begin, request.end, prepared.content)
+    if previous is None:
+        return False
+    record.diagnostics += partials_stage.standing_silences(prepared)
+    record.status, record.revision, record.answers = "unchanged", previous.revision, previous.answers or 0
+    run.report(f"nothing changed since revision {record.revision}")
+    return True
+
+
+def _allocated(run: Run, prepared: PreparedRun, table_version: int) -> Allocated:
+    """The prepared run, under a revision of its own."""
+    _count_refreshes(run.record, prepared, prepared.ends)
+    rows = publish_log.rows_of_interval(run.warehouse, run.request.begin, run.request.end)
+    publications = [row for row in rows if row.event == "published"]
+    base = None if run.request.recompute else narrowing.narrowing_base(run.warehouse, prepared)
+    _allocate(run, prepared.content)
+    return Allocated(prepared, base, publications[-1] if publications else None, table_version)
+
+
+def _allocate(run: Run, content: str) -> None:
+    run.record.revision = publish_log.revision_of(run.warehouse, run.record, content, run.request.recompute)
+
+
+def _log(run: Run, published: PublishedRun) -> None:
+    """Log a run that has published: what it cost, beside what was predicted."""
+    record, filled = run.record, published.checked.answered.filled
     record.status = "published"
-    sampled = sample(answered.workload.queries, sources, begin, ends, random.Random(seed))
+    chance = random.Random(published.checked.seed)
+    sampled = sample(filled.narrowed.workload.queries, filled.sources, record.begin, filled.ends, chance)
     record.features["queries_recomputed"] = len(sampled)
     record.features["events_recomputed"] = round(
-        sum(events_between(sources[query.stream], *window) for query, windows in sampled for window in windows)
+        sum(events_between(filled.sources[query.stream], *window) for query, windows in sampled for window in windows)
     )
-    timed = [part for part in parts if part.synopsis.per is None and part.synopsis.sequenced is None]
-    filled_spans = [span for span in spans if span.synopsis.per is None and span.synopsis.sequenced is None]
-    predict(costs, warehouse, plan, record, Work(begin, timed, filled_spans, sources))
-    publication.log_statistics(warehouse, record)
-    publish_log.log_event(warehouse, record, "published", content, table_version)
-    return record
+    parts = [part for part in filled.work if KINDS[part.synopsis.kind].is_predicted]
+    gaps = [gap for gap in filled.filled if KINDS[gap.synopsis.kind].is_predicted]
+    costs = fit_of(run.warehouse)
+    plan = filled.allocated.prepared.plan
+    predict(costs, run.warehouse, plan, record, Work(record.begin, parts, gaps, filled.sources))
+    publication.log_statistics(run.warehouse, record)
+    publish_log.log_event(run.warehouse, record, "published", filled.content, published.table_version)
+
+
+def _count_refreshes(
+    record: RunRecord, prepared: PreparedRun, ends: Mapping[str, int], unanswered: Sequence[str] = ()
+) -> None:
+    """Which queries with a refresh bound this run answers when, and by how much that is too late."""
+    counts: dict[int, int] = {}
+    record.refreshed, record.lateness = {}, {}
+    for query in prepared.plan.workload.queries:
+        window, last = query.window, prepared.before.get(query.name)
+        if window.at_most is None:
+            continue
+        until = EVER if query.name in unanswered else ends.get(query.stream, EVER)
+        for instant in (at for at in window.at or () if at <= until):
+            counts[instant] = counts.get(instant, 0) + 1
+            if last is not None and instant - last > window.at_most:
+                worst = record.lateness.get(query.name, 0)
+                record.lateness[query.name] = max(worst, instant - last - window.at_most)
+            last = instant
+        if last is not None:
+            record.refreshed[query.name] = last
+    record.refreshes = [{"at": format_instant(at), "queries": count} for at, count in sorted(counts.items())]

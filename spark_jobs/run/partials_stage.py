@@ -1,20 +1,26 @@
-"""The first stage of a run: fills what is missing of the synopses, and stores what is complete."""
+"""The second stage of a run: fills what is missing of the synopses, and stores what is complete."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from optimizer.errors.codes import is_fatal
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
 from spark_jobs.finals.stage import SynopsisWork
 from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.fill_request import FillRequest, columns_of_synopsis
+from spark_jobs.run import narrowing, preparation, rows_stage
 from spark_jobs.run.partials_task import lift_task
+from spark_jobs.run.values import Allocated, FilledRun, PreparedRun, Run
+from spark_jobs.sources.ledger import has_events
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task
-from spark_jobs.warehouse.publish_log import RunRecord, coded_error
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.warehouse.publish_log import coded_error, refuse
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -25,46 +31,156 @@ used_contexts: WeakSet[SparkContext] = WeakSet()
 """Where a job of ours has run: the first one pays for starting the workers and loading classes."""
 
 
+@dataclass(frozen=True)
+class FilledStream:
+    """One stream all of whose partial aggregates are stored: the ``work`` that they are for, what of it was not stored
+    before, and the names of the queries that cannot be answered."""
+
+    work: list[SynopsisWork]
+    filled: list[FillRequest]
+    unanswered: list[str]
+
+
+def fill(run: Run, allocated: Allocated) -> FilledRun:
+    """Store what is missing of the partial aggregates of every stream; a stream that cannot be read fails alone.
+
+    Raises HDL-505 if no stream can be read, HDL-517 if no query can be answered.
+    """
+    prepared, record = allocated.prepared, run.record
+    streams = {name: stream for name in prepared.sources if (stream := _filled_stream(run, prepared, name)) is not None}
+    if not streams:
+        refuse(run.warehouse, record, "HDL-505", "none of the plan's streams could be read")
+    work = [part for stream in streams.values() for part in stream.work]
+    unanswered = [name for stream in streams.values() for name in stream.unanswered]
+    if unanswered and not work:
+        refuse(run.warehouse, record, "HDL-517", "none of the plan's queries could be answered")
+    sources = {name: prepared.sources[name] for name in streams}
+    ends = {name: prepared.ends[name] for name in streams}
+    plan = narrowed = preparation.plan_without(prepared.plan, unanswered)
+    begin, instants = prepared.request.begin, None
+    if allocated.newest is not None:
+        since = allocated.base or allocated.newest
+        changed = narrowing.changed_windows(prepared, work, sources, ends, since)
+        record.radius = asdict(changed.radius)
+        names = [query.name for query in prepared.plan.workload.queries if query.stream in sources]
+        record.narrow = allocated.base is not None and any(changed.instants.get(name, ()) is not None for name in names)
+        if record.narrow:
+            instants = changed.instants
+            narrowed = narrowing.narrowed_plan(plan, instants)
+    content = preparation.content_hash(prepared.plan, work, sources, ends, begin, prepared.request.end)
+    if instants is not None:
+        work = narrowing.narrowed_work(work, narrowed, begin)
+    filled = tuple(request for stream in streams.values() for request in stream.filled)
+    return FilledRun(allocated, plan, narrowed, instants, sources, ends, tuple(work), filled, content)
+
+
+def _filled_stream(run: Run, prepared: PreparedRun, name: str) -> FilledStream | None:
+    """One stream, filled; None if it cannot be read."""
+    record, splits = run.record, prepared.sources[name]
+    work = [part for part in prepared.work if part.synopsis.stream == name]
+    try:
+        stream = prepared.plan.workload.stream(name)
+        counters = rows_stage.row_counters(prepared.plan, name, splits, prepared.ends[name])
+        filled, broken, events = write_partials(run, stream, [*work, *counters], splits)
+        if counters:
+            numbered, also_filled, also_broken = rows_stage.write_rows(run, prepared, name, counters, broken)
+            work, filled, broken = work + numbered, filled + also_filled, broken | also_broken
+        record.diagnostics += silence(prepared, name, events)
+    except Exception as error:
+        coded = coded_error(error)
+        if is_fatal(coded.diagnostic.code):
+            raise coded from error
+        record.failed.append(name)
+        record.diagnostics.append(coded.diagnostic.to_json())
+        return None
+    unanswered: list[str] = []
+    for part in work:
+        if part.synopsis.fingerprint in broken:
+            unanswered += _reported(run, part, broken[part.synopsis.fingerprint])
+    return FilledStream([part for part in work if part.synopsis.fingerprint not in broken], filled, unanswered)
+
+
+def _reported(run: Run, part: SynopsisWork, failure: SynopsisFailure) -> list[str]:
+    """Report the queries of a synopsis that could not be filled; their names."""
+    hint = "filter, or group by a column with fewer values; the other queries were answered"
+    for query in part.queries:
+        diagnostic = Diagnostic(failure.code, failure.message, hint, query=query.name)
+        run.record.diagnostics.append(diagnostic.to_json())
+    return [query.name for query in part.queries]
+
+
 def write_partials(
-    spark: SparkSession,
-    warehouse: Warehouse,
-    stream: Stream,
-    parts: Sequence[SynopsisWork],
-    splits: list[Split],
-    record: RunRecord,
-    fresh: dict[str, int],
-) -> tuple[list[FillRequest], dict[str, SynopsisFailure]]:
+    run: Run, stream: Stream, parts: Sequence[SynopsisWork], splits: list[Split]
+) -> tuple[list[FillRequest], dict[str, SynopsisFailure], int | None]:
     """Fill what is missing of one stream's synopses, in one pass over its source and one commit.
 
-    Returns what was missing and filled, and by fingerprint what could not be: nothing is stored of those. ``fresh`` is
-    told how many events the record's interval has, if all of it was read.
+    Returns what was missing and filled; by fingerprint what could not be, of which nothing is stored; and how many
+    events the run's interval has, None if not all of it was read.
     """
-    spans = stored_coverage.uncovered(warehouse, parts, splits, record)
-    if not spans:
-        return [], {}
+    spark, record = run.spark, run.record
+    requests = stored_coverage.uncovered(run.warehouse, parts, splits)
+    record.synopses += len(parts)
+    record.synopses_reused += len(parts) - len(requests)
+    if not requests:
+        return [], {}, None
     rows = spark.sparkContext.accumulator(0)
     untimed = spark.sparkContext.accumulator(0)
-    newer = spark.sparkContext.accumulator(0)
-    first, last = min(span.begin for span in spans), max(span.end for span in spans)
+    inside = spark.sparkContext.accumulator(0)
+    first, last = min(request.begin for request in requests), max(request.end for request in requests)
     wanted = [split for split in splits if split.may_hold(first, last)]
-    columns = sorted({column for span in spans for column in columns_of_synopsis(span.synopsis)})
-    interval = record.begin, record.end, newer
-    task = lift_task(stream, wanted, spans, columns, warehouse.path("partials"), rows, untimed, newer=interval)
+    columns = sorted({column for request in requests for column in columns_of_synopsis(request.synopsis)})
+    root, interval = run.warehouse.path("partials"), (record.begin, record.end, inside)
+    task = lift_task(stream, wanted, requests, columns, root, rows, untimed, newer=interval)
     files, broken = written_files(spark, len(wanted), 4 * spark.sparkContext.defaultParallelism, task)
     # of what was stored before nothing is read
-    if newer.value or (first <= record.begin and last >= record.end):
-        fresh[stream.name] = newer.value
-    spans = stored_coverage.store_coverage(warehouse, stream, splits, spans, files, broken, record)
+    is_read = bool(inside.value) or (first <= record.begin and last >= record.end)
+    filled = stored_coverage.store_coverage(run.warehouse, stream, splits, requests, files, broken, record)
     record.scanned[stream.name] = (first, last, rows.value)
     record.rows_scanned += rows.value
     for feature, amount in (
         ("events", rows.value),
-        ("tree_tuples", rows.value * len({span.synopsis.edges for span in spans})),
-        ("family_tuples", rows.value * len(spans)),
+        ("tree_tuples", rows.value * len({request.synopsis.edges for request in filled})),
+        ("family_tuples", rows.value * len(filled)),
     ):
         record.features[feature] += amount
     record.rows_without_time += untimed.value
-    return spans, broken
+    return filled, broken, inside.value if is_read else None
+
+
+def silence(prepared: PreparedRun, name: str, events: int | None = None) -> list[dict[str, Any]]:
+    """The warning that a stream has no events in its part of the interval, if it has none.
+
+    ``events``: how many it has; None: not known, its source is read up to the first one. Answers prove nothing: their
+    windows may begin before the interval.
+    """
+    begin, splits = prepared.request.begin, prepared.sources[name]
+    # before its watermark a stream has what it will have; an interval that is all to come is told as a whole
+    end = prepared.ends[name] if prepared.ends[name] > begin else prepared.request.end
+    if not prepared.plan.workload.queries_of(name):
+        return []
+    stream = prepared.plan.workload.stream(name)
+    if has_events(stream, splits, begin, end) if events is None else events:
+        return []
+    message = f"stream {name} has no events in [{format_instant(begin)}, {format_instant(end)})"
+    begins, ends = [split.begin for split in splits], [split.end for split in splits]
+    if splits and None not in begins and None not in ends:
+        first, last = min(at for at in begins if at is not None), max(at for at in ends if at is not None)
+        message += f"; it has them from {format_instant(first)} to {format_instant(last - 1)}"
+    elif not splits:
+        message += "; it has none at all"
+    hint = "is the interval right (`--from`, `--to`), and does the stream still come in?"
+    return [Diagnostic("HDL-413", message, hint, severity="warning").to_json()]
+
+
+def standing_silences(prepared: PreparedRun) -> list[dict[str, Any]]:
+    """:func:`silence` of every stream whose answers stand as they are; what cannot be read is told as such."""
+    warnings = []
+    for name in prepared.sources:
+        try:
+            warnings += silence(prepared, name)
+        except HeddleError as error:
+            warnings.append(error.diagnostic.to_json())
+    return warnings
 
 
 def written_files(
@@ -82,13 +198,14 @@ def written_files(
 def task_outcomes(
     spark: SparkSession, pieces: int, most: int, task: Callable[[Iterable[int]], Iterator[Any]]
 ) -> list[Any]:
+    """What a task yields for the numbers 0 .. pieces - 1, on at most ``most`` workers at once."""
     if pieces == 0:
         return []
     used_contexts.add(spark.sparkContext)
     # not through SQL: planning, compiling and fetching a query costs more than this whole job
     job = spark.sparkContext.parallelize(range(pieces), min(pieces, most)).mapPartitions(task)
     try:
-        found: list[Any] = job.collect()
+        outcomes: list[Any] = job.collect()
     except Exception as error:
         raise coded_error(error) from error
-    return found
+    return outcomes

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from optimizer.workload.values import Stream
 from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest
-from spark_jobs.partials.lifting import Lifting
+from spark_jobs.run.window_kinds import KINDS
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task, write_files
@@ -36,12 +36,10 @@ def lift_task(
     keys = {name for span in spans for name, _ in span.synopsis.group_by}
 
     def task(numbers: Iterable[int]) -> Iterator[DataFile | SynopsisFailure]:
-        from spark_jobs.sequences.lifting import SequenceLifting
-
-        plain = [span for span in spans if span.synopsis.sequenced is None]
-        sequenced = [span for span in spans if span.synopsis.sequenced is not None]
-        kinds = ((Lifting, plain), (SequenceLifting, sequenced))
-        liftings = [kind(stream, mine, group_limit) for kind, mine in kinds if mine]
+        by_class: dict[Any, list[FillRequest]] = {}
+        for span in spans:
+            by_class.setdefault(KINDS[span.synopsis.kind].lifting(), []).append(span)
+        liftings = [lifting(stream, requests, group_limit) for lifting, requests in by_class.items()]
         for number in numbers:
             for events in read_split(stream, splits[number], columns, keys):
                 if newer is not None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,35 +12,68 @@ import pyarrow.compute as pc
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.windows.alignment import day_label
+from optimizer.windows.alignment import instants as instants_of
 from optimizer.workload.instants import format_instant
+from optimizer.workload.values import ACQ, WindowKind
 from spark_jobs.costs.measurements import Measured, groups_per_fragment
 from spark_jobs.results.revisions import Readers
-from spark_jobs.run import preparation
-from spark_jobs.run.preparation import Instants, known_ledger_entries
+from spark_jobs.run import narrowing
+from spark_jobs.run.values import CheckedRun, Instants, PublishedRun, Run
 from spark_jobs.sources.decoding import parse_instant
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.data_files import DataFile
-from spark_jobs.warehouse.publish_log import RunRecord, interval_label, overlapping_publications
-from spark_jobs.warehouse.schemas import DELETED, INSTANT
+from spark_jobs.warehouse.publish_log import LogRow, RunRecord, interval_label
+from spark_jobs.warehouse.schemas import DELETED, INSTANT, moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
 
-def publish(
-    warehouse: Warehouse,
-    record: RunRecord,
-    staged: list[DataFile],
-    until: Mapping[str, int],
-    readers: Readers,
-    instants: Instants | None = None,
-    since: int = 0,
-) -> int:
-    """Publish the staged files as the answer of the interval, in one commit; the table's version.
+def publish(run: Run, checked: CheckedRun) -> PublishedRun:
+    """Publish the staged files as the answer of the interval, in one commit.
 
-    Replaced are the answers of the queries in ``until``, of instants in (begin, until], and of nobody else: what is
-    stored of queries that are not answered now (removed, paused, of a stream that cannot be read) stays. Of
-    ``instants`` only, as the version ``since`` of the table has all others. ``readers`` is told what is replaced.
+    Replaced are the answers of the queries that were answered, of instants in (begin, end], and of nobody else: what is
+    stored of queries that are not answered now (removed, paused, of a stream that cannot be read) stays. If the run is
+    narrow, only its instants are replaced, as the version of the table that it goes on from has all others.
     Raises HDL-541 if they were published again meanwhile, or anything of the interval was by a run that knew more of
     the source.
+    """
+    record, answered = run.record, checked.answered
+    filled, allocated = answered.filled, answered.filled.allocated
+    until = {
+        query.name: filled.ends[query.stream] if query.until is None else min(filled.ends[query.stream], query.until)
+        for query in filled.plan.workload.queries
+        if query.stream in filled.sources
+    }
+    since = max(allocated.table_version, allocated.base.table_version or 0 if allocated.base is not None else 0)
+    readers = Readers()
+    table_version = commit(run.warehouse, record, answered.staged, until, readers, filled.instants, since)
+    if readers.known:
+        root = run.warehouse.root / "results"
+        record.readers = readers.change([root / file.path for file in answered.staged])
+        due = [query for query in filled.plan.workload.queries if query.name in until]
+        record.empty = readers.without_answers(
+            [query.name for query in due if is_due(query, record.begin, until[query.name])]
+        )
+    return PublishedRun(checked, table_version, readers)
+
+
+def is_due(query: ACQ, begin: int, until: int) -> bool:
+    """Whether a window of the query may end in (begin, until]; of rows nobody knows beforehand."""
+    return query.kind is WindowKind.ROWS or len(instants_of(query.window, begin, until)) > 0
+
+
+def commit(
+    warehouse: Warehouse,
+    record: RunRecord,
+    staged: Sequence[DataFile],
+    until: Mapping[str, int],
+    readers: Readers,
+    instants: Instants | None,
+    since: int,
+) -> int:
+    """The commit of :func:`publish`; the table's version.
+
+    ``until``: the queries that were answered, with their last instants; ``readers`` is told what is replaced; of
+    ``instants`` only, as the version ``since`` of the table has all others.
     """
     begin, end = pa.scalar(record.begin, INSTANT), pa.scalar(record.end, INSTANT)
 
@@ -59,7 +91,7 @@ def publish(
             first is not None and last is not None and bool(last + near <= begin.as_py() or first - near > end.as_py())
         )
 
-    def whole(file: dict[str, Any]) -> bool:
+    def replaced_whole(file: dict[str, Any]) -> bool:
         inside = day_label(record.begin - 1) < file["day"] < day_label(record.end)
         return (
             bool(inside)
@@ -68,11 +100,11 @@ def publish(
             <= {name for name, last in until.items() if last >= record.end}
         )
 
-    def knew_more(row: Mapping[str, Any]) -> bool:
+    def knew_more(row: LogRow) -> bool:
         # also a row from before the publication: that it has published is logged afterwards
-        past = known_ledger_entries(json.loads(row["record"]))
+        past = row.record.listed
         listed = [name for name in record.listed if name not in record.failed]
-        return preparation.is_older_than({name: past.get(name, 0) for name in listed}, record.listed)
+        return narrowing.is_older_than({name: past.get(name, 0) for name in listed}, record.listed)
 
     def still() -> None:
         readers.known = True
@@ -91,7 +123,9 @@ def publish(
 
     days = day_label(record.begin), day_label(record.end - 1)
     interval = interval_label(record.begin, record.end)
-    return warehouse.replace("results", staged, days, replaced, interval, record.revision, untouched, whole, still)
+    return warehouse.replace(
+        "results", staged, days, replaced, interval, record.revision, untouched, replaced_whole, still
+    )
 
 
 def answers_at(stored: pa.Table, until: Mapping[str, int], instants: Instants | None) -> pa.Array:
@@ -109,7 +143,8 @@ def answers_at(stored: pa.Table, until: Mapping[str, int], instants: Instants | 
 
 def _published_names(warehouse: Warehouse, begin: int, end: int) -> set[str]:
     """The queries that may have answers at instants in (begin, end]: of all plans by which they were published."""
-    plans = {row["plan_version"] for row in overlapping_publications(warehouse, begin, end)}
+    publications = publish_log.overlapping(warehouse, begin, end, publish_log.PUBLISHED, records=False)
+    plans = {row.plan_version for row in publications}
     rows = warehouse.rows("sharing_plans", ["plan_version", "query"])
     return {row["query"] for row in rows if row["plan_version"] in plans}
 
@@ -119,12 +154,12 @@ def log_checks(warehouse: Warehouse, record: RunRecord) -> None:
         rows = [
             {
                 "run_id": record.run_id,
-                "interval_start": pa.scalar(record.begin, INSTANT).as_py(),
-                "interval_end": pa.scalar(record.end, INSTANT).as_py(),
+                "interval_start": moment(record.begin),
+                "interval_end": moment(record.end),
                 "check": check["check"],
                 "success": check["success"],
                 "detail": check["detail"],
-                "at": publish_log.now_micros(),
+                "at": moment(publish_log.now_micros()),
             }
             for check in record.checks
         ]

@@ -1,38 +1,35 @@
-"""The first stage for windows of rows: counts the rows of each day, numbers them, lifts them."""
+"""The second stage for windows of rows: counts the rows of each day, numbers them, lifts them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from optimizer.plan.definition import SharingPlan
+from optimizer.plan.definition import ExecutionTree, SharingPlan
 from optimizer.synopses.synopsis import counts_of, synopses_of
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
+from optimizer.workload.values import WindowKind
 from spark_jobs.finals.stage import SynopsisWork, merged
 from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.row_windows.lifting import rows_task
 from spark_jobs.row_windows.numbering import Counts, first_day
 from spark_jobs.run import partials_stage
+from spark_jobs.run.values import PreparedRun, Run
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.data_files import CHECKED, SynopsisFailure, reading
-from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.schemas import PARTIALS
 from spark_jobs.warehouse.warehouse import Warehouse
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def row_counters(plan: SharingPlan, name: str, splits: list[Split], until: int) -> list[SynopsisWork]:
     """What counts the rows of every day of a stream, for its windows of rows
     (:mod:`spark_jobs.row_windows.numbering`)."""
-    pers = dict.fromkeys(tree.per for tree in plan.trees if tree.stream == name and tree.per is not None)
+    pers = dict.fromkeys(tree.per for tree in _trees_of_rows(plan, name) if tree.per is not None)
     first = first_day(plan.workload.stream(name), splits) if pers else None
     if first is None or first >= until:
         return []
@@ -40,22 +37,24 @@ def row_counters(plan: SharingPlan, name: str, splits: list[Split], until: int) 
     return [SynopsisWork(counts_of(plan.workload.stream(name), per), (), first, end, until) for per in pers]
 
 
+def _trees_of_rows(plan: SharingPlan, name: str) -> list[ExecutionTree]:
+    return [tree for tree in plan.trees if tree.stream == name and tree.kind is WindowKind.ROWS]
+
+
 def write_rows(
-    spark: SparkSession,
-    warehouse: Warehouse,
-    plan: SharingPlan,
+    run: Run,
+    prepared: PreparedRun,
     name: str,
     counters: Sequence[SynopsisWork],
     uncounted: Mapping[str, SynopsisFailure],
-    splits: list[Split],
-    begin: int,
-    record: RunRecord,
 ) -> tuple[list[SynopsisWork], list[FillRequest], dict[str, SynopsisFailure]]:
     """Fill what is missing of the synopses of one stream's windows of rows, once its rows are counted.
 
     Returns what they have to answer, what was filled, and by fingerprint what could not be.
     """
-    stream, until, end = plan.workload.stream(name), counters[0].until or counters[0].end, counters[0].end
+    spark, warehouse, record = run.spark, run.warehouse, run.record
+    stream, splits = prepared.plan.workload.stream(name), prepared.sources[name]
+    until, end = counters[0].until or counters[0].end, counters[0].end
     counts = {
         part.synopsis.bucket_by: Counts.of(part.synopsis, _stored_rows(warehouse, part))
         for part in counters
@@ -63,22 +62,23 @@ def write_rows(
     }
     broken: dict[str, SynopsisFailure] = {}
     parts: list[SynopsisWork] = []
-    for tree in plan.trees:
-        if tree.stream != name or tree.per is None:
-            continue
+    for tree in _trees_of_rows(prepared.plan, name):
+        assert tree.per is not None
         for synopsis, queries in synopses_of(stream, tree.queries).items():
             if tree.per not in counts:
                 failed = uncounted[counts_of(stream, tree.per).fingerprint]
                 broken[synopsis.fingerprint] = replace(failed, fingerprint=synopsis.fingerprint)
                 parts.append(SynopsisWork(synopsis, queries, end - DAY, end, until))
                 continue
-            start = counts[tree.per].history_start([query.window for query in queries], begin, until)
+            windows = [query.window for query in queries]
+            start = counts[tree.per].history_start(windows, prepared.request.begin, until)
             if start < until:
                 parts.append(SynopsisWork(synopsis, queries, start, end, until))
     parts = merged(parts)
-    spans = stored_coverage.uncovered(
-        warehouse, [part for part in parts if part.synopsis.fingerprint not in broken], splits, record
-    )
+    fillable = [part for part in parts if part.synopsis.fingerprint not in broken]
+    spans = stored_coverage.uncovered(warehouse, fillable, splits)
+    record.synopses += len(fillable)
+    record.synopses_reused += len(fillable) - len(spans)
     if not spans:
         return parts, [], broken
     # a task lifts whole days for all of them
@@ -97,10 +97,10 @@ def write_rows(
 def _stored_rows(warehouse: Warehouse, part: SynopsisWork) -> pa.Table:
     """The stored partial rows of a part."""
     starts = ds.field("fragment_start")
-    mine = (ds.field("fingerprint") == part.synopsis.fingerprint) & ds.field("key").is_valid()
+    counted = (ds.field("fingerprint") == part.synopsis.fingerprint) & ds.field("key").is_valid()
     days = (ds.field("day") >= day_label(part.begin)) & (ds.field("day") <= day_label(part.end - 1))
     table = warehouse.dataset("partials")
     with reading(warehouse.path("partials")):
-        chosen = mine & days & (starts >= part.begin) & (starts < part.end)
+        chosen = counted & days & (starts >= part.begin) & (starts < part.end)
         rows = table.to_table(filter=chosen, fragment_scan_options=CHECKED)
     return rows.select(PARTIALS.names).cast(PARTIALS)

@@ -38,7 +38,8 @@ from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream, digest
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.splits import FIRST, LAST, Split
-from spark_jobs.warehouse.schemas import INSTANT, micros
+from spark_jobs.warehouse import publish_log
+from spark_jobs.warehouse.schemas import micros, moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
 REPEATED = "repeated"
@@ -82,23 +83,19 @@ class Arrival:
         )
 
     def row(self) -> dict[str, Any]:
-        moments = {name: None if at is None else _moment(at) for name, at in (("begin", self.begin), ("end", self.end))}
+        moments = {name: None if at is None else moment(at) for name, at in (("begin", self.begin), ("end", self.end))}
         return {
             "stream": self.stream,
             "identity": self.identity,
             "path": self.path,
             "event": self.event,
-            "arrived": _moment(self.arrived),
+            "arrived": moment(self.arrived),
             "refused": json.dumps(self.refused),
             "late": self.late,
-            "at": _moment(self.noted),
+            "at": moment(self.noted),
             "stamps": " ".join(sorted(self.stamps)) or None,
             **moments,
         }
-
-
-def _moment(instant: int) -> Any:
-    return pa.scalar(instant, INSTANT).as_py()
 
 
 def ledger(warehouse: Warehouse, stream: str) -> dict[str, Arrival]:
@@ -289,20 +286,10 @@ def _published(warehouse: Warehouse, stream: str) -> list[tuple[int, int]]:
         if row["stream"] == stream
     }
     spans = []
-    for row in warehouse.rows("publish_log"):
-        if row["event"] != "published" or row["plan_version"] not in plans:
-            continue
-        record = json.loads(row["record"])
-        begin, end = micros(row["interval_start"]), micros(row["interval_end"])
-        if stream in record.get("failed", ()):
-            continue
-        end = min(end, _instant(record["withheld"][stream])) if stream in record["withheld"] else end
-        spans.append((begin, end))
+    for row in publish_log.rows(warehouse, publish_log.PUBLISHED):
+        if row.plan_version in plans and stream not in row.record.failed:
+            spans.append((row.begin, min(row.end, row.record.answered_until.get(stream, row.end))))
     return _joined(spans)
-
-
-def _instant(text: str) -> int:
-    return int(np.datetime64(text.removesuffix("Z"), "us").astype(np.int64))
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -357,7 +344,7 @@ def _quarantine(warehouse: Warehouse, stream: Stream, one: Arrival, run_id: str,
         "rows": one.late,
         "detail": f"{one.path} came at {format_instant(one.arrived)}, more than the stream's allowed_lateness after "
         f"{spans}, which was published",
-        "at": _moment(one.noted),
+        "at": moment(one.noted),
     }
     warehouse.append("quarantine", [row], token, (f"quarantine/{digest([stream.name, one.identity])}", 1))
 

@@ -1,14 +1,19 @@
-"""The one owner of ``publish_log``: what runs record, and which intervals are published with what content."""
+"""The one owner of ``publish_log``: what runs record, and which intervals are published with what content.
+
+Others see its rows as :class:`LogRow`, and what a run recorded as :class:`RunRecord`; nobody else knows their JSON.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -16,9 +21,9 @@ import pyarrow.dataset as ds
 from optimizer.errors.crashes import finding
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.plan.definition import SharingPlan
-from optimizer.workload.instants import format_instant
+from optimizer.workload.instants import format_instant, instant_of_text
 from spark_jobs.warehouse.data_files import reading
-from spark_jobs.warehouse.schemas import INSTANT, micros
+from spark_jobs.warehouse.schemas import INSTANT, micros, moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
 
@@ -45,7 +50,7 @@ class RunRecord:
     (:class:`spark_jobs.sources.late_events.LateDataImpact`); ``narrow``: only the windows that it may have changed
     were published again, which is so if ``basis``, the hash of what decides answers beside the sources, is what it was.
 
-    Of the answers: ``readers`` what the revision changed for them (:meth:`spark_jobs.results.revisions.Readers.told`;
+    Of the answers: ``readers`` what the revision changed for them (:meth:`spark_jobs.results.revisions.Readers.change`;
     None: not known, or nothing was published), ``empty`` the queries with windows in the interval that have no answer
     there. ``diagnostics`` are errors and warnings: a run with warnings alone has done all that was asked.
     """
@@ -95,54 +100,163 @@ class RunRecord:
             "end": format_instant(self.end),
         }
 
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> RunRecord:
+        """The inverse of :meth:`to_json`. What an earlier Heddle did not record is as if nothing was there."""
+        times = {name: instant_of_text(stored[name]) for name in ("begin", "end")}
+        return cls(**{one.name: stored[one.name] for one in fields(cls) if one.name in stored} | times)
+
     @property
     def has_failed(self) -> bool:
         """Whether something was not done that was asked for."""
-        return any(found["severity"] == "error" for found in self.diagnostics)
+        return any(diagnostic["severity"] == "error" for diagnostic in self.diagnostics)
+
+    @property
+    def answered_until(self) -> dict[str, int]:
+        """Up to where the windows of streams were answered that were withheld in part (microseconds)."""
+        return {name: instant_of_text(at) or 0 for name, at in self.withheld.items()}
 
 
-def rows_of_interval(warehouse: Warehouse, begin: int, end: int) -> list[dict[str, Any]]:
+Event = Literal["allocated", "published", "failed", "deleted"]
+"""What happened: a run was given a revision, published it, or failed; answers were deleted by name."""
+
+
+@dataclass(frozen=True)
+class LogRow:
+    """A row of the log: what happened to the interval [begin, end), and when (``at``; all in microseconds).
+
+    ``content``: hash of all that decides the answers; ``table_version``: of ``results``, which the commit made;
+    ``text``: what the run recorded, as stored; None: it was not read.
+    """
+
+    begin: int
+    end: int
+    revision: int
+    run_id: str
+    event: Event
+    plan_version: int
+    content: str | None
+    answers: int | None
+    table_version: int | None
+    at: int
+    text: str | None = field(default=None, repr=False)
+
+    @property
+    def interval(self) -> str:
+        return interval_label(self.begin, self.end)
+
+    @cached_property
+    def stored_record(self) -> dict[str, Any]:
+        """What was recorded, as JSON values."""
+        return dict(json.loads(self.text or "{}"))
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """What the run recorded."""
+        known = {"run_id": self.run_id, "plan_version": self.plan_version}
+        times = {"begin": format_instant(self.begin), "end": format_instant(self.end)}
+        return RunRecord.from_json(known | times | self.stored_record)
+
+    @property
+    def deleted(self) -> frozenset[str]:
+        """The queries of which answers were deleted by name."""
+        return frozenset(self.stored_record["queries"] if self.event == "deleted" else ())
+
+    def to_row(self) -> dict[str, Any]:
+        """As the table has it."""
+        moments = (("interval_start", self.begin), ("interval_end", self.end), ("at", self.at))
+        return {
+            **{name: moment(instant) for name, instant in moments},
+            **{name: getattr(self, name) for name in _AS_STORED},
+            "record": self.text,
+        }
+
+
+_AS_STORED = ("revision", "run_id", "event", "plan_version", "content", "answers", "table_version")
+_LIGHT = ["interval_start", "interval_end", *_AS_STORED, "at"]
+
+
+def rows(warehouse: Warehouse, where: ds.Expression | None = None, records: bool = True) -> list[LogRow]:
+    """The rows of the log, oldest first. ``where``: a condition on the table's columns; ``records``: also what runs
+    recorded, which is long."""
     table = warehouse.dataset("publish_log")
-    at = (ds.field("interval_start") == pa.scalar(begin, INSTANT)) & (
-        ds.field("interval_end") == pa.scalar(end, INSTANT)
-    )
-    found: list[dict[str, Any]] = table.to_table(filter=at).sort_by("at").to_pylist()
-    return found
+    with reading(warehouse.path("publish_log")):
+        stored = table.to_table([*_LIGHT, "record"] if records else _LIGHT, filter=where).sort_by("at").to_pylist()
+    return [
+        LogRow(
+            begin=micros(row["interval_start"]),
+            end=micros(row["interval_end"]),
+            at=micros(row["at"]),
+            text=row.get("record"),
+            **{name: row[name] for name in _AS_STORED},
+        )
+        for row in stored
+    ]
 
 
-def same_publication(
-    warehouse: Warehouse, plan: SharingPlan, begin: int, end: int, content: str
-) -> dict[str, Any] | None:
-    """The log row of the newest publication of an interval if it has the same content, nothing that overlaps the
-    interval was published since, and no answers of the plan's queries were deleted."""
+PUBLISHED = ds.field("event") == "published"
+"""The condition of rows of publications."""
+
+
+def written_at(moments: Iterable[int]) -> ds.Expression:
+    """The condition of rows that were written at some moments (microseconds)."""
+    return ds.field("at").isin(pa.array(list(moments), INSTANT))
+
+
+def ends_at(instant: int) -> ds.Expression:
+    """The condition of rows of intervals that end at an instant (microseconds)."""
+    return ds.field("interval_end") == pa.scalar(instant, INSTANT)
+
+
+def rows_of_interval(warehouse: Warehouse, begin: int, end: int) -> list[LogRow]:
+    """What happened to exactly the interval [begin, end), oldest first."""
+    return rows(warehouse, (ds.field("interval_start") == pa.scalar(begin, INSTANT)) & ends_at(end))
+
+
+def standing(warehouse: Warehouse) -> list[LogRow]:
+    """The publications that stand, by their intervals: the newest of each, and none that one later publication
+    covers."""
+    found: list[LogRow] = []
+    # of the later publications those that no other holds: their begins and their ends ascend
+    begins: list[int] = []
+    ends: list[int] = []
+    for row in sorted(rows(warehouse, PUBLISHED), key=lambda row: -(row.table_version or 0)):
+        place = bisect_right(begins, row.begin)
+        if place and ends[place - 1] >= row.end:
+            continue
+        found.append(row)
+        low = bisect_left(begins, row.begin)
+        high = bisect_right(ends, row.end, low)
+        begins[low:high], ends[low:high] = [row.begin], [row.end]
+    return sorted(found, key=lambda row: row.begin)
+
+
+def same_publication(warehouse: Warehouse, plan: SharingPlan, begin: int, end: int, content: str) -> LogRow | None:
+    """The newest publication of an interval if it has the same content, nothing that overlaps the interval was
+    published since, and no answers of the plan's queries were deleted."""
     row = newest_publication(warehouse, begin, end)
-    same = row is not None and interval_of_row(row) == interval_label(begin, end) and row["content"] == content
+    same = row is not None and (row.begin, row.end, row.content) == (begin, end, content)
     return row if row is not None and same and not deleted_since(warehouse, plan, row) else None
 
 
-def newest_publication(warehouse: Warehouse, begin: int, end: int) -> dict[str, Any] | None:
-    """The log row of the newest publication that overlaps [begin, end)."""
-    return max(overlapping_publications(warehouse, begin, end), key=lambda row: row["table_version"], default=None)
+def newest_publication(warehouse: Warehouse, begin: int, end: int) -> LogRow | None:
+    """The newest publication that overlaps [begin, end)."""
+    publications = overlapping(warehouse, begin, end, PUBLISHED)
+    return max(publications, key=lambda row: row.table_version or 0, default=None)
 
 
-def overlapping_publications(warehouse: Warehouse, begin: int, end: int) -> list[dict[str, Any]]:
-    """The log rows of the publications that overlap [begin, end)."""
+def overlapping(warehouse: Warehouse, begin: int, end: int, where: ds.Expression, records: bool = True) -> list[LogRow]:
+    """The rows, of those that meet a condition, whose intervals overlap [begin, end)."""
     overlaps = (ds.field("interval_start") < pa.scalar(end, INSTANT)) & (
         ds.field("interval_end") > pa.scalar(begin, INSTANT)
     )
-    table = warehouse.dataset("publish_log")
-    with reading(warehouse.path("publish_log")):
-        found: list[dict[str, Any]] = table.to_table(filter=overlaps & (ds.field("event") == "published")).to_pylist()
-    return found
+    return rows(warehouse, overlaps & where, records)
 
 
-def deleted_since(warehouse: Warehouse, plan: SharingPlan, row: Mapping[str, Any]) -> bool:
+def deleted_since(warehouse: Warehouse, plan: SharingPlan, publication: LogRow) -> bool:
     """Whether answers of a plan's queries were deleted by name after a publication."""
-    table = warehouse.dataset("publish_log")
-    with reading(warehouse.path("publish_log")):
-        later = (ds.field("event") == "deleted") & (ds.field("table_version") > row["table_version"])
-        records = table.to_table(["record"], filter=later)["record"].to_pylist()
-    deleted = {name for record in records for name in json.loads(record)["queries"]}
+    later = (ds.field("event") == "deleted") & (ds.field("table_version") > publication.table_version)
+    deleted = {name for row in rows(warehouse, later) for name in row.deleted}
     return any(query.name in deleted for query in plan.workload.queries)
 
 
@@ -150,14 +264,15 @@ def revision_of(warehouse: Warehouse, record: RunRecord, content: str, recompute
     """The revision of this run: the one it was given before if it is a retry, else the next of the interval."""
     with warehouse.lease() as token:
         since = warehouse.version("publish_log")
-        rows = rows_of_interval(warehouse, record.begin, record.end)
-        published = {row["revision"] for row in rows if row["event"] == "published"}
-        for row in rows:
-            again = row["event"] == "allocated" and row["run_id"] == record.run_id and row["content"] == content
-            if again and row["revision"] not in published and row["revision"] > max(published, default=0):
-                return int(row["revision"])
-        revision = 1 + max((int(row["revision"]) for row in rows), default=0)
-        warehouse.append("publish_log", [_log_row(record, "allocated", content, None, revision)], token, since=since)
+        known = rows_of_interval(warehouse, record.begin, record.end)
+        published = {row.revision for row in known if row.event == "published"}
+        for row in known:
+            again = (row.event, row.run_id, row.content) == ("allocated", record.run_id, content)
+            if again and row.revision not in published and row.revision > max(published, default=0):
+                return row.revision
+        revision = 1 + max((row.revision for row in known), default=0)
+        given = _row_of(record, "allocated", content, None, revision)
+        warehouse.append("publish_log", [given.to_row()], token, since=since)
     return revision
 
 
@@ -168,98 +283,104 @@ def reconcile(warehouse: Warehouse, begin: int, end: int) -> None:
         return
     with warehouse.lease() as token:
         since = warehouse.version("publish_log")
-        found = [
-            row
-            | {
-                "event": "published",
-                "answers": _answers_of(warehouse, row),
-                "table_version": version,
-                "at": now_micros(),
-            }
+        lost = [
+            replace(row, event="published", answers=_answers_of(warehouse, row), table_version=version, at=now_micros())
             for row, version in _unlogged(warehouse, begin, end)
         ]
-        warehouse.append("publish_log", found, token, since=since)
+        warehouse.append("publish_log", [row.to_row() for row in lost], token, since=since)
 
 
-def _unlogged(warehouse: Warehouse, begin: int, end: int) -> list[tuple[dict[str, Any], int]]:
-    """The log's rows of revisions that were given out and are not in the log as published, but in the table's log;
-    with the version of the table that they made, 0 if that is too long ago."""
-    rows = [
-        row
-        for row in warehouse.rows("publish_log")
-        if micros(row["interval_start"]) < end and micros(row["interval_end"]) > begin
-    ]
-    logged = {(interval_of_row(row), row["revision"]) for row in rows if row["event"] == "published"}
+def _unlogged(warehouse: Warehouse, begin: int, end: int) -> list[tuple[LogRow, int]]:
+    """The revisions that were given out and are not in the log as published, but in the table's log; with the version
+    of the table that they made, 0 if that is too long ago."""
+    known = overlapping(warehouse, begin, end, ds.field("event").isin(["allocated", "published"]))
+    logged = {(row.interval, row.revision) for row in known if row.event == "published"}
     results = warehouse.table("results")
     found = []
-    for row in rows:
-        if row["event"] != "allocated" or (interval_of_row(row), row["revision"]) in logged:
+    for row in known:
+        if row.event != "allocated" or (row.interval, row.revision) in logged:
             continue
-        application = f"results/{interval_of_row(row)}"
+        application = f"results/{row.interval}"
         newest = results.transaction_version(application) or 0
-        if newest >= row["revision"]:
-            version = warehouse.committed("results", application, row["revision"], micros(row["at"]))
-            if version is not None or newest == row["revision"]:
+        if newest >= row.revision:
+            version = warehouse.committed("results", application, row.revision, row.at)
+            if version is not None or newest == row.revision:
                 found.append((row, version or 0))
     return found
 
 
-def interval_of_row(row: Mapping[str, Any]) -> str:
-    return interval_label(micros(row["interval_start"]), micros(row["interval_end"]))
-
-
 def interval_label(begin: int, end: int) -> str:
+    """An interval (microseconds) as text, by which its commits to ``results`` are known."""
     return f"{format_instant(begin)}/{format_instant(end)}"
 
 
-def _answers_of(warehouse: Warehouse, row: dict[str, Any]) -> int:
+def _answers_of(warehouse: Warehouse, row: LogRow) -> int:
     """How many answers the publication of a log row left in the results table."""
     results = warehouse.dataset("results")
-    mine = (ds.field("run_id") == row["run_id"]) & (ds.field("revision") == row["revision"])
-    within = (ds.field("instant") > row["interval_start"]) & (ds.field("instant") <= row["interval_end"])
-    return int(results.count_rows(filter=mine & within))
+    revision = (ds.field("run_id") == row.run_id) & (ds.field("revision") == row.revision)
+    begin, end = pa.scalar(row.begin, INSTANT), pa.scalar(row.end, INSTANT)
+    return int(results.count_rows(filter=revision & (ds.field("instant") > begin) & (ds.field("instant") <= end)))
 
 
-def now_micros() -> Any:
-    return pa.scalar(time.time_ns() // 1000, INSTANT).as_py()
+def now_micros() -> int:
+    """Now, in microseconds."""
+    return time.time_ns() // 1000
 
 
-def _log_row(
-    record: RunRecord, event: str, content: str | None, table_version: int | None, revision: int
-) -> dict[str, Any]:
-    return {
-        "interval_start": pa.scalar(record.begin, INSTANT).as_py(),
-        "interval_end": pa.scalar(record.end, INSTANT).as_py(),
-        "revision": revision,
-        "run_id": record.run_id,
-        "event": event,
-        "plan_version": record.plan_version,
-        "content": content,
-        "answers": record.answers,
-        "table_version": table_version,
-        "record": json.dumps(record.to_json()),
-        "at": now_micros(),
-    }
+def _row_of(record: RunRecord, event: Event, content: str | None, table_version: int | None, revision: int) -> LogRow:
+    return LogRow(
+        record.begin,
+        record.end,
+        revision,
+        record.run_id,
+        event,
+        record.plan_version,
+        content,
+        record.answers,
+        table_version,
+        now_micros(),
+        json.dumps(record.to_json()),
+    )
 
 
 def log_event(
-    warehouse: Warehouse, record: RunRecord, event: str, content: str | None, table_version: int | None
+    warehouse: Warehouse, record: RunRecord, event: Event, content: str | None, table_version: int | None
 ) -> None:
+    """Log how a run ended: ``published`` or ``failed``. Published is logged once, whoever comes first."""
     with warehouse.lease() as token:
         since = warehouse.version("publish_log")
         logged = any(
-            row["event"] == "published" and row["revision"] == record.revision
+            row.event == "published" and row.revision == record.revision
             for row in rows_of_interval(warehouse, record.begin, record.end)
         )
         # another attempt of this run, or a run that found its answers, may have been first
         if event != "published" or not logged:
-            row = _log_row(record, event, content, table_version, record.revision)
-            warehouse.append("publish_log", [row], token, since=since)
+            row = _row_of(record, event, content, table_version, record.revision)
+            warehouse.append("publish_log", [row.to_row()], token, since=since)
         if record.rows_without_time:
             detail = f"{record.rows_without_time} events without an event time were left out"
-            row = {"run_id": record.run_id, "stream": "", "code": "HDL-410", "rows": record.rows_without_time}
+            left_out = {"run_id": record.run_id, "stream": "", "code": "HDL-410", "rows": record.rows_without_time}
             done = (f"quarantine/{interval_label(record.begin, record.end)}", record.revision)
-            warehouse.append("quarantine", [row | {"detail": detail, "at": now_micros()}], token, done)
+            warehouse.append("quarantine", [left_out | {"detail": detail, "at": moment(now_micros())}], token, done)
+
+
+def deletion(
+    names: Sequence[str], first: int, last: int, answers: int, plan_version: int, table_version: int
+) -> LogRow:
+    """The row of a deletion by name: of so many answers, at the instants [first, last] (microseconds)."""
+    return LogRow(
+        first - 1,
+        last,
+        0,
+        "heddle remove",
+        "deleted",
+        plan_version,
+        None,
+        answers,
+        table_version,
+        now_micros(),
+        json.dumps({"queries": list(names)}),
+    )
 
 
 def log_end(warehouse: Warehouse, record: RunRecord, error: BaseException, stage: str) -> bool:
@@ -274,7 +395,7 @@ def log_end(warehouse: Warehouse, record: RunRecord, error: BaseException, stage
         if stage == "publish":
             reconcile(warehouse, record.begin, record.end)
             for row in rows_of_interval(warehouse, record.begin, record.end):
-                if row["event"] == "published" and row["revision"] == record.revision:
+                if row.event == "published" and row.revision == record.revision:
                     return True
         record.diagnostics.append(found.to_json())
         log_event(warehouse, record, "failed", None, None)

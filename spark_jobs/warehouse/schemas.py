@@ -89,6 +89,11 @@ def micros(moment: Any) -> int:
     return int(pa.scalar(moment, INSTANT).value)
 
 
+def moment(instant: int) -> Any:
+    """Microseconds since the epoch as a table's row has them: the inverse of :func:`micros`."""
+    return pa.scalar(instant, INSTANT).as_py()
+
+
 TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
     "workload_queries": (
         pa.schema(

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from spark_jobs.checks import inspection
-from spark_jobs.run import finals_stage, partials_stage
+from spark_jobs.run import partials_stage
 from spark_jobs.warehouse.data_files import BUCKETS
 from tests.spark_jobs.laboratory import Laboratory, steady
 
@@ -55,7 +55,7 @@ def dying(task: Callable[..., Iterator[Any]], marker: str, kill: Callable[[], No
 
 STAGES: dict[str, tuple[Any, str]] = {
     "lift_task": (partials_stage, "lift_task"),
-    "finals_task": (finals_stage, "finals_task"),
+    "finals_task": (partials_stage, "task_outcomes"),
 }
 """Where the tasks of both stages are looked up."""
 
@@ -66,10 +66,10 @@ def killed_in(stage: str, marker: Path, kill: Callable[[], None]) -> Iterator[No
     owner, name = STAGES[stage]
     made = getattr(owner, name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, name, lambda *given, **named: dying(made(*given, **named), str(marker), kill))
-        if stage == "finals_task":  # kinds of synopses are told apart by it
-            patch.setattr(partials_stage, "task_outcomes", _outcomes_of(partials_stage.task_outcomes, marker, kill))
-            patch.setattr(owner, name, made)
+        if stage == "finals_task":
+            patch.setattr(owner, name, _outcomes_of(made, marker, kill))
+        else:
+            patch.setattr(owner, name, lambda *given, **named: dying(made(*given, **named), str(marker), kill))
         yield
 
 

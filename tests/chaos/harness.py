@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from spark_jobs.operations import maintenance as maintenance_module
 from spark_jobs.partials import stored_coverage
 from spark_jobs.results.read import read
-from spark_jobs.run import finals_stage, interval, partials_stage, preparation, publication
+from spark_jobs.run import checks_stage, finals_stage, partials_stage, preparation, publication
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse import warehouse as warehouse_module
 from spark_jobs.warehouse.plans import load_plan
@@ -75,7 +75,7 @@ STEPS: tuple[tuple[Any, str, int], ...] = (
     (partials_stage, "written_files", 1),
     (finals_stage, "write_finals", 1),
     (partials_stage, "task_outcomes", 2),
-    (interval, "audit", 1),
+    (checks_stage, "audit", 1),
     (publication, "log_checks", 1),
     (publication, "publish", 1),
     (publication, "log_statistics", 1),

@@ -23,8 +23,9 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.windows.alignment import day_label
 from spark_jobs.operations import maintenance as maintenance_module
 from spark_jobs.partials import stored_coverage
-from spark_jobs.run import finals_stage, partials_stage, preparation, publication, rows_stage
+from spark_jobs.run import finals_stage, narrowing, partials_stage, preparation, publication, rows_stage
 from spark_jobs.run import interval as interval_module
+from spark_jobs.run import values as values_module
 from spark_jobs.warehouse import data_files, plans, publish_log, schemas
 from spark_jobs.warehouse import lease as lease_module
 from spark_jobs.warehouse import warehouse as warehouse_module
@@ -100,8 +101,8 @@ def revision_reused(patch: Patch) -> None:
 def every_attempt_its_own_log_line(patch: Patch) -> None:
     def log(house: Any, record: Any, event: str, content: Any, version: Any) -> None:
         with house.lease() as token:
-            row = publish_log._log_row(record, event, content, version, record.revision)
-            house.append("publish_log", [row], token)
+            row = publish_log._row_of(record, event, content, version, record.revision)
+            house.append("publish_log", [row.to_row()], token)
 
     patch.setattr(publish_log, "log_event", log)
 
@@ -119,15 +120,15 @@ def own_interval_reconciled(patch: Patch) -> None:
 
     def unlogged(house: Any, begin: int, end: int) -> Any:
         same = publish_log.interval_label(begin, end)
-        return [one for one in held(house, begin, end) if publish_log.interval_of_row(one[0]) == same]
+        return [lost for lost in held(house, begin, end) if lost[0].interval == same]
 
     patch.setattr(publish_log, "_unlogged", unlogged)
 
 
 def overlaps_overlooked(patch: Patch) -> None:
-    def published(house: Any, begin: int, end: int, content: str) -> Any:
-        rows = [row for row in publish_log.rows_of_interval(house, begin, end) if row["event"] == "published"]
-        return rows[-1] if rows and rows[-1]["content"] == content else None
+    def published(house: Any, plan: Any, begin: int, end: int, content: str) -> Any:
+        rows = [row for row in publish_log.rows_of_interval(house, begin, end) if row.event == "published"]
+        return rows[-1] if rows and rows[-1].content == content else None
 
     patch.setattr(publish_log, "same_publication", published)
 
@@ -139,9 +140,9 @@ def content_that_never_changes(patch: Patch) -> None:
 def logged_before_published(patch: Patch) -> None:
     held = publication.publish
 
-    def publish(house: Any, record: Any, *given: Any) -> int:
-        publish_log.log_event(house, record, "published", "?", house.version("results") + 1)
-        return held(house, record, *given)
+    def publish(run: Any, checked: Any) -> Any:
+        publish_log.log_event(run.warehouse, run.record, "published", "?", run.warehouse.version("results") + 1)
+        return held(run, checked)
 
     patch.setattr(publication, "publish", publish)
 
@@ -220,8 +221,8 @@ def an_answer_lost_unaudited(patch: Patch) -> None:
 def staged_files_visible(patch: Patch) -> None:
     held = finals_stage.write_finals
 
-    def write(spark: Any, house: Any, *given: Any) -> Any:
-        staged = held(spark, house, *given)
+    def write(run: Any, filled: Any) -> Any:
+        staged, house = held(run, filled), run.warehouse
         with house.lease() as token:
             actions = [warehouse_module.added(file) for file in staged]
             house.commit("results", DeltaTable(house.path("results")), actions, token)
@@ -328,32 +329,34 @@ def overtaken_unnoticed(patch: Patch) -> None:
 
 
 def windows_overlooked(patch: Patch) -> None:
-    held = preparation.change
+    held = narrowing.change
 
     def change(*given: Any) -> Any:
         found = held(*given)
         return found._replace(instants={name: at if at is None else at[:-1] for name, at in found.instants.items()})
 
-    patch.setattr(preparation, "change", change)
+    patch.setattr(narrowing, "change", change)
 
 
 def whatever_was_published(patch: Patch) -> None:
     """The windows of another plan's publication are gone on with."""
     patch.setattr(
-        preparation,
+        narrowing,
         "narrowing_base",
-        lambda warehouse, record, ends: publish_log.newest_publication(warehouse, record.begin, record.end),
+        lambda warehouse, prepared: publish_log.newest_publication(
+            warehouse, prepared.request.begin, prepared.request.end
+        ),
     )
 
 
 def known_as_of_now(patch: Patch) -> None:
     """A run says that it knew what others have noted meanwhile."""
-    patch.setattr(interval_module, "newest", lambda known: 1 << 60)
+    patch.setattr(values_module, "newest", lambda known: 1 << 60)
 
 
 def whatever_is_known(patch: Patch) -> None:
     """A publication is gone on with, or published over, that knew files which the run has not listed."""
-    patch.setattr(preparation, "is_older_than", lambda past, now: False)
+    patch.setattr(narrowing, "is_older_than", lambda past, now: False)
 
 
 MUTATIONS: dict[str, tuple[Callable[[Patch], None], str]] = {
@@ -467,7 +470,14 @@ def two_holders(race: Race) -> None:
 def taken_away(race: Race) -> None:
     """While a holder is about to commit, another gets the lease, and has committed nothing yet."""
     house, lease = race.world.warehouse, race.world.warehouse.root / ".lease"
-    row = {"run_id": "r", "stream": "s", "code": "c", "rows": 1, "detail": "", "at": publish_log.now_micros()}
+    row = {
+        "run_id": "r",
+        "stream": "s",
+        "code": "c",
+        "rows": 1,
+        "detail": "",
+        "at": schemas.moment(publish_log.now_micros()),
+    }
     with house.lease() as token:
         lease.unlink()
         lease.write_text(str(token))
@@ -504,7 +514,7 @@ def allocated_between(race: Race) -> None:
     def overtaken(*given: Any) -> Any:
         found = rows(*given)
         if left and left.pop():
-            row = publish_log._log_row(other, "allocated", "other", None, 7)
+            row = publish_log._row_of(other, "allocated", "other", None, 7).to_row()
             warehouse_module.write_deltalake(
                 DeltaTable(house.path("publish_log")),
                 pa.Table.from_pylist([row], schemas.TABLES["publish_log"][0]),

@@ -98,9 +98,9 @@ def stale_content(patch: pytest.MonkeyPatch) -> None:
 
 
 def overlaps_overlooked(patch: pytest.MonkeyPatch) -> None:
-    def published(warehouse: Any, begin: int, end: int, content: str) -> Any:
-        rows = [row for row in publish_log.rows_of_interval(warehouse, begin, end) if row["event"] == "published"]
-        same = [row for row in rows if row["content"] == content]
+    def published(warehouse: Any, plan: Any, begin: int, end: int, content: str) -> Any:
+        rows = [row for row in publish_log.rows_of_interval(warehouse, begin, end) if row.event == "published"]
+        same = [row for row in rows if row.content == content]
         return same[-1] if same else None
 
     patch.setattr(publish_log, "same_publication", published)

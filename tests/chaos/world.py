@@ -29,7 +29,7 @@ from optimizer.workload.instants import format_instant
 from spark_jobs.operations import maintenance as maintenance_module
 from spark_jobs.partials import stored_coverage
 from spark_jobs.results.read import typed_rows
-from spark_jobs.run import finals_stage, interval, preparation, publication
+from spark_jobs.run import checks_stage, finals_stage, preparation, publication
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.schemas import TABLES, micros
@@ -117,7 +117,7 @@ def without_audit() -> Iterator[None]:
     """The audit needs Spark; here the judge is the oracle. A few files are enough to be merged."""
     with pytest.MonkeyPatch.context() as patch:
         passed = [{"check": "none", "success": True, "detail": ""}]
-        patch.setattr(interval, "audit", lambda *given: list(passed))
+        patch.setattr(checks_stage, "audit", lambda *given: list(passed))
         patch.setattr(maintenance_module, "FEW", 2)
         yield
 

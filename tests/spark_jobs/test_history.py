@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 from heddle.cli.app import app
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from spark_jobs.repair_results import main
-from spark_jobs.run.history import chunks, outdated, prices, standing
+from spark_jobs.run.history import chunks, outdated, prices
 from spark_jobs.warehouse.plans import current_version, load_plan
+from spark_jobs.warehouse.publish_log import standing
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Laboratory, steady
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from heddle.cli.app import app
 from spark_jobs.partials import stored_coverage
-from spark_jobs.run import finals_stage, interval, partials_stage, preparation, publication
+from spark_jobs.run import checks_stage, finals_stage, narrowing, partials_stage, preparation, publication
 from spark_jobs.warehouse import publish_log
 from tests.chaos.orders import InProcess
 from tests.chaos.world import without_audit
@@ -22,9 +22,9 @@ STEPS: dict[str, tuple[Any, str]] = {
     "list": (preparation, "listed"),
     "fill": (partials_stage, "write_partials"),
     "store what is complete": (stored_coverage, "store_coverage"),
-    "find what changed": (preparation, "changed_windows"),
+    "find what changed": (narrowing, "changed_windows"),
     "answer": (finals_stage, "write_finals"),
-    "check": (interval, "audit"),
+    "check": (checks_stage, "audit"),
     "log the checks": (publication, "log_checks"),
     "publish": (publication, "publish"),
 }

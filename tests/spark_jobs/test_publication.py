@@ -106,7 +106,9 @@ def test_only_answers_of_queries_that_are_answered_or_deleted_by_name_go(
     span=st.sampled_from([(0, 60), (60, 120), (120, 180), (0, 240)]),
     again=st.booleans(),
 )
-@example(minutes={100, 180}, span=(120, 180), again=True)  # windows that end in the interval have events, the interval has none
+@example(
+    minutes={100, 180}, span=(120, 180), again=True
+)  # windows that end in the interval have events, the interval has none
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_stream_without_events_in_the_interval_is_told(
     minutes: set[int], span: tuple[int, int], again: bool, tmp_path_factory: pytest.TempPathFactory

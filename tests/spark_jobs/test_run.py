@@ -176,7 +176,7 @@ def test_a_crashing_check_publishes_nothing(lab: Laboratory, monkeypatch: pytest
     def crash(*given: Any, **named: Any) -> None:
         raise RuntimeError("the check itself is broken")
 
-    monkeypatch.setattr(interval, "audit", crash)
+    monkeypatch.setattr(checks_stage, "audit", crash)
     before = lab.versions()["results"]
     with pytest.raises(RuntimeError, match="the check itself is broken"):
         lab.run(version, 0, 60)

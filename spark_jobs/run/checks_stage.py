@@ -1,0 +1,33 @@
+"""The fourth stage of a run: checks the staged answers; without all of them right nothing is published."""
+
+from __future__ import annotations
+
+from optimizer.workload.values import digest
+from spark_jobs.checks.audit import audit
+from spark_jobs.checks.data_docs import FOLDER
+from spark_jobs.run import publication
+from spark_jobs.run.values import AnsweredRun, CheckedRun, Run
+from spark_jobs.warehouse.publish_log import refuse
+
+
+def check(run: Run, answered: AnsweredRun) -> CheckedRun:
+    """Check the answers, and log what was found. Raises HDL-530 if a check fails; the staged files are removed."""
+    record, filled = run.record, answered.filled
+    seed = digest([record.run_id, record.revision])
+    root = run.warehouse.root
+    paths = [root / "results" / file.path for file in answered.staged]
+    staged = [str(path) for path in paths]
+    try:
+        record.checks = audit(
+            run.spark, staged, filled.narrowed, filled.sources, record.begin, filled.ends, seed, root / FOLDER
+        )
+        publication.log_checks(run.warehouse, record)
+        failed = [check for check in record.checks if not check["success"]]
+        if failed:
+            detail = "; ".join(f"{check['check']}: {check['detail']}" for check in failed)
+            refuse(run.warehouse, record, "HDL-530", f"the checks failed, nothing was published: {detail}")
+    except BaseException:
+        for path in paths:  # no commit names them
+            path.unlink(missing_ok=True)
+        raise
+    return CheckedRun(answered, seed)

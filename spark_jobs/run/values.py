@@ -1,0 +1,193 @@
+"""What the stages of a run hand on: ``prepare -> fill -> answer -> check -> publish``, each from one value to the next.
+
+Each stage is a function in a file of its own. What it finds out about the run beside its result (counts, diagnostics,
+costs) goes into the record of the :class:`Run`, which is logged when the run ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.plan.definition import SharingPlan
+from spark_jobs.finals.stage import SynopsisWork
+from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.results.revisions import Readers
+from spark_jobs.session.session import cpu_seconds
+from spark_jobs.sources.ledger import Arrival, newest
+from spark_jobs.sources.splits import Split
+from spark_jobs.warehouse import publish_log
+from spark_jobs.warehouse.data_files import DataFile
+from spark_jobs.warehouse.publish_log import LogRow, RunRecord
+from spark_jobs.warehouse.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Instants = Mapping[str, NDArray[np.int64] | None]
+"""The instants at which queries are answered: all of those that have None, none of those that are not there."""
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What somebody asks of a run: the answers of the interval [begin, end) by a plan.
+
+    ``clock``: now, for the watermarks (all in microseconds). ``recompute``: publish a new revision even if nothing
+    changed. ``live``: the next live run goes on where this one ends (:func:`spark_jobs.planning.live_runs.due`).
+    ``late``: the run came too late for some of the refreshes in the interval: queries with a refresh bound are answered
+    at its last instant alone.
+    """
+
+    plan_version: int
+    begin: int
+    end: int
+    run_id: str
+    clock: int
+    recompute: bool = False
+    live: bool = False
+    late: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """What all stages of one run have at hand. ``record`` is what they write down of it."""
+
+    spark: SparkSession
+    warehouse: Warehouse
+    request: RunRequest
+    record: RunRecord
+    report: Report
+
+    @contextmanager
+    def stage(self, name: str, saying: str) -> Iterator[None]:
+        """Report the start of a stage, and measure its CPU and wall seconds; what ends the run in it is logged."""
+        self.report(saying)
+        cpu, wall = cpu_seconds(), time.perf_counter()
+        ending: BaseException | None = None
+        try:
+            yield
+        except (Exception, KeyboardInterrupt) as error:
+            ending = error
+            raise
+        finally:
+            for book, spent in (
+                (self.record.cpu_seconds, cpu_seconds() - cpu),
+                (self.record.wall_seconds, time.perf_counter() - wall),
+            ):
+                book[name] = round(book.get(name, 0.0) + spent, 3)
+            if ending is not None:
+                self._log_end(ending, name)
+
+    def _log_end(self, error: BaseException, stage: str) -> None:
+        stands = self.record.revision > 0 and publish_log.log_end(self.warehouse, self.record, error, stage)
+        if isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt(f"{'it' if stands else 'nothing'} was published") from None
+
+
+@dataclass(frozen=True)
+class SourceListing:
+    """What the streams of a plan hold and the ledger of their files, the names of those that cannot be listed, those of
+    the ``unfit`` queries that use a column which their stream does not have, and what is wrong with both."""
+
+    sources: dict[str, list[Split]]
+    arrivals: dict[str, dict[str, Arrival]]
+    failed: list[str]
+    unfit: list[str]
+    problems: list[dict[str, Any]]
+
+    @property
+    def newest(self) -> dict[str, int]:
+        """The newest entry of each stream's ledger (microseconds)."""
+        return {name: newest(files) for name, files in self.arrivals.items()}
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """What a run sets out to do, before anything is computed.
+
+    ``plan``: with the instants that are to be answered; ``before``: when queries with a refresh bound were answered
+    last. Of each stream that can be read: ``sources`` what it holds, ``ends`` up to when its windows are answered
+    (microseconds). ``work``: the synopses of windows of time and of sequences; those of rows are known once the rows
+    are counted. ``content``: hash of all that decides the answers; ``basis`` that of all but the sources.
+    ``repeated``: events a stream that are left out because they came before.
+    """
+
+    request: RunRequest
+    plan: SharingPlan
+    listing: SourceListing
+    before: dict[str, int]
+    sources: dict[str, list[Split]]
+    ends: dict[str, int]
+    work: tuple[SynopsisWork, ...]
+    content: str
+    basis: str
+    repeated: dict[str, int]
+    failed: tuple[str, ...]
+    diagnostics: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Allocated:
+    """A prepared run that was given a revision.
+
+    ``base``: the publication since which only some windows may have changed; None: all of them may. ``newest``: the
+    newest publication of the interval; None: this is the first. ``table_version``: of ``results`` before the run.
+    """
+
+    prepared: PreparedRun
+    base: LogRow | None
+    newest: LogRow | None
+    table_version: int
+
+
+@dataclass(frozen=True)
+class FilledRun:
+    """A run all of whose partial aggregates are stored.
+
+    ``sources``, ``ends``: of the streams that could be read. ``plan``: what can be answered; ``narrowed``: what of it
+    is answered again; ``instants``: which of its windows; None: all. ``work``: the synopses with the queries that they
+    answer; ``filled``: what of them was not stored before. ``content``: hash of all that decided the answers.
+    """
+
+    allocated: Allocated
+    plan: SharingPlan
+    narrowed: SharingPlan
+    instants: Instants | None
+    sources: dict[str, list[Split]]
+    ends: dict[str, int]
+    work: tuple[SynopsisWork, ...]
+    filled: tuple[FillRequest, ...]
+    content: str
+
+
+@dataclass(frozen=True)
+class AnsweredRun:
+    """A run whose answers stand in files that no commit names yet."""
+
+    filled: FilledRun
+    staged: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True)
+class CheckedRun:
+    """A run whose answers passed all checks. ``seed`` decided which of them were recomputed."""
+
+    answered: AnsweredRun
+    seed: str
+
+
+@dataclass(frozen=True)
+class PublishedRun:
+    """A run whose answers readers see, since a version of ``results``. ``readers``: what changed for them."""
+
+    checked: CheckedRun
+    table_version: int
+    readers: Readers
