@@ -24,6 +24,7 @@ import pytest
 from typer import testing
 
 from heddle.cli.app import app
+from spark_jobs.run import checks_stage
 from spark_jobs.session import session as session_module
 from tests.chaos.orders import InProcess
 

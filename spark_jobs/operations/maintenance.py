@@ -213,7 +213,7 @@ def _wanted(warehouse: Warehouse) -> set[str] | None:
 def _horizon(warehouse: Warehouse, keep: int) -> str | None:
     """The first day whose partial aggregates are kept; None: all. Windows of rows count from the stream's first."""
     newest = current_version(warehouse)
-    ends = [row.end for row in publish_log.rows(warehouse, publish_log.PUBLISHED, records=False)]
+    ends = [row.end for row in publish_log.publications(warehouse, records=False)]
     if newest is None or not ends:
         return None
     queries = load_plan(warehouse, newest).workload.queries

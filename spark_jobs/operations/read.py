@@ -316,7 +316,9 @@ def _stale(warehouse: Warehouse, log: Sequence[LogRow], now: datetime) -> tuple[
     """Which of the newest published intervals are outdated, and how many were looked at."""
     from spark_jobs.run.history import outdated
 
-    ends = sorted({row.end for row in publish_log.standing(warehouse)}, reverse=True)[:LOOKED_AT]
+    ends = sorted({row.end for row in publish_log.standing(publish_log.publications(warehouse, False))}, reverse=True)[
+        :LOOKED_AT
+    ]
     if not ends:
         return (), 0
     clock = (now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
@@ -396,7 +398,7 @@ def read_radius(warehouse: Warehouse, begin: int, end: int, revision: int) -> Ra
 
     Raises HDL-559 if there is no such publication, HDL-558 if it cannot be compared any more, or is too large.
     """
-    log = publish_log.rows(warehouse, publish_log.PUBLISHED, records=False)
+    log = publish_log.publications(warehouse, records=False)
     publication = next((row for row in log if (row.begin, row.end, row.revision) == (begin, end, revision)), None)
     if publication is None:
         raise HeddleError("HDL-559", f"revision {revision} of this interval was not published")

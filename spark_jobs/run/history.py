@@ -69,7 +69,7 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
     """
     plans: dict[int, tuple[SharingPlan, SourceListing]] = {}
     found = []
-    for row in publish_log.standing(warehouse):
+    for row in publish_log.standing(publish_log.publications(warehouse)):
         if since is not None and row.end <= since:
             continue
         if row.plan_version not in plans:

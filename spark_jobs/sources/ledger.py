@@ -286,7 +286,7 @@ def _published(warehouse: Warehouse, stream: str) -> list[tuple[int, int]]:
         if row["stream"] == stream
     }
     spans = []
-    for row in publish_log.rows(warehouse, publish_log.PUBLISHED):
+    for row in publish_log.publications(warehouse):
         if row.plan_version in plans and stream not in row.record.failed:
             spans.append((row.begin, min(row.end, row.record.answered_until.get(stream, row.end))))
     return _joined(spans)

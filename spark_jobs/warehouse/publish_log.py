@@ -198,6 +198,11 @@ PUBLISHED = ds.field("event") == "published"
 """The condition of rows of publications."""
 
 
+def publications(warehouse: Warehouse, records: bool = True) -> list[LogRow]:
+    """All publications, oldest first."""
+    return rows(warehouse, PUBLISHED, records)
+
+
 def written_at(moments: Iterable[int]) -> ds.Expression:
     """The condition of rows that were written at some moments (microseconds)."""
     return ds.field("at").isin(pa.array(list(moments), INSTANT))
@@ -213,14 +218,14 @@ def rows_of_interval(warehouse: Warehouse, begin: int, end: int) -> list[LogRow]
     return rows(warehouse, (ds.field("interval_start") == pa.scalar(begin, INSTANT)) & ends_at(end))
 
 
-def standing(warehouse: Warehouse) -> list[LogRow]:
-    """The publications that stand, by their intervals: the newest of each, and none that one later publication
+def standing(publications: Iterable[LogRow]) -> list[LogRow]:
+    """Those of all publications that stand, by their intervals: the newest of each, and none that one later publication
     covers."""
     found: list[LogRow] = []
     # of the later publications those that no other holds: their begins and their ends ascend
     begins: list[int] = []
     ends: list[int] = []
-    for row in sorted(rows(warehouse, PUBLISHED), key=lambda row: -(row.table_version or 0)):
+    for row in sorted(publications, key=lambda row: -(row.table_version or 0)):
         place = bisect_right(begins, row.begin)
         if place and ends[place - 1] >= row.end:
             continue

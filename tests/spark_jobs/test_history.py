@@ -17,7 +17,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from spark_jobs.repair_results import main
 from spark_jobs.run.history import chunks, outdated, prices
 from spark_jobs.warehouse.plans import current_version, load_plan
-from spark_jobs.warehouse.publish_log import standing
+from spark_jobs.warehouse.publish_log import LogRow, publications, standing
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Laboratory, steady
 
 if TYPE_CHECKING:
@@ -117,26 +117,21 @@ def test_repair_publishes_again_what_changed_and_nothing_else(laboratory: Labora
     assert heddle("repair", "--warehouse", house)[0] == 0
     assert laboratory.wrong(version, 0, 180) == []
     assert outdated(laboratory.warehouse, NOW) == []
-    assert len(standing(laboratory.warehouse)) == 3
+    assert len(standing(publications(laboratory.warehouse))) == 3
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 6)), max_size=12))
 def test_what_stands_is_what_no_later_publication_covers(spans: list[tuple[int, int]]) -> None:
     rows = [
-        {"event": "published", "table_version": number, "interval_start": begin, "interval_end": begin + length}
+        LogRow(begin, begin + length, 1, "run", "published", 1, None, 0, number, number)
         for number, (begin, length) in enumerate(spans)
     ]
     expected = [
-        row["table_version"]
+        row.at
         for row in rows
-        if not any(
-            other["interval_start"] <= row["interval_start"] and other["interval_end"] >= row["interval_end"]
-            for other in rows[row["table_version"] + 1 :]
-        )
+        if not any(other.begin <= row.begin and other.end >= row.end for other in rows[row.at + 1 :])
     ]
-    house = SimpleNamespace(rows=lambda table: rows)
-    found = [row["table_version"] for row in standing(house)]  # type: ignore[arg-type]
-    assert sorted(found) == expected
+    assert sorted(row.at for row in standing(rows)) == expected
 
 
 def test_the_job_of_the_dag_ends_its_log_with_what_went_wrong(
@@ -182,7 +177,7 @@ def test_a_later_publication_stands_for_what_it_covers(laboratory: Laboratory) -
     laboratory.run(version, 0, 60, "a")
     laboratory.run(version, 60, 120, "b")
     laboratory.run(version, 0, 120, "both")
-    assert [row["run_id"] for row in standing(laboratory.warehouse)] == ["both"]
+    assert [row.run_id for row in standing(publications(laboratory.warehouse))] == ["both"]
     # a new plan makes nothing outdated
     laboratory.plan(QUERIES.replace("25 minutes", "35 minutes"))
     assert outdated(laboratory.warehouse, NOW) == []

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.run import finals_stage, interval, partials_stage
+from spark_jobs.run import checks_stage, finals_stage, interval, partials_stage
 from spark_jobs.warehouse import publish_log
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
 
