@@ -104,7 +104,7 @@ def exit_code_of(job: Callable[[], int]) -> int:
         sys.stderr.flush()
 
 
-def interrupted(error: KeyboardInterrupt, told: str = "") -> str:
-    """What is told of an interruption: what was and was not done, as the error says it, else as ``told``."""
-    what = str(error) or told
+def interrupted(error: KeyboardInterrupt, outcome: str = "") -> str:
+    """What is told of an interruption: what was and was not done, as the error says it, else as ``outcome``."""
+    what = str(error) or outcome
     return f"interrupted: {what}" if what else "interrupted"

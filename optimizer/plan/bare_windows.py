@@ -23,7 +23,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.plan.export import tree_facts
 from optimizer.search.baselines import factor_windows
 from optimizer.search.cost import PAPER, CostModel, SearchProblem
-from optimizer.search.search import SECONDS, Found, find
+from optimizer.search.search import SECONDS, SearchResult, find
 from optimizer.workload.values import SECOND
 
 LONGEST = 10**9
@@ -157,15 +157,15 @@ class WindowPlan:
     algorithm: str
     model: CostModel
     rate: Fraction
-    found: Found
+    search: SearchResult
     seconds: float
 
     @cached_property
     def trees(self) -> list[tuple[list[int], int]]:
         """(rows, number of the tree in the search's result) in order of the first row."""
-        problem = self.found.problem
+        problem = self.search.problem
         trees = []
-        for number, tree in enumerate(self.found.partition):
+        for number, tree in enumerate(self.search.partition):
             members = np.sort(np.concatenate([problem.members[item] for item in tree]))
             trees.append((self.windows.rows[members].tolist(), number))
         return sorted(trees, key=lambda tree: tree[0][0])
@@ -173,7 +173,7 @@ class WindowPlan:
     @property
     def cost(self) -> Fraction:
         """Per second, in the model's unit."""
-        return sum(self.found.costs, Fraction(0))
+        return sum(self.search.costs, Fraction(0))
 
     @cached_property
     def factor_windows(self) -> Fraction | None:
@@ -188,25 +188,25 @@ class WindowPlan:
 
     def to_json(self, summary: bool = False) -> dict[str, Any]:
         """As :func:`optimizer.plan.export.to_json`; queries are row numbers as text. ``summary`` leaves them out."""
-        found = self.found
+        search = self.search
         inexact = [
-            f"windows-{n}" for n, (_, at) in enumerate(self.trees, 1) if found.bounds[at][0] != found.bounds[at][1]
+            f"windows-{n}" for n, (_, at) in enumerate(self.trees, 1) if search.bounds[at][0] != search.bounds[at][1]
         ]
         return {
             "format_version": 1,
             "algorithm": self.algorithm,
-            "optimal": found.optimal,
+            "optimal": search.optimal,
             "queries": len(self.windows.rows),
-            "distinct_edge_sets": found.distinct_edge_sets,
-            "upper_bounds": inexact + list(found.inexact),
+            "distinct_edge_sets": search.distinct_edge_sets,
+            "upper_bounds": inexact + list(search.inexact),
             "cost": float(self.cost),
             "cost_exact": str(self.cost),
             "cost_model": self.model.name,
             "rates": {"windows": str(self.rate)},
             "baselines": {
-                "no_share": float(found.problem.unshared),
-                "shared": float(found.shared),
-                "weave_share": None if found.weave_share is None else float(found.weave_share),
+                "no_share": float(search.problem.unshared),
+                "shared": float(search.shared),
+                "weave_share": None if search.weave_share is None else float(search.weave_share),
             }
             | ({} if self.factor_windows is None else {"factor_windows": float(self.factor_windows)}),
             "seconds": round(self.seconds, 6),
@@ -220,13 +220,13 @@ class WindowPlan:
         }
 
     def _facts(self, at: int) -> dict[str, Any]:
-        problem, items = self.found.problem, self.found.partition[at]
+        problem, items = self.search.problem, self.search.partition[at]
         composite = _lcm(self.windows.slides[problem.members[item]] for item in items)
         overlap = sum(
             (self._overlap(problem.members[item]) for item in items),
             Fraction(0),
         )
-        return tree_facts(composite, self.found.bounds[at], overlap, self.found.costs[at])
+        return tree_facts(composite, self.search.bounds[at], overlap, self.search.costs[at])
 
     def _overlap(self, members: NDArray[np.int64]) -> Fraction:
         whole, inner = np.divmod(self.windows.ranges[members], self.windows.slides[members])

@@ -138,10 +138,10 @@ def what_changed(was: ACQ, now: ACQ) -> str:
         "owner": ("owner",),
     }
 
-    def told(query: ACQ, names: Sequence[str]) -> Any:
+    def as_json(query: ACQ, names: Sequence[str]) -> Any:
         return [values.to_json(getattr(query, name)) for name in names]
 
-    return ", ".join(what for what, names in parts.items() if told(was, names) != told(now, names))
+    return ", ".join(what for what, names in parts.items() if as_json(was, names) != as_json(now, names))
 
 
 def diff(old: SharingPlan | None, new: SharingPlan) -> PlanDiff:

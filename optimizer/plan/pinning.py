@@ -22,7 +22,7 @@ def pinned(plan: SharingPlan, refreshes: Iterable[tuple[int, Sequence[str]]], be
         for name in names:
             at[name].append(instant)
 
-    def asked(query: ACQ) -> ACQ:
+    def pinned_query(query: ACQ) -> ACQ:
         window = query.window
         if is_bound(query):
             window = replace(window, at=tuple(at[query.name]))
@@ -30,7 +30,7 @@ def pinned(plan: SharingPlan, refreshes: Iterable[tuple[int, Sequence[str]]], be
             window = replace(window, at=tuple(instants(window, begin, min(end, query.until)).tolist()))
         return query if window is query.window else replace(query, window=window)
 
-    changed = {query.name: asked(query) for query in plan.workload.queries}
+    changed = {query.name: pinned_query(query) for query in plan.workload.queries}
     if all(changed[query.name] is query for query in plan.workload.queries):
         return plan
     trees = []

@@ -121,8 +121,8 @@ def _coarsened(ladder: Ladder, work: int) -> tuple[Ladder, int, bool]:
     the shortest; then long ones are cut off: the rarest scans become more frequent than they could be, but stay rare.
     """
 
-    def fits(found: Ladder) -> bool:
-        return found.work <= work and found.periods[-1] <= groups.LONGEST_CYCLE
+    def fits(candidate: Ladder) -> bool:
+        return candidate.work <= work and candidate.periods[-1] <= groups.LONGEST_CYCLE
 
     divisor = math.gcd(*ladder.periods)
     whole = ladder.rounded(divisor, ladder.periods[-1])

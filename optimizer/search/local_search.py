@@ -111,9 +111,9 @@ class Probes:
         self.fewest = 0 if len(windows) == 1 else 4 * WINDOWS
         self.rare = np.array([sum(len(m) for m in marks) < self.fewest for marks in found_at])
 
-    def rise(self, held: Bits, added: Bits) -> float:
+    def rise(self, probes: Bits, added: Bits) -> float:
         """Edges per second that are added to some probes by others."""
-        return float(_count(added & ~held)) * self.per_hit
+        return float(_count(added & ~probes)) * self.per_hit
 
 
 def _count(bits: Bits) -> NDArray[np.int64]:

@@ -50,8 +50,8 @@ PER_QUERY = frozenset({"no-share", "random", "insert-then-weave", "local-search"
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a search found.
+class SearchResult:
+    """The plan that a search ended with, and what it costs.
 
     ``bounds``: edges per second of each tree, from below and above. ``costs``: per tree, at the upper bound.
     ``optimal``: no partition is cheaper (proven). ``weave_share``: cost of the published greedy's plan, None if it was
@@ -95,7 +95,7 @@ def _best(problem: SearchProblem, seconds: float) -> _Search:
         (problem.cost(everything := shared(problem)), everything),
         (problem.cost(apart := no_share(problem)), apart),
     ]
-    cost, start = min(candidates, key=lambda found: found[0])
+    cost, start = min(candidates, key=lambda candidate: candidate[0])
     improved = improve(problem, start, seconds)
     return _Search(improved if problem.cost(improved) < cost else start, False, greedy)
 
@@ -106,23 +106,23 @@ def _costed(problem: SearchProblem, partition: Partition) -> tuple[list[tuple[Fr
     return bounds, costs
 
 
-def keep(found: Found, tree_of: Mapping[int, Any], tolerance: Fraction) -> Found:
+def keep(result: SearchResult, tree_of: Mapping[int, Any], tolerance: Fraction) -> SearchResult:
     """Rather the plan that an earlier one becomes for the changed workload (:mod:`optimizer.search.incremental`), if
     it costs at most ``1 + tolerance`` times what was found from scratch: fewer queries change trees.
 
     ``tree_of``: the earlier tree of each query that had one.
     """
-    problem = found.problem
+    problem = result.problem
     partition = evolve(problem, homes(problem, tree_of))
     bounds, costs = _costed(problem, partition)
-    scratch = sum(found.costs, Fraction(0))
+    scratch = sum(result.costs, Fraction(0))
     if sum(costs) > (1 + tolerance) * scratch:
-        return found
-    optimal = found.optimal and sum(costs) == scratch
-    return replace(found, partition=partition, bounds=bounds, costs=costs, optimal=optimal, scratch=scratch)
+        return result
+    optimal = result.optimal and sum(costs) == scratch
+    return replace(result, partition=partition, bounds=bounds, costs=costs, optimal=optimal, scratch=scratch)
 
 
-def find(problem_of: Callable[[bool], SearchProblem], algorithm: str, seconds: float = SECONDS) -> Found:
+def find(problem_of: Callable[[bool], SearchProblem], algorithm: str, seconds: float = SECONDS) -> SearchResult:
     """Run one search and cost what it found.
 
     Parameters
@@ -160,7 +160,7 @@ def find(problem_of: Callable[[bool], SearchProblem], algorithm: str, seconds: f
     inexact = ["shared"] if low != high else []
     if any(len(set(problem.edge_bounds(tree))) > 1 for tree in search.greedy):
         inexact.append("weave_share")
-    return Found(
+    return SearchResult(
         problem,
         search.partition,
         bounds,

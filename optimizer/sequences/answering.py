@@ -13,38 +13,38 @@ from optimizer.sequences.passes import EXECUTORS, FUNCTIONS, Pass
 
 def answers(
     events: Events,
-    asked: Sequence[SequenceQuery],
+    queries: Sequence[SequenceQuery],
     executor: str | None = None,
     ends: tuple[int, int] | None = None,
 ) -> list[Answers]:
-    """The answers of every query asked, in the same order, over all events given.
+    """The answers of every query, in the same order, over all events given.
 
     ``executor``: one of :data:`EXECUTORS` (default: what :func:`choose` finds cheapest; measures always run on
     ``windows``). ``ends``: only windows that end in ``(begin, end]``; a window's events must all be given.
     Raises ValueError for an empty pattern, a range or slide that is not positive, an unknown attribute or executor.
     """
-    _check(events, asked, executor)
+    _check(events, queries, executor)
     runs = kernels.runs_of(events.key)
-    found: dict[int, Answers] = {}
-    for group in choose(events, asked, executor):
-        queries = [asked[i] for i in group.members]
-        rows = Pass(events, runs, queries, ends, group).counts()
+    answered: dict[int, Answers] = {}
+    for group in choose(events, queries, executor):
+        members = [queries[i] for i in group.members]
+        rows = Pass(events, runs, members, ends, group).counts()
         measured: dict[tuple[int, Measure], Integers | Numbers] = {}
-        for measure in dict.fromkeys(measure for query in queries for measure in query.measures):
-            which = [i for i, query in enumerate(queries) if measure in query.measures]
-            columns = Pass(events, runs, [queries[i] for i in which], ends, group).measured(measure)
+        for measure in dict.fromkeys(measure for query in members for measure in query.measures):
+            which = [i for i, query in enumerate(members) if measure in query.measures]
+            columns = Pass(events, runs, [members[i] for i in which], ends, group).measured(measure)
             measured |= {(i, measure): column for i, column in zip(which, columns, strict=True)}
-        for i, query in enumerate(queries):
+        for i, query in enumerate(members):
             run, start, count = rows[i]
             measures = tuple(measured[i, measure] for measure in query.measures)
-            found[group.members[i]] = Answers(events.key[runs[run]], start, count, measures)
-    return [found[i] for i in range(len(asked))]
+            answered[group.members[i]] = Answers(events.key[runs[run]], start, count, measures)
+    return [answered[i] for i in range(len(queries))]
 
 
-def _check(events: Events, asked: Sequence[SequenceQuery], executor: str | None) -> None:
+def _check(events: Events, queries: Sequence[SequenceQuery], executor: str | None) -> None:
     if executor is not None and executor not in EXECUTORS:
         raise ValueError(f"no executor is named {executor!r}")
-    for query in asked:
+    for query in queries:
         if not query.pattern or query.range <= 0 or query.slide <= 0:
             raise ValueError(f"a pattern has a type at least, and range and slide are positive: {query}")
         for measure in query.measures:

@@ -164,7 +164,7 @@ def cheapest(problem: SequenceProblem, work: int | None = WORK) -> Cheapest:
     known = min((problem.cost(((),) * len(greedy)), ((),) * len(greedy)), (greedy_cost, greedy))
     program, counted, segments = _segment_program(problem, known[0])
 
-    def found(bound: float, *sharings: Sharing) -> Cheapest:
+    def cheapest_of(bound: float, *sharings: Sharing) -> Cheapest:
         cost, sharing = min([known, *((problem.cost(sharing), sharing) for sharing in sharings)])
         return Cheapest(sharing, cost, min(bound, cost), greedy_cost, program.nonzeros)
 
@@ -176,17 +176,17 @@ def cheapest(problem: SequenceProblem, work: int | None = WORK) -> Cheapest:
         return tuple(tuple(sorted(ones)) for ones in spans)
 
     if not segments or known[0] <= 0:
-        return found(known[0])
+        return cheapest_of(known[0])
     unit = known[0] * 1e-6
     relaxation = program.relaxed(unit, None if work is None else work // ITERATION)
     if relaxation is None:
-        return found(0.0, Router(problem).descend(problem.shared(greedy).keys()))
+        return cheapest_of(0.0, Router(problem).descend(problem.shared(greedy).keys()))
     values, bound = relaxation.values, relaxation.cost
     fractional = int(np.count_nonzero(np.abs(values - np.round(values)) > 1e-9))
-    if not fractional and (integral := found(bound, chosen(values))).proven:
+    if not fractional and (integral := cheapest_of(bound, chosen(values))).proven:
         return integral
     starts = [{types for types, column in counted.items() if values[column] > least} for least in ROUNDED]
-    good = found(bound, *map(Router(problem).descend, starts))
+    good = cheapest_of(bound, *map(Router(problem).descend, starts))
     if good.proven:
         return good
     # in a cheaper plan no column is one that would lift the bound above what is known
@@ -195,7 +195,7 @@ def cheapest(problem: SequenceProblem, work: int | None = WORK) -> Cheapest:
     if work is not None and entries * fractional > work:
         return good
     solution, proof = program.solve(unit, useful, None if work is None else work // entries)
-    return found(max(bound, proof), good.sharing, *([] if solution is None else [chosen(solution)]))
+    return cheapest_of(max(bound, proof), good.sharing, *([] if solution is None else [chosen(solution)]))
 
 
 def _segment_program(
@@ -281,9 +281,9 @@ class Router:
         self.holders = [np.unique([query for query, _ in occurrences]) for occurrences in places.values()]
         self.counting = np.array([problem.counting(types) for types in self.patterns])
 
-    def route(self, query: int, held: Set[Types], through: Span | None = None) -> tuple[Span, ...]:
-        """The shared spans of one query if ``held`` patterns cost nothing; ``through`` is one of them in any case."""
-        prices = np.array([0.0 if types in held else np.inf for types in self.patterns])
+    def route(self, query: int, shared: Set[Types], through: Span | None = None) -> tuple[Span, ...]:
+        """The shared spans of one query if ``shared`` patterns cost nothing; ``through`` is one of them in any case."""
+        prices = np.array([0.0 if types in shared else np.inf for types in self.patterns])
         row = slice(query, query + 1)
         spans = self.spans[row].copy()
         if through:
@@ -295,8 +295,8 @@ class Router:
         sizes = [*map(len, self.patterns), through[1] - through[0] if through else 0]
         return _spans(chosen, sizes)[0]
 
-    def descend(self, held: Set[Types]) -> Sharing:
-        """A good plan near one that shares the patterns ``held``, one pattern opened or closed at a time.
+    def descend(self, shared: Set[Types]) -> Sharing:
+        """A good plan near one that shares the patterns ``shared``, one pattern opened or closed at a time.
 
         All queries go their cheapest ways through the open patterns; those that fewer than two places use are closed.
         Opening or closing one lets only the queries go elsewhere that have it or use it. Ends where no such move
@@ -304,7 +304,7 @@ class Router:
         """
         route = _compiled()
         patterns = len(self.patterns)
-        prices = np.array([0.0 if types in held else np.inf for types in self.patterns])
+        prices = np.array([0.0 if types in shared else np.inf for types in self.patterns])
         chosen = np.empty((len(self.lengths), self.spans.shape[1]), dtype=np.int64)
         own = np.empty(len(self.lengths))
 

@@ -184,77 +184,77 @@ class _Load:
         return rows + len(nodes) * blocks * COSTS.block
 
 
-def choose(events: Events, asked: Sequence[SequenceQuery], executor: str | None = None) -> list[Group]:
+def choose(events: Events, queries: Sequence[SequenceQuery], executor: str | None = None) -> list[Group]:
     """Partition the queries into groups and give each its executor, so that the additions of rows are few."""
     load = _Load(events)
     if executor in ("landmarks", "middle"):
-        return _apart(load, executor, asked, _alike(asked), False)
+        return _apart(load, executor, queries, _alike(queries), False)
     if executor == "fragments":
-        return _merged_groups(load, executor, asked, False)
-    both = [_merged_groups(load, "windows", asked, backward) for backward in (False, True)]
+        return _merged_groups(load, executor, queries, False)
+    both = [_merged_groups(load, "windows", queries, backward) for backward in (False, True)]
     best = min(both, key=lambda groups: sum(group.cost for group in groups))
     if executor == "windows":
         return best
-    found: list[Group] = []
+    chosen: list[Group] = []
     for group in best:
-        if group.cost < LOOKING * sum(len(asked[i].pattern) for i in group.members):
+        if group.cost < LOOKING * sum(len(queries[i].pattern) for i in group.members):
             # what might be saved is about what it takes to find out
-            found.append(group)
+            chosen.append(group)
             continue
         # a group as it is can be processed by fragments too, and queries of the same windows by every executor
-        options = [[group], _apart(load, "fragments", asked, [group.members], False)]
+        options = [[group], _apart(load, "fragments", queries, [group.members], False)]
         for other in ("landmarks", "middle"):
-            options.append(_apart(load, other, asked, _alike(asked, group.members), False))
+            options.append(_apart(load, other, queries, _alike(queries, group.members), False))
         options = [option for option in options if option]
-        found += min(options, key=lambda groups: sum(one.cost for one in groups))
-    return found
+        chosen += min(options, key=lambda groups: sum(group.cost for group in groups))
+    return chosen
 
 
 def _apart(
-    load: _Load, executor: str, asked: Sequence[SequenceQuery], several: Iterable[tuple[int, ...]], backward: bool
+    load: _Load, executor: str, queries: Sequence[SequenceQuery], several: Iterable[tuple[int, ...]], backward: bool
 ) -> list[Group]:
     """A group for each of several sets of queries, where they make one."""
-    groups = (_group(load, executor, asked, members, backward) for members in several)
+    groups = (_group(load, executor, queries, members, backward) for members in several)
     return [group for group in groups if group is not None]
 
 
-def _alike(asked: Sequence[SequenceQuery], members: Iterable[int] | None = None) -> list[tuple[int, ...]]:
+def _alike(queries: Sequence[SequenceQuery], members: Iterable[int] | None = None) -> list[tuple[int, ...]]:
     """Queries of the same windows."""
-    found: dict[tuple[int, int], list[int]] = {}
-    for i in range(len(asked)) if members is None else members:
-        found.setdefault((asked[i].slide, asked[i].range), []).append(i)
-    return [tuple(which) for _, which in sorted(found.items())]
+    same_windows: dict[tuple[int, int], list[int]] = {}
+    for i in range(len(queries)) if members is None else members:
+        same_windows.setdefault((queries[i].slide, queries[i].range), []).append(i)
+    return [tuple(which) for _, which in sorted(same_windows.items())]
 
 
 def _group(
-    load: _Load, executor: str, asked: Sequence[SequenceQuery], members: tuple[int, ...], backward: bool
+    load: _Load, executor: str, queries: Sequence[SequenceQuery], members: tuple[int, ...], backward: bool
 ) -> Group | None:
     """The group of these queries; None if windows of one begin (backwards: end) where no window of another does."""
-    queries = [asked[i] for i in members]
-    slide, range_ = min(query.slide for query in queries), max(query.range for query in queries)
+    grouped = [queries[i] for i in members]
+    slide, range_ = min(query.slide for query in grouped), max(query.range for query in grouped)
     shift = (1 - range_) % slide if backward else 0
-    if any(query.slide % slide or (backward and (1 - query.range - shift) % slide) for query in queries):
+    if any(query.slide % slide or (backward and (1 - query.range - shift) % slide) for query in grouped):
         return None
-    patterns = tuple(query.pattern[:: -1 if backward else 1] for query in queries)
+    patterns = tuple(query.pattern[:: -1 if backward else 1] for query in grouped)
     if executor == "windows":
         cost = load.windows(patterns, slide, range_)
     elif executor == "fragments":
-        cost = load.fragments(patterns, slide, range_, len({query.range % slide for query in queries} | {0}))
+        cost = load.fragments(patterns, slide, range_, len({query.range % slide for query in grouped} | {0}))
     else:
         cost = (load.landmarks if executor == "landmarks" else load.middle)(patterns, slide, range_)
     bits = [load.bits(patterns, span) for span in (range_, range_ + load.beyond(slide, range_))]
     return Group(executor, members, backward, slide, range_, shift, cost, *bits)
 
 
-def _merged_groups(load: _Load, executor: str, asked: Sequence[SequenceQuery], backward: bool) -> list[Group]:
+def _merged_groups(load: _Load, executor: str, queries: Sequence[SequenceQuery], backward: bool) -> list[Group]:
     """Start with queries of the same windows, and let two groups become one as long as that saves anything."""
-    groups = _apart(load, executor, asked, _alike(asked), backward)
+    groups = _apart(load, executor, queries, _alike(queries), backward)
     merges: dict[tuple[tuple[int, ...], tuple[int, ...]], Group | None] = {}
     while True:
         best: tuple[float, Group | None, tuple[Group, ...]] = 0.0, None, ()
         for a, b in itertools.combinations(groups, 2):
             if (a.members, b.members) not in merges:
-                merges[a.members, b.members] = _group(load, executor, asked, a.members + b.members, backward)
+                merges[a.members, b.members] = _group(load, executor, queries, a.members + b.members, backward)
             both = merges[a.members, b.members]
             if both is not None and a.cost + b.cost - both.cost > best[0]:
                 best = a.cost + b.cost - both.cost, both, (a, b)

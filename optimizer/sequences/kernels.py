@@ -240,7 +240,7 @@ class Stream(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Room for one block of events, and what is found out about it."""
+    """Room for one block of events, and what is answers out about it."""
 
     time: Longs
     kind: Longs
@@ -384,7 +384,7 @@ class Cells(NamedTuple):
     lanes: int
 
 
-class Found(NamedTuple):
+class AnswerColumns(NamedTuple):
     """Answers (a,): query, number of the key's run, number of the window, and what the state's ``_read`` gives."""
 
     query: NDArray[np.int32]
@@ -396,10 +396,10 @@ class Found(NamedTuple):
     flag: NDArray[np.uint8]
 
 
-def found_room(size: int) -> Found:
+def answer_room(size: int) -> AnswerColumns:
     kinds = (np.int32, np.int32, np.int64, np.uint64, np.int64, np.float64, np.uint8)
     columns: Any = (np.empty(size, dtype=kind) for kind in kinds)
-    return Found(*columns)
+    return AnswerColumns(*columns)
 
 
 @_inner
@@ -411,18 +411,18 @@ def _larger(column, used, size):
 
 
 @_inner
-def _with_room(found, used, needed):
-    if used + needed <= len(found.query):
-        return found
+def _with_room(answers, used, needed):
+    if used + needed <= len(answers.query):
+        return answers
     size = 2 * (used + needed)
-    return Found(
-        _larger(found.query, used, size),
-        _larger(found.run, used, size),
-        _larger(found.window, used, size),
-        _larger(found.low, used, size),
-        _larger(found.high, used, size),
-        _larger(found.double, used, size),
-        _larger(found.flag, used, size),
+    return AnswerColumns(
+        _larger(answers.query, used, size),
+        _larger(answers.run, used, size),
+        _larger(answers.window, used, size),
+        _larger(answers.low, used, size),
+        _larger(answers.high, used, size),
+        _larger(answers.double, used, size),
+        _larger(answers.flag, used, size),
     )
 
 
@@ -914,7 +914,7 @@ def _record(low_rows, size, size_rows, own, node_kind, lanes, block, middle, nod
 
 
 @_inner
-def _by_node(trie, low, high, size, rows, middle, windows, block, plain, seen, run, found, filled):
+def _by_node(trie, low, high, size, rows, middle, windows, block, plain, seen, run, answers, filled):
     """Process a block node by node, its root's rows being in place; report windows that end inside it.
 
     Returns the number of answers ``filled``, and UNSURE where a count may pass 2**62 (2**126, of 128 bits) without
@@ -956,12 +956,12 @@ def _by_node(trie, low, high, size, rows, middle, windows, block, plain, seen, r
                 if flag == UNSURE:
                     return filled, UNSURE
                 if some:
-                    found.query[filled] = query
-                    found.run[filled] = run
-                    found.window[filled] = window
-                    found.low[filled] = low_word
-                    found.high[filled] = high_word
-                    found.flag[filled] = flag
+                    answers.query[filled] = query
+                    answers.run[filled] = run
+                    answers.window[filled] = window
+                    answers.low[filled] = low_word
+                    answers.high[filled] = high_word
+                    answers.flag[filled] = flag
                     filled += 1
     return filled, FINE
 
@@ -1000,7 +1000,7 @@ def _follow(state: Any, values: Any, kind: int, to: int, parent: int, lanes: int
 
 
 def _read(state: Any, index: int, steps: int) -> Any:
-    """Whether there is a match, then low, high, double and flag as in :class:`Found`; ``steps``: roundings at most."""
+    """Whether there is a match, then low, high, double and flag as in :class:`AnswerColumns`; ``steps``: roundings at most."""
     raise TypeError("only compiled code reads a state")
 
 
@@ -1291,34 +1291,34 @@ def _first_from(block, used, time):
 
 
 @_inner
-def _report(state, index, steps, query, run, window, found, filled):
+def _report(state, index, steps, query, run, window, answers, filled):
     some, low, high, double, flag = _read(state, index, steps)
     if some:
-        found.query[filled] = query
-        found.run[filled] = run
-        found.window[filled] = window
-        found.low[filled] = low
-        found.high[filled] = high
-        found.double[filled] = double
-        found.flag[filled] = flag
+        answers.query[filled] = query
+        answers.run[filled] = run
+        answers.window[filled] = window
+        answers.low[filled] = low
+        answers.high[filled] = high
+        answers.double[filled] = double
+        answers.flag[filled] = flag
         filled += 1
     return filled, flag == UNSURE
 
 
 @_inner
-def _close(trie, state, windows, span, window, opened, seen, run, found, filled):
-    """Report what all queries of a range have found in a window."""
+def _close(trie, state, windows, span, window, opened, seen, run, answers, filled):
+    """Report what all queries of a range have answers in a window."""
     lanes, lane, unsure = windows.lanes, _lane(windows, window), False
     steps = trie.repeats * (seen - opened[lane]) + trie.roundings
     for place in range(trie.span_first[span], trie.span_first[span + 1]):
         index = trie.span_node[place] * lanes + lane
-        filled, doubtful = _report(state, index, steps, trie.span_query[place], run, window, found, filled)
+        filled, doubtful = _report(state, index, steps, trie.span_query[place], run, window, answers, filled)
         unsure |= doubtful
     return filled, unsure
 
 
 @_inner
-def _by_event(trie, state, values, windows, stream, origin, block, used, newest, due, opened, seen, run, found, filled):
+def _by_event(trie, state, values, windows, stream, origin, block, used, newest, due, opened, seen, run, answers, filled):
     """Process a block event by event."""
     lanes, slide, deepest, unsure = windows.lanes, windows.slide, trie.deepest, False
     opening = (newest + 1) * slide + windows.shift
@@ -1336,7 +1336,7 @@ def _by_event(trie, state, values, windows, stream, origin, block, used, newest,
             while due[span] <= newest and due[span] * slide + windows.shift + windows.spans[span] <= time:
                 if _is_asked(windows, span, due[span]):
                     filled, doubtful = _close(
-                        trie, state, windows, span, due[span], opened, seen, run, found, filled
+                        trie, state, windows, span, due[span], opened, seen, run, answers, filled
                     )  # fmt: skip
                     unsure |= doubtful
                 due[span] += 1
@@ -1426,14 +1426,14 @@ def _is_dense(trie, costs, block, used, lanes):
 @_inner
 def _next_end(windows, due, time):
     """When the next window ends that has not ended by a time."""
-    found = np.int64(2**63 - 1)
+    answers = np.int64(2**63 - 1)
     for span in range(windows.kinds):
         whole = windows.spans[span] + windows.shift
         end = due[span] * windows.slide + whole
         if end <= time:
             end = ((time - whole) // windows.slide + 1) * windows.slide + whole
-        found = min(found, end)
-    return found
+        answers = min(answers, end)
+    return answers
 
 
 # ----------------------------------------------------------------------------- cells, position by position
@@ -1595,10 +1595,10 @@ def _by_fragment(trie, state, windows, cells, stream, block, origin, at, end, ne
 
 
 @_inner
-def _slide(trie, state, values, dense, sparse, middle, cells, windows, stream, block, origin, end, run, found, filled):
+def _slide(trie, state, values, dense, sparse, middle, cells, windows, stream, block, origin, end, run, answers, filled):
     """Take the windows of one key over its events, ``end`` of them from index ``origin`` on.
 
-    Returns ``found`` and how much of it is filled, and whether the state could not tell something. ``dense``: room for
+    Returns ``answers`` and how much of it is filled, and whether the state could not tell something. ``dense``: room for
     node by node, or None if the state knows only event by event; ``sparse``: None if it knows only node by node.
     ``middle``: what it meets, or None; ``cells``: room to process it fragment by fragment, or None.
     """
@@ -1614,8 +1614,8 @@ def _slide(trie, state, values, dense, sparse, middle, cells, windows, stream, b
         due[span] = oldest
     at, seen, unsure = np.int64(0), np.int64(0), False
     while not unsure:
-        found = _with_room(found, filled, 2 * lanes * trie.ended)
-        into = _raw(found)
+        answers = _with_room(answers, filled, 2 * lanes * trie.ended)
+        into = _raw(answers)
         time = stream.step * stream.time[origin + stream.step * min(at, end - 1)]
         begin = newest + 1 if at == end else (time - shift - longest) // slide + 1
         for span in range(windows.kinds):
@@ -1673,11 +1673,11 @@ def _slide(trie, state, values, dense, sparse, middle, cells, windows, stream, b
             )  # fmt: skip
             unsure |= doubtful
             newest = max(newest, (block.time[used - 1] - shift) // slide)
-    return found, filled, unsure
+    return answers, filled, unsure
 
 
 @_kernel
-def slide_windows(trie, state, values, dense, sparse, cells, windows, stream, block, runs, chosen, found):
+def slide_windows(trie, state, values, dense, sparse, cells, windows, stream, block, runs, chosen, answers):
     """All windows of some keys. ``runs`` (k + 1,): where each key's events begin; ``chosen``: numbers of the keys.
 
     Returns the answers, how many there are, and which of the chosen keys the state could not count. A key's answers are
@@ -1696,14 +1696,14 @@ def slide_windows(trie, state, values, dense, sparse, cells, windows, stream, bl
             continue
         before, size = filled, runs[run + 1] - runs[run]
         origin = runs[run] if stream.step > 0 else runs[run + 1] - 1
-        found, filled, unsure = _slide(
-            trie, state, values, dense, sparse, None, cells, windows, stream, block, origin, size, run, found, filled
+        answers, filled, unsure = _slide(
+            trie, state, values, dense, sparse, None, cells, windows, stream, block, origin, size, run, answers, filled
         )  # fmt: skip
         if unsure:
             failed[place] = True
             failures += 1
             filled = before
-    return found, filled, failed
+    return answers, filled, failed
 
 
 # ------------------------------------------------------------------------------------- keys of few events
@@ -1764,26 +1764,26 @@ def _follow_lone(trie, room, windows, first, last, often, oldest, newest, latest
 
 
 @_inner
-def _close_lone(trie, room, windows, span, first, last, run, found, filled):
-    """Report what the queries of a range have found in the windows ``first`` to ``last``."""
+def _close_lone(trie, room, windows, span, first, last, run, answers, filled):
+    """Report what the queries of a range have answers in the windows ``first`` to ``last``."""
     for window in range(first, last + 1):
         if _is_asked(windows, span, window):
             lane = _lane(windows, window)
             for place in range(trie.span_first[span], trie.span_first[span + 1]):
                 node = trie.span_node[place]
                 if room.live[node] >= window and room.low[node * windows.lanes + lane] != 0:
-                    found.query[filled] = trie.span_query[place]
-                    found.run[filled] = run
-                    found.window[filled] = window
-                    found.low[filled] = room.low[node * windows.lanes + lane]
-                    found.high[filled] = 0
-                    found.flag[filled] = FINE
+                    answers.query[filled] = trie.span_query[place]
+                    answers.run[filled] = run
+                    answers.window[filled] = window
+                    answers.low[filled] = room.low[node * windows.lanes + lane]
+                    answers.high[filled] = 0
+                    answers.flag[filled] = FINE
                     filled += 1
     return filled
 
 
 @_inner
-def _lone(trie, room, windows, stream, origin, end, run, found, space, filled):
+def _lone(trie, room, windows, stream, origin, end, run, answers, space, filled):
     """All windows of one key. Returns the number of answers filled (more than ``space``: it does not suffice), and
     whether a count may be too large."""
     lanes, slide, shift, kinds = windows.lanes, windows.slide, windows.shift, windows.kinds
@@ -1817,7 +1817,7 @@ def _lone(trie, room, windows, stream, origin, end, run, found, space, filled):
                 for window in range(before, last + 1):
                     if seen - room.opened[_lane(windows, window)] > room.most:
                         return filled, True
-                filled = _close_lone(trie, room, windows, span, before, min(last, latest), run, found, filled)
+                filled = _close_lone(trie, room, windows, span, before, min(last, latest), run, answers, filled)
                 edge = min(edge, due[span] * slide + shift + windows.spans[span])
             if at == end:
                 return filled, False
@@ -1858,7 +1858,7 @@ FAR_EDGE = 2**63 - 1
 
 
 @_kernel
-def lone_windows(trie, room, windows, stream, runs, chosen, lone, found):
+def lone_windows(trie, room, windows, stream, runs, chosen, lone, answers):
     """As :func:`slide_windows`, of the keys that are ``lone`` (among those chosen); the others fail."""
     trie, room, windows, stream = _raw(trie), _raw(room), _raw(windows), _raw(stream)
     failed, filled = np.zeros(len(chosen), np.bool_), np.int64(0)
@@ -1870,17 +1870,17 @@ def lone_windows(trie, room, windows, stream, runs, chosen, lone, found):
         origin = runs[run] if stream.step > 0 else runs[run + 1] - 1
         while True:
             filled, unsure = _lone(
-                trie, room, windows, stream, origin, runs[run + 1] - runs[run], run, _raw(found), len(found.query),
+                trie, room, windows, stream, origin, runs[run + 1] - runs[run], run, _raw(answers), len(answers.query),
                 before,
             )  # fmt: skip
-            if filled <= len(found.query):
+            if filled <= len(answers.query):
                 break
             # again, with more room
-            found = _with_room(found, before, len(found.query) + windows.lanes * trie.ended)
+            answers = _with_room(answers, before, len(answers.query) + windows.lanes * trie.ended)
         if unsure:
             failed[place] = True
             filled = before
-    return found, filled, failed
+    return answers, filled, failed
 
 
 # --------------------------------------------------------------------------------------------- the middle
@@ -1910,7 +1910,7 @@ def _limited(windows, least, greatest, first, last):
 @_kernel
 def meet_windows(
     ahead, back, ahead_state, back_state, ahead_dense, back_dense, ahead_middle, back_middle, windows, back_windows,
-    stream, block, rows, runs, chosen, found, back_found,
+    stream, block, rows, runs, chosen, answers, back_answers,
 ):  # fmt: skip
     """As :func:`slide_windows`, for windows of one range; queries end in the forward trie ``ahead``, in the backward
     one ``back``, or in a product of both. ``rows``: how many rows are kept at a time, more or less. Returns answers and
@@ -1962,16 +1962,16 @@ def meet_windows(
             )  # fmt: skip
             back_kept.passed[:] = 0
             turned = back_windows.turned
-            back_found, back_filled, unsure = _slide(
+            back_answers, back_filled, unsure = _slide(
                 back, back_state, None, back_dense, None, _raw(back_kept), None,
                 _limited(back_windows, back_least, back_greatest, turned - following + 1, turned - window),
-                reverse, block, last - 1, last - begin, run, back_found, back_filled,
+                reverse, block, last - 1, last - begin, run, back_answers, back_filled,
             )  # fmt: skip
             if not unsure:
-                found, filled, unsure = _slide(
+                answers, filled, unsure = _slide(
                     ahead, ahead_state, None, ahead_dense, None, _raw(ahead_kept), None,
                     _limited(windows, least, greatest, window, following - 1), stream, block, begin, last - begin,
-                    run, found, filled,
+                    run, answers, filled,
                 )  # fmt: skip
             ahead_middle = ahead_kept
             if unsure:
@@ -1982,7 +1982,7 @@ def meet_windows(
             first = end if last == end else _index_from(stream.time, begin, end, window * slide)
     _limited(windows, least, greatest, windows.first, windows.last)
     _limited(back_windows, back_least, back_greatest, back_windows.first, back_windows.last)
-    return found, filled, back_found, back_filled, failed
+    return answers, filled, back_answers, back_filled, failed
 
 
 @_inner
@@ -2016,7 +2016,7 @@ class Shots(NamedTuple):
 @_inner
 def _join_at(
     ahead, ahead_low, ahead_size, back_low, back_size, lanes, lengths, windows, first, last, with_ahead, with_back,
-    steps, run, found, filled,
+    steps, run, answers, filled,
 ):  # fmt: skip
     """Report windows first..last - 1: the sum over all cuts p = uv of a pattern of the matches of u in the window
     before the landmark times those of v behind it."""
@@ -2046,12 +2046,12 @@ def _join_at(
             high, flag = _whole(low, size, size * steps * 2.0**-52)
             if flag == UNSURE or (ahead_size is None and size >= _SURE):
                 return filled, True
-            found.query[filled] = query
-            found.run[filled] = run
-            found.window[filled] = window
-            found.low[filled] = low
-            found.high[filled] = high
-            found.flag[filled] = flag
+            answers.query[filled] = query
+            answers.run[filled] = run
+            answers.window[filled] = window
+            answers.low[filled] = low
+            answers.high[filled] = high
+            answers.flag[filled] = flag
             filled += 1
     return filled, False
 
@@ -2059,7 +2059,7 @@ def _join_at(
 @_inner
 def _between_landmarks(
     ahead, back, ahead_cells, back_cells, ahead_shots, back_shots, lengths, windows, stream, block, origin, end, run,
-    found, filled,
+    answers, filled,
 ):  # fmt: skip
     """One key's windows, all of one range, each of which holds one landmark, a multiple of the range: a pass from each
     landmark on, to where windows end, and a pass from each landmark backwards, to where they begin."""
@@ -2076,8 +2076,8 @@ def _between_landmarks(
         mark = number * span
         # windows that begin in the span before the landmark, and those that begin in the span from it
         previous, first, last = -((span - mark) // slide), -(-mark // slide), -(-(mark + span) // slide)
-        found = _with_room(found, filled, (first - previous + 1) * ahead.queries)
-        into = _raw(found)
+        answers = _with_room(answers, filled, (first - previous + 1) * ahead.queries)
+        into = _raw(answers)
         begin, edges = at, np.arange(previous, first) * slide + span
         there = at < end and stream.time[origin + at] < mark + span
         seen = 0
@@ -2107,7 +2107,7 @@ def _between_landmarks(
                 break
             # the last window came first
             _reverse(back_shots, last - first, ahead.queries * lanes)
-    return found, filled, unsure
+    return answers, filled, unsure
 
 
 @_inner
@@ -2128,7 +2128,7 @@ def _swap(column, a, b, width):
 
 @_kernel
 def landmark_windows(
-    ahead, back, ahead_cells, back_cells, ahead_shots, back_shots, lengths, windows, stream, block, runs, chosen, found
+    ahead, back, ahead_cells, back_cells, ahead_shots, back_shots, lengths, windows, stream, block, runs, chosen, answers
 ):  # fmt: skip
     """As :func:`slide_windows`, for windows of one range; ``lengths`` (q,) of the patterns."""
     ahead, back, ahead_cells, back_cells = _raw(ahead), _raw(back), _raw(ahead_cells), _raw(back_cells)
@@ -2143,15 +2143,15 @@ def landmark_windows(
             failures += 1
             continue
         before = filled
-        found, filled, unsure = _between_landmarks(
+        answers, filled, unsure = _between_landmarks(
             ahead, back, ahead_cells, back_cells, ahead_shots, back_shots, lengths, windows, stream, block, runs[run],
-            runs[run + 1] - runs[run], run, found, filled,
+            runs[run + 1] - runs[run], run, answers, filled,
         )  # fmt: skip
         if unsure:
             failed[place] = True
             failures += 1
             filled = before
-    return found, filled, failed
+    return answers, filled, failed
 
 
 # ----------------------------------------------------------------------------------------- compaction

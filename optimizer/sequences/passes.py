@@ -88,16 +88,16 @@ class Pass:
     """
 
     def __init__(
-        self, events: Events, runs: Longs, asked: Sequence[SequenceQuery], ends: tuple[int, int] | None, group: Group
+        self, events: Events, runs: Longs, queries: Sequence[SequenceQuery], ends: tuple[int, int] | None, group: Group
     ) -> None:
-        self._events, self._runs, self._asked, self._ends, self._group = events, runs, asked, ends, group
-        types = sorted({code for query in asked for code in query.pattern})
+        self._events, self._runs, self._queries, self._ends, self._group = events, runs, queries, ends, group
+        types = sorted({code for query in queries for code in query.pattern})
         self._local = {code: number for number, code in enumerate(types)}
-        self._kinds = sorted({(query.range, query.slide) for query in asked})
-        self._spans = [self._kinds.index((query.range, query.slide)) for query in asked]
-        self._patterns = [[_Step(self._local[code]) for code in query.pattern] for query in asked]
+        self._kinds = sorted({(query.range, query.slide) for query in queries})
+        self._spans = [self._kinds.index((query.range, query.slide)) for query in queries]
+        self._patterns = [[_Step(self._local[code]) for code in query.pattern] for query in queries]
         # of one event: its multiplicity as a double, the product with it and the sum
-        self._roundings = 4 * max(len(query.pattern) for query in asked)
+        self._roundings = 4 * max(len(query.pattern) for query in queries)
         table = np.full(max(types) + 2, -1)
         table[types] = np.arange(len(types))
         self._streams = [
@@ -162,23 +162,23 @@ class Pass:
             narrow = kernels.IntegerSums(
                 room(words), None, room(float), room(words), None, room(float), room(float)
             )  # fmt: skip
-            found = self._climb([take(narrow), lambda chosen: take(wide())(chosen)])
+            answers = self._climb([take(narrow), lambda chosen: take(wide())(chosen)])
 
             def wide() -> kernels.IntegerSums:
                 return narrow._replace(high=room(words), sum_high=room(words))
 
-            return [_integers(part) for _, _, part in found]
+            return [_integers(part) for _, _, part in answers]
         if measure.function == "sum":
             assert attribute.special is not None
             values = kernels.DoubleValues(kind, *attribute.sum, attribute.special)
             sums = kernels.DoubleSums(room(float), room(float), room(float), room(float), room(np.uint8))
-            found = self._climb([take(sums)])
-            return [Numbers(part.double, np.ones(len(part.double), dtype=np.bool_)) for _, _, part in found]
+            answers = self._climb([take(sums)])
+            return [Numbers(part.double, np.ones(len(part.double), dtype=np.bool_)) for _, _, part in answers]
         best, sign = (attribute.greatest, 1) if measure.function == "max" else (attribute.least, -1)
         values = kernels.ExtremeValues(kind, attribute.known, best, sign)
-        found = self._climb([take(kernels.Extremes(room(np.uint8), room(np.int64)))])
+        answers = self._climb([take(kernels.Extremes(room(np.uint8), room(np.int64)))])
         return [
-            Numbers(part.high if attribute.exact else doubles(part.high), part.low > 0) for _, _, part in found
+            Numbers(part.high if attribute.exact else doubles(part.high), part.low > 0) for _, _, part in answers
         ]  # fmt: skip
 
     # Each executor as takers, the fastest first.
@@ -225,11 +225,11 @@ class Pass:
         backward = self._group.backward
 
         def take(chosen: Longs) -> Taken:
-            found, filled, failed = kernels.lone_windows(
+            answers, filled, failed = kernels.lone_windows(
                 *(trie, room, self._windows(backward), self._streams[backward], self._runs, chosen, lone[chosen]),
-                kernels.found_room(ROOM),
+                kernels.answer_room(ROOM),
             )
-            return [(backward, _part(found, filled))], failed
+            return [(backward, _part(answers, filled))], failed
 
         yield take
 
@@ -263,11 +263,11 @@ class Pass:
             ]
 
             def take(chosen: Longs, rooms: Any = rooms, shots: Any = shots) -> Taken:
-                found, filled, failed = kernels.landmark_windows(
+                answers, filled, failed = kernels.landmark_windows(
                     *(*tries, *rooms, *shots, lengths, windows, self._streams[0], self._block, self._runs, chosen),
-                    kernels.found_room(ROOM),
+                    kernels.answer_room(ROOM),
                 )
-                return [(False, _part(found, filled))], failed
+                return [(False, _part(answers, filled))], failed
 
             yield take
 
@@ -307,11 +307,11 @@ class Pass:
             states = [kernels.Counts(low, None, size) for low, size in zip(lows, sizes, strict=True)]
 
             def take(chosen: Longs, states: Any = states) -> Taken:
-                found, filled, back_found, back_filled, failed = kernels.meet_windows(
+                answers, filled, back_answers, back_filled, failed = kernels.meet_windows(
                     *(ahead, back, *states, *denses, *middles, *windows, self._streams[0], self._block, KEPT_ROWS),
-                    *(self._runs, chosen, kernels.found_room(ROOM), kernels.found_room(ROOM)),
+                    *(self._runs, chosen, kernels.answer_room(ROOM), kernels.answer_room(ROOM)),
                 )
-                return [(False, _part(found, filled)), (True, _part(back_found, back_filled))], failed
+                return [(False, _part(answers, filled)), (True, _part(back_answers, back_filled))], failed
 
             yield take
 
@@ -349,23 +349,23 @@ class Pass:
         self, trie: kernels.Trie, state: Any, values: Any, dense: Any, sparse: bool, chosen: Longs, cells: Any = None
     ) -> Taken:
         backward = self._group.backward
-        found, filled, failed = kernels.slide_windows(
+        answers, filled, failed = kernels.slide_windows(
             *(trie, state, values, dense, sparse or None, cells, self._windows(backward), self._streams[backward]),
-            *(self._block, self._runs, chosen, kernels.found_room(ROOM)),
+            *(self._block, self._runs, chosen, kernels.answer_room(ROOM)),
         )
-        return [(backward, _part(found, filled))], failed
+        return [(backward, _part(answers, filled))], failed
 
-    def _climb(self, ladder: Iterable[Taker]) -> list[tuple[Longs, Longs, kernels.Found]]:
+    def _climb(self, ladder: Iterable[Taker]) -> list[tuple[Longs, Longs, kernels.AnswerColumns]]:
         """What the takers find of each query: runs, starts of windows, and the rest; by key and window."""
         chosen = np.arange(len(self._runs) - 1)
-        parts: list[tuple[bool, kernels.Found]] = []
+        parts: list[tuple[bool, kernels.AnswerColumns]] = []
         for take in ladder:
             more, failed = take(chosen)
             parts += more
             chosen = chosen[failed]
             if len(chosen) == 0:
                 break
-        ranges = np.array([query.range for query in self._asked])
+        ranges = np.array([query.range for query in self._queries])
         for backward, part in parts:
             # in place: these are long
             windows, start = self._windows(backward), part.window
@@ -375,21 +375,21 @@ class Pass:
                 np.subtract(1, start, out=start)
                 start -= ranges[part.query] if len(self._kinds) > 1 else ranges[0]
         columns: Any = zip(*(part for _, part in parts), strict=True)
-        whole = parts[0][1] if len(parts) == 1 else kernels.Found(*map(np.concatenate, columns))
-        first, run, start, *found, ascending = kernels.by_query(*whole, len(self._asked))
+        whole = parts[0][1] if len(parts) == 1 else kernels.AnswerColumns(*map(np.concatenate, columns))
+        first, run, start, *answers, ascending = kernels.by_query(*whole, len(self._queries))
         out = []
         for q, (begin, end) in enumerate(itertools.pairwise(first.tolist())):
-            low, high, double, flag = (column[begin:end] for column in found)
+            low, high, double, flag = (column[begin:end] for column in answers)
             mine = [run[begin:end], start[begin:end], low, high, double, flag]
             if not ascending[q]:
                 again = np.lexsort((mine[1], mine[0]))
                 mine = [column[again] for column in mine]
-            out.append((mine[0], mine[1], kernels.Found(whole.query[:0], whole.run[:0], mine[1], *mine[2:])))
+            out.append((mine[0], mine[1], kernels.AnswerColumns(whole.query[:0], whole.run[:0], mine[1], *mine[2:])))
         return out
 
 
-Taken = tuple[list[tuple[bool, kernels.Found]], NDArray[np.bool_]]
-"""What was found, forward or backwards, and which of the keys could not be counted."""
+Taken = tuple[list[tuple[bool, kernels.AnswerColumns]], NDArray[np.bool_]]
+"""The answers, forward or backwards, and which of the keys could not be counted."""
 
 Taker = Callable[[Longs], Taken]
 
@@ -410,13 +410,13 @@ def _most(longest: int, repeats: int) -> int:
     return most
 
 
-def _part(found: kernels.Found, filled: int) -> kernels.Found:
-    columns: Any = (column[:filled] for column in found)
-    return kernels.Found(*columns)
+def _part(answers: kernels.AnswerColumns, filled: int) -> kernels.AnswerColumns:
+    columns: Any = (column[:filled] for column in answers)
+    return kernels.AnswerColumns(*columns)
 
 
-def _integers(found: kernels.Found) -> Integers:
-    return Integers(found.low, found.high, found.flag != kernels.FINE)
+def _integers(answers: kernels.AnswerColumns) -> Integers:
+    return Integers(answers.low, answers.high, answers.flag != kernels.FINE)
 
 
 FUNCTIONS = ("sum", "known", "min", "max")

@@ -37,18 +37,18 @@ def progressions(windows: Iterable[Window]) -> tuple[Progression, ...]:
     A progression (s, a) lies inside (t, b) exactly if t divides s and a = b mod t (paper-facts.md: comparing
     slides alone, as F1's "multiples" removal does, is wrong with fragments).
     """
-    found = set()
+    edges = set()
     for window in windows:
-        found.add((window.slide, -window.ago % window.slide))
-        found.add((window.slide, (window.range - window.ago) % window.slide))
-    return absorb(found)
+        edges.add((window.slide, -window.ago % window.slide))
+        edges.add((window.slide, (window.range - window.ago) % window.slide))
+    return absorb(edges)
 
 
-def absorb(found: Iterable[Progression]) -> tuple[Progression, ...]:
+def absorb(edges: Iterable[Progression]) -> tuple[Progression, ...]:
     """Drop each progression that lies inside another one; sorted."""
     kept: dict[Progression, None] = {}
     slides: list[int] = []
-    for slide, shift in sorted(set(found)):
+    for slide, shift in sorted(set(edges)):
         if not any(slide % small == 0 and (small, shift % small) in kept for small in slides):
             kept[slide, shift] = None
             if not slides or slides[-1] != slide:

@@ -267,19 +267,19 @@ class EdgeCounter:
             return edges
         return [(slide // self.unit, shift // self.unit) for slide, shift in edges]
 
-    def _misses_at(self, found: Iterable[Progression], slide: int, shift: int) -> tuple[float, float]:
-        """Share of a progression's own instants that none of ``found`` hits: low, high."""
-        left = left_at(found, slide, shift)
+    def _misses_at(self, edges: Iterable[Progression], slide: int, shift: int) -> tuple[float, float]:
+        """Share of a progression's own instants that none of ``edges`` hits: low, high."""
+        left = left_at(edges, slide, shift)
         if left is None:
             return 0.0, 0.0
         self._engine.factors.learn(slide)
         return self._count(self._engine.factors.absorb(left))[0]
 
-    def _count(self, found: Sequence[Progression]) -> Intervals:
+    def _count(self, progressions: Sequence[Progression]) -> Intervals:
         """Bounds of the misses and of the hits of absorbed progressions."""
         engine = self._engine
         engine.factors.limit = engine.factors.work + self.budget
-        components = engine.factors.parts(found)
+        components = engine.factors.parts(progressions)
         try:
             misses, hits = engine.product(components)
             return (misses, misses), (hits, hits)
@@ -417,10 +417,10 @@ class EdgeCounter:
         return max(0.0, counted[0] - light), counted[0], together
 
 
-def _share_missed(found: Iterable[Progression], others: Iterable[Progression]) -> float:
-    """The densities of ``others``, added up, each without its instants that some of ``found`` hit."""
+def _share_missed(progressions: Iterable[Progression], others: Iterable[Progression]) -> float:
+    """The densities of ``others``, added up, each without its instants that some of ``progressions`` hit."""
     period, marks = 1, []
-    for progression in found:
+    for progression in progressions:
         joined = math.lcm(period, progression[0])
         if joined <= MARKED_PERIOD:
             period = joined

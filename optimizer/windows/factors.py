@@ -90,10 +90,10 @@ class Factors:
                 self._product //= factor
                 pending += [shared, factor // shared]
 
-    def absorb(self, found: Iterable[Progression]) -> list[Progression]:
+    def absorb(self, progressions: Iterable[Progression]) -> list[Progression]:
         """Drop progressions inside others; sorted. Linear but for the divisors of each slide."""
         shifts: dict[int, set[int]] = {}
-        for slide, shift in found:
+        for slide, shift in progressions:
             shifts.setdefault(slide, set()).add(shift)
         self._absorb(shifts, shifts)
         return [(slide, shift) for slide in sorted(shifts) for shift in sorted(shifts[slide])]
@@ -123,12 +123,12 @@ class Factors:
             self._divisors[slide] = None if found is None else tuple(sorted(found)[1:-1])
         return self._divisors[slide]
 
-    def components(self, found: Iterable[Progression]) -> list[tuple[int, list[Progression]]]:
+    def components(self, progressions: Iterable[Progression]) -> list[tuple[int, list[Progression]]]:
         """Sets whose slides share no factor, each with its factors as bits; single progressions first."""
         known, learn = self._known, self.learn
         once = twice = 0
         numbered = []
-        for progression in found:
+        for progression in progressions:
             bits = (known.get(progression[0]) or learn(progression[0]))[0]
             twice |= once & bits
             once |= bits
@@ -164,12 +164,12 @@ class Factors:
         if self.work > self.limit:
             raise BudgetSpent
 
-    def parts(self, found: Sequence[Progression]) -> list[list[Progression]]:
+    def parts(self, progressions: Sequence[Progression]) -> list[list[Progression]]:
         """The components of slides that may be new."""
-        for slide, _ in found:
+        for slide, _ in progressions:
             # a slide may refine the factors of others: all have to be known before any are compared
             self.learn(slide)
-        return [part for _, part in self.components(found)]
+        return [part for _, part in self.components(progressions)]
 
     def split(self, component: Sequence[Progression]) -> tuple[int, Branches]:
         """Fix the residue of time modulo a number: (that number, [(residues, what is left at them)]).
@@ -323,14 +323,14 @@ def _merged(units: list[tuple[int, list[Progression]]]) -> list[list[Progression
     return left + [held for _, held in sorted(groups, key=lambda group: len(group[1]))]
 
 
-def left_at(found: Iterable[Progression], slide: int, shift: int) -> list[Progression] | None:
+def left_at(progressions: Iterable[Progression], slide: int, shift: int) -> list[Progression] | None:
     """What is left of progressions at the instants of another one; None where they hit them all.
 
     Those that meet it get the slide ``t / gcd(s, t)``. Time is measured anew modulo the factors of s only, so that
     the shifts modulo other factors, and with them most subproblems, stay the same.
     """
     left: dict[Progression, None] = {}
-    for other, start in found:
+    for other, start in progressions:
         shared = math.gcd(slide, other)
         if shared == 1:
             left[other, start] = None
@@ -360,9 +360,9 @@ def left_at(found: Iterable[Progression], slide: int, shift: int) -> list[Progre
     return list(left)
 
 
-def absorbed_in_ticks(found: Iterable[Progression]) -> tuple[tuple[Progression, ...], int]:
+def absorbed_in_ticks(progressions: Iterable[Progression]) -> tuple[tuple[Progression, ...], int]:
     """Absorbed progressions in ticks, and the tick: the gcd of all slides and distances between shifts."""
-    given = sorted(set(found))
+    given = sorted(set(progressions))
     if not given:
         return (), 1
     if given[0][0] <= 0:
@@ -373,5 +373,5 @@ def absorbed_in_ticks(found: Iterable[Progression]) -> tuple[tuple[Progression, 
     return tuple(Factors().absorb(ticks)), unit
 
 
-def common_period(found: Iterable[Progression]) -> int:
-    return math.lcm(*[slide for slide, _ in found])
+def common_period(progressions: Iterable[Progression]) -> int:
+    return math.lcm(*[slide for slide, _ in progressions])

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from heddle.cli.app import app
-from optimizer.papers.evaluations.outcome import Chart, Experiment, Found, Report
+from optimizer.papers.evaluations.outcome import Chart, Experiment, Measurement, Report
 from optimizer.plan.builder import build_plan
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.planning.requested import load_inputs
@@ -264,9 +264,9 @@ def test_what_if_used_wrongly(house: Path) -> None:
 def two_experiments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand-ins that measure nothing, under the real names of the library."""
 
-    def measure(scale: str, report: Report) -> Found:
+    def measure(scale: str, report: Report) -> Measurement:
         report(1, 2, "half of it")
-        return Found([{"x": 1, "y": 2.5}, {"x": 2, "y": 4.5}], f"measured at {scale}", {"speed-up": (10, 12.5)})
+        return Measurement([{"x": 1, "y": 2.5}, {"x": 2, "y": 4.5}], f"measured at {scale}", {"speed-up": (10, 12.5)})
 
     chart = Chart("x", "queries", {"y": "ours"}, "seconds")
     known = [

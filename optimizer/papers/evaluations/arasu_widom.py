@@ -25,7 +25,7 @@ from optimizer.combine.elements import ADD, MAX
 from optimizer.combine.sparse_tables import SparseTable
 from optimizer.combine.threshold_index import Longs
 from optimizer.combine.wavelet_matrix import WaveletMatrix, quantile_rank
-from optimizer.papers.evaluations.outcome import Chart, Experiment, Found, Report, Row, Value
+from optimizer.papers.evaluations.outcome import Chart, Experiment, Measurement, Report, Row, Value
 from optimizer.papers.reference.collective_indexes import (
     FULL,
     CollectiveCount,
@@ -101,7 +101,7 @@ def _methods(operators: int) -> dict[str, OnlineAggregate]:
     }
 
 
-def _figure_9(scale: str, report: Report) -> Found:
+def _figure_9(scale: str, report: Report) -> Measurement:
     operators = {"tiny": 30, "quick": OPERATORS, "full": OPERATORS}[scale]
     inputs = {"tiny": 400, "quick": 200_000, "full": 400_000}[scale]
     percents = {"tiny": (0, 50, 100), "quick": (0, 10, 25, 50, 75, 90, 100), "full": (*range(0, 100, 10), 95, 99, 100)}
@@ -127,7 +127,7 @@ def _figure_9(scale: str, report: Report) -> Found:
     return _summarise_9(rows)
 
 
-def _summarise_9(rows: list[Row]) -> Found:
+def _summarise_9(rows: list[Row]) -> Measurement:
     lookups, updates = rows[0], rows[-1]
     sharing = ("r_int", "b_int", "psoup")
     beaten = [row for row in rows if row["r_int_rate"] < max(row[f"{name}_rate"] for name in sharing)]
@@ -154,7 +154,7 @@ def _summarise_9(rows: list[Row]) -> Found:
         f"{spread['b_int']:.2g} (B-INT), {spread['psoup']:.2g} (PSoup), {spread['all']:.3g} (materialize all), "
         f"{spread['none']:.3g} (none)."
     )
-    return Found(rows, summary, measured)
+    return Measurement(rows, summary, measured)
 
 
 # Figures 10 and 11: updates and look-ups of R-INT (SUM), B-INT (MAX) and B-INT-QNT (QUANTILE)
@@ -182,7 +182,7 @@ def _basic(longest: int) -> dict[str, RunningIntervals | BaseIntervals | BaseInt
     }
 
 
-def _figure_10(scale: str, report: Report) -> Found:
+def _figure_10(scale: str, report: Report) -> Measurement:
     sizes = _steps(LARGEST[scale], scale)
     rng = np.random.default_rng(0)
     rows: list[Row] = []
@@ -208,10 +208,10 @@ def _figure_10(scale: str, report: Report) -> Found:
         f"and B-INT-QNT {last['b_int_qnt_rate']:.2g}; only the last is to depend on N_max, O(log N_max), and varies by "
         f"a factor of {_spread(rows, 'b_int_qnt_rate'):.2g}."
     )
-    return Found(rows, summary, measured)
+    return Measurement(rows, summary, measured)
 
 
-def _figure_11(scale: str, report: Report) -> Found:
+def _figure_11(scale: str, report: Report) -> Measurement:
     longest = LARGEST[scale]
     lookups = {"tiny": 40, "quick": 20_000, "full": 200_000}[scale]
     # of the width N_max there is one window only
@@ -260,7 +260,7 @@ def _figure_11(scale: str, report: Report) -> Found:
         f"table answers MAX {last['sparse_rate'] / last['b_int_rate']:.3g} times as fast as B-INT and a wavelet matrix "
         f"medians {last['wavelet_rate'] / last['b_int_qnt_rate']:.3g} times as fast as B-INT-QNT."
     )
-    return Found(rows, summary, measured)
+    return Measurement(rows, summary, measured)
 
 
 # Figure 12: substream filters
@@ -324,20 +324,20 @@ def trades(symbols: int, per_day: int, lookups: int, weighted: bool = False, ske
 
 
 @numba.njit(cache=True)
-def _by_each(rings, keys, times, weights, spans, thresholds, limit, found, marks):
-    """Update and look-up in turn by R-INT on each substream; numbers of keys found, and marks of which."""
+def _by_each(rings, keys, times, weights, spans, thresholds, limit, counts, marks):
+    """Update and look-up in turn by R-INT on each substream; of each look-up the number of keys, and a mark of which."""
     out = np.empty(len(rings.keys), np.int64)
     for at in range(len(keys)):
         now = times[at]
         while append(rings, keys[at], now, weights[at] if len(weights) else 1, now - limit) == FULL:
             rings = more_room(rings, keys[at], now - limit)
         count = ask_each(rings, now - spans[at] + 1, thresholds[at], False, out)
-        found[at], marks[at] = count, out[:count].sum()
+        counts[at], marks[at] = count, out[:count].sum()
     return rings
 
 
 @numba.njit(cache=True)
-def _by_index(stamps, lengths, p, rings, keys, times, weights, spans, thresholds, limit, sure, seen, found, marks):
+def _by_index(stamps, lengths, p, rings, keys, times, weights, spans, thresholds, limit, sure, seen, counts, marks):
     """Update and look-up in turn by the index; every candidate checked by R-INT, or (``sure``) as Heddle does."""
     out = np.empty(len(lengths), np.int64)
     for at in range(len(keys)):
@@ -362,7 +362,7 @@ def _by_index(stamps, lengths, p, rings, keys, times, weights, spans, thresholds
                 out[kept] = out[candidate]
                 kept += total_since(rings, out[candidate], cutoff) > v
             count = kept
-        found[at], marks[at] = count, out[:count].sum()
+        counts[at], marks[at] = count, out[:count].sum()
     return stamps, rings
 
 
@@ -441,7 +441,7 @@ def filter_rates(trace: Trace, points: tuple[int, ...], rounds: int, report: Rep
     ]
 
 
-def _figure_12(scale: str, report: Report) -> Found:
+def _figure_12(scale: str, report: Report) -> Measurement:
     symbols, per_day, lookups, rounds = {
         "tiny": (50, 5_000, 60, 1),
         "quick": (5_000, 1_000_000, 2_200, 5),
@@ -466,7 +466,7 @@ def _figure_12(scale: str, report: Report) -> Found:
         f"({published['published_over_each']:.3g} times as many). Ours, which reads a second row to see which "
         f"candidates need no check, {ours['ours_rate']:,.0f} at p = {ours['p']} ({ours['ours_over_each']:.3g} times)."
     )
-    return Found(rows, summary, measured)
+    return Measurement(rows, summary, measured)
 
 
 EXPERIMENTS = (

@@ -21,7 +21,7 @@ from fractions import Fraction
 from statistics import fmean, median, median_low
 from typing import Any
 
-from optimizer.papers.evaluations.outcome import Chart, Experiment, Found, Report, Row, Value
+from optimizer.papers.evaluations.outcome import Chart, Experiment, Measurement, Report, Row, Value
 from optimizer.papers.evaluations.window_workload import Windows, generate
 from optimizer.papers.reference.weave_share_published import Search, Tally, counter_of, published
 from optimizer.search.cost import Partition, SearchProblem
@@ -162,7 +162,7 @@ def _first_beyond_memory(rows: list[Row], sweep: Sweep) -> Value:
     return next((row[sweep.symbol] for row in beyond), None)
 
 
-def _summarise(sweep: Sweep, rows: list[Row], scale: str) -> Found:
+def _summarise(sweep: Sweep, rows: list[Row], scale: str) -> Measurement:
     ratios, gains = _known(rows, "bit_set_over_f1"), _known(rows, "f1_opt_over_f1")
     fits = [row for row in rows if row["longest_bit_set"] is not None and row["longest_bit_set"] <= MEMORY]
     operations = _known(fits, "operations_bit_set_over_f1")
@@ -198,7 +198,7 @@ def _summarise(sweep: Sweep, rows: list[Row], scale: str) -> Found:
             f"Bit Set takes {fmean(ratios):.3g} times F1's seconds on average where both end (paper: "
             f"{sweep.average:g}): this Bit Set marks whole arrays at a time."
         )
-    return Found(rows, " ".join(sentences), measured)
+    return Measurement(rows, " ".join(sentences), measured)
 
 
 def _needed(rows: list[Row], sweep: Sweep, value: Value) -> str:
@@ -297,10 +297,10 @@ SWEEPS = {
     ),
 }
 
-_measured: dict[tuple[int, str], Found] = {}
+_measured: dict[tuple[int, str], Measurement] = {}
 
 
-def _experiment(number: int, scale: str, report: Report) -> Found:
+def _experiment(number: int, scale: str, report: Report) -> Measurement:
     sweep = SWEEPS[number]
     # Table 2 is the summary of the five: it repeats none that this process has measured at the same scale
     if (number, scale) not in _measured:
@@ -334,7 +334,7 @@ def _sweep_experiment(number: int, minutes: float) -> Experiment:
     )
 
 
-def _table_2(scale: str, report: Report) -> Found:
+def _table_2(scale: str, report: Report) -> Measurement:
     rows: list[Row] = []
     measured: dict[str, tuple[Value, Value]] = {}
     for done, (number, sweep) in enumerate(SWEEPS.items()):
@@ -351,10 +351,10 @@ def _table_2(scale: str, report: Report) -> Found:
         row["f1_over_ours"] = found.measured["seconds F1 / ours, average"][1]
         rows.append(row)
     report(len(SWEEPS), len(SWEEPS), "done")
-    return Found(rows, "The five experiments, one row each: see theirs for the points.", measured)
+    return Measurement(rows, "The five experiments, one row each: see theirs for the points.", measured)
 
 
-def _figure_6(scale: str, report: Report) -> Found:
+def _figure_6(scale: str, report: Report) -> Measurement:
     """Operations for the slides 1..n (the paper's auxiliary set), and ours for n/2+1..n (a set without multiples)."""
     largest = {"tiny": 60, "quick": 500, "full": 700}[scale]
     sizes = [n for n in range(20, largest + 1, 20) if n <= 100 or n % 100 == 0]
@@ -390,7 +390,7 @@ def _figure_6(scale: str, report: Report) -> Found:
         "log10 of operations Bit Set / F1 at 500 ACQs": (62, power),
         "seconds of ours for half as many slides": (None, last["ours_seconds"]),
     }
-    return Found(rows, summary, measured)
+    return Measurement(rows, summary, measured)
 
 
 EXPERIMENTS = (

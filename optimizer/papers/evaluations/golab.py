@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optimizer.papers.evaluations.outcome import Chart, Experiment, Found, Report, Row, Value
+from optimizer.papers.evaluations.outcome import Chart, Experiment, Measurement, Report, Row, Value
 from optimizer.papers.reference.local_schedulers import LocalScheduler, Task
 from optimizer.schedule.fixed_periods import fixed_periods_cost, hybrid_periods, own_periods
 from optimizer.schedule.groups import Group, SubGroup
@@ -296,7 +296,7 @@ SAID: dict[str, dict[tuple[str, str], Value]] = {
 """What the paper says of one technique over another."""
 
 
-def _figure(figure: str, scale: str, report: Report) -> Found:
+def _figure(figure: str, scale: str, report: Report) -> Measurement:
     rate, column, _ = FIGURES[figure]
     rows = _rows(rate, scale, report)
     last = rows[-1]
@@ -330,15 +330,15 @@ def _figure(figure: str, scale: str, report: Report) -> Found:
             measured[f"share of the refreshes asked for, {_label(name)}, {at}"] = (None, last[f"{name}_met"])
     unit = "queries/s" if column == "throughput" else "updates late"
     listed = ", ".join(f"{label} {last[f'{name}_{column}']:.3g}" for name, (label, _, _) in TECHNIQUES.items())
-    return Found(rows, " ".join([f"{at}, {unit}: {listed}.", *_differences(figure, last)]), measured)
+    return Measurement(rows, " ".join([f"{at}, {unit}: {listed}.", *_differences(figure, last)]), measured)
 
 
 def _label(name: str) -> str:
     return TECHNIQUES[name][0]
 
 
-def _ratio(one: float, other: float) -> float | None:
-    return one / other if other else None
+def _ratio(numerator: float, denominator: float) -> float | None:
+    return numerator / denominator if denominator else None
 
 
 def _differences(figure: str, row: Row) -> list[str]:

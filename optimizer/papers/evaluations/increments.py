@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from statistics import fmean
 
-from optimizer.papers.evaluations.outcome import Found, Report, Row, Value
+from optimizer.papers.evaluations.outcome import Measurement, Report, Row, Value
 from optimizer.papers.evaluations.window_workload import LARGEST_SLIDE, SKEW, TICK, Windows, generate
 from optimizer.search.incremental import TRIGGERS, IncrementalPlan
 from optimizer.search.weave_share import weave_share
@@ -21,7 +21,7 @@ TOLERANCES = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, math.inf)
 """As fractions; 0 plans from scratch at every arrival, infinity never."""
 
 
-def figure_11(scale: str, report: Report) -> Found:
+def figure_11(scale: str, report: Report) -> Measurement:
     """Queries arrive one by one, for every trigger and tolerance of
     :class:`optimizer.search.incremental.IncrementalPlan`."""
     count = {"tiny": 20, "quick": 150, "full": 500}[scale]
@@ -39,7 +39,7 @@ def figure_11(scale: str, report: Report) -> Found:
     return _summarise(rows, count)
 
 
-def _summarise(rows: list[Row], count: int) -> Found:
+def _summarise(rows: list[Row], count: int) -> Measurement:
     at = {(row["trigger"], row["tolerance_percent"]): row for row in rows}
     held = {
         trigger: all(
@@ -68,7 +68,7 @@ def _summarise(rows: list[Row], count: int) -> Found:
         f"scratch, computed aside, the tolerance {'holds' if held['replan'] else 'does not hold, either'}: "
         f"{ours['average_deviation_percent']:.3g}% on average at 20%, with {ours['reconstructions']} reconstructions."
     )
-    return Found(rows, summary, measured)
+    return Measurement(rows, summary, measured)
 
 
 def _from_scratch(windows: Windows) -> float:

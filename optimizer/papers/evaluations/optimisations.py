@@ -16,7 +16,7 @@ from itertools import combinations
 
 import numpy as np
 
-from optimizer.papers.evaluations.outcome import Found, Report, Row, Value
+from optimizer.papers.evaluations.outcome import Measurement, Report, Row, Value
 from optimizer.papers.evaluations.window_workload import TICK, Windows, generate
 from optimizer.search.weave_share import weave_share
 from optimizer.workload.values import SECOND
@@ -109,7 +109,7 @@ VARIANTS = {
 }
 
 
-def figure_14(scale: str, report: Report) -> Found:
+def figure_14(scale: str, report: Report) -> Measurement:
     """Slides up to 12 (a composite slide of at most 27,720): edges are visited one by one, in plain Python."""
     counts = {"tiny": (6, 10), "quick": (10, 20, 40, 80, 160, 250), "full": (10, 20, 40, 80, 160, 250, 500)}[scale]
     limit = {"tiny": 1.0, "quick": 15.0, "full": 120.0}[scale]
@@ -158,4 +158,4 @@ def figure_14(scale: str, report: Report) -> Found:
         "orders of magnitude are at 250 ACQs. What Cost Lookup and the bitmap gain grows with the number of ACQs; the "
         "probe side gains little."
     )
-    return Found(rows, summary, measured)
+    return Measurement(rows, summary, measured)

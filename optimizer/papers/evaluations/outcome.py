@@ -36,7 +36,7 @@ class Chart:
     paper: tuple[tuple[str, float | None, float | None], ...] = ()
 
 
-class Found(NamedTuple):
+class Measurement(NamedTuple):
     """What a run found: rows of the CSV, a summary in words, and by quantity (the paper's value, ours)."""
 
     rows: list[Row]
@@ -67,7 +67,7 @@ class Experiment:
     claim: str
     minutes: float
     chart: Chart
-    measure: Callable[[str, Report], Found] = field(repr=False)
+    measure: Callable[[str, Report], Measurement] = field(repr=False)
 
     def run(self, scale: str = "quick", report: Report = lambda done, total, text: None) -> Outcome:
         """Measure at a scale of :data:`SCALES`. Raises ValueError for an unknown scale."""

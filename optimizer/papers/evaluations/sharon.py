@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optimizer.papers.evaluations.outcome import Chart, Experiment, Found, Report, Row, Value
+from optimizer.papers.evaluations.outcome import Chart, Experiment, Measurement, Report, Row, Value
 from optimizer.papers.evaluations.sequence_streams import HOURS, Stream, position_reports, purchases, routes, workload
 from optimizer.papers.evaluations.sequence_workload import compare, generate_sequences
 from optimizer.papers.reference.a_seq import Counts, Run, Spans, TooManySequences, a_seq, sharon, two_step
@@ -172,11 +172,11 @@ def _answers(run: Run | list[Answers]) -> Sequence[Counts | Answers]:
     return run.answers if isinstance(run, Run) else run
 
 
-def _plain(found: Counts | Answers) -> Counts:
-    if isinstance(found, Counts):
-        return found
-    low, high = found.count.low, found.count.high
-    return Counts(found.key, found.start, low, (high * 2.0**64 + low).astype(np.float64))
+def _plain(answers: Counts | Answers) -> Counts:
+    if isinstance(answers, Counts):
+        return answers
+    low, high = answers.count.low, answers.count.high
+    return Counts(answers.key, answers.start, low, (high * 2.0**64 + low).astype(np.float64))
 
 
 # ------------------------------------------------------------------------------- Figure 13: two steps
@@ -184,7 +184,7 @@ def _plain(found: Counts | Answers) -> Counts:
 TWO_STEPS = {"flink": "two steps (Flink)", "spass": "two steps, shared (SPASS)"}
 
 
-def _figure_13(scale: str, report: Report) -> Found:
+def _figure_13(scale: str, report: Report) -> Measurement:
     windows = {"tiny": (300, 3_000), "quick": (1_000, 3_000, 5_000, 7_000), "full": tuple(range(1_000, 8_000, 1_000))}
     queries, length = (3, 4) if scale == "tiny" else (20, 10)
     rows: list[Row] = []
@@ -218,7 +218,7 @@ def _figure_13(scale: str, report: Report) -> Found:
         f"{last['sharon_latency_ms']:.3g} ms a window, A-Seq {last['a_seq_latency_ms']:.3g}, Heddle "
         f"{last['ours_latency_ms']:.3g}."
     )
-    return Found(rows, summary, measured)
+    return Measurement(rows, summary, measured)
 
 
 def _constructed(case: Case, scale: str) -> Row:
@@ -376,14 +376,14 @@ PANELS = {
 }
 
 
-def _figure_14(letter: str, scale: str, report: Report) -> Found:
+def _figure_14(letter: str, scale: str, report: Report) -> Measurement:
     panel = PANELS[letter]
     sweep = SWEEPS[panel.sweep]
     rows = _swept(panel.sweep, scale, report)
 
-    def gain(row: Row, one: str, other: str) -> float:
-        """How many times better the one is."""
-        a, b = row[f"{one}_{panel.metric}"], row[f"{other}_{panel.metric}"]
+    def gain(row: Row, executor: str, baseline: str) -> float:
+        """How many times better the executor is than the baseline."""
+        a, b = row[f"{executor}_{panel.metric}"], row[f"{baseline}_{panel.metric}"]
         return float(a / b if panel.metric == "rate" else b / a)
 
     what = METRICS[panel.metric][0]
@@ -404,7 +404,7 @@ def _figure_14(letter: str, scale: str, report: Report) -> Found:
         f"{gain(least, 'ours', 'a_seq_pooled'):.3g} to {gain(most, 'ours', 'a_seq_pooled'):.3g} times as good as that "
         "of A-Seq with STARTs pooled."
     )
-    return Found(rows, summary, measured | _all_alike(rows))
+    return Measurement(rows, summary, measured | _all_alike(rows))
 
 
 # ------------------------------------------------------------------- Figures 15 and 16: the optimizers
@@ -417,7 +417,7 @@ OPTIMIZERS = {
 }
 
 
-def _figure_15(scale: str, report: Report) -> Found:
+def _figure_15(scale: str, report: Report) -> Measurement:
     counts = {"tiny": (4, 8), "quick": (10, 20, 30, 70, 120, 180), "full": (10, 15, *range(20, 190, 10))}[scale]
     rows: list[Row] = []
     for done, queries in enumerate(counts):
@@ -449,19 +449,19 @@ def _figure_15(scale: str, report: Report) -> Found:
         f"the integer program {last['ours_seconds']:.2g} s; the greedy plan costs "
         f"{last['greedy_cost'] / last['ours_cost']:.3g} times as much."
     )
-    return Found(rows, summary, measured)
+    return Measurement(rows, summary, measured)
 
 
-def _times(row: Row | None, one: str, other: str, column: str) -> float | None:
-    """How many times as much the one took as the other; None where either gave up."""
-    pair = [row.get(f"{name}_{column}") if row else None for name in (one, other)]
+def _times(row: Row | None, optimizer: str, baseline: str, column: str) -> float | None:
+    """How many times as much the optimizer took as the baseline; None where either gave up."""
+    pair = [row.get(f"{name}_{column}") if row else None for name in (optimizer, baseline)]
     return float(pair[0] / pair[1]) if pair[0] and pair[1] else None
 
 
 PLANS = {"greedy": "greedy (GWMIN)", "score": "highest score (Sharon)", "cost": "least cost (Heddle)"}
 
 
-def _figure_16(scale: str, report: Report) -> Found:
+def _figure_16(scale: str, report: Report) -> Measurement:
     counts = {"tiny": (4, 8), "quick": (20, 60, 120, 180), "full": tuple(range(20, 200, 20))}[scale]
     tiny = scale == "tiny"
     window = 200 if tiny else 200_000
@@ -503,7 +503,7 @@ def _figure_16(scale: str, report: Report) -> Found:
         f"{last['score_latency_ms']:.3g} with the plan of highest score and {last['cost_latency_ms']:.3g} with the "
         f"cheapest; it holds {last['greedy_held']:,}, {last['score_held']:,} and {last['cost_held']:,} counts."
     )
-    return Found(rows, summary, measured | _all_alike(rows))
+    return Measurement(rows, summary, measured | _all_alike(rows))
 
 
 def _overlapping(queries: int, length: int, stream: Stream) -> list[tuple[int, ...]]:

@@ -15,7 +15,7 @@ from statistics import fmean
 
 from optimizer.papers.evaluations.increments import figure_11
 from optimizer.papers.evaluations.optimisations import figure_14
-from optimizer.papers.evaluations.outcome import Chart, Experiment, Found, Report, Row, Value
+from optimizer.papers.evaluations.outcome import Chart, Experiment, Measurement, Report, Row, Value
 from optimizer.papers.evaluations.window_workload import LARGEST_SLIDE, SKEW, TICK, Windows, generate
 from optimizer.search.search import ALGORITHMS, PER_QUERY, best
 
@@ -64,8 +64,8 @@ def _means(windows: Iterable[Windows], rate: int, algorithms: Iterable[str]) -> 
 # Figures 4 and 5: cost of the plans of all algorithms
 
 
-def _costs(rate: int, orders: int) -> Callable[[str, Report], Found]:
-    def measure(scale: str, report: Report) -> Found:
+def _costs(rate: int, orders: int) -> Callable[[str, Report], Measurement]:
+    def measure(scale: str, report: Report) -> Measurement:
         counts = {"tiny": (6, 12), "quick": (50, 100, 250, 1000), "full": (50, 100, 250, 500, 750, 1000)}[scale]
         rows: list[Row] = []
         for done, count in enumerate(counts):
@@ -80,7 +80,7 @@ def _costs(rate: int, orders: int) -> Callable[[str, Report], Found]:
     return measure
 
 
-def _summarise_costs(rows: list[Row], orders: int) -> Found:
+def _summarise_costs(rows: list[Row], orders: int) -> Measurement:
     last = rows[-1]
     ours = last["weave_share_cost"]
     times = {name: last[f"{_column(name)}_cost"] / ours for name in LABELS}
@@ -105,7 +105,7 @@ def _summarise_costs(rows: list[Row], orders: int) -> Found:
         f"{LABELS[cheapest]}). At most one edge per half second caps what Shared can lose. Ours costs "
         f"{100 * (1 - times['best']):.2g}% less than Weave Share."
     )
-    return Found(rows, summary, measured)
+    return Measurement(rows, summary, measured)
 
 
 def _never_beaten(rows: list[Row], others: Iterable[str]) -> bool:
@@ -163,7 +163,7 @@ def _by_count(scale: str, report: Report) -> list[Row]:
     return _grid(scale, report, ("rate", (50, 300, 10_000)), ("acqs", counts[scale]), {"skew": SKEW, "overlap": 50})
 
 
-def _figure_6(scale: str, report: Report) -> Found:
+def _figure_6(scale: str, report: Report) -> Measurement:
     rows = _by_count(scale, report)
     few, many = rows[0]["acqs"], rows[-1]["acqs"]
     measured: dict[str, tuple[Value, Value]] = {
@@ -178,10 +178,10 @@ def _figure_6(scale: str, report: Report) -> Found:
         "one tree, as in the paper. Its 62% contradict its own Figure 8, which has 12% for the same rate, number of "
         f"ACQs, skew and overlap factor: ours is {_percent(_gain(rows, acqs=many, rate=10_000))} at {many:,} ACQs."
     )
-    return Found(rows, summary, measured)
+    return Measurement(rows, summary, measured)
 
 
-def _figure_7(scale: str, report: Report) -> Found:
+def _figure_7(scale: str, report: Report) -> Measurement:
     rows = _by_count(scale, report)
     several = next((row["acqs"] for row in rows if row["rate"] == 10_000 and row["trees"] > 1), None)
     last = {row["rate"]: row["trees"] for row in rows}
@@ -195,14 +195,14 @@ def _figure_7(scale: str, report: Report) -> Found:
         f"{last[10_000]:.3g} trees at {rows[-1]['acqs']:,} ACQs. At 10,000 tuples/s there is more than one tree from "
         f"{several if several else 'no number of'} ACQs on (paper: above 100)."
     )
-    return Found(rows, summary, measured)
+    return Measurement(rows, summary, measured)
 
 
 FIGURE_8 = {(250, 50): 80, (250, 2000): 24, (250, 3000): 6, (1000, 10_000): 12, (2000, 10_000): 24}
 """Per cent that the text gives for (ACQs, rate)."""
 
 
-def _figure_8(scale: str, report: Report) -> Found:
+def _figure_8(scale: str, report: Report) -> Measurement:
     rates = {"tiny": (50, 2000), "quick": (50, 300, 1000, 2000, 3000, 10_000)}
     rows = _grid(
         scale,
@@ -228,10 +228,10 @@ def _figure_8(scale: str, report: Report) -> Found:
         f"fit these numbers best. At 10,000 tuples/s the best of the other four plans costs {times:.3g} times "
         f"Weave Share's for {count} ACQs (the paper, without a number of ACQs: 100 times)."
     )
-    return Found(rows, summary, measured)
+    return Measurement(rows, summary, measured)
 
 
-def _figure_9(scale: str, report: Report) -> Found:
+def _figure_9(scale: str, report: Report) -> Measurement:
     rows = _grid(
         scale,
         report,
@@ -251,10 +251,10 @@ def _figure_9(scale: str, report: Report) -> Found:
         f"The saving {'grows' if grows else 'mostly grows'} with the overlap factor: at 100,000 tuples/s one tree up "
         f"to {max(one, default=0)} (paper: 200), {_percent(gains[-1])} saved at 2,000 (paper: 74%)."
     )
-    return Found(rows, summary, measured)
+    return Measurement(rows, summary, measured)
 
 
-def _figure_10(scale: str, report: Report) -> Found:
+def _figure_10(scale: str, report: Report) -> Measurement:
     rows = _grid(
         scale,
         report,
@@ -281,7 +281,7 @@ def _figure_10(scale: str, report: Report) -> Found:
         f"{gain:.3g}% at skew {lowest[count]['skew']:g}" for count, gain in zip(counts, gains, strict=True)
     )
     summary = f"Largest savings for {', '.join(f'{count:,}' for count in counts)} ACQs: {where}."
-    return Found(rows, summary, measured)
+    return Measurement(rows, summary, measured)
 
 
 def _percent(value: float | None) -> str:

@@ -137,20 +137,20 @@ def sharon(
 def _counted(events: Events, layout: _Layout, range: int, slide: int, pooled: bool) -> Run:
     room = np.where(layout.pooled, 2 * layout.panes, 16)
     state = _state(layout, room)
-    found = _rows(64, len(layout.path) - 1)
+    answers = _rows(64, len(layout.path) - 1)
     tally = np.zeros(3, np.int64)
     at = 0
     while at < len(events):
         at, full = _feed(
-            events.key, events.time, events.type, events.count, at, range, slide, pooled, layout, state, found, tally
+            events.key, events.time, events.type, events.count, at, range, slide, pooled, layout, state, answers, tally
         )
         # a key that did not fit begins again with more room
         if full >= 0:
             room[full] *= 2
             state = _state(layout, room)
         elif full == _ROWS_FULL:
-            found = tuple(np.concatenate([column, np.empty_like(column)]) for column in found)
-    return Run(_counts(found, tally[_ROWS], slide), int(tally[_ADDED]), int(tally[_PEAK]))
+            answers = tuple(np.concatenate([column, np.empty_like(column)]) for column in answers)
+    return Run(_counts(answers, tally[_ROWS], slide), int(tally[_ADDED]), int(tally[_PEAK]))
 
 
 def two_step(
@@ -384,8 +384,8 @@ def _rows(size: int, queries: int) -> tuple[NDArray[Any], ...]:
     return np.empty(size, np.int64), np.empty(size, np.int64), np.empty(shape, np.uint64), np.empty(shape)
 
 
-def _counts(found: tuple[NDArray[Any], ...], rows: int, slide: int) -> list[Counts]:
-    key, window, exact, approximate = (column[:rows] for column in found)
+def _counts(columns: tuple[NDArray[Any], ...], rows: int, slide: int) -> list[Counts]:
+    key, window, exact, approximate = (column[:rows] for column in columns)
     answers = []
     for query in range(exact.shape[1]):
         matched = np.flatnonzero(approximate[:, query])
@@ -545,9 +545,9 @@ def _expire(layout, state, window):
 
 
 @numba.njit(cache=True)
-def _settle(layout, state, key, oldest, newest, found, tally):
+def _settle(layout, state, key, oldest, newest, answers, tally):
     """Close the windows of a key one after the other. Returns the counts held at most, -1 if the rows are full."""
-    keys, windows, exact, approximate = found
+    keys, windows, exact, approximate = answers
     peak = 0
     for window in range(oldest, newest + 1):
         row = tally[_ROWS]
@@ -560,7 +560,7 @@ def _settle(layout, state, key, oldest, newest, found, tally):
 
 
 @numba.njit(cache=True)
-def _feed(key, time, type, count, at, range_, slide, pooled, layout, state, found, tally):
+def _feed(key, time, type, count, at, range_, slide, pooled, layout, state, answers, tally):
     """All keys from an event on. Returns the event to go on with and what is full: a counter, or the rows."""
     first, last, rows, exact, approximate = state.first, state.last, state.rows, state.exact, state.approximate
     pane_of, panes = state.pane, state.panes
@@ -583,7 +583,7 @@ def _feed(key, time, type, count, at, range_, slide, pooled, layout, state, foun
                 upto += 1
             if now >= oldest * slide + range_:
                 closed = (now - range_) // slide
-                held = _settle(layout, state, key[begin], oldest, min(closed, newest), found, tally)
+                held = _settle(layout, state, key[begin], oldest, min(closed, newest), answers, tally)
                 if held < 0:
                     full = _ROWS_FULL
                     break
@@ -651,7 +651,7 @@ def _feed(key, time, type, count, at, range_, slide, pooled, layout, state, foun
                 present[type[event]] = 0
             at = upto
         if full == _DONE:
-            held = _settle(layout, state, key[begin], oldest, newest, found, tally)
+            held = _settle(layout, state, key[begin], oldest, newest, answers, tally)
             full = _DONE if held >= 0 else _ROWS_FULL
             peak = max(peak, held)
         if full != _DONE:

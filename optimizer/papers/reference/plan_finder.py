@@ -164,13 +164,13 @@ def options(graph: SharonGraph, vertex: int, any_subset: bool = True, limit: int
     return [candidate.among(queries) for queries in found]
 
 
-def _causes(one: Candidate, other: Candidate) -> frozenset[int]:
+def _causes(candidate: Candidate, other: Candidate) -> frozenset[int]:
     """The queries in which two candidates overlap."""
     theirs = other.spans()
     return frozenset(
         query
-        for query, begin in one.occurrences
-        if any(begin < end and start < begin + len(one.pattern) for start, end in theirs.get(query, ()))
+        for query, begin in candidate.occurrences
+        if any(begin < end and start < begin + len(candidate.pattern) for start, end in theirs.get(query, ()))
     )
 
 
