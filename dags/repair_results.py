@@ -47,7 +47,7 @@ def repair_results() -> None:
             print(f"outdated: {one}")
         return {"plan_version": current_version(warehouse), "days": days}
 
-    RepairOperator(task_id="repair", name="heddle", conn_id="spark_default", found=look())
+    RepairOperator(task_id="repair", name="heddle", conn_id="spark_default", outdated=look())
 
 
 repair_results()

@@ -190,11 +190,11 @@ class AggregateOperator(SubmitOperator):
 class RepairOperator(SubmitOperator):
     """``spark_jobs/repair_results.py``: publish again what is of sources that changed, in one session.
 
-    Parameters: ``found``, the return value of the task that looked (``{"plan_version", "days"}``).
+    Parameters: ``outdated``, the return value of the task that looked (``{"plan_version", "days"}``).
     """
 
-    def __init__(self, *, found: Any, **arguments: Any) -> None:
-        super().__init__(job="repair_results", given=found, **arguments)
+    def __init__(self, *, outdated: Any, **arguments: Any) -> None:
+        super().__init__(job="repair_results", given=outdated, **arguments)
 
     def options(self, context: Any) -> list[str]:
         return ["--days", str(self.given["days"])]

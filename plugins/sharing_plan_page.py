@@ -156,7 +156,7 @@ def docs_page(name: str) -> str | None:
 
 
 # ------------------------------------------------------------------------------------------- refresh
-def asked(given: Mapping[str, str]) -> dict[str, Any]:
+def requested_conf(given: Mapping[str, str]) -> dict[str, Any]:
     """What the form asks of the DAG, as its conf. Raises HeddleError (HDL-112, HDL-552)."""
     from optimizer.errors.diagnostics import HeddleError, printable
     from optimizer.search.cost import COST_MODELS
@@ -410,7 +410,7 @@ def build_app() -> FastAPI:
         from optimizer.errors.diagnostics import HeddleError
 
         try:
-            conf = asked(given)
+            conf = requested_conf(given)
         except HeddleError as error:
             found = refresh.form(recent_refreshes(session), given, error.diagnostic, is_paused(session))
             return _html(found, 400)

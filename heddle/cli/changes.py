@@ -66,12 +66,12 @@ def _figures(before: float, after: float) -> str:
     return f"{before:.6g} -> {after:.6g}{percent}"
 
 
-def plan_changes(house: Warehouse, asked: RegistrationRequest, made: SharingPlan) -> list[str]:
+def plan_changes(house: Warehouse, request: RegistrationRequest, made: SharingPlan) -> list[str]:
     from spark_jobs.planning.registration import changes
     from spark_jobs.warehouse.plans import current_version, load_plan
 
     version = current_version(house)
-    return changes(asked, load_plan(house, version) if version is not None else None, made)
+    return changes(request, load_plan(house, version) if version is not None else None, made)
 
 
 def print_changes(lines: Sequence[str]) -> None:

@@ -69,18 +69,18 @@ def print_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
 _COLOURS = {"error": "bold red", "warning": "bold yellow"}
 
 
-def _source(found: Diagnostic) -> list[str]:
+def _source(diagnostic: Diagnostic) -> list[str]:
     """The line of the workload or of streams.yaml that a finding is about, with ``^`` under the place."""
-    is_text_of_ours = found.code < "HDL-4" or "HDL-45" <= found.code < "HDL-47"
+    is_text_of_ours = diagnostic.code < "HDL-4" or "HDL-45" <= diagnostic.code < "HDL-47"
     # where HDL-458 points to a password may stand
-    if not found.line or not found.column or not is_text_of_ours or found.code == "HDL-458":
+    if not diagnostic.line or not diagnostic.column or not is_text_of_ours or diagnostic.code == "HDL-458":
         return []
     try:
-        with Path(found.file).open(encoding="utf-8-sig") as file:
-            line = next(itertools.islice(file, found.line - 1, None), "").rstrip("\r\n")
+        with Path(diagnostic.file).open(encoding="utf-8-sig") as file:
+            line = next(itertools.islice(file, diagnostic.line - 1, None), "").rstrip("\r\n")
     except (OSError, UnicodeDecodeError):
         return []
-    start, at = max(0, found.column - 1 - WIDEST // 2), found.column - 1
+    start, at = max(0, diagnostic.column - 1 - WIDEST // 2), diagnostic.column - 1
     if not line or at > len(line) or redacted(line) != line:
         return []
     before, behind = (printable(part.replace("\t", " ")) for part in (line[start:at], line[at : start + WIDEST]))

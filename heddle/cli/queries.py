@@ -173,14 +173,14 @@ def _deleted(house: Warehouse, names: Sequence[str], dry_run: bool) -> list[dict
     ]
 
 
-def _show_removal(found: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], done: bool) -> None:
-    for line in found["diff"]:
+def _show_removal(removal: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], done: bool) -> None:
+    for line in removal["diff"]:
         terminal.console.print(line, highlight=False, soft_wrap=True)
     would = "" if done else "would be "
-    if found["queries"]:
-        version = f"plan version {found['version']}{' (new)' if found['changed'] else ''}: " if done else ""
+    if removal["queries"]:
+        version = f"plan version {removal['version']}{' (new)' if removal['changed'] else ''}: " if done else ""
         terminal.console.print(
-            f"{version}{would}removed: {', '.join(found['queries'])}", highlight=False, soft_wrap=True
+            f"{version}{would}removed: {', '.join(removal['queries'])}", highlight=False, soft_wrap=True
         )
     for one in answers:
         told = f"{one['query']}: {one['answers']:,} published answers {would}deleted, {one['first']} .. {one['last']}"

@@ -82,7 +82,7 @@ def run(
             house = known if known is not None else Warehouse.open(warehouse)
             changed = plan_changes(house, asked, made)
             try:
-                version, new = publish_plan(house, made, "heddle run", asked=asked)
+                version, new = publish_plan(house, made, "heddle run", request=asked)
                 break
             except HeddleError as error:
                 # somebody else registered, paused or removed queries meanwhile
@@ -235,9 +235,9 @@ def repair(warehouse: House, dry_run: DryRun = False, as_json: AsJson = False) -
     raise typer.Exit(_finish(records, as_json))
 
 
-def arrival_row(one: Arrival) -> dict[str, Any]:
+def arrival_row(arrival: Arrival) -> dict[str, Any]:
     """A file of the ledger for programs; its stamps are the ledger's own."""
-    return {name: value for name, value in asdict(one).items() if name != "stamps"}
+    return {name: value for name, value in asdict(arrival).items() if name != "stamps"}
 
 
 def interval_text(begin: int, end: int) -> str:
@@ -519,17 +519,17 @@ def calibrate(
         _show_costs(found)
 
 
-def _show_costs(found: Fit) -> None:
+def _show_costs(fit: Fit) -> None:
     from spark_jobs.costs.measurements import FEATURES
 
-    table = Table(title=f"CPU time a unit, from {number_of(len(found.residuals), 'run')}", title_justify="left")
+    table = Table(title=f"CPU time a unit, from {number_of(len(fit.residuals), 'run')}", title_justify="left")
     for name, justify in (("", "left"), ("CPU-s", "right"), ("a unit is", "left")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for feature, cost in found.costs.items():
+    for feature, cost in fit.costs.items():
         table.add_row(feature, f"{cost:.3g}", FEATURES[feature])
     terminal.console.print(table)
-    if found.error is not None:
-        terminal.console.print(f"half of the runs are explained to within {found.error:.0%}", highlight=False)
+    if fit.error is not None:
+        terminal.console.print(f"half of the runs are explained to within {fit.error:.0%}", highlight=False)
 
 
 if __name__ == "__main__":

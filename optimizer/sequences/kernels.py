@@ -1000,7 +1000,7 @@ def _follow(state: Any, values: Any, kind: int, to: int, parent: int, lanes: int
 
 
 def _read(state: Any, index: int, steps: int) -> Any:
-    """Whether there is a match, then low, high, double and flag as in :class:`AnswerColumns`; ``steps``: roundings at most."""
+    """Whether there is a match, then low, high, double and flag as in :class:`AnswerColumns`; ``steps``: roundings."""
     raise TypeError("only compiled code reads a state")
 
 
@@ -1318,7 +1318,9 @@ def _close(trie, state, windows, span, window, opened, seen, run, answers, fille
 
 
 @_inner
-def _by_event(trie, state, values, windows, stream, origin, block, used, newest, due, opened, seen, run, answers, filled):
+def _by_event(
+    trie, state, values, windows, stream, origin, block, used, newest, due, opened, seen, run, answers, filled
+):  # fmt: skip
     """Process a block event by event."""
     lanes, slide, deepest, unsure = windows.lanes, windows.slide, trie.deepest, False
     opening = (newest + 1) * slide + windows.shift
@@ -1595,11 +1597,13 @@ def _by_fragment(trie, state, windows, cells, stream, block, origin, at, end, ne
 
 
 @_inner
-def _slide(trie, state, values, dense, sparse, middle, cells, windows, stream, block, origin, end, run, answers, filled):
+def _slide(
+    trie, state, values, dense, sparse, middle, cells, windows, stream, block, origin, end, run, answers, filled
+):  # fmt: skip
     """Take the windows of one key over its events, ``end`` of them from index ``origin`` on.
 
-    Returns ``answers`` and how much of it is filled, and whether the state could not tell something. ``dense``: room for
-    node by node, or None if the state knows only event by event; ``sparse``: None if it knows only node by node.
+    Returns ``answers`` and how much of it is filled, and whether the state could not tell something. ``dense``: room
+    for node by node, or None if the state knows only event by event; ``sparse``: None if it knows only node by node.
     ``middle``: what it meets, or None; ``cells``: room to process it fragment by fragment, or None.
     """
     lanes, slide, shift, spans = windows.lanes, windows.slide, windows.shift, windows.spans
@@ -2128,7 +2132,8 @@ def _swap(column, a, b, width):
 
 @_kernel
 def landmark_windows(
-    ahead, back, ahead_cells, back_cells, ahead_shots, back_shots, lengths, windows, stream, block, runs, chosen, answers
+    ahead, back, ahead_cells, back_cells, ahead_shots, back_shots, lengths, windows, stream, block, runs, chosen,
+    answers
 ):  # fmt: skip
     """As :func:`slide_windows`, for windows of one range; ``lengths`` (q,) of the patterns."""
     ahead, back, ahead_cells, back_cells = _raw(ahead), _raw(back), _raw(ahead_cells), _raw(back_cells)

@@ -125,7 +125,7 @@ def inspect(
     if not _is_schema(metadata.schema.to_arrow_schema()):
         file.found["(file)"] = Counter({"answers": metadata.num_rows, "wrong_schema": max(metadata.num_rows, 1)})
         file.examples["(file)"] = [path]
-        return file.told()
+        return file.findings()
     reader = pq.ParquetFile(path, metadata=metadata, memory_map=True, read_dictionary=DICTIONARIES)
     columns = [name for name in (*_GRAIN, "position", *CARRIERS) if name in reader.schema_arrow.names]
     for number in range(reader.metadata.num_row_groups):
@@ -133,7 +133,7 @@ def inspect(
         file.look(rows, lambda at=number: reader.read_row_group(at, columns=["error"], use_threads=False))  # type: ignore[misc]
     if file.unordered:
         file.compare(reader.read(columns=["query", "key", "instant", "position"], use_threads=False))
-    return file.told()
+    return file.findings()
 
 
 def _is_schema(schema: pa.Schema) -> bool:
@@ -427,7 +427,7 @@ class _Inspection:
             if len(self.examples[name]) < 2:
                 self.examples[name].append(f"{name} {rows['instant'][at]} {texts[key[at]]}")
 
-    def told(self) -> pa.Table:
+    def findings(self) -> pa.Table:
         """The findings as rows, a row a query, and one of the buckets."""
         rows = [
             {"query": name, "answers": counts["answers"]}

@@ -252,10 +252,10 @@ def frames(
             yield one, spark.createDataFrame(held).coalesce(1)
 
 
-def _distributed(spark: SparkSession, stream: Stream, one: RecomputedQuery, splits: list[Split]) -> DataFrame:
-    columns, types = one.columns(stream), dict(stream.schema)
+def _distributed(spark: SparkSession, stream: Stream, query: RecomputedQuery, splits: list[Split]) -> DataFrame:
+    columns, types = query.columns(stream), dict(stream.schema)
     ddl = ", ".join(f"`{name}` {'bigint' if types[name].name == 'long' else types[name]}" for name in columns)
-    needed = [split for split in splits if any(split.may_hold(*window) for window in one.windows)]
+    needed = [split for split in splits if any(split.may_hold(*window) for window in query.windows)]
     if not needed:
         return spark.createDataFrame([], ddl)
 
@@ -263,7 +263,7 @@ def _distributed(spark: SparkSession, stream: Stream, one: RecomputedQuery, spli
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 for events in read_split(stream, needed[number], columns):
-                    yield one.of_batch(events, stream)
+                    yield query.of_batch(events, stream)
 
     return spark.range(0, len(needed), 1, len(needed)).mapInArrow(task, ddl)
 

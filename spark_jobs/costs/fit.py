@@ -69,7 +69,7 @@ SHIPPED: dict[str, float] = {
 """CPU seconds a unit of each feature, as :data:`PROBES` measured them where Heddle was developed; what a row passed
 costs, and with it a row read, from two of them ("states", "rows passed") that differ in nothing else."""
 
-EVER = 1 << 60
+TIME_MAX = 1 << 60
 """Microseconds: an instant after all others, and its negative before them."""
 
 RIDGE = 1e-3

@@ -12,7 +12,7 @@ from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import instants
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import SECOND
-from spark_jobs.costs.fit import EVER, Fit, relative_error
+from spark_jobs.costs.fit import TIME_MAX, Fit, relative_error
 from spark_jobs.costs.measurements import last_groups
 from spark_jobs.finals.stage import SynopsisWork
 from spark_jobs.partials.fill_request import FillRequest
@@ -83,14 +83,14 @@ def expected(plan: SharingPlan, work: Work, groups: Mapping[str, float]) -> dict
 
 def _held(splits: Sequence[Split]) -> tuple[int, int]:
     """Between which instants a source can hold events."""
-    begins = [-EVER if split.begin is None else split.begin for split in splits]
-    ends = [EVER if split.end is None else split.end for split in splits]
-    return min(begins, default=EVER), max(ends, default=-EVER)
+    begins = [-TIME_MAX if split.begin is None else split.begin for split in splits]
+    ends = [TIME_MAX if split.end is None else split.end for split in splits]
+    return min(begins, default=TIME_MAX), max(ends, default=-TIME_MAX)
 
 
-def _fragments(synopsis: Synopsis, begin: int, end: int, held: tuple[int, int]) -> float:
+def _fragments(synopsis: Synopsis, begin: int, end: int, extent: tuple[int, int]) -> float:
     """How many fragments hold some of the times that a source has in [begin, end): counted over a day at most."""
-    begin, end = max(begin, held[0]), min(end, held[1])
+    begin, end = max(begin, extent[0]), min(end, extent[1])
     if begin >= end:
         return 0.0
     counted = min(end, begin + DAY)

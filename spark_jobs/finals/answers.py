@@ -37,7 +37,7 @@ class AnswerBatch:
     ``failed`` (a,), if any: those of which nobody knows whether they qualify; ``errors``: what is wrong, by row.
     """
 
-    asked: WindowedQuery
+    windowed: WindowedQuery
     chunk: GroupChunk
     runs: FragmentRuns
     instants: Longs
@@ -49,7 +49,7 @@ class AnswerBatch:
     def lowered(self, number: int) -> Lowered:
         """What is computed under a number."""
         if number not in self._lowered:
-            output, states = self.asked.computed[number]
+            output, states = self.windowed.computed[number]
             for _, place in states:
                 if place not in self._found:
                     self._found[place] = self.chunk.state(place, self.runs)
@@ -59,19 +59,19 @@ class AnswerBatch:
 
     def qualifying(self) -> AnswerBatch:
         """Those that satisfy HAVING, or of which that cannot be known; nothing else was computed of the others."""
-        if not self.asked.conditions:
+        if not self.windowed.conditions:
             return self
-        compared = [self.lowered(number) for number in self.asked.conditions]
-        rows, failed, errors = qualifying(self.asked.query, compared, len(self.instants))
-        found = AnswerBatch(self.asked, self.chunk, self.runs.where(rows), self.instants[rows], failed, errors)
+        compared = [self.lowered(number) for number in self.windowed.conditions]
+        rows, failed, errors = qualifying(self.windowed.query, compared, len(self.instants))
+        found = AnswerBatch(self.windowed, self.chunk, self.runs.where(rows), self.instants[rows], failed, errors)
         for number, lowered in self._lowered.items():
             found._lowered[number] = lowered.where(rows)
         return found
 
     def answered(self, stream: str) -> AnswerRows:
         """All outputs, on their way into a file."""
-        query, group = self.asked.query, self.runs.group + self.chunk.first
-        lowered = [self.lowered(number) for number in self.asked.outputs]
+        query, group = self.windowed.query, self.runs.group + self.chunk.first
+        lowered = [self.lowered(number) for number in self.windowed.outputs]
         carried = carried_by(query, lowered, self.failed, self.errors)
         return AnswerRows(
             stream, query.name, query.window, self.chunk.view.keys, group, self.instants, carried, self.errors

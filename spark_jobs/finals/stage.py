@@ -19,12 +19,12 @@ from spark_jobs.warehouse.data_files import DataFile, Task, read_buckets
 
 
 def views(
-    cells: Cells, synopsis: Synopsis, asked: Sequence[WindowedQuery]
+    cells: Cells, synopsis: Synopsis, windowed: Sequence[WindowedQuery]
 ) -> Iterator[tuple[FamilyView, list[WindowedQuery]]]:
     """The cells of each family of queries, with the queries."""
-    by_name = {one.query.name: one for one in asked}
+    by_name = {one.query.name: one for one in windowed}
     combined: Cells | None = None
-    for (filter, group_by), queries in families_of([one.query for one in asked]).items():
+    for (filter, group_by), queries in families_of([one.query for one in windowed]).items():
         if synopsis.is_plain(queries[0]):
             combined = cells.combined() if combined is None else combined
             mine = combined
@@ -52,13 +52,13 @@ def finals_of(
 
 
 def _work(
-    partials: pa.Table, synopsis: Synopsis, asked: Sequence[WindowedQuery], count: Count, by_day: bool
+    partials: pa.Table, synopsis: Synopsis, windowed: Sequence[WindowedQuery], count: Count, by_day: bool
 ) -> Iterator[tuple[WindowedQuery, str, tuple[int, int], GroupChunk]]:
     """What there is to do: a query, a day and the range of its instants in it (all, unless ``by_day``), a chunk."""
-    asked = [one for one in asked if len(one.instants)]
-    if len(partials) == 0 or not asked:
+    windowed = [one for one in windowed if len(one.instants)]
+    if len(partials) == 0 or not windowed:
         return
-    for view, mine in views(Cells.decode(synopsis, partials), synopsis, asked):
+    for view, mine in views(Cells.decode(synopsis, partials), synopsis, windowed):
         for chunk in view.chunks():
             for one in mine:
                 count("rows_passed", chunk.rows.stop - chunk.rows.start)

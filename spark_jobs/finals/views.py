@@ -26,24 +26,24 @@ class FamilyView:
     among them; ``states``: with their columns, in the synopsis's order; ``wanted``: how many queries need each.
     """
 
-    def __init__(self, cells: Cells, asked: Sequence[WindowedQuery]) -> None:
+    def __init__(self, cells: Cells, queries: Sequence[WindowedQuery]) -> None:
         self.cells = cells
         self.states = [(state, cells.states[state]) for state in cells.synopsis.states]
         self.keys = cells.key_texts
         self.grid, self.slots = distinct_of(cells.starts)
         self.offsets = np.searchsorted(cells.group, np.arange(cells.groups + 1)).astype(np.int64)
         self.wanted = Counter(
-            place for one in asked for place in {place for found in one.computed for _, place in found.states}
+            place for one in queries for place in {place for found in one.computed for _, place in found.states}
         )
         self.texts: dict[int, NDArray[Any]] = {}
         self._windows: dict[str, tuple[Longs, Longs]] = {}
 
-    def windows(self, asked: WindowedQuery) -> tuple[Longs, Longs]:
+    def windows(self, windowed: WindowedQuery) -> tuple[Longs, Longs]:
         """The fragments [low, high) of the grid under each of a query's windows (w,)."""
-        name = asked.query.name
+        name = windowed.query.name
         if name not in self._windows:
-            window = asked.query.window
-            ends = asked.instants - window.ago
+            window = windowed.query.window
+            ends = windowed.instants - window.ago
             self._windows[name] = (
                 np.searchsorted(self.grid, ends - window.range),
                 np.searchsorted(self.grid, ends),
@@ -92,18 +92,18 @@ class GroupChunk:
             self._known[place] = STRUCTURES[type(column)](self.view, state, column, self.rows, many)
         return self._known[place](runs)
 
-    def answers(self, asked: WindowedQuery, first: int, last: int) -> Iterator[AnswerBatch]:
+    def answers(self, windowed: WindowedQuery, first: int, last: int) -> Iterator[AnswerBatch]:
         """The answers of a query for its instants [first, last), by group and instant, some at a time."""
-        window_low, window_high = (bounds[first:last] for bounds in self.view.windows(asked))
+        window_low, window_high = (bounds[first:last] for bounds in self.view.windows(windowed))
         there = np.flatnonzero(window_low < window_high)
-        window_low, window_high, times = window_low[there], window_high[there], asked.instants[first:last][there]
+        window_low, window_high, times = window_low[there], window_high[there], windowed.instants[first:last][there]
         if len(there) == 0:
             return
-        groups = max(1, asked.block // len(there))
-        space = [np.empty(min(groups * len(there), asked.block), dtype=np.int64) for _ in range(4)]
+        groups = max(1, windowed.block // len(there))
+        space = [np.empty(min(groups * len(there), windowed.block), dtype=np.int64) for _ in range(4)]
         for group in range(0, self.groups, groups):
-            for window in range(0, len(there), asked.block):
-                part = slice(window, window + asked.block)
+            for window in range(0, len(there), windowed.block):
+                part = slice(window, window + windowed.block)
                 count = covered_runs(
                     self.slots,
                     self.offsets,
@@ -116,7 +116,7 @@ class GroupChunk:
                 )
                 numbers, windows, low, high = (column[:count] for column in space)
                 if count:
-                    found = AnswerBatch(asked, self, FragmentRuns(numbers, low, high), times[part][windows])
+                    found = AnswerBatch(windowed, self, FragmentRuns(numbers, low, high), times[part][windows])
                     found = found.qualifying()
                     if len(found.instants):
                         yield found

@@ -196,9 +196,9 @@ class Lookups:
             raise HeddleError("HDL-608", message, "compare outputs of the query") from error
         return self._answered(asked, np.array([end]), group)
 
-    def _answered(self, asked: WindowedQuery, moments: Longs, group: Group | None) -> pa.Table:
+    def _answered(self, windowed: WindowedQuery, moments: Longs, group: Group | None) -> pa.Table:
         """The answers of some instants, ascending."""
-        query, window = asked.query, asked.query.window
+        query, window = windowed.query, windowed.query.window
         starts, ends = moments - window.reach, moments - window.ago
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             self._check(start, end)
@@ -207,9 +207,9 @@ class Lookups:
             groups = self._candidates(query, int(starts[0]), int(ends[0]))
         if groups is None:
             self._view._windows.clear()  # it knows a query's windows by the query's name
-            answers = self._chunk.answers(replace(asked, instants=moments), 0, len(moments))
+            answers = self._chunk.answers(replace(windowed, instants=moments), 0, len(moments))
         else:
-            answers = self._of_groups(asked, groups, moments)
+            answers = self._of_groups(windowed, groups, moments)
         stream = self.cells.synopsis.stream
         batches = [found.answered(stream).rows() for found in answers]
         tables = [typed_rows(query, pa.Table.from_batches([batch])) for batch in batches]
@@ -219,8 +219,8 @@ class Lookups:
         order = ["window_end", *group_names(query)]
         return pa.concat_tables(tables).sort_by([(name, "ascending") for name in order])
 
-    def _of_groups(self, asked: WindowedQuery, groups: Longs, moments: Longs) -> Iterator[AnswerBatch]:
-        window, grid = asked.query.window, self._view.grid
+    def _of_groups(self, windowed: WindowedQuery, groups: Longs, moments: Longs) -> Iterator[AnswerBatch]:
+        window, grid = windowed.query.window, self._view.grid
         numbers = np.repeat(groups, len(moments))
         low = np.tile(np.searchsorted(grid, moments - window.reach), len(groups))
         high = np.tile(np.searchsorted(grid, moments - window.ago), len(groups))
@@ -229,7 +229,7 @@ class Lookups:
         if not there.any():
             return
         runs = FragmentRuns(numbers, low, high).where(there)
-        found = AnswerBatch(asked, self._chunk, runs, np.tile(moments, len(groups))[there]).qualifying()
+        found = AnswerBatch(windowed, self._chunk, runs, np.tile(moments, len(groups))[there]).qualifying()
         if len(found.instants):
             yield found
 
@@ -420,7 +420,7 @@ class Lookups:
         return self._chunk.state(self.cells.synopsis.states.index(state), FragmentRuns(none, none, none)).elements
 
     # ------------------------------------------------------------------------------------- one at a time
-    def one(self, instant: int, *group: Any) -> tuple[Any, ...] | None:
+    def single(self, instant: int, *group: Any) -> tuple[Any, ...] | None:
         """One look-up: the outputs of a group at the newest instant that is not after the given one (microseconds), as
         the rows of :meth:`at` have them; None if there is no answer: no event in the window, or not as HAVING wants.
 
@@ -498,7 +498,7 @@ class Lookups:
 
 
 class _Quick(NamedTuple):
-    """What :meth:`Lookups.one` reads, as Python reads it quickest. ``windows`` 0: every look-up takes the long way."""
+    """What :meth:`Lookups.single` reads, as Python reads it quickest. ``windows`` 0: all look-ups go the long way."""
 
     numbers: dict[Group, int]
     base: int

@@ -151,7 +151,7 @@ def _swept(warehouse: Warehouse, name: str, retention: int, dry_run: bool) -> in
         return len(gone)
 
 
-def _damaged(warehouse: Warehouse, table: str, report: Callable[[str], None], found: Maintained) -> list[str]:
+def _damaged(warehouse: Warehouse, table: str, report: Callable[[str], None], done: Maintained) -> list[str]:
     """The days of which a file is missing, of another length than it was, or has a page that was not written so."""
     days = []
     for file in warehouse.files(table, "", "9"):
@@ -166,7 +166,7 @@ def _damaged(warehouse: Warehouse, table: str, report: Callable[[str], None], fo
                     data.read_row_group(group)
         except HeddleError as error:
             days.append(file["day"])
-            found.damaged.append(error.diagnostic.message)
+            done.damaged.append(error.diagnostic.message)
     return list(dict.fromkeys(days))
 
 
@@ -233,7 +233,7 @@ def _merge(
     wanted: set[str] | None,
     horizon: str | None,
     dry_run: bool,
-    found: Maintained,
+    done: Maintained,
 ) -> None:
     """Merge the small files of one day, in as many commits as there are batches."""
     drop = table == "partials" and wanted is not None
@@ -248,19 +248,19 @@ def _merge(
             rows, lost = _read(Path(warehouse.path(table)), batch, day), 0
             whole = len(rows)
             if old:
-                rows, found.rows_too_old = rows.slice(0, 0), found.rows_too_old + whole
+                rows, done.rows_too_old = rows.slice(0, 0), done.rows_too_old + whole
                 lost = whole
             elif drop and wanted is not None:
                 rows = rows.filter(pc.is_in(rows["fingerprint"], pa.array(sorted(wanted), pa.string())))
                 lost = whole - len(rows)
-                found.rows_of_no_plan += lost
+                done.rows_of_no_plan += lost
             if not small and not lost:
                 continue
-            found.merged += len(batch)
+            done.merged += len(batch)
             if dry_run:
                 continue
             written = list(write_files(warehouse.path(table), rows)) if len(rows) else []
-            found.into += len(written)
+            done.into += len(written)
             partition = {"day": day}
             actions: list[AddAction | RemoveAction] = [
                 AddAction(file.path, file.size, partition, now_millis(), False, file.stats) for file in written

@@ -181,8 +181,8 @@ def _run(row: LogRow, folder: Path) -> Run:
     )
 
 
-def _diagnostic(told: Mapping[str, Any]) -> Diagnostic:
-    known = {name: told[name] for name in ("code", "message", "hint", "query", "severity") if told.get(name)}
+def _diagnostic(stored: Mapping[str, Any]) -> Diagnostic:
+    known = {name: stored[name] for name in ("code", "message", "hint", "query", "severity") if stored.get(name)}
     return Diagnostic(**({"code": "", "message": ""} | known))
 
 

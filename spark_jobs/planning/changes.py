@@ -30,7 +30,7 @@ def rolling_back(plan: SharingPlan, warehouse: Warehouse) -> RegistrationRequest
         raise HeddleError("HDL-113", "every usable query is paused", "`heddle resume` some")
     names = {query.name for query in running}
     removed = tuple(name for name, one in held.items() if not one.removed and name not in names and name not in resting)
-    return RegistrationRequest(replace(plan.workload, queries=running), given=names, removed=removed, held=held)
+    return RegistrationRequest(replace(plan.workload, queries=running), given=names, removed=removed, registered=held)
 
 
 def replanned(base: SharingPlan, workload: Workload, rates: Mapping[str, Fraction] | None = None) -> SharingPlan:
@@ -94,8 +94,10 @@ def _change(
     plan = replanned(base, Workload(tuple(queries), tuple(streams.values())), rates)
     stored, changed = version, plan.fingerprint != base.fingerprint
     if not dry_run:
-        asked = RegistrationRequest(plan.workload, held=held)
-        stored, changed = publication.publish_plan(warehouse, plan, f"heddle {_COMMANDS[event]}", reason, asked, change)
+        request = RegistrationRequest(plan.workload, registered=held)
+        stored, changed = publication.publish_plan(
+            warehouse, plan, f"heddle {_COMMANDS[event]}", reason, request, change
+        )
     lines = diff(base, plan).lines()
     if event != "removed":
         # such a query stays registered

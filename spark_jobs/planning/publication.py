@@ -21,13 +21,13 @@ def publish_plan(
     plan: SharingPlan,
     created_by: str = "",
     reason: str = "",
-    asked: RegistrationRequest | None = None,
+    request: RegistrationRequest | None = None,
     change: LifecycleRequest | None = None,
     expected: int | None = None,
 ) -> tuple[int, bool]:
     """Store a plan as the next version and register its queries; keep the current one if it says the same.
 
-    ``asked``: what it puts and removes, and what was registered when it was thought out (None: it has the whole
+    ``request``: what it puts and removes, and what was registered when it was thought out (None: it has the whole
     workload; what it lacks is removed unless it is paused). ``change``: what the plan pauses, resumes or removes.
     ``expected``: the version that is to be in force until then (0: none).
     Returns the version and whether it is new. Raises HDL-522, and stores nothing, if somebody has registered, replaced,
@@ -46,22 +46,23 @@ def publish_plan(
         now = max([time.time_ns() // 1000, *(micros(row["at"]) + 1 for row in told[-1:])])
         at = pa.scalar(now, INSTANT).as_py()
         held, rows = registry.registered(told), []
-        differ = asked.overtaken(held) if asked is not None else set()
+        differ = request.overtaken(held) if request is not None else set()
         if change is not None:
             moved = [held[name] for name in change.names if not change.is_done(held[name])]
             rows = [registry.event_row(one.query, change.event, at, version, reason, one.file) for one in moved]
             held = registry.registered([*told, *rows])
         resting = {name for name, one in held.items() if one.paused}
         differ |= resting.intersection(query.name for query in plan.workload.queries)
-        differ |= {query.name for query in (asked.paused if asked else ())} - resting
+        differ |= {query.name for query in (request.paused if request else ())} - resting
         if differ or (change is not None and change.plan_version != newest):
             which = f": {', '.join(sorted(differ)[:12])}" if differ else ""
             raise HeddleError(
                 "HDL-522", f"queries were registered, changed or planned meanwhile{which}", "run it again"
             )
         # told once, however often this is cut off and tried again: what is registered already is no change
-        put = (*plan.workload.queries, *(asked.paused if asked else ()))
-        changes = registry.changes(held, put, asked.removed, asked.files) if asked else registry.changes(held, put)
+        put = (*plan.workload.queries, *(request.paused if request else ()))
+        named = (request.removed, request.files) if request else ()
+        changes = registry.changes(held, put, *named)
         rows += [registry.event_row(query, event, at, version, reason, file) for query, event, file in changes]
         warehouse.append("workload_queries", rows, token, since=told_since)
         if same:

@@ -110,17 +110,17 @@ def refresh_plan(
     }
 
 
-def too_many(asked: RegistrationRequest) -> HeddleError | None:
+def too_many(request: RegistrationRequest) -> HeddleError | None:
     """HDL-526 if the files of the workload seem to be lacking: more than a tenth of the registered queries would go,
     and at least three, or all that came from one file."""
-    live, gone = asked.live, set(asked.removed)
+    live, gone = request.live, set(request.removed)
     # a file that has other queries by now is there
-    there = {*asked.files.values(), *(one.file for name, one in live.items() if name not in gone)}
+    there = {*request.files.values(), *(one.file for name, one in live.items() if name not in gone)}
     whole = sorted({str(live[name].file) for name in gone if live[name].file not in (None, *there)})
     if not whole and (len(gone) < 3 or 10 * len(gone) <= len(live)):
         return None
     files = f", among them all of {', '.join(whole[:3])}{' …' if len(whole) > 3 else ''}" if whole else ""
-    named = ", ".join(asked.removed[:12]) + (" …" if len(gone) > 12 else "")
+    named = ", ".join(request.removed[:12]) + (" …" if len(gone) > 12 else "")
     return HeddleError(
         "HDL-526",
         f"{len(gone)} of {len(live)} registered queries would be removed{files}: {named}",

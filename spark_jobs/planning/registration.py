@@ -31,13 +31,13 @@ class LifecycleRequest:
     names: tuple[str, ...]
     plan_version: int
 
-    def is_done(self, one: registry.Registered) -> bool:
-        return one.removed if self.event == "removed" else one.paused == (self.event == "paused")
+    def is_done(self, query: registry.Registered) -> bool:
+        return query.removed if self.event == "removed" else query.paused == (self.event == "paused")
 
 
 @dataclass(frozen=True)
 class RegistrationRequest:
-    """What somebody asks to be registered, as thought out on what was (``held``).
+    """What somebody asks to be registered, as thought out on what was (``registered``).
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class RegistrationRequest:
         Which file each of those given comes from, as far as that is known.
     stays
         Why some registered queries stay as they are although they were not asked to: name and reason.
-    held
+    registered
         What was registered then.
     diagnostics
         What else is wrong with the queries given.
@@ -65,17 +65,17 @@ class RegistrationRequest:
     removed: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     stays: Mapping[str, str] = field(default_factory=dict)
-    held: Mapping[str, registry.Registered] = field(default_factory=dict)
+    registered: Mapping[str, registry.Registered] = field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
     def live(self) -> dict[str, registry.Registered]:
         """What was registered, by name."""
-        return {name: one for name, one in self.held.items() if not one.removed}
+        return {name: one for name, one in self.registered.items() if not one.removed}
 
     def overtaken(self, now: Mapping[str, registry.Registered]) -> set[str]:
         """The queries that this leaves alone, or takes away, and that somebody else has changed since."""
-        was, are = ({name: one.standing for name, one in held.items()} for held in (self.held, now))
+        was, are = ({name: one.standing for name, one in queries.items()} for queries in (self.registered, now))
         return {name for name in {*was, *are} if was.get(name) != are.get(name)} - set(self.given)
 
     @cached_property
@@ -103,8 +103,8 @@ def registering(inputs: Inputs, warehouse: Warehouse | None, exactly: bool = Fal
     Raises HDL-113 if no query is left to be planned, HDL-524 if nothing knows the stream of a registered query, HDL-528
     if a stream is declared so that a registered query no longer fits it.
     """
-    held = registry.registered(registry.events(warehouse)) if warehouse is not None else {}
-    live = {name: one for name, one in held.items() if not one.removed}
+    registered = registry.registered(registry.events(warehouse)) if warehouse is not None else {}
+    live = {name: one for name, one in registered.items() if not one.removed}
     stays, usable = _wrong(inputs, live), {query.name for query in inputs.workload.queries}
     missing = [name for name in live if name not in usable]
     streams = {stream.name: stream for stream in inputs.workload.streams}
@@ -147,7 +147,7 @@ def registering(inputs: Inputs, warehouse: Warehouse | None, exactly: bool = Fal
     files = {name: inputs.files[name] for name in given if name in inputs.files}
     workload = Workload(tuple(queries), workload_streams)
     said = {name: why for name, why in stays.items() if name in live}
-    return RegistrationRequest(workload, paused, given, removed, files, said, held, tuple(diagnostics))
+    return RegistrationRequest(workload, paused, given, removed, files, said, registered, tuple(diagnostics))
 
 
 def _wrong(inputs: Inputs, live: Mapping[str, registry.Registered]) -> dict[str, str]:
@@ -241,7 +241,7 @@ def misfit(query: ACQ, was: Stream | None, now: Stream) -> str:
     return ""
 
 
-def changes(asked: RegistrationRequest, old: SharingPlan | None, plan: SharingPlan) -> list[str]:
+def changes(request: RegistrationRequest, old: SharingPlan | None, plan: SharingPlan) -> list[str]:
     """What a plan changes, as plain text: queries first, registered ones and those of the plan in force, then trees."""
-    names = {line.partition(" (")[0] for line in asked.lines}
-    return [*asked.lines, *(line for line in diff(old, plan).lines() if line.partition(" (")[0] not in names)]
+    names = {line.partition(" (")[0] for line in request.lines}
+    return [*request.lines, *(line for line in diff(old, plan).lines() if line.partition(" (")[0] not in names)]

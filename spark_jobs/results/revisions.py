@@ -85,11 +85,11 @@ class Readers:
         return sorted(name for name in names if not self.after[name])
 
 
-def _read(path: Path, whole: bool) -> pa.Table:
-    """The answers of a file; unless ``whole``, as far as their windows go: nothing is there to compare them with."""
+def _read(path: Path, with_content: bool) -> pa.Table:
+    """The answers of a file; unless ``with_content``, only their windows: there is nothing to compare with."""
     with reading(path):
         file = opened(path)
-        names = [name for name in (*WINDOW, *CONTENT * whole) if name in file.schema_arrow.names]
+        names = [name for name in (*WINDOW, *CONTENT * with_content) if name in file.schema_arrow.names]
         return file.read(columns=names)
 
 

@@ -135,8 +135,8 @@ class _File:
             self.writer.close()
             named = signed(self.file)
             size = named.stat().st_size
-        told = self.bounds.told(self.rows, {name: value.as_py() for name, value in self.stamp.items()})
-        return DataFile(f"day={self.day}/{named.name}", self.day, size, self.rows, told)
+        statistics = self.bounds.statistics(self.rows, {name: value.as_py() for name, value in self.stamp.items()})
+        return DataFile(f"day={self.day}/{named.name}", self.day, size, self.rows, statistics)
 
 
 class _Bounds:
@@ -162,7 +162,7 @@ class _Bounds:
         for name, before in zip(self.times, (answered.window.reach, answered.window.ago, 0), strict=True):
             self.times[name] += [int(answered.instants.min()) - before, int(answered.instants.max()) - before]
 
-    def told(self, rows: int, stamp: Mapping[str, Any]) -> str:
+    def statistics(self, rows: int, stamp: Mapping[str, Any]) -> str:
         found: dict[str, list[Any]] = {name: sorted(texts) for name, texts in self.texts.items()}
         for name, times in self.times.items():
             found[name] = [f"{np.datetime64(time, 'us')}Z" for time in (min(times), max(times))]

@@ -214,17 +214,17 @@ def finals_of_rows(
                     yield _batch(answers, windows, synopsis.stream)
 
 
-def _answers(asked: WindowedQuery, chunk: GroupChunk, keys: Longs, windows: _Windows) -> Iterator[AnswerBatch]:
+def _answers(windowed: WindowedQuery, chunk: GroupChunk, keys: Longs, windows: _Windows) -> Iterator[AnswerBatch]:
     """The answers to a query, some at a time; for their instants stand the numbers of their windows."""
     starts = chunk.view.cells.starts[chunk.rows]
-    told = starts, chunk.offsets, keys, windows.offsets, windows.position, asked.query.window.range
+    told = starts, chunk.offsets, keys, windows.offsets, windows.position, windowed.query.window.range
     group = window = 0
     while group < chunk.groups:
-        space = [np.empty(asked.block, dtype=np.int64) for _ in range(4)]
+        space = [np.empty(windowed.block, dtype=np.int64) for _ in range(4)]
         count, group, window = _covered(*told, group, window, *space)
         numbers, at, low, high = (column[:count] for column in space)
         if count:
-            found = AnswerBatch(asked, chunk, FragmentRuns(numbers, low, high), at).qualifying()
+            found = AnswerBatch(windowed, chunk, FragmentRuns(numbers, low, high), at).qualifying()
             if len(found.instants):
                 yield found
 

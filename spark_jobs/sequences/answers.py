@@ -81,16 +81,16 @@ def _limbs(integers: Integers) -> NDArray[np.int64]:
     return limbs
 
 
-def _integer_columns(number: int, what: str, found: Integers) -> dict[tuple[int, str], _Column]:
+def _integer_columns(number: int, what: str, integers: Integers) -> dict[tuple[int, str], _Column]:
     return {
-        (number, what): _Column("add", _limbs(found)),
-        (number, f"{what} over"): _Column("or", found.over),
+        (number, what): _Column("add", _limbs(integers)),
+        (number, f"{what} over"): _Column("or", integers.over),
     }
 
 
-def _columns(query: ACQ, sequenced: Sequenced, found: Answers) -> dict[tuple[int, str], _Column]:
-    kept = _integer_columns(-1, "count", found.count)
-    for number, (measure, value) in enumerate(zip(_measures(query, sequenced), found.measures, strict=True)):
+def _columns(query: ACQ, sequenced: Sequenced, answers: Answers) -> dict[tuple[int, str], _Column]:
+    kept = _integer_columns(-1, "count", answers.count)
+    for number, (measure, value) in enumerate(zip(_measures(query, sequenced), answers.measures, strict=True)):
         if isinstance(value, Integers):
             kept |= _integer_columns(number, measure.function, value)
         elif measure.function == "sum":
@@ -131,7 +131,7 @@ def _measure(query: ACQ, sequenced: Sequenced, output: Output, function: str) ->
     return Measure(function, str(attribute), sequenced.types.index(output.event))
 
 
-def answered(synopsis: Synopsis, queries: Sequence[ACQ], found: Decoded, begin: int, end: int) -> list[Rolled]:
+def answered(synopsis: Synopsis, queries: Sequence[ACQ], decoded: Decoded, begin: int, end: int) -> list[Rolled]:
     """Answers of queries of one synopsis for the instants in (begin, end], of all keys of some events."""
     sequenced = sequenced_of(synopsis)
     alike: dict[tuple[int, int, int], list[ACQ]] = {}
@@ -143,7 +143,7 @@ def answered(synopsis: Synopsis, queries: Sequence[ACQ], found: Decoded, begin: 
     rolled: list[Rolled] = []
     for (ago, first, last), members in alike.items():
         # a historical window is one over the past as if it were now
-        events = replace(found.events, time=found.events.time + ago) if ago else found.events
+        events = replace(decoded.events, time=decoded.events.time + ago) if ago else decoded.events
         codes = {type_: code for code, type_ in enumerate(sequenced.types)}
         asked = [
             SequenceQuery(
@@ -156,7 +156,7 @@ def answered(synopsis: Synopsis, queries: Sequence[ACQ], found: Decoded, begin: 
             if query.pattern is not None
         ]
         for query, answer in zip(members, answers(events, asked, ends=(first, last)), strict=True):
-            keys = [_group_key(synopsis, query, key) for key in found.keys]
+            keys = [_group_key(synopsis, query, key) for key in decoded.keys]
             instants = answer.start + query.window.range
             columns = _columns(query, sequenced, answer)
             rolled.append(_rolled(query.name, keys, answer.key, instants, columns, query.window.at))
@@ -176,15 +176,15 @@ def _rolled(
     key: Longs,
     instants: Longs,
     columns: Mapping[tuple[int, str], _Column],
-    asked: Sequence[int] | None = None,
+    wanted: Sequence[int] | None = None,
 ) -> Rolled:
-    """Answers of keys, whose groups are ``keys``, added up by group and instant; only of instants ``asked`` for."""
+    """Answers of keys, whose groups are ``keys``, added up by group and instant; only of the instants ``wanted``."""
     distinct = sorted(set(keys))
     place = {text: number for number, text in enumerate(distinct)}
     group = np.array([place[text] for text in keys], dtype=np.int64)[key] if len(key) else key
     order = np.lexsort((instants, group))
-    if asked is not None:
-        order = order[np.isin(instants[order], np.array(asked, dtype=np.int64))]
+    if wanted is not None:
+        order = order[np.isin(instants[order], np.array(wanted, dtype=np.int64))]
     group, instants = group[order], instants[order]
     heads = np.flatnonzero(np.append(True, (group[1:] != group[:-1]) | (instants[1:] != instants[:-1])))
     heads = heads[: len(group)]
@@ -206,7 +206,7 @@ def joined(parts: Sequence[Rolled]) -> Rolled:
 
 
 # ------------------------------------------------------------------------------------------- lowering
-def lowered(query: ACQ, synopsis: Synopsis, found: Rolled) -> Iterator[tuple[str, AnswerRows]]:
+def lowered(query: ACQ, synopsis: Synopsis, rolled: Rolled) -> Iterator[tuple[str, AnswerRows]]:
     """The answers that satisfy HAVING, day by day (of the microsecond before the instant), on their way into files."""
     sequenced = sequenced_of(synopsis)
     known: dict[Output, Lowered] = {}
@@ -214,16 +214,16 @@ def lowered(query: ACQ, synopsis: Synopsis, found: Rolled) -> Iterator[tuple[str
     def of(output: Output) -> Lowered:
         same = replace(output, name="")
         if same not in known:
-            known[same] = _lowered(query, sequenced, output, found)
+            known[same] = _lowered(query, sequenced, output, rolled)
         return known[same]
 
-    rows, failed, errors = qualifying(query, [of(condition.output) for condition in query.having], len(found.instants))
+    rows, failed, errors = qualifying(query, [of(condition.output) for condition in query.having], len(rolled.instants))
     if len(rows) == 0:
         return
     outputs = [of(output).where(rows) for output in query.outputs]
-    group, instants = found.group[rows], found.instants[rows]
+    group, instants = rolled.group[rows], rolled.instants[rows]
     days, number = distinct_of((instants - 1) // DAY)
-    keys = pa.array(found.keys, pa.string())
+    keys = pa.array(rolled.keys, pa.string())
     for at, day in enumerate(days.tolist()):
         mine = np.flatnonzero(number == at)
         place = {int(row): new for new, row in enumerate(mine.tolist())}
@@ -236,22 +236,22 @@ def lowered(query: ACQ, synopsis: Synopsis, found: Rolled) -> Iterator[tuple[str
         )
 
 
-def _lowered(query: ACQ, sequenced: Sequenced, output: Output, found: Rolled) -> Lowered:
+def _lowered(query: ACQ, sequenced: Sequenced, output: Output, rolled: Rolled) -> Lowered:
     """The values of one output."""
     assert query.pattern is not None
-    size = len(found.instants)
+    size = len(rolled.instants)
     measures = _measures(query, sequenced)
 
     def column(function: str, what: str = "") -> NDArray[Any]:
         measure = _measure(query, sequenced, output, function)
         assert measure is not None
-        return found.columns[measures.index(measure), what or function].values
+        return rolled.columns[measures.index(measure), what or function].values
 
     always = np.ones(size, dtype=bool)
     if output.function == "count" and output.argument is None:
         times = 1 if output.event is None else query.pattern.events.count(output.event)
-        counted = found.columns[-1, "count"].values
-        over = found.columns[-1, "count over"].values & (times > 0)
+        counted = rolled.columns[-1, "count"].values
+        over = rolled.columns[-1, "count over"].values & (times > 0)
         return _exact(times * exact_total(counted), always, over, output.type)
     if _measure(query, sequenced, output, _FUNCTIONS[output.function][0]) is None:
         # events that no sequence has

@@ -68,11 +68,11 @@ def within(rows: pa.Table, begin: int, end: int) -> pa.Table:
 
 
 def write_joined(
-    parts: Sequence[SynopsisWork], found: Iterable[Rolled], root: str, stamp: Mapping[str, pa.Scalar]
+    parts: Sequence[SynopsisWork], rolled: Iterable[Rolled], root: str, stamp: Mapping[str, pa.Scalar]
 ) -> Iterator[DataFile]:
     """Write the answers of queries without groups, once all tasks have told what they found."""
     scattered: dict[str, list[Rolled]] = {}
-    for one in found:
+    for one in rolled:
         scattered.setdefault(one.query, []).append(one)
     files = ResultsFiles(root, [query for part in parts for query in part.queries], stamp)
     for part in parts:

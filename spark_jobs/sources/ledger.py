@@ -334,19 +334,19 @@ def inside(times: Any, spans: Sequence[tuple[int, int]]) -> Any:
     return found
 
 
-def _quarantine(warehouse: Warehouse, stream: Stream, one: Arrival, run_id: str, token: int) -> None:
+def _quarantine(warehouse: Warehouse, stream: Stream, arrival: Arrival, run_id: str, token: int) -> None:
     assert stream.allowed_lateness is not None
-    spans = ", ".join(f"{format_instant(first)} .. {format_instant(last)}" for first, last in one.refused[:3])
+    spans = ", ".join(f"{format_instant(first)} .. {format_instant(last)}" for first, last in arrival.refused[:3])
     row = {
         "run_id": run_id,
         "stream": stream.name,
         "code": "HDL-411",
-        "rows": one.late,
-        "detail": f"{one.path} came at {format_instant(one.arrived)}, more than the stream's allowed_lateness after "
-        f"{spans}, which was published",
-        "at": moment(one.noted),
+        "rows": arrival.late,
+        "detail": f"{arrival.path} came at {format_instant(arrival.arrived)}, more than the stream's "
+        f"allowed_lateness after {spans}, which was published",
+        "at": moment(arrival.noted),
     }
-    warehouse.append("quarantine", [row], token, (f"quarantine/{digest([stream.name, one.identity])}", 1))
+    warehouse.append("quarantine", [row], token, (f"quarantine/{digest([stream.name, arrival.identity])}", 1))
 
 
 def refusals(warehouse: Warehouse) -> list[Arrival]:

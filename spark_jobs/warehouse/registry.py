@@ -76,20 +76,20 @@ def registered(events: Iterable[Mapping[str, Any]]) -> dict[str, Registered]:
     return found
 
 
-def paused(held: Mapping[str, Registered]) -> dict[str, ACQ]:
-    return {name: one.query for name, one in held.items() if one.paused}
+def paused(registered: Mapping[str, Registered]) -> dict[str, ACQ]:
+    return {name: one.query for name, one in registered.items() if one.paused}
 
 
-def check_registered(held: Mapping[str, Registered], names: Sequence[str]) -> None:
+def check_registered(registered: Mapping[str, Registered], names: Sequence[str]) -> None:
     """Raises HDL-521, with the nearest name, for a name that is not registered."""
-    live = sorted(name for name, one in held.items() if not one.removed)
+    live = sorted(name for name, one in registered.items() if not one.removed)
     for name in names:
         if name not in live:
             raise HeddleError("HDL-521", f"there is no registered query {name}", meant(name, live, "registered"))
 
 
 def changes(
-    held: Mapping[str, Registered],
+    registered: Mapping[str, Registered],
     queries: Sequence[ACQ],
     removed: Collection[str] | None = None,
     files: Mapping[str, str] | None = None,
@@ -99,14 +99,14 @@ def changes(
     ``queries``: those that it has, and paused ones that were put anew; ``removed``: names of those that it unregisters
     (None: whatever it lacks and is not paused); ``files``: where queries come from, of those that were put anew.
     """
-    live = {name: one for name, one in held.items() if not one.removed}
+    live = {name: one for name, one in registered.items() if not one.removed}
     names = {query.name for query in queries}
     if removed is None:
         removed = [name for name, one in live.items() if not one.paused and name not in names]
     found = []
     for query in queries:
         was = live.get(query.name)
-        last = held[query.name].file if query.name in held else None
+        last = registered[query.name].file if query.name in registered else None
         file = (files or {}).get(query.name, last)
         if was is None:
             found.append((query, "registered", file))

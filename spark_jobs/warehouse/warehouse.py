@@ -359,15 +359,16 @@ class Warehouse:
         interval: str,
         revision: int | None,
         untouched: Callable[[dict[str, Any]], bool] = lambda file: False,
-        whole: Callable[[dict[str, Any]], bool] = lambda file: False,
+        replaced_whole: Callable[[dict[str, Any]], bool] = lambda file: False,
         still: Callable[[], None] = lambda: None,
     ) -> int:
         """Replace one interval of ``table`` by the rows of ``written``, in one commit; returns its version.
 
         ``days``: first and last partition that the interval touches; ``replaced(rows)``: which stored rows it
-        replaces (booleans); ``untouched(file)``: True if a file's statistics show that it holds none, ``whole(file)``:
-        that it holds no others, so that it may go even if it is damaged. Files that hold others too are rewritten
-        without. ``still()``, under the lease, raises if what is stored is no longer what ``written`` goes with.
+        replaces (booleans). ``untouched(file)``: True if a file's statistics show that it holds none of them;
+        ``replaced_whole(file)``: that it holds no others, so that it may go even if it is damaged. Files that hold
+        others too are rewritten without. ``still()``, under the lease, raises if what is stored is no longer what
+        ``written`` goes with.
         ``interval`` and ``revision`` make the commit idempotent: the same revision
         of the same interval is committed once, a lower one never (HDL-512). ``revision`` None takes the table's next
         version, for rows that another run may have replaced in between. Raises HDL-511 if the table's log does not
@@ -401,7 +402,7 @@ class Warehouse:
                 try:
                     rows = read_file(Path(root) / file["path"])
                 except HeddleError:
-                    if not whole(file):
+                    if not replaced_whole(file):
                         raise
                     actions.append(gone_whole)
                     continue

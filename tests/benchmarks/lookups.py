@@ -5,7 +5,7 @@ them.
 
 A warehouse is written as a run leaves its partial aggregates (every group has two trades a minute), and read back.
 Ours, in batches: random instants and random groups, from the instant to the value (``Lookups.batch``); one at a time:
-calls of ``Lookups.one`` from Python. Published: the structures of Arasu & Widom over the same fragments, one group
+calls of ``Lookups.single`` from Python. Published: the structures of Arasu & Widom over the same fragments, one group
 after the other; these are given the positions of each window, found beforehand. CPU time, medians over rounds in which
 each takes its turn; what is compared has to give the same answers. Windows of an hour that slide by a minute.
 """
@@ -174,7 +174,7 @@ def batch(lookups: Lookups, asked: Asked, share: float) -> tuple[int, Array]:
 def singly(lookups: Lookups, asked: Asked, share: float) -> tuple[int, Array]:
     count = int(len(asked.times) * share)
     names = [lookups.groups[group][0] for group in asked.groups[:count].tolist()]
-    return count, np.array([lookups.one(at, name)[0] for at, name in zip(asked.times[:count].tolist(), names)])  # type: ignore[index] # noqa: B905
+    return count, np.array([lookups.single(at, name)[0] for at, name in zip(asked.times[:count].tolist(), names)])  # type: ignore[index] # noqa: B905
 
 
 def published(

@@ -78,7 +78,7 @@ def measure(point: Point, windows: float, rounds: int, ticks: int, each: bool) -
     work = executors(case)
     if each:
         asked = [SequenceQuery(pattern, case.range, case.slide) for pattern in patterns]
-        work |= {f"Heddle: {name}": partial(answers, asked=asked, executor=name) for name in OURS}
+        work |= {f"Heddle: {name}": partial(answers, queries=asked, executor=name) for name in OURS}
     seconds, found = race(work, case.events, rounds)
     rates = {name: case.total / took for name, took in seconds.items()}
     rows = [

@@ -28,7 +28,7 @@ def attempts():
     @task
     def killed(): os.kill(os.getpid(), signal.SIGKILL)
 
-    RepairOperator(task_id="submitted", conn_id="spark_default", found={"plan_version": 1, "days": 7})
+    RepairOperator(task_id="submitted", conn_id="spark_default", outdated={"plan_version": 1, "days": 7})
     well(), killed()
 
 attempts()

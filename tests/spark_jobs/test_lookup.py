@@ -137,7 +137,7 @@ def check_instants(query: ACQ, found: Lookups, table: pa.Table, case: Case) -> N
         ]
         for number, group in enumerate(found.groups):
             row = known.get((moment, tuple(map(repr, group))))
-            told = found.one(int(later[place]), *group)
+            told = found.single(int(later[place]), *group)
             assert (told is None) == (row is None)
             if row is not None and told is not None:
                 assert [alike(value) for value in told] == [alike(row[name]) for name in outputs]
@@ -228,7 +228,7 @@ def test_an_instant_between_two_answers_has_the_earlier(house: Warehouse) -> Non
         table = found.at(at * SECOND + 999_999 * (at == 69))
         assert counted(table) == expected(last - 20, last)
         assert set(table["window_end"].to_pylist()) == {pa.scalar(last * SECOND, pa.timestamp("us", "UTC")).as_py()}
-    assert found.one(59 * SECOND, "B")[:2] == expected(30, 50)["B"]  # type: ignore[index]
+    assert found.single(59 * SECOND, "B")[:2] == expected(30, 50)["B"]  # type: ignore[index]
     values, valid = found.batch(np.array([95, 50, 61]) * SECOND, [("A",), (None,), ("B",)])["total"]
     assert valid.all() and values.tolist() == [
         expected(last - 20, last)[symbol][1] for last, symbol in ((90, "A"), (50, None), (60, "B"))
@@ -243,7 +243,7 @@ def test_what_is_not_stored_is_said_to_be_so(house: Warehouse, at: int, where: s
     found = Reader(house).query("by_symbol")
     ask = (
         lambda: found.at(at * SECOND),
-        lambda: found.one(at * SECOND, "A"),
+        lambda: found.single(at * SECOND, "A"),
         lambda: found.batch(np.array([50, at]) * SECOND),
         lambda: found.between((at - 1) * SECOND, at * SECOND) if at % 10 == 0 else found.at(at * SECOND),
     )
@@ -309,7 +309,7 @@ def test_a_part_of_time_or_of_the_groups(house: Warehouse) -> None:
             reader.query("by_symbol", groups=wrong)  # type: ignore[arg-type]
     found = reader.query("by_symbol")
     for ask in (
-        lambda: found.one(50 * SECOND, "C"),
+        lambda: found.single(50 * SECOND, "C"),
         lambda: found.at(50 * SECOND, ("C",)),
         lambda: found.batch([50 * SECOND], [("C",)]),
         lambda: found.batch([50 * SECOND], np.array([3])),
@@ -323,7 +323,7 @@ def test_historical_windows_reach_back_from_their_instant(house: Warehouse) -> N
     found = Reader(house).query("before")
     (row,) = rows_of(found.at(95 * SECOND))
     assert row["instant"].second == 30 and row["window_end"].second == 10 and row["most"] == 69
-    assert found.one(95 * SECOND) == (69,)
+    assert found.single(95 * SECOND) == (69,)
     with pytest.raises(HeddleError, match="HDL-604 .*1970-01-01T00:00:40Z .. 1970-01-01T00:01:00Z"):
         found.at(85 * SECOND)
 
@@ -345,11 +345,11 @@ def test_the_partials_of_an_older_plan_answer_until_the_new_one_has_run(tmp_path
     warehouse = stored(tmp_path / "house", workload_of(text), trades(), [(40 * SECOND, 60 * SECOND)])
     other = text + "-- name: b\nSELECT count(*) AS n FROM trades WINDOW RANGE '7 seconds' SLIDE '5 seconds' ON ts;"
     publish_plan(warehouse, build_plan(workload_of(other), {"trades": Fraction(1)}, "shared"))
-    assert Reader(warehouse).query("a").one(60 * SECOND) == (20,)
+    assert Reader(warehouse).query("a").single(60 * SECOND) == (20,)
     publish_plan(warehouse, build_plan(workload_of(text.replace("20 sec", "25 sec")), {"trades": Fraction(1)}))
     with pytest.raises(HeddleError, match="HDL-603"):
         Reader(warehouse).query("a")
-    assert Reader(warehouse, plan_version=1).query("a").one(60 * SECOND) == (20,)
+    assert Reader(warehouse, plan_version=1).query("a").single(60 * SECOND) == (20,)
 
 
 @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ def test_sparse_groups_and_large_synopses(
             assert rows_of(found.at(time, found.groups[group])) == told
             told += [{output.name: None for output in found.query.outputs}] * (not told)
             values = [told[0][output.name] for output in found.query.outputs]
-            alone = found.one(time, *found.groups[group])
+            alone = found.single(time, *found.groups[group])
             assert (list(alone) if alone is not None else [None] * len(values)) == values
             together = [batch[output.name] for output in found.query.outputs]
             assert [column[at].item() if valid[at] else None for column, valid in together] == values

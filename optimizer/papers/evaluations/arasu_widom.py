@@ -325,7 +325,7 @@ def trades(symbols: int, per_day: int, lookups: int, weighted: bool = False, ske
 
 @numba.njit(cache=True)
 def _by_each(rings, keys, times, weights, spans, thresholds, limit, counts, marks):
-    """Update and look-up in turn by R-INT on each substream; of each look-up the number of keys, and a mark of which."""
+    """Update and look-up in turn by R-INT on each substream; of each look-up how many keys, and a mark of which."""
     out = np.empty(len(rings.keys), np.int64)
     for at in range(len(keys)):
         now = times[at]

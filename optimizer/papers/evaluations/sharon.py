@@ -104,7 +104,7 @@ def executors(case: Case, only: Sequence[str] = tuple(EXECUTORS)) -> dict[str, E
     for name in only:
         pooled = name.endswith("_pooled")
         if name == "ours":
-            found[name] = partial(answers, asked=asked)
+            found[name] = partial(answers, queries=asked)
         elif name.startswith("a_seq"):
             found[name] = partial(_a_seq, windows=windows, pooled=pooled)
         else:
