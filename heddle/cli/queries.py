@@ -208,8 +208,8 @@ def queries(
     and until when, and the newest plan that has it. Needs no JVM."""
     from optimizer.workload.instants import format_instant
     from spark_jobs.sources.decoding import parse_instant
+    from spark_jobs.warehouse.plans import newest_versions
     from spark_jobs.warehouse.registry import check_registered, events, registered
-    from spark_jobs.warehouse.schemas import micros
     from spark_jobs.warehouse.warehouse import Warehouse
 
     with telling_errors():
@@ -222,16 +222,16 @@ def queries(
     if history is not None:
         mine = [
             {
-                "at": format_instant(micros(row["at"])),
-                "event": row["event"],
-                "owner": row["owner"] or "",
-                "fingerprint": row["fingerprint"],
-                "plan_version": row.get("plan_version"),
-                "reason": row.get("reason") or "",
-                "text": row["text"] or "",
+                "at": format_instant(event.at),
+                "event": event.event,
+                "owner": event.owner,
+                "fingerprint": event.fingerprint,
+                "plan_version": event.plan_version,
+                "reason": event.reason,
+                "text": event.text,
             }
-            for row in told
-            if row["query"] == history
+            for event in told
+            if event.query == history
         ]
         if as_json:
             print_json({"query": history, "events": mine})
@@ -240,9 +240,7 @@ def queries(
                 f"history of {history}", ("at", "event", "owner", "fingerprint", "plan_version", "reason"), mine
             )
         return
-    versions: dict[str, int] = {}
-    for row in house.rows("sharing_plans", ["plan_version", "query"]):
-        versions[row["query"]] = max(versions.get(row["query"], 0), row["plan_version"])
+    versions = newest_versions(house)
     found = [
         {
             "query": name,

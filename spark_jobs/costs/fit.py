@@ -31,6 +31,7 @@ import numpy as np
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.search.cost import Coefficients
+from spark_jobs.costs.measurements import recorded_costs
 from spark_jobs.warehouse.warehouse import Warehouse
 
 FILE = "coefficients.json"
@@ -201,13 +202,7 @@ def relative_error(predicted: float, measured: float) -> float:
 
 def observations_of(warehouse: Warehouse) -> list[Observation]:
     """The runs of a warehouse that recorded their features; those of older versions did not and are left out."""
-    found = []
-    for row in warehouse.rows("stream_statistics", ["stage_cpu_seconds", "at"]):
-        costs = json.loads(row["stage_cpu_seconds"] or "{}")
-        features = costs.pop("features", None)
-        if features:
-            found.append((row["at"], Observation(features, costs)))
-    return [seen for _, seen in sorted(found, key=lambda pair: pair[0])]
+    return [Observation(features, costs) for features, costs in recorded_costs(warehouse)]
 
 
 def fit_of(warehouse: Warehouse) -> Fit:

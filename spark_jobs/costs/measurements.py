@@ -152,6 +152,20 @@ def groups_per_fragment(warehouse: Warehouse, stream: str) -> float | None:
     return len(stored) / len(fragments)
 
 
+def log(warehouse: Warehouse, rows: Sequence[dict[str, Any]]) -> None:
+    """Add measurements (:meth:`Measured.row`)."""
+    with warehouse.lease() as token:
+        warehouse.append("stream_statistics", rows, token)
+
+
+def recorded_costs(warehouse: Warehouse) -> list[tuple[dict[str, int], dict[str, float]]]:
+    """Of each run, oldest first, its features and the CPU seconds of its stages; those of earlier versions recorded no
+    features and are left out."""
+    rows = warehouse.rows("stream_statistics", ["stage_cpu_seconds", "at"])
+    costs = [json.loads(row["stage_cpu_seconds"] or "{}") for row in sorted(rows, key=lambda row: row["at"])]
+    return [(of_run.pop("features"), of_run) for of_run in costs if of_run.get("features")]
+
+
 def last_measured(warehouse: Warehouse, stream: str) -> Fraction | None:
     """The rate that was recorded last, or None."""
     rows = [row for row in warehouse.rows("stream_statistics", ["stream", "rate", "at"]) if row["stream"] == stream]

@@ -7,7 +7,6 @@ plan. The log's records are long, so only those of the runs that are shown are r
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -25,7 +23,7 @@ from optimizer.plan.accounts import accounts
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.diff import PlanDiff, diff
 from optimizer.plan.rhythms import rhythms
-from optimizer.workload.values import digest
+from optimizer.workload.values import SECOND, digest
 from spark_jobs.checks.data_docs import FOLDER, document_file, page_name
 from spark_jobs.operations.values import (
     Check,
@@ -43,10 +41,12 @@ from spark_jobs.operations.values import (
     Version,
 )
 from spark_jobs.planning.publication import overtaken
-from spark_jobs.warehouse import publish_log
+from spark_jobs.warehouse import checks_log, publish_log, quarantine
+from spark_jobs.warehouse.checks_log import CheckRow
 from spark_jobs.warehouse.data_files import log_place
-from spark_jobs.warehouse.plans import current_version, load_plan
+from spark_jobs.warehouse.plans import PlannedQuery, current_version, facts_of, load_plan, planned
 from spark_jobs.warehouse.publish_log import LogRow
+from spark_jobs.warehouse.quarantine import LeftOut
 from spark_jobs.warehouse.schemas import INSTANT, MARKER, micros, moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -223,53 +223,39 @@ def _answered(warehouse: Warehouse, runs: Sequence[Run]) -> dict[str, int]:
 
 def _checks(warehouse: Warehouse) -> tuple[tuple[Check, ...], int, int, tuple[Sampled, ...]]:
     """The newest checks that failed, how many passed and failed ever, and the recomputed queries of each run."""
-    table = warehouse.dataset("quality_results")
-    columns = ["run_id", "interval_start", "interval_end", "check", "success", "at"]
-    rows = table.to_table(columns)
-    passed = pc.sum(rows["success"]).as_py() or 0
-    wrong = table.to_table([*columns, "detail"], filter=~ds.field("success")).to_pylist()
-    wrong.sort(key=lambda row: row["at"], reverse=True)
+    passed, wrong = checks_log.counts(warehouse)
+    newest = sorted(checks_log.rows(warehouse, checks_log.FAILED, details=True), key=lambda row: -row.at)
+    del newest[FAILED_CHECKS:]
     failed = tuple(
-        Check(
-            row["run_id"],
-            row["at"],
-            micros(row["interval_start"]),
-            micros(row["interval_end"]),
-            row["check"],
-            row["detail"] or "",
-        )
-        for row in wrong[:FAILED_CHECKS]
+        Check(row.run_id, moment(row.at), row.begin, row.end, row.check, row.detail) for row in newest[:FAILED_CHECKS]
     )
-    compared = rows.filter(pc.starts_with(rows["check"], RECOMPUTED)).to_pylist()
-    return failed, passed, len(rows) - passed, tuple(_audits(compared))
+    return failed, passed, wrong, tuple(_audits(checks_log.rows(warehouse, checks_log.named(RECOMPUTED))))
 
 
-AUDIT = timedelta(seconds=5)
-"""Checks of one audit are logged at once: what is further apart is of a retry."""
+AUDIT = 5 * SECOND
+"""Checks of one audit are logged at once: what is further apart (microseconds) is of a retry."""
 
 
-def _audits(rows: Sequence[Mapping[str, Any]]) -> list[Sampled]:
-    """What sampled queries gave in each audit, oldest first."""
-    held: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+def _audits(rows: Sequence[CheckRow]) -> list[Sampled]:
+    """What sampled queries gave in each audit, oldest first. ``rows``: oldest first."""
+    by_audit: dict[tuple[Any, ...], list[CheckRow]] = {}
     newest: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-    for row in sorted(rows, key=lambda row: row["at"]):
-        run = row["run_id"], row["interval_start"], row["interval_end"]
+    for row in rows:
+        run = row.run_id, row.begin, row.end
         audit = newest.get(run)
-        if audit is None or row["at"] - held[audit][-1]["at"] > AUDIT:
-            audit = newest[run] = (*run, row["at"])
-        held.setdefault(audit, []).append(row)
-    found = [
+        if audit is None or row.at - by_audit[audit][-1].at > AUDIT:
+            audit = newest[run] = (*run, row.at)
+        by_audit.setdefault(audit, []).append(row)
+    samples = [
         Sampled(
-            checks[0]["run_id"],
-            checks[-1]["at"],
+            checks[0].run_id,
+            moment(checks[-1].at),
             len(checks),
-            tuple(
-                check["check"].removeprefix(RECOMPUTED).removesuffix(")") for check in checks if not check["success"]
-            ),
+            tuple(row.check.removeprefix(RECOMPUTED).removesuffix(")") for row in checks if not row.success),
         )
-        for checks in held.values()
+        for checks in by_audit.values()
     ]
-    return sorted(found, key=lambda one: one.at)
+    return sorted(samples, key=lambda sampled: sampled.at)
 
 
 def _revised(warehouse: Warehouse, published: Sequence[LogRow]) -> tuple[Revised, ...]:
@@ -340,16 +326,15 @@ def _stale(warehouse: Warehouse, log: Sequence[LogRow], now: datetime) -> tuple[
 
 def _quarantined(warehouse: Warehouse) -> tuple[Quarantined, ...]:
     """Rows left out by stream and code, those with the most rows first."""
-    held: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in warehouse.rows("quarantine"):
-        held.setdefault((row["stream"], row["code"]), []).append(row)
-    found = []
-    for (stream, code), rows in held.items():
-        newest = max(rows, key=lambda row: row["at"])
-        runs = len({row["run_id"] for row in rows})
-        total = sum(row["rows"] for row in rows)
-        found.append(Quarantined(stream, code, total, runs, newest["at"], newest["detail"] or ""))
-    return tuple(sorted(found, key=lambda one: (-one.rows, one.stream, one.code)))
+    by_reason: dict[tuple[str, str], list[LeftOut]] = {}
+    for row in quarantine.rows(warehouse):
+        by_reason.setdefault((row.stream, row.code), []).append(row)
+    totals = []
+    for (stream, code), rows in by_reason.items():
+        newest = max(rows, key=lambda row: row.at)
+        runs, events = len({row.run_id for row in rows}), sum(row.rows for row in rows)
+        totals.append(Quarantined(stream, code, events, runs, moment(newest.at), newest.detail))
+    return tuple(sorted(totals, key=lambda total: (-total.rows, total.stream, total.code)))
 
 
 def _savings(warehouse: Warehouse, runs: Iterable[Run]) -> tuple[tuple[Saving, ...], int]:
@@ -441,31 +426,28 @@ def _answers(warehouse: Warehouse, version: int | None, begin: int, end: int) ->
 # ------------------------------------------------------------------------------------------- history
 def read_versions(warehouse: Warehouse) -> tuple[list[Version], int]:
     """The newest versions of the plan, newest first, and how many there are."""
-    table = warehouse.dataset("sharing_plans")
-    rows = table.to_table(["plan_version", "created_at", "created_by", "reason", "tree", "query"]).to_pylist()
-    held: dict[int, list[dict[str, Any]]] = {}
-    for row in rows:
-        held.setdefault(row["plan_version"], []).append(row)
-    found = []
-    for number in sorted(held, reverse=True)[:VERSIONS]:
-        mine = held[number]
-        one = (ds.field("plan_version") == number) & (ds.field("query") == mine[0]["query"])
-        whole = json.loads(table.to_table(["row"], filter=one)["row"][0].as_py())
-        found.append(
+    by_version: dict[int, list[PlannedQuery]] = {}
+    for row in planned(warehouse):
+        by_version.setdefault(row.plan_version, []).append(row)
+    versions = []
+    for number in sorted(by_version, reverse=True)[:VERSIONS]:
+        rows = by_version[number]
+        facts = facts_of(warehouse, rows[0])
+        versions.append(
             Version(
                 number,
-                mine[0]["created_at"],
-                mine[0]["created_by"] or "",
-                mine[0]["reason"] or "",
-                whole["algorithm"],
-                whole["cost_model"],
-                whole["plan_cost"],
-                whole["no_share_cost"],
-                len(mine),
-                len({row["tree"] for row in mine}),
+                moment(rows[0].created_at),
+                rows[0].created_by,
+                rows[0].reason,
+                facts["algorithm"],
+                facts["cost_model"],
+                facts["plan_cost"],
+                facts["no_share_cost"],
+                len(rows),
+                len({row.tree for row in rows}),
             )
         )
-    return found, len(held)
+    return versions, len(by_version)
 
 
 def change_of(warehouse: Warehouse, version: int) -> PlanDiff:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import time
 
-import pyarrow as pa
-
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.stored_rows import to_rows
 from spark_jobs.planning.registration import LifecycleRequest, RegistrationRequest
 from spark_jobs.warehouse import plans, registry
-from spark_jobs.warehouse.schemas import INSTANT, micros
+from spark_jobs.warehouse.registry import QueryEvent
+from spark_jobs.warehouse.schemas import moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
 
@@ -35,22 +34,21 @@ def publish_plan(
     one is in force that says something else.
     """
     with warehouse.lease() as token:
-        since, told_since = warehouse.version("sharing_plans"), warehouse.version("workload_queries")
+        since, events_since = warehouse.version("sharing_plans"), warehouse.version("workload_queries")
         newest = plans.current_version(warehouse)
-        told = registry.events(warehouse)
+        events = registry.events(warehouse)
         same = newest is not None and plans.load_plan(warehouse, newest).fingerprint == plan.fingerprint
         if expected is not None and not same and (newest or 0) != expected:
             raise overtaken(newest, expected)
         version = newest if newest is not None and same else (newest or 0) + 1
         # a clock that was turned back does not turn history round
-        now = max([time.time_ns() // 1000, *(micros(row["at"]) + 1 for row in told[-1:])])
-        at = pa.scalar(now, INSTANT).as_py()
-        held, rows = registry.registered(told), []
+        now = max([time.time_ns() // 1000, *(event.at + 1 for event in events[-1:])])
+        held, news = registry.registered(events), list[QueryEvent]()
         differ = request.overtaken(held) if request is not None else set()
         if change is not None:
             moved = [held[name] for name in change.names if not change.is_done(held[name])]
-            rows = [registry.event_row(one.query, change.event, at, version, reason, one.file) for one in moved]
-            held = registry.registered([*told, *rows])
+            news = [QueryEvent.of(one.query, change.event, now, version, reason, one.file) for one in moved]
+            held = registry.registered([*events, *news])
         resting = {name for name, one in held.items() if one.paused}
         differ |= resting.intersection(query.name for query in plan.workload.queries)
         differ |= {query.name for query in (request.paused if request else ())} - resting
@@ -59,18 +57,18 @@ def publish_plan(
             raise HeddleError(
                 "HDL-522", f"queries were registered, changed or planned meanwhile{which}", "run it again"
             )
-        # told once, however often this is cut off and tried again: what is registered already is no change
+        # noted once, however often this is cut off and tried again: what is registered already is no change
         put = (*plan.workload.queries, *(request.paused if request else ()))
         named = (request.removed, request.files) if request else ()
         changes = registry.changes(held, put, *named)
-        rows += [registry.event_row(query, event, at, version, reason, file) for query, event, file in changes]
-        warehouse.append("workload_queries", rows, token, since=told_since)
+        news += [QueryEvent.of(query, event, now, version, reason, file) for query, event, file in changes]
+        warehouse.append("workload_queries", [event.to_row() for event in news], token, since=events_since)
         if same:
             return version, False
         rows = [
             {
                 "plan_version": version,
-                "created_at": at,
+                "created_at": moment(now),
                 "created_by": created_by,
                 "reason": reason,
                 "fingerprint": plan.fingerprint,

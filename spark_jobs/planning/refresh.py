@@ -14,6 +14,7 @@ from optimizer.plan.export import to_json
 from optimizer.search.cost import COST_MODELS
 from optimizer.search.search import ALGORITHMS
 from optimizer.workload.streams import load_streams
+from spark_jobs.costs.measurements import log
 from spark_jobs.planning import publication, requested
 from spark_jobs.planning.registration import RegistrationRequest, changes, registering
 from spark_jobs.planning.requested import LONGEST_RATE, TOLERANCE, StrPath, model_of, parse_rate, profiles_of, rates_of
@@ -95,8 +96,7 @@ def refresh_plan(
     version = newest
     if not dry_run and house is not None:
         version, changed = publication.publish_plan(house, plan, created_by, reason, asked, expected=expected)
-        with house.lease() as token:
-            house.append("stream_statistics", [measurement.row(created_by) for measurement in measurements], token)
+        log(house, [measurement.row(created_by) for measurement in measurements])
     diagnostics = (*inputs.diagnostics, *asked.diagnostics, *unreadable, *([doubt.diagnostic] if doubt else []))
     return {
         "version": version,

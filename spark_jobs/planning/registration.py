@@ -86,9 +86,9 @@ class RegistrationRequest:
         for query in put:
             if query.name in live:
                 was, file = live[query.name], self.files.get(query.name)
-                same = was.row["fingerprint"] == query.fingerprint
+                same = was.last.fingerprint == query.fingerprint
                 what = [] if same else [what_changed(was.query, query) or "definition"]
-                what += ["owner"] if same and (was.row["owner"] or "") != query.owner else []
+                what += ["owner"] if same and was.last.owner != query.owner else []
                 what += ["file"] if was.file is not None and file not in (None, was.file) else []
                 found += [f"~ query {query.name} ({', '.join(what)})"] if what else []
         found += [f"+ query {query.name}" for query in put if query.name not in live]
@@ -115,11 +115,11 @@ def registering(inputs: Inputs, warehouse: Warehouse | None, exactly: bool = Fal
     # of an owner who has as many as are permitted nothing new is taken
     kept = {name: live[name].query for name in missing if name not in removed}
     quota = settings().owner_quota
-    owned = Counter(one.row["owner"] or "" for name, one in live.items() if name not in removed)
+    owned = Counter(one.last.owner for name, one in live.items() if name not in removed)
     given: dict[str, ACQ] = {}
     diagnostics = []
     for query in inputs.workload.queries:
-        owner = live[query.name].row["owner"] or "" if query.name in live else None
+        owner = live[query.name].last.owner if query.name in live else None
         if owner == query.owner or owned[query.owner] < quota:
             owned.update({query.owner: int(owner != query.owner)})
             given[query.name] = query

@@ -16,7 +16,7 @@ from optimizer.workload.values import ACQ
 from spark_jobs.results.rows import group_values, places, typed
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.data_files import CHECKED, reading
-from spark_jobs.warehouse.plans import current_version, load_plan
+from spark_jobs.warehouse.plans import current_version, load_plan, planned
 from spark_jobs.warehouse.schemas import INSTANT
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -67,8 +67,7 @@ def check_answered(warehouse: Warehouse, query: str, begin: int | None = None, e
 
     Raises HDL-547 if the last run that was to answer it failed, HDL-548 if there was none.
     """
-    plans = warehouse.rows("sharing_plans", ["plan_version", "query", "stream"])
-    streams = {row["plan_version"]: row["stream"] for row in plans if row["query"] == query}
+    streams = {row.plan_version: row.stream for row in planned(warehouse, ds.field("query") == query)}
     runs = [
         row
         for row in publish_log.rows(warehouse)

@@ -9,21 +9,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.windows.alignment import day_label
 from optimizer.windows.alignment import instants as instants_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, WindowKind
+from spark_jobs.costs import measurements
 from spark_jobs.costs.measurements import Measured, groups_per_fragment
 from spark_jobs.results.revisions import Readers
 from spark_jobs.run import narrowing
 from spark_jobs.run.values import CheckedRun, Instants, PublishedRun, Run
 from spark_jobs.sources.decoding import parse_instant
-from spark_jobs.warehouse import publish_log
+from spark_jobs.warehouse import checks_log, publish_log
 from spark_jobs.warehouse.data_files import DataFile
+from spark_jobs.warehouse.plans import planned
 from spark_jobs.warehouse.publish_log import LogRow, RunRecord, interval_label
-from spark_jobs.warehouse.schemas import DELETED, INSTANT, moment
+from spark_jobs.warehouse.schemas import DELETED, INSTANT
 from spark_jobs.warehouse.warehouse import Warehouse
 
 
@@ -145,25 +148,19 @@ def _published_names(warehouse: Warehouse, begin: int, end: int) -> set[str]:
     """The queries that may have answers at instants in (begin, end]: of all plans by which they were published."""
     publications = publish_log.overlapping(warehouse, begin, end, publish_log.PUBLISHED, records=False)
     plans = {row.plan_version for row in publications}
-    rows = warehouse.rows("sharing_plans", ["plan_version", "query"])
-    return {row["query"] for row in rows if row["plan_version"] in plans}
+    return {row.query for row in planned(warehouse, ds.field("plan_version").isin(sorted(plans)))}
 
 
 def log_checks(warehouse: Warehouse, record: RunRecord) -> None:
-    with warehouse.lease() as token:
-        rows = [
-            {
-                "run_id": record.run_id,
-                "interval_start": moment(record.begin),
-                "interval_end": moment(record.end),
-                "check": check["check"],
-                "success": check["success"],
-                "detail": check["detail"],
-                "at": moment(publish_log.now_micros()),
-            }
+    """Log what the checks of a run found."""
+    now, interval = publish_log.now_micros(), (record.begin, record.end)
+    checks_log.log(
+        warehouse,
+        [
+            checks_log.CheckRow(record.run_id, *interval, check["check"], check["success"], now, check["detail"])
             for check in record.checks
-        ]
-        warehouse.append("quality_results", rows, token)
+        ],
+    )
 
 
 def log_statistics(warehouse: Warehouse, record: RunRecord) -> None:
@@ -173,5 +170,4 @@ def log_statistics(warehouse: Warehouse, record: RunRecord) -> None:
         found = Measured(name, begin, end, events, groups_per_fragment(warehouse, name))
         measured = ({}, {}) if rows else (record.cpu_seconds, record.features)
         rows.append(found.row(record.run_id, *measured))
-    with warehouse.lease() as token:
-        warehouse.append("stream_statistics", rows, token)
+    measurements.log(warehouse, rows)

@@ -38,7 +38,9 @@ from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream, digest
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.splits import FIRST, LAST, Split
-from spark_jobs.warehouse import publish_log
+from spark_jobs.warehouse import publish_log, quarantine
+from spark_jobs.warehouse.plans import planned
+from spark_jobs.warehouse.quarantine import LeftOut
 from spark_jobs.warehouse.schemas import micros, moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -280,11 +282,7 @@ def _reading(stream: Stream, path: str) -> Iterator[None]:
 
 def _published(warehouse: Warehouse, stream: str) -> list[tuple[int, int]]:
     """The spans of time for which a stream's windows are published, as intervals of [begin, end)."""
-    plans = {
-        row["plan_version"]
-        for row in warehouse.rows("sharing_plans", ["plan_version", "stream"])
-        if row["stream"] == stream
-    }
+    plans = {row.plan_version for row in planned(warehouse, ds.field("stream") == stream)}
     spans = []
     for row in publish_log.publications(warehouse):
         if row.plan_version in plans and stream not in row.record.failed:
@@ -337,16 +335,12 @@ def inside(times: Any, spans: Sequence[tuple[int, int]]) -> Any:
 def _quarantine(warehouse: Warehouse, stream: Stream, arrival: Arrival, run_id: str, token: int) -> None:
     assert stream.allowed_lateness is not None
     spans = ", ".join(f"{format_instant(first)} .. {format_instant(last)}" for first, last in arrival.refused[:3])
-    row = {
-        "run_id": run_id,
-        "stream": stream.name,
-        "code": "HDL-411",
-        "rows": arrival.late,
-        "detail": f"{arrival.path} came at {format_instant(arrival.arrived)}, more than the stream's "
-        f"allowed_lateness after {spans}, which was published",
-        "at": moment(arrival.noted),
-    }
-    warehouse.append("quarantine", [row], token, (f"quarantine/{digest([stream.name, arrival.identity])}", 1))
+    detail = (
+        f"{arrival.path} came at {format_instant(arrival.arrived)}, more than the stream's allowed_lateness after "
+        f"{spans}, which was published"
+    )
+    left_out = LeftOut(run_id, stream.name, "HDL-411", arrival.late, detail, arrival.noted)
+    quarantine.log(warehouse, left_out, token, (f"quarantine/{digest([stream.name, arrival.identity])}", 1))
 
 
 def refusals(warehouse: Warehouse) -> list[Arrival]:

@@ -4,13 +4,45 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow.dataset as ds
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.stored_rows import from_rows
+from spark_jobs.warehouse.schemas import micros
 from spark_jobs.warehouse.warehouse import Warehouse
+
+
+@dataclass(frozen=True)
+class PlannedQuery:
+    """A query in a version of the plan: by which tree it is answered, and why the version was made by whom, when
+    (``created_at``, microseconds)."""
+
+    plan_version: int
+    query: str
+    stream: str
+    tree: str
+    created_at: int
+    created_by: str
+    reason: str
+
+
+def planned(warehouse: Warehouse, where: ds.Expression | None = None) -> list[PlannedQuery]:
+    """The queries of all versions, or of those rows that meet a condition on the table's columns."""
+    names = ["plan_version", "query", "stream", "tree", "created_at", "created_by", "reason"]
+    return [
+        PlannedQuery(**row | {"created_at": micros(row["created_at"])} | {name: row[name] or "" for name in names[-2:]})
+        for row in warehouse.dataset("sharing_plans").to_table(names, filter=where).to_pylist()
+    ]
+
+
+def facts_of(warehouse: Warehouse, row: PlannedQuery) -> dict[str, Any]:
+    """What a version of the plan says of one of its queries, and of itself (:mod:`optimizer.plan.stored_rows`)."""
+    chosen = (ds.field("plan_version") == row.plan_version) & (ds.field("query") == row.query)
+    return dict(json.loads(warehouse.dataset("sharing_plans").to_table(["row"], filter=chosen)["row"][0].as_py()))
 
 
 def current_version(warehouse: Warehouse) -> int | None:
@@ -32,8 +64,13 @@ def load_plan(warehouse: Warehouse, version: int) -> SharingPlan:
 
 def last_with(warehouse: Warehouse, names: Sequence[str]) -> list[SharingPlan]:
     """The newest plans that have queries of these names, oldest first."""
-    versions: dict[str, int] = {}
-    if names:
-        for row in warehouse.rows("sharing_plans", ["plan_version", "query"]):
-            versions[row["query"]] = max(versions.get(row["query"], 0), row["plan_version"])
+    versions = newest_versions(warehouse) if names else {}
     return [load_plan(warehouse, version) for version in sorted({versions[name] for name in names if name in versions})]
+
+
+def newest_versions(warehouse: Warehouse) -> dict[str, int]:
+    """The newest version of the plan that has each query."""
+    versions: dict[str, int] = {}
+    for row in warehouse.rows("sharing_plans", ["plan_version", "query"]):
+        versions[row["query"]] = max(versions.get(row["query"], 0), row["plan_version"])
+    return versions

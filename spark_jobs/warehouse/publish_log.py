@@ -22,7 +22,9 @@ from optimizer.errors.crashes import finding
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant, instant_of_text
+from spark_jobs.warehouse import quarantine
 from spark_jobs.warehouse.data_files import reading
+from spark_jobs.warehouse.quarantine import LeftOut
 from spark_jobs.warehouse.schemas import INSTANT, micros, moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -364,9 +366,9 @@ def log_event(
             warehouse.append("publish_log", [row.to_row()], token, since=since)
         if record.rows_without_time:
             detail = f"{record.rows_without_time} events without an event time were left out"
-            left_out = {"run_id": record.run_id, "stream": "", "code": "HDL-410", "rows": record.rows_without_time}
+            left_out = LeftOut(record.run_id, "", "HDL-410", record.rows_without_time, detail, now_micros())
             done = (f"quarantine/{interval_label(record.begin, record.end)}", record.revision)
-            warehouse.append("quarantine", [left_out | {"detail": detail, "at": moment(now_micros())}], token, done)
+            quarantine.log(warehouse, left_out, token, done)
 
 
 def deletion(

@@ -16,39 +16,74 @@ from typing import Any, Literal
 
 from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.workload.values import ACQ, from_json, to_json
-from spark_jobs.warehouse.schemas import micros
+from spark_jobs.warehouse.schemas import micros, moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
 State = Literal["running", "paused", "expired", "removed"]
 
 
+Event = Literal["registered", "replaced", "moved", "paused", "resumed", "removed"]
+
+
+@dataclass(frozen=True)
+class QueryEvent:
+    """What happened to a query at a moment (``at``, microseconds), by which plan version and why. ``definition``: the
+    query as JSON of :func:`optimizer.workload.values.to_json`; ``file``: that it came from; None: not known."""
+
+    query: str
+    fingerprint: str
+    owner: str
+    text: str
+    definition: str
+    event: Event
+    at: int
+    plan_version: int | None
+    reason: str
+    file: str | None = None
+
+    @classmethod
+    def of(
+        cls, query: ACQ, event: Event, at: int, plan_version: int, reason: str, file: str | None = None
+    ) -> QueryEvent:
+        """What happened to a query that is at hand."""
+        definition = json.dumps(to_json(query))
+        return cls(
+            query.name, query.fingerprint, query.owner, query.text, definition, event, at, plan_version, reason, file
+        )
+
+    def to_row(self) -> dict[str, Any]:
+        """As the table has it."""
+        return {**vars(self), "at": moment(self.at)}
+
+
 @dataclass(frozen=True)
 class Registered:
-    """A query as its events say: the newest one (``row``), ``since`` when it is registered (microseconds; since it was
+    """A query as its events say: the newest one (``last``), ``since`` when it is registered (microseconds; since it was
     removed last, if ever), and whether it is ``paused``."""
 
-    row: Mapping[str, Any]
+    last: QueryEvent
     since: int
     paused: bool
 
     @property
     def removed(self) -> bool:
-        return bool(self.row["event"] == "removed")
+        return self.last.event == "removed"
 
     @property
     def file(self) -> str | None:
         """The workload file that it came from last; None if that is not known."""
-        return self.row.get("file")
+        return self.last.file
 
     @property
     def standing(self) -> tuple[str, str, bool] | None:
         """What may not have changed since a plan was thought out that leaves the query alone; None: not registered."""
-        return None if self.removed else (self.row["fingerprint"], self.row["owner"] or "", self.paused)
+        return None if self.removed else (self.last.fingerprint, self.last.owner, self.paused)
 
     @cached_property
     def query(self) -> ACQ:
-        found: ACQ = from_json(json.loads(self.row["definition"]))
-        return found
+        """The query, as it was registered last."""
+        query: ACQ = from_json(json.loads(self.last.definition))
+        return query
 
     def state(self, clock: int) -> State:
         """At a clock (microseconds). Once its lifetime is over a query is expired, paused or not."""
@@ -59,21 +94,27 @@ class Registered:
         return "paused" if self.paused else "running"
 
 
-def events(warehouse: Warehouse) -> list[dict[str, Any]]:
+def events(warehouse: Warehouse) -> list[QueryEvent]:
     """All events, oldest first."""
-    return sorted(warehouse.rows("workload_queries"), key=lambda row: row["at"])
+    stored = sorted(warehouse.rows("workload_queries"), key=lambda row: row["at"])
+    texts = ("owner", "text", "definition", "reason")
+    later = {"plan_version": None, "file": None}  # columns that tables of earlier versions lack
+    return [
+        QueryEvent(**later | row | {"at": micros(row["at"])} | {name: row.get(name) or "" for name in texts})
+        for row in stored
+    ]
 
 
-def registered(events: Iterable[Mapping[str, Any]]) -> dict[str, Registered]:
+def registered(events: Iterable[QueryEvent]) -> dict[str, Registered]:
     """All queries that were ever registered, by their names, as events, oldest first, add up to."""
-    found: dict[str, Registered] = {}
-    for row in events:
-        was = found.get(row["query"])
-        stays = row["event"] in ("replaced", "moved") and was is not None and was.paused
-        paused = row["event"] == "paused" or stays
-        since = was.since if was is not None and not was.removed else micros(row["at"])
-        found[row["query"]] = Registered(row, since, paused)
-    return found
+    queries: dict[str, Registered] = {}
+    for event in events:
+        was = queries.get(event.query)
+        stays = event.event in ("replaced", "moved") and was is not None and was.paused
+        paused = event.event == "paused" or stays
+        since = was.since if was is not None and not was.removed else event.at
+        queries[event.query] = Registered(event, since, paused)
+    return queries
 
 
 def paused(registered: Mapping[str, Registered]) -> dict[str, ACQ]:
@@ -93,7 +134,7 @@ def changes(
     queries: Sequence[ACQ],
     removed: Collection[str] | None = None,
     files: Mapping[str, str] | None = None,
-) -> list[tuple[ACQ, str, str | None]]:
+) -> list[tuple[ACQ, Event, str | None]]:
     """The events of a plan, each with the file of its query.
 
     ``queries``: those that it has, and paused ones that were put anew; ``removed``: names of those that it unregisters
@@ -103,32 +144,16 @@ def changes(
     names = {query.name for query in queries}
     if removed is None:
         removed = [name for name, one in live.items() if not one.paused and name not in names]
-    found = []
+    found: list[tuple[ACQ, Event, str | None]] = []
     for query in queries:
         was = live.get(query.name)
         last = registered[query.name].file if query.name in registered else None
         file = (files or {}).get(query.name, last)
         if was is None:
             found.append((query, "registered", file))
-        elif (was.row["fingerprint"], was.row["owner"]) != (query.fingerprint, query.owner):
+        elif (was.last.fingerprint, was.last.owner) != (query.fingerprint, query.owner):
             found.append((query, "replaced", file))
         elif file != last:
             found.append((query, "moved", file))
-    return found + [(live[name].query, "removed", live[name].file) for name in removed if name in live]
-
-
-def event_row(
-    query: ACQ, event: str, at: Any, plan_version: int, reason: str, file: str | None = None
-) -> dict[str, Any]:
-    return {
-        "query": query.name,
-        "fingerprint": query.fingerprint,
-        "owner": query.owner,
-        "text": query.text,
-        "definition": json.dumps(to_json(query)),
-        "event": event,
-        "at": at,
-        "plan_version": plan_version,
-        "reason": reason,
-        "file": file,
-    }
+    found += [(live[name].query, "removed", live[name].file) for name in removed if name in live]
+    return found

@@ -1,0 +1,80 @@
+"""The one owner of ``quality_results``: what every check of every run found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from spark_jobs.warehouse.schemas import micros, moment
+from spark_jobs.warehouse.warehouse import Warehouse
+
+FAILED = ~ds.field("success")
+"""The condition of rows of checks that failed."""
+
+
+@dataclass(frozen=True)
+class CheckRow:
+    """What one check of a run over [begin, end) found, ``at`` a moment (microseconds). ``detail``: of those that were
+    read with it."""
+
+    run_id: str
+    begin: int
+    end: int
+    check: str
+    success: bool
+    at: int
+    detail: str = ""
+
+
+def log(warehouse: Warehouse, rows: Sequence[CheckRow]) -> None:
+    """Add what the checks of a run found."""
+    stored = [
+        {
+            "run_id": row.run_id,
+            "interval_start": moment(row.begin),
+            "interval_end": moment(row.end),
+            "check": row.check,
+            "success": row.success,
+            "detail": row.detail,
+            "at": moment(row.at),
+        }
+        for row in rows
+    ]
+    with warehouse.lease() as token:
+        warehouse.append("quality_results", stored, token)
+
+
+def rows(warehouse: Warehouse, where: ds.Expression | None = None, details: bool = False) -> list[CheckRow]:
+    """What was found, oldest first. ``where``: a condition on the table's columns; ``details``: also the long texts."""
+    names = ["run_id", "interval_start", "interval_end", "check", "success", "at", *(["detail"] if details else [])]
+    stored: list[dict[str, Any]] = (
+        warehouse.dataset("quality_results").to_table(names, filter=where).sort_by("at").to_pylist()
+    )
+    return [
+        CheckRow(
+            row["run_id"],
+            micros(row["interval_start"]),
+            micros(row["interval_end"]),
+            row["check"],
+            row["success"],
+            micros(row["at"]),
+            row.get("detail") or "",
+        )
+        for row in stored
+    ]
+
+
+def counts(warehouse: Warehouse) -> tuple[int, int]:
+    """How many checks passed and failed ever."""
+    success = warehouse.dataset("quality_results").to_table(["success"])["success"]
+    passed = pc.sum(success).as_py() or 0
+    return passed, len(success) - passed
+
+
+def named(prefix: str) -> ds.Expression:
+    """The condition of rows of checks whose names begin like this."""
+    return pc.starts_with(ds.field("check"), prefix)
