@@ -225,7 +225,6 @@ def _checks(warehouse: Warehouse) -> tuple[tuple[Check, ...], int, int, tuple[Sa
     """The newest checks that failed, how many passed and failed ever, and the recomputed queries of each run."""
     passed, wrong = checks_log.counts(warehouse)
     newest = sorted(checks_log.rows(warehouse, checks_log.FAILED, details=True), key=lambda row: -row.at)
-    del newest[FAILED_CHECKS:]
     failed = tuple(
         Check(row.run_id, moment(row.at), row.begin, row.end, row.check, row.detail) for row in newest[:FAILED_CHECKS]
     )
