@@ -1,15 +1,22 @@
-"""Fixtures shared by all tests."""
+"""Fixtures shared by all tests, and the profile by which they run (tests/sizes.py)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
+
+from tests.sizes import PROFILE, QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from optimizer.plan.definition import SharingPlan
+
+settings.load_profile(PROFILE)
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +31,40 @@ def spark() -> Iterator[SparkSession]:
     yield session
     _sessions.clear()
     session.stop()
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What runs the tasks of runs, for tests of what stands around tasks: logs, revisions, repairs, maintenance.
+
+    In the quick profile the driver's process, at a tenth of the cost: all staged answers are still counted and checked,
+    but none is recomputed by Spark. In the others the Spark session, with the whole audit.
+    ``test_differential.py`` shows that both give the same bytes.
+    """
+    if PROFILE != QUICK:
+        return request.getfixturevalue("spark")
+    from spark_jobs.run import interval
+    from tests.chaos.orders import InProcess
+
+    monkeypatch.setattr(interval, "audit", _counted)
+    return InProcess()
+
+
+def _counted(
+    engine: Any, staged: list[str], plan: SharingPlan, sources: Any, begin: int, ends: dict[str, int], *given: Any
+) -> Sequence[Mapping[str, Any]]:
+    """The part of the audit that needs no Spark: every staged answer is looked at once."""
+    from spark_jobs.checks.inspection import FINDINGS, inspected
+
+    found = inspected(engine, staged, plan, begin, ends)
+    wrong = found[found[list(FINDINGS)].sum(axis=1) > 0]
+    return [{"check": "counted", "success": wrong.empty, "detail": wrong.to_string()}]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "engine" in getattr(item, "fixturenames", ()):
+            item.add_marker("engine")
 
 
 _sessions: list[SparkSession] = []

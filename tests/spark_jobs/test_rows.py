@@ -52,6 +52,7 @@ from spark_jobs.unshared.windows import unshared
 from spark_jobs.warehouse.data_files import BUCKETS, DataFile, Task
 from spark_jobs.warehouse.schemas import ANSWERS, PARTIALS, RESULTS
 from tests.oracle import answers, column_names, compare
+from tests.sizes import examples
 from tests.spark_jobs.test_differential import as_read, decoded, of_query
 from tests.workloads import Case, row_cases, spans_of
 
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
 
 EPOCH, HOUR, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(hours=1), timedelta(microseconds=1)
 FAST = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
@@ -150,14 +151,14 @@ def test_rows_are_answered_as_by_the_oracle(case: Case, apart: bool, cuts: list[
     assert wrong(case, Store(case, cuts, apart).answers(case.begin, case.end)) == []
 
 
-@settings(FAST, max_examples=60)
+@settings(FAST, max_examples=examples(15))
 @given(row_cases(), st.integers(1, 5))
 def test_consecutive_runs_answer_what_one_does(case: Case, pieces: int) -> None:
     store = Store(case)
     assert wrong(case, pa.concat_tables([store.answers(*span) for span in spans_of(case, pieces)])) == []
 
 
-@settings(FAST, max_examples=60)
+@settings(FAST, max_examples=examples(15))
 @given(row_cases(), st.data())
 def test_a_late_row_renumbers_those_behind_it(case: Case, data: st.DataObject) -> None:
     """All days from its own on are stored anew; the earlier ones stay."""
@@ -465,7 +466,9 @@ def test_sampled_windows_are_recomputed_from_raw_events(
 
 # --------------------------------------------------------------------------------------------- beside Spark
 @pytest.mark.spark
-@settings(FAST, max_examples=8, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate])
+@settings(
+    FAST, max_examples=examples(8), suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate]
+)
 @given(case=row_cases(most_queries=2))
 def test_the_oracle_agrees_with_sparks_row_number(spark: SparkSession, case: Case) -> None:
     # Spark 4.2 loses the rows of a table with empty batches before them

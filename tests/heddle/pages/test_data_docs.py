@@ -20,6 +20,7 @@ from heddle.pages.data_docs import page
 from spark_jobs.checks import data_docs
 from spark_jobs.checks.data_docs import document, document_file, page_name, read_document, write_document
 from spark_jobs.checks.inspection import FINDINGS, expectations, write_data_docs
+from tests.sizes import examples
 
 FACTS = {"answers of": "2013-07-01 .. 2013-07-02"}
 
@@ -179,7 +180,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, part in parts for place in places(part, (*path, key)))]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(data=st.data())
 def test_a_damaged_result_is_shown_or_said_to_be_damaged(results: dict[str, Any], data: st.DataObject) -> None:
     kept = json.loads(json.dumps(document(results["bad"], FACTS)))
