@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 settings.load_profile(PROFILE)
 
+DEAR = ("chaos", "dags")
+"""Folders whose files take longer than others."""
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
@@ -34,7 +37,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+def engine(request: pytest.FixtureRequest) -> Iterator[Any]:
     """What runs the tasks of runs, for tests of what stands around tasks: logs, revisions, repairs, maintenance.
 
     In the quick profile the driver's process, at a tenth of the cost: all staged answers are still counted and checked,
@@ -42,12 +45,14 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
     ``test_differential.py`` shows that both give the same bytes.
     """
     if PROFILE != QUICK:
-        return request.getfixturevalue("spark")
+        yield request.getfixturevalue("spark")
+        return
     from spark_jobs.run import interval
     from tests.chaos.orders import InProcess
 
-    monkeypatch.setattr(interval, "audit", _counted)
-    return InProcess()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interval, "audit", _counted)
+        yield InProcess()
 
 
 def _counted(
@@ -62,9 +67,13 @@ def _counted(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks tests by their fixtures. Files with Spark, faults or Airflow come first: the short ones at the end fill up
+    whichever process is done earlier."""
     for item in items:
-        if "engine" in getattr(item, "fixturenames", ()):
-            item.add_marker("engine")
+        for name in {"engine", "spark"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(name)
+    dear = {item.path for item in items if item.get_closest_marker("spark") or item.path.parent.name in DEAR}
+    items.sort(key=lambda item: item.path not in dear)
 
 
 _sessions: list[SparkSession] = []

@@ -33,8 +33,8 @@ ROUNDS = int(os.environ.get("HEDDLE_CHAOS", "0"))
 SEED = int(os.environ.get("HEDDLE_CHAOS_SEED", "0"))
 ROOT = Path(__file__).resolve().parents[2]
 
-FEW, MANY = 6, 1000
-"""Orderings of `make test`, and of `make chaos`, which plays them in so many parts."""
+FEW, MORE, MANY = 4, 60, 1000
+"""Orderings of `make test`, of `make test-slow`, and of `make chaos`, which plays them in so many parts."""
 
 PARTS = 20
 
@@ -65,6 +65,11 @@ def test_some_orderings(places: tuple[Path, Path]) -> None:
     """With HEDDLE_CHAOS_SEED: that ordering alone."""
     refused, broken = orderings(places, SEED, 1) if SEED else orderings(places, 5, FEW)
     assert SEED or (broken and refused["HDL-510"])
+
+
+@pytest.mark.longer
+def test_more_orderings(places: tuple[Path, Path]) -> None:
+    orderings(places, 100, MORE)
 
 
 @pytest.mark.slow
@@ -116,6 +121,11 @@ def test_a_run_is_interrupted_by_everything_everywhere(
 # ---------------------------------------------------------------------------------- two processes at once
 def test_two_processes_commit_at_once(tmp_path: Path) -> None:
     stress(tmp_path, 60)
+
+
+@pytest.mark.longer
+def test_two_processes_commit_hundreds_of_times(tmp_path: Path) -> None:
+    stress(tmp_path, 150)
 
 
 @pytest.mark.slow

@@ -236,28 +236,48 @@ def _ipc(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("format", "generated_cases"),
     [("parquet", cases), ("csv", cases), ("delta", cases), ("parquet", sequence_cases)],
 )
 def test_published_answers_are_the_oracles(
-    spark: SparkSession,
+    engine: Any,
     tmp_path_factory: pytest.TempPathFactory,
     format: str,
     generated_cases: Callable[..., st.SearchStrategy[Case]],
 ) -> None:
-    @DEAR
+    @settings(DEAR, max_examples=examples(4, 8))
     @given(generated_cases(most_queries=10, most_events=60), st.sampled_from(ALGORITHMS))
     def check(generated: Case, algorithm: str) -> None:
         assume(expects_answers(generated))
         folder = tmp_path_factory.mktemp("differential")
         case = stored(generated, folder / "source", format)
         warehouse, version = planned(case, folder / "warehouse", algorithm)
+        run(engine, warehouse, version, case.begin, case.end, "run-1")
+        assert wrong(case, published(case, warehouse)) == []
+
+    check()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("generated_cases", [cases, sequence_cases])
+def test_spark_and_this_process_give_the_same_bytes(
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+    generated_cases: Callable[..., st.SearchStrategy[Case]],
+) -> None:
+    """So that tests of other things may leave Spark out (the fixture engine)."""
+
+    @DEAR
+    @given(generated_cases(most_queries=10, most_events=60), st.sampled_from(ALGORITHMS))
+    def check(generated: Case, algorithm: str) -> None:
+        assume(expects_answers(generated))
+        folder = tmp_path_factory.mktemp("alike")
+        case = stored(generated, folder / "source", "parquet")
+        warehouse, version = planned(case, folder / "warehouse", algorithm)
         run(spark, warehouse, version, case.begin, case.end, "run-1")
         found = published(case, warehouse)
         assert wrong(case, found) == []
-        # so that tests of other things may run tasks in this process
         other, version = planned(case, folder / "in process", algorithm)
         with without_audit():
             run(InProcess(), other, version, case.begin, case.end, "run-1")  # type: ignore[arg-type]
@@ -276,7 +296,7 @@ def test_rerun_splitting_and_order_change_no_byte(
     answers are equal byte for byte. Under another plan doubles may round differently, but stay within the
     oracle's bounds."""
 
-    @settings(DEAR, max_examples=examples(3, 10))
+    @settings(DEAR, max_examples=examples(2, 8))
     @given(generated_cases(most_queries=6, most_events=60), st.randoms(use_true_random=False))
     def check(generated: Case, chance: random.Random) -> None:
         assume(expects_answers(generated))
