@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +22,13 @@ settings.load_profile(PROFILE)
 DEAR = ("chaos", "dags")
 """Folders whose files take longer than others."""
 
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Settings of Spark's session in quick tests: compiling a plan, or planning it again, costs more than few rows do."""
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
@@ -29,11 +37,19 @@ def spark() -> Iterator[SparkSession]:
 
     # hundreds of generated plans stay in the driver's caches
     os.environ.setdefault("HEDDLE_DRIVER_MEMORY", "5g")
-    session = start_session("tests", "local[2]")
+    session = start_session("tests", "local[2]", settings=INTERPRETED if PROFILE == QUICK else None)
     _sessions.append(session)
     yield session
     _sessions.clear()
     session.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_command_line_is_built_once() -> None:
+    """Typer's runner builds it for each command, which takes longer than most commands."""
+    from typer import testing
+
+    testing._get_command = cache(testing._get_command)
 
 
 @pytest.fixture
@@ -66,12 +82,16 @@ def _counted(
     return [{"check": "counted", "success": wrong.empty, "detail": wrong.to_string()}]
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests by their fixtures. Files with Spark, faults or Airflow come first: the short ones at the end fill up
-    whichever process is done earlier."""
+    """Marks tests by their fixtures, and by what has to be run in one process: a file, for what it builds once, and in
+    the quick profile all tests with Spark, for its session. Files with Spark, faults or Airflow come first: the short
+    ones at the end fill up whichever process is done earlier."""
     for item in items:
         for name in {"engine", "spark"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(name)
+        together = "spark" if PROFILE == QUICK and item.get_closest_marker("spark") else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(together))
     dear = {item.path for item in items if item.get_closest_marker("spark") or item.path.parent.name in DEAR}
     items.sort(key=lambda item: item.path not in dear)
 

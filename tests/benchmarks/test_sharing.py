@@ -188,6 +188,7 @@ def test_one_scan_holds_what_the_workload_needs(setting: Setting, tmp_path: Path
 
 # ----------------------------------------------------------------------------------------- whole rounds
 @pytest.mark.spark
+@pytest.mark.longer
 def test_a_small_comparison(setting: Setting, tmp_path: Path) -> None:
     chosen = {name: PEERS[name](setting) for name in ("duckdb", "polars")}
     said: list[str] = []

@@ -10,6 +10,7 @@ import datetime as dt
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -181,16 +182,24 @@ def stopping() -> Iterator[subprocess.Popen[str]]:
     process.wait(60)
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse to copy."""
+    house = Warehouse.open(tmp_path_factory.mktemp("prepared") / "warehouse")
+    commits.prepare(house)
+    return house.root
+
+
 @pytest.mark.parametrize("what", commits.DEEDS)
 @pytest.mark.parametrize(
     "point", [*commits.STOPS[2:], *(pytest.param(point, marks=pytest.mark.slow) for point in commits.STOPS[:2])]
 )
 def test_a_holder_that_was_stopped_commits_nothing(
-    tmp_path: Path, stopping: subprocess.Popen[str], what: str, point: str
+    prepared: Path, tmp_path: Path, stopping: subprocess.Popen[str], what: str, point: str
 ) -> None:
     """Stopped before or after any step under its lease, another having committed meanwhile: HDL-510, nothing done."""
+    shutil.copytree(prepared, tmp_path / "warehouse")
     house = Warehouse.open(tmp_path / "warehouse")
-    commits.prepare(house)
     assert stopping.stdin is not None and stopping.stdout is not None
     print(json.dumps([str(house.root), what, point]), file=stopping.stdin, flush=True)
     _, status = os.waitpid(stopping.pid, os.WUNTRACED)
