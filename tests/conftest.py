@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
 
 settings.load_profile(PROFILE)
+if PROFILE == QUICK:
+    # Delta tables of a few rows: handing work from thread to thread costs more than the work does
+    os.environ.setdefault("TOKIO_WORKER_THREADS", "1")
 
 DEAR = ("chaos", "dags")
 """Folders whose files take longer than others."""
@@ -82,16 +85,12 @@ def _counted(
     return [{"check": "counted", "success": wrong.empty, "detail": wrong.to_string()}]
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests by their fixtures, and by what has to be run in one process: a file, for what it builds once, and in
-    the quick profile all tests with Spark, for its session. Files with Spark, faults or Airflow come first: the short
-    ones at the end fill up whichever process is done earlier."""
+    """Marks tests by their fixtures. Files with Spark, faults or Airflow come first: the short ones at the end fill up
+    whichever process is done earlier."""
     for item in items:
         for name in {"engine", "spark"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(name)
-        together = "spark" if PROFILE == QUICK and item.get_closest_marker("spark") else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(together))
     dear = {item.path for item in items if item.get_closest_marker("spark") or item.path.parent.name in DEAR}
     items.sort(key=lambda item: item.path not in dear)
 
