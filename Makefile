@@ -26,7 +26,7 @@ PROJECT := $(VENV)/.project
 JARS := .cache/.jars
 KERNELS := .cache/.kernels
 
-.PHONY: help setup demo up down status test test-all fuzz chaos soak audit bench lint format docs clean
+.PHONY: help setup demo up down status test test-slow test-all fuzz chaos soak audit bench lint format docs clean
 
 help: ## this list
 	@printf 'Heddle: shared sliding-window aggregates on Spark and Airflow\n\n'
@@ -78,20 +78,25 @@ down: ## stop what `make up` or `make demo` started, and nothing else
 status: setup ## is Airflow running, and where
 	@$(PY) -m heddle.local.servers status
 
-# Two processes, each with a Spark session of its own (up to 5 GB), a file of tests at a time.
-PARALLEL ?= --numprocesses 2 --dist loadfile
+# Two processes, each with a Spark session of its own (up to 5 GB), a file of tests at a time: what a file builds once
+# is built once. Files come in the order of tests/conftest.py, the dear ones first.
+PARALLEL ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
+# HEDDLE_TESTS: how much is tried, and whether tests that could do without Spark use it (tests/sizes.py).
 test: setup ## unit and Spark tests (fast ones; PYTEST='-k name' narrows, PARALLEL= in one process)
-	@$(PY) -m pytest $(PARALLEL) $(PYTEST)
+	@HEDDLE_TESTS=quick $(PY) -m pytest $(PARALLEL) $(PYTEST)
 
-test-all: setup ## everything, also the tests that are minutes long
-	@$(PY) -m pytest -m 'slow or not slow' $(PYTEST)
+test-slow: setup ## more of the same, and through Spark what `make test` runs without (for CI)
+	@HEDDLE_TESTS=spark $(PY) -m pytest $(PARALLEL) -m '(longer or engine) and not slow' $(PYTEST)
+
+test-all: setup ## everything, with many more examples, drawn at random; also the tests that are minutes long
+	@HEDDLE_TESTS=thorough $(PY) -m pytest -m '' $(PYTEST)
 
 fuzz: setup ## hostile queries by the hundred thousand (FUZZ=1000000 for more, FUZZ_SEED=n for others)
 	@HEDDLE_FUZZ=$(or $(FUZZ),100000) HEDDLE_FUZZ_SEED=$(or $(FUZZ_SEED),100000) $(PY) -m pytest tests/hostile/test_fuzz.py
 
 chaos: setup ## rounds of faults at every failpoint, in long histories (CHAOS=rounds); counts what it played
-	@HEDDLE_CHAOS=$(or $(CHAOS),12) $(PY) -m pytest --numprocesses 2 --dist worksteal -m slow tests/chaos $(PYTEST)
+	@HEDDLE_TESTS=spark HEDDLE_CHAOS=$(or $(CHAOS),12) $(PY) -m pytest --numprocesses 2 --dist worksteal -m slow tests/chaos $(PYTEST)
 
 soak: setup ## steady live runs with a fault every 30 s; does anything grow? (SOAK=minutes, default 20; SOAK_SEED=n)
 	@$(PY) -m tests.soak.soak --minutes $(or $(SOAK),20) --seed $(or $(SOAK_SEED),1)

@@ -1,15 +1,36 @@
-"""Fixtures shared by all tests."""
+"""Fixtures shared by all tests, and the profile by which they run (tests/sizes.py)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
+
+from tests.sizes import PROFILE, QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from optimizer.plan.definition import SharingPlan
+
+settings.load_profile(PROFILE)
+if PROFILE == QUICK:
+    # Delta tables of a few rows: handing work from thread to thread costs more than the work does
+    os.environ.setdefault("TOKIO_WORKER_THREADS", "1")
+
+DEAR = ("chaos", "dags")
+"""Folders whose files take longer than others."""
+
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Settings of Spark's session in quick tests: compiling a plan, or planning it again, costs more than few rows do."""
 
 
 @pytest.fixture(scope="session")
@@ -19,11 +40,59 @@ def spark() -> Iterator[SparkSession]:
 
     # hundreds of generated plans stay in the driver's caches
     os.environ.setdefault("HEDDLE_DRIVER_MEMORY", "5g")
-    session = start_session("tests", "local[2]")
+    session = start_session("tests", "local[2]", settings=INTERPRETED if PROFILE == QUICK else None)
     _sessions.append(session)
     yield session
     _sessions.clear()
     session.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_command_line_is_built_once() -> None:
+    """Typer's runner builds it for each command, which takes longer than most commands."""
+    from typer import testing
+
+    testing._get_command = cache(testing._get_command)
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """What runs the tasks of runs, for tests of what stands around tasks: logs, revisions, repairs, maintenance.
+
+    In the quick profile the driver's process, at a tenth of the cost: all staged answers are still counted and checked,
+    but none is recomputed by Spark. In the others the Spark session, with the whole audit.
+    ``test_differential.py`` shows that both give the same bytes.
+    """
+    if PROFILE != QUICK:
+        yield request.getfixturevalue("spark")
+        return
+    from spark_jobs.run import checks_stage
+    from tests.chaos.orders import InProcess
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checks_stage, "audit", _counted)
+        yield InProcess()
+
+
+def _counted(
+    engine: Any, staged: list[str], plan: SharingPlan, sources: Any, begin: int, ends: dict[str, int], *given: Any
+) -> Sequence[Mapping[str, Any]]:
+    """The part of the audit that needs no Spark: every staged answer is looked at once."""
+    from spark_jobs.checks.inspection import FINDINGS, inspected
+
+    found = inspected(engine, staged, plan, begin, ends)
+    wrong = found[found[list(FINDINGS)].sum(axis=1) > 0]
+    return [{"check": "counted", "success": wrong.empty, "detail": wrong.to_string()}]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks tests by their fixtures. Files with Spark, faults or Airflow come first: the short ones at the end fill up
+    whichever process is done earlier."""
+    for item in items:
+        for name in {"engine", "spark"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(name)
+    dear = {item.path for item in items if item.get_closest_marker("spark") or item.path.parent.name in DEAR}
+    items.sort(key=lambda item: item.path not in dear)
 
 
 _sessions: list[SparkSession] = []

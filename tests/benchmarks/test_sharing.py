@@ -45,13 +45,16 @@ EVENTS = 1_000
 HERE = [name for name in PEERS if name != "flink"]
 """Peers that this environment has."""
 
+SPARKS = ("spark", "statement")
+"""Those that run in Spark, which test_unshared.py compares with the oracle in its own ways."""
+
 
 @pytest.fixture(scope="module")
 def setting(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Setting:
     return Setting(spark, generate(tmp_path_factory.mktemp("trades"), EVENTS, keys=20))
 
 
-@pytest.fixture(params=HERE)
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.longer) if name in SPARKS else name for name in HERE])
 def peer(request: pytest.FixtureRequest, setting: Setting) -> Iterator[Peer]:
     made = PEERS[request.param](setting)
     yield made
@@ -185,6 +188,7 @@ def test_one_scan_holds_what_the_workload_needs(setting: Setting, tmp_path: Path
 
 # ----------------------------------------------------------------------------------------- whole rounds
 @pytest.mark.spark
+@pytest.mark.longer
 def test_a_small_comparison(setting: Setting, tmp_path: Path) -> None:
     chosen = {name: PEERS[name](setting) for name in ("duckdb", "polars")}
     said: list[str] = []
@@ -216,6 +220,7 @@ class Broken(DuckDB):
 
 
 @pytest.mark.spark
+@pytest.mark.longer
 def test_wrong_answers_and_failures_are_noted(setting: Setting, tmp_path: Path) -> None:
     for cheat, wrong in ((Forgetful, True), (Broken, False)):
         cheating = cheat(setting)
@@ -227,9 +232,13 @@ def test_wrong_answers_and_failures_are_noted(setting: Setting, tmp_path: Path) 
         json.dumps(found.to_json(), allow_nan=False)
 
 
-@pytest.mark.spark
-def test_growth(setting: Setting, tmp_path: Path) -> None:
+def test_the_points_of_every_curve() -> None:
     assert [len(curve.points(10)) for curve in CURVES.values()] == [9, 3, 4, 3]
+
+
+@pytest.mark.spark
+@pytest.mark.longer
+def test_growth(setting: Setting, tmp_path: Path) -> None:
     points = [Point(keys, replace(REGULAR, filters=FILTERS[:2]), 2, EVENTS, keys) for keys in (5, 20)]
     found = grow(setting.spark, tmp_path, "keys", points, 1, tmp_path / "scratch", lambda line: None)
     assert [one.point.keys for one in found] == [5, 20] and found[0].answers < found[1].answers

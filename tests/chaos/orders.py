@@ -66,6 +66,9 @@ class InProcess:
         self.task = task
         return self
 
+    def flatMap(self, task: Callable[[Any], Iterable[Any]]) -> InProcess:
+        return self.mapPartitions(lambda items: (found for item in items for found in task(item)))
+
     def collect(self) -> list[Any]:
         self.point("before tasks")
         found = list(self.task(self.numbers))

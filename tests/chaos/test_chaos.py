@@ -26,9 +26,7 @@ from tests.chaos.harness import FAILPOINTS, PLANS, History, play
 from tests.spark_jobs.laboratory import Laboratory
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
+    pass
 
 ROUNDS = int(os.environ.get("HEDDLE_CHAOS", "0"))
 """Rounds over all failpoints; 0: each goes off once, three in a history."""
@@ -43,8 +41,8 @@ def without_suite(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(THREES)))
-def test_every_failpoint_once(spark: SparkSession, tmp_path: Path, number: int) -> None:
-    play(Laboratory(spark, tmp_path), number, THREES[number])
+def test_every_failpoint_once(engine: Any, tmp_path: Path, number: int) -> None:
+    play(Laboratory(engine, tmp_path), number, THREES[number])
 
 
 def back_and_forth(laboratory: Laboratory) -> None:
@@ -55,18 +53,18 @@ def back_and_forth(laboratory: Laboratory) -> None:
         history.run(0, end, None)
 
 
-def test_going_back_to_an_earlier_plan_publishes_again(spark: SparkSession, tmp_path: Path) -> None:
-    back_and_forth(Laboratory(spark, tmp_path))
+def test_going_back_to_an_earlier_plan_publishes_again(engine: Any, tmp_path: Path) -> None:
+    back_and_forth(Laboratory(engine, tmp_path))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1000 + max(1, ROUNDS)))
-def test_rounds(spark: SparkSession, tmp_path: Path, seed: int, counted: Counted) -> None:
+def test_rounds(engine: Any, tmp_path: Path, seed: int, counted: Counted) -> None:
     deaths = 0
     for number, failpoints in enumerate(THREES):
         place = tmp_path / str(number)
         place.mkdir()
-        deaths += play(Laboratory(spark, place), seed * 100 + number, failpoints).deaths
+        deaths += play(Laboratory(engine, place), seed * 100 + number, failpoints).deaths
     assert deaths > len(FAILPOINTS) // 2
     counted("failpoints, in histories", len(FAILPOINTS), rounds=1, deaths=deaths)
 
@@ -141,14 +139,16 @@ def every_revision_anew(patch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_broken_warehouse_is_found_out(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None]
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     broken(monkeypatch)
     for seed in range(8):
         place = tmp_path / str(seed)
         place.mkdir()
         try:
-            back_and_forth(Laboratory(spark, place)) if seed == 0 else play(Laboratory(spark, place), seed, (), steps=4)
+            back_and_forth(Laboratory(engine, place)) if seed == 0 else play(
+                Laboratory(engine, place), seed, (), steps=4
+            )
         except Exception as found:  # the judge, the run's own checks or the warehouse: any of them may tell
             assert str(found)
             return

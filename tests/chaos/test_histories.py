@@ -221,8 +221,14 @@ def untouched_but_revised(house: Warehouse, run_id: str, late: list[int]) -> lis
 
 
 def test_some_late_events() -> None:
-    count, narrow = late_events(10)
-    assert count >= 10 and narrow >= 3
+    count, narrow = late_events(4)
+    assert count >= 4 and narrow >= 2
+
+
+@pytest.mark.longer
+def test_more_late_events() -> None:
+    count, narrow = late_events(30, 1)
+    assert count >= 30 and narrow >= 9
 
 
 @pytest.mark.slow
@@ -235,6 +241,11 @@ def test_many_late_events(part: int, counted: Counted) -> None:
 
 def test_some_generated_workloads() -> None:
     assert workloads(3) >= 3
+
+
+@pytest.mark.longer
+def test_more_generated_workloads() -> None:
+    assert workloads(30, 1) >= 30
 
 
 @pytest.mark.slow

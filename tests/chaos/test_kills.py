@@ -114,11 +114,19 @@ def test_a_process_is_killed_at_some_moments(places: tuple[Path, Path], driver: 
     """With HEDDLE_CHAOS_SEED: at that one alone."""
     if SEED:
         return killed(places, driver, SEED // 1000, SEED % 1000)
-    chance = random.Random(1)
-    for number, draws in ((0, 1), (3, 1)):
-        count = moments(places, driver, number)
-        for moment in chance.sample(range(1, count + 1), draws):
-            killed(places, driver, number, moment)
+    killed_somewhere(places, driver, 0, 1)
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_a_process_is_killed_at_more_moments(places: tuple[Path, Path], driver: Drivers, number: int) -> None:
+    killed_somewhere(places, driver, number, 4)
+
+
+def killed_somewhere(places: tuple[Path, Path], driver: Drivers, number: int, draws: int) -> None:
+    count = moments(places, driver, number)
+    for moment in random.Random(1).sample(range(1, count + 1), draws):
+        killed(places, driver, number, moment)
 
 
 @pytest.mark.slow

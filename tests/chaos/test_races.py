@@ -10,6 +10,7 @@ import datetime as dt
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,8 +34,8 @@ ROUNDS = int(os.environ.get("HEDDLE_CHAOS", "0"))
 SEED = int(os.environ.get("HEDDLE_CHAOS_SEED", "0"))
 ROOT = Path(__file__).resolve().parents[2]
 
-FEW, MANY = 6, 1000
-"""Orderings of `make test`, and of `make chaos`, which plays them in so many parts."""
+FEW, MORE, MANY = 4, 60, 1000
+"""Orderings of `make test`, of `make test-slow`, and of `make chaos`, which plays them in so many parts."""
 
 PARTS = 20
 
@@ -65,6 +66,11 @@ def test_some_orderings(places: tuple[Path, Path]) -> None:
     """With HEDDLE_CHAOS_SEED: that ordering alone."""
     refused, broken = orderings(places, SEED, 1) if SEED else orderings(places, 5, FEW)
     assert SEED or (broken and refused["HDL-510"])
+
+
+@pytest.mark.longer
+def test_more_orderings(places: tuple[Path, Path]) -> None:
+    orderings(places, 100, MORE)
 
 
 @pytest.mark.slow
@@ -116,6 +122,11 @@ def test_a_run_is_interrupted_by_everything_everywhere(
 # ---------------------------------------------------------------------------------- two processes at once
 def test_two_processes_commit_at_once(tmp_path: Path) -> None:
     stress(tmp_path, 60)
+
+
+@pytest.mark.longer
+def test_two_processes_commit_hundreds_of_times(tmp_path: Path) -> None:
+    stress(tmp_path, 150)
 
 
 @pytest.mark.slow
@@ -171,16 +182,24 @@ def stopping() -> Iterator[subprocess.Popen[str]]:
     process.wait(60)
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse to copy."""
+    house = Warehouse.open(tmp_path_factory.mktemp("prepared") / "warehouse")
+    commits.prepare(house)
+    return house.root
+
+
 @pytest.mark.parametrize("what", commits.DEEDS)
 @pytest.mark.parametrize(
     "point", [*commits.STOPS[2:], *(pytest.param(point, marks=pytest.mark.slow) for point in commits.STOPS[:2])]
 )
 def test_a_holder_that_was_stopped_commits_nothing(
-    tmp_path: Path, stopping: subprocess.Popen[str], what: str, point: str
+    prepared: Path, tmp_path: Path, stopping: subprocess.Popen[str], what: str, point: str
 ) -> None:
     """Stopped before or after any step under its lease, another having committed meanwhile: HDL-510, nothing done."""
+    shutil.copytree(prepared, tmp_path / "warehouse")
     house = Warehouse.open(tmp_path / "warehouse")
-    commits.prepare(house)
     assert stopping.stdin is not None and stopping.stdout is not None
     print(json.dumps([str(house.root), what, point]), file=stopping.stdin, flush=True)
     _, status = os.waitpid(stopping.pid, os.WUNTRACED)

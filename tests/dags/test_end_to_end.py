@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,14 +57,15 @@ def run(name, **conf):
             "tasks": {t.task_id: str(t.state) for t in done.get_task_instances()}}
 
 day = {"from": "2013-07-01T00:00:00+00:00", "to": "2013-07-02T00:00:00+00:00"}
-print("RESULT" + json.dumps({
-    "dry": run("refresh_sharing_plan", dry_run=True),
+runs = {
+    "dry": lambda: run("refresh_sharing_plan", dry_run=True),
     # dag.test keeps the conf of the run before as the default of the next
-    "first": run("refresh_sharing_plan", dry_run=False, reason="test"),
-    "again": run("refresh_sharing_plan", dry_run=False, reason="test"),
-    "aggregate": run("aggregate_windows", **day),
-    "repeat": run("aggregate_windows", **day),
-}))
+    "first": lambda: run("refresh_sharing_plan", dry_run=False, reason="test"),
+    "again": lambda: run("refresh_sharing_plan", dry_run=False, reason="test"),
+    "aggregate": lambda: run("aggregate_windows", **day),
+    "repeat": lambda: run("aggregate_windows", **day),
+}
+print("RESULT" + json.dumps({name: runs[name]() for name in sys.argv[2:]}))
 """
 
 
@@ -103,7 +104,13 @@ def standalone_cluster(place: Path) -> Iterator[str]:
             process.wait(60)
 
 
-@pytest.fixture(scope="module", params=["local", pytest.param("cluster", marks=pytest.mark.slow)])
+ALL = ("dry", "first", "again", "aggregate", "repeat")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("local", marks=pytest.mark.longer), pytest.param("cluster", marks=pytest.mark.slow)],
+)
 def outcome(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[dict[str, Any], Path]]:
@@ -117,7 +124,7 @@ def outcome(
             assert registered.count("Registering worker") == 2 and "Registered app" in registered
 
 
-def both_dags(place: Path, master: str) -> tuple[dict[str, Any], Path]:
+def both_dags(place: Path, master: str, runs: Sequence[str] = ALL) -> tuple[dict[str, Any], Path]:
     """Run both DAGs on a small stream, Spark at the master URL of the Airflow connection."""
     (place / "workload.sql").write_text(WORKLOAD)
     (place / "streams.yaml").write_text(STREAMS)
@@ -145,7 +152,7 @@ def both_dags(place: Path, master: str) -> tuple[dict[str, Any], Path]:
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(ROOT / "dags")],
+        [sys.executable, "-c", SCRIPT, str(ROOT / "dags"), *runs],
         env=environment,
         capture_output=True,
         text=True,
@@ -154,6 +161,19 @@ def both_dags(place: Path, master: str) -> tuple[dict[str, Any], Path]:
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
     assert lines, done.stdout[-6000:] + done.stderr[-6000:]
     return json.loads(lines[-1].removeprefix("RESULT")), place
+
+
+def test_a_plan_is_stored_and_an_interval_published(tmp_path: Path) -> None:
+    """Each DAG once."""
+    from deltalake import DeltaTable
+
+    results, place = both_dags(tmp_path, "local[2]", ("first", "aggregate"))
+    assert results["first"]["tasks"] == {"refresh": "success", "announce": "success"}
+    assert set(results["aggregate"]["tasks"].values()) == {"success"}
+    (published,) = (extra for uri, extra in results["aggregate"]["events"] if uri == "heddle://results/")
+    # By hand: 24 h of hourly windows that slide by 20 minutes and end within the day, for two kinds.
+    assert (published["plan_version"], published["answers"]) == (1, 2 * 3 * 24)
+    assert DeltaTable(str(place / "warehouse" / "results")).to_pyarrow_table().num_rows == 2 * 3 * 24
 
 
 def test_a_dry_run_stores_nothing_and_says_nothing(outcome: tuple[dict[str, Any], Path]) -> None:

@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from optimizer.language.parser import parse
 from optimizer.plan import instants_due
@@ -32,51 +35,86 @@ SELECT count(*) AS n FROM events WINDOW RANGE '10 minutes' SLIDE AT MOST '{} min
 SELECT sum(amount) AS total FROM events WINDOW RANGE '1 hour' SLIDE AT MOST '9 minutes' ON ts;
 """
 
-PROBE = """
-import json, sys
-from datetime import UTC, datetime, timedelta
+SERVER = """
+import json, os, sys
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 import airflow
 from airflow.timetables.base import DataInterval, TimeRestriction
 from airflow.dag_processing.dagbag import BundleDagBag
 from airflow.serialization.serialized_objects import DagSerialization
 import pendulum
+from heddle_airflow import pinned_run
+from heddle_timetable import NextRefresh
+from spark_jobs.settings import settings
 folder = Path(sys.argv[1])
-asked = json.loads(sys.argv[2])
 bag = BundleDagBag(folder, bundle_path=folder, bundle_name="dags-folder")
 assert not bag.import_errors, bag.import_errors
-kept = DagSerialization.from_dict(DagSerialization.to_dict(bag.dags["aggregate_windows"]))
 moment = lambda micros: pendulum.from_timestamp(micros / 1e6)
-told = []
-for now, last, catchup in asked:
-    # Airflow loads plugins as modules of its own
-    kept.timetable.next_dagrun_info.__globals__["_now"] = lambda: moment(now)
-    interval = None if last is None else DataInterval(*map(moment, last))
-    restriction = TimeRestriction(moment(0), None, catchup)
-    found = kept.timetable.next_dagrun_info(last_automated_data_interval=interval, restriction=restriction)
-    told.append([round(at.timestamp() * 1e6) for at in (*found.data_interval, found.run_after)])
-print("RESULT" + json.dumps({"told": told, "name": type(kept.timetable).__name__,
-                             "deadlines": bool(kept.deadline), "summary": kept.timetable.summary}))
+
+def asked(questions):
+    kept = DagSerialization.from_dict(DagSerialization.to_dict(bag.dags["aggregate_windows"]))
+    told = []
+    for now, last, catchup in questions:
+        # Airflow loads plugins as modules of its own
+        kept.timetable.next_dagrun_info.__globals__["_now"] = lambda: moment(now)
+        interval = None if last is None else DataInterval(*map(moment, last))
+        restriction = TimeRestriction(moment(0), None, catchup)
+        found = kept.timetable.next_dagrun_info(last_automated_data_interval=interval, restriction=restriction)
+        told.append([round(at.timestamp() * 1e6) for at in (*found.data_interval, found.run_after)])
+    return {"told": told, "name": type(kept.timetable).__name__,
+            "deadlines": bool(kept.deadline), "summary": kept.timetable.summary}
+
+def deadline(end):
+    session = SimpleNamespace(scalar=lambda query: moment(end))
+    found = NextRefresh()._evaluate_with(session=session, dag_id="d", run_id="r")
+    return round(found.timestamp() * 1e6)
+
+def pinned(begin, end, kind):
+    first, last = (datetime.fromtimestamp(micros / 1e6, UTC) for micros in (begin, end))
+    return pinned_run(settings(), first, last, kind == "live")
+
+for line in sys.stdin:
+    name, place, given = json.loads(line)
+    os.environ |= {"HEDDLE_WAREHOUSE": place + "/warehouse", "HEDDLE_STREAMS": place + "/streams.yaml"}
+    print("RESULT" + json.dumps(globals()[name](*given)), flush=True)
 """
 
+Ask = Callable[..., Any]
 
-def asked(place: Path, questions: list[Any]) -> dict[str, Any]:
-    """What the serialized DAG's timetable answers to (now, last interval or None, catchup): begin, end, run after."""
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    """Asks a function of :data:`SERVER` about the warehouse below a folder, in one Airflow for all tests: to import it
+    takes longer than they do."""
+    home = tmp_path_factory.mktemp("airflow")
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")},
-        "AIRFLOW_HOME": str(place / "airflow"),
+        "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{place}/airflow.db",
-        "HEDDLE_WAREHOUSE": str(place / "warehouse"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
         "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
     }
-    command = [sys.executable, "-c", PROBE, str(ROOT / "dags"), json.dumps(questions)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
-    assert lines, done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULT"))
-    return found
+    command, said = [sys.executable, "-c", SERVER, str(ROOT / "dags")], home / "said"
+    with (
+        said.open("w") as log,
+        subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
+        assert process.stdin is not None and process.stdout is not None
+
+        def asked(name: str, place: Path, *given: Any) -> Any:
+            print(json.dumps([name, str(place), given]), file=process.stdin, flush=True)
+            for line in process.stdout:
+                if line.startswith("RESULT"):
+                    return json.loads(line.removeprefix("RESULT"))
+            raise AssertionError(said.read_text())
+
+        yield asked
+        process.stdin.close()
 
 
 def publish(place: Path, bound: int, lateness: int = 0) -> Any:
@@ -89,7 +127,7 @@ def publish(place: Path, bound: int, lateness: int = 0) -> Any:
     return plan.schedules
 
 
-def test_runs_follow_the_published_schedule(tmp_path: Path) -> None:
+def test_runs_follow_the_published_schedule(ask: Ask, tmp_path: Path) -> None:
     late = 3 * MINUTE
     schedules = publish(tmp_path, 4, late)
     ticks = [at for at, _ in instants_due.ticks(schedules, NOON - 60 * MINUTE, NOON + 60 * MINUTE)]
@@ -107,7 +145,7 @@ def test_runs_follow_the_published_schedule(tmp_path: Path) -> None:
         # backfills go by days
         (NOON, None, True),
     ]
-    found = asked(tmp_path, questions)
+    found = ask("asked", tmp_path, questions)
     assert (found["name"], found["summary"], found["deadlines"]) == ("RefreshTimetable", "published schedule", True)
     day = 1440 * MINUTE
     assert found["told"] == [
@@ -120,67 +158,25 @@ def test_runs_follow_the_published_schedule(tmp_path: Path) -> None:
     ]
 
 
-def test_the_schedule_changes_with_the_plan(tmp_path: Path) -> None:
+def test_the_schedule_changes_with_the_plan(ask: Ask, tmp_path: Path) -> None:
     often = publish(tmp_path, 4)
     seldom = publish(tmp_path, 7)
     last = NOON - 30 * MINUTE
-    (told,) = asked(tmp_path, [(last, (last - MINUTE, last), False)])["told"]
+    (told,) = ask("asked", tmp_path, [(last, (last - MINUTE, last), False)])["told"]
     assert told[1] == instants_due.next_tick(seldom, last) != instants_due.next_tick(often, last)
 
 
-def test_without_a_plan_or_bounds_runs_are_daily(tmp_path: Path) -> None:
+def test_without_a_plan_or_bounds_runs_are_daily(ask: Ask, tmp_path: Path) -> None:
     day = 1440 * MINUTE
     midnight = NOON - NOON % day
-    (told,) = asked(tmp_path, [(NOON, (midnight - 2 * day, midnight - day), True)])["told"]
+    (told,) = ask("asked", tmp_path, [(NOON, (midnight - 2 * day, midnight - day), True)])["told"]
     assert told == [midnight - day, midnight, midnight]
 
 
-def test_a_deadline_is_when_the_next_refresh_is_due(tmp_path: Path) -> None:
+def test_a_deadline_is_when_the_next_refresh_is_due(ask: Ask, tmp_path: Path) -> None:
     end = NOON
     schedules = publish(tmp_path, 4, MINUTE)
-    script = """
-import sys
-from types import SimpleNamespace
-import airflow, pendulum
-from heddle_timetable import NextRefresh
-moment = pendulum.from_timestamp(int(sys.argv[1]) / 1e6)
-session = SimpleNamespace(scalar=lambda query: moment)
-found = NextRefresh()._evaluate_with(session=session, dag_id="d", run_id="r")
-print("RESULT", round(found.timestamp() * 1e6))
-"""
-    environment = os.environ | {
-        "AIRFLOW_HOME": str(tmp_path / "airflow"),
-        "HEDDLE_WAREHOUSE": str(tmp_path / "warehouse"),
-        "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
-    }
-    done = subprocess.run([sys.executable, "-c", script, str(end)], env=environment, capture_output=True, text=True)
-    assert f"RESULT {instants_due.next_tick(schedules, end) + MINUTE}" in done.stdout, done.stderr
-
-
-PINNED = """
-import json, sys
-from datetime import UTC, datetime
-import airflow
-from heddle_airflow import pinned_run
-from spark_jobs.settings import settings
-moment = lambda micros: datetime.fromtimestamp(micros / 1e6, UTC)
-begin, end = map(int, sys.argv[1:3])
-print("RESULT" + json.dumps(pinned_run(settings(), moment(begin), moment(end), sys.argv[3] == "live")))
-"""
-
-
-def pinned(place: Path, begin: int, end: int, kind: str) -> Any:
-    environment = os.environ | {
-        "AIRFLOW_HOME": str(place / "airflow"),
-        "HEDDLE_WAREHOUSE": str(place / "warehouse"),
-        "HEDDLE_STREAMS": str(place / "streams.yaml"),
-        "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
-    }
-    command = [sys.executable, "-c", PINNED, str(begin), str(end), kind]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
-    assert lines, done.stdout + done.stderr
-    return json.loads(lines[-1].removeprefix("RESULT"))
+    assert ask("deadline", tmp_path, end) == instants_due.next_tick(schedules, end) + MINUTE
 
 
 def published(place: Path, begin: int, end: int, live: bool) -> None:
@@ -204,21 +200,21 @@ def published(place: Path, begin: int, end: int, live: bool) -> None:
         warehouse.append("publish_log", [row], token)
 
 
-def test_scheduled_runs_go_on_where_the_last_one_ended(tmp_path: Path) -> None:
+def test_scheduled_runs_go_on_where_the_last_one_ended(ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "streams.yaml").write_text("streams: {}\n")
-    assert pinned(tmp_path, NOON, NOON + MINUTE, "live") is None  # no plan yet: it waits
+    assert ask("pinned", tmp_path, NOON, NOON + MINUTE, "live") is None  # no plan yet: it waits
     schedules = publish(tmp_path, 4)
     ticks = [at for at, _ in instants_due.ticks(schedules, NOON - 60 * MINUTE, NOON)]
     # a run by hand or of a backfill is over its own interval, whatever was published
-    assert pinned(tmp_path, NOON - MINUTE, NOON, "other") == {
+    assert ask("pinned", tmp_path, NOON - MINUTE, NOON, "other") == {
         "plan_version": 1,
         "from": "2026-01-01T11:59:00+00:00",
         "to": "2026-01-01T12:00:00+00:00",
     }
     published(tmp_path, ticks[0], ticks[2], True)
     published(tmp_path, ticks[2], ticks[5], False)
-    assert pinned(tmp_path, ticks[1], ticks[2], "live") == "covered"
-    found = pinned(tmp_path, ticks[2], ticks[3], "live")
+    assert ask("pinned", tmp_path, ticks[1], ticks[2], "live") == "covered"
+    found = ask("pinned", tmp_path, ticks[2], ticks[3], "live")
     # from the last live run on to now, which is much later than two refreshes
     assert found["from"] == format_instant(ticks[2]) and found["live"] and found["late"]
     assert parse_instant(found["to"]) > ticks[-1]

@@ -21,6 +21,7 @@ from spark_jobs.session import session
 from spark_jobs.warehouse.schemas import MARKER, TABLES
 from tests.chaos.orders import InProcess
 from tests.chaos.world import without_audit
+from tests.sizes import examples
 from tests.spark_jobs.laboratory import QUERIES, Laboratory, steady
 
 STREAMS = """
@@ -273,7 +274,7 @@ def test_over_odd_arguments(place: Path) -> None:
     odd = _odd_files(place)
     options = OPTIONS | dict.fromkeys(("--streams", "--add", "--windows"), odd) | {"--warehouse": ["warehouse", *odd]}
 
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(st.data())
     def play(data: st.DataObject) -> None:
         command = list(COMMANDS[data.draw(st.sampled_from(list(COMMANDS)))])

@@ -24,6 +24,7 @@ from optimizer.aggregates.ordinals import doubles_of_ordinals, hash64, hash64_of
 from optimizer.aggregates.sketches import precision_of, registers_of, thin_frequent, thin_quantiles
 from optimizer.aggregates.states import LIMB, MULTISETS, PAIRS, ROWS, Lowered, Multisets, State, carrier_of, check_error
 from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, INT, LONG, STRING, TIMESTAMP, Column, Output, Type, decimal
+from tests.sizes import examples
 
 X, Y = Column("x"), Column("y")
 SIGNED = st.integers(-(2**63), 2**63 - 1)
@@ -607,7 +608,7 @@ def union(cells: list[dict[int, int]]) -> Counter[int]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(95), deadline=None)
 @given(CELLS, ERRORS)
 def test_thinned_quantiles_keep_every_rank_within_the_error(cells: list[dict[int, int]], error: Decimal) -> None:
     """Of every cell and of the union of all: the value at each rank has a true rank within error * n of it."""
@@ -631,7 +632,7 @@ def test_thinned_quantiles_keep_every_rank_within_the_error(cells: list[dict[int
         assert len(after) <= n // (2 * int(error * n) + 1) + 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(130), deadline=None)
 @given(CELLS, ERRORS)
 def test_thinned_frequencies_lack_at_most_the_error(cells: list[dict[int, int]], error: Decimal) -> None:
     thinned = cells_of(*thin_frequent(*csr(cells), error))

@@ -23,6 +23,7 @@ from optimizer.search.cost import measured
 from optimizer.search.search import ALGORITHMS
 from optimizer.workload.values import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
 from tests.optimizer.searching import RATES, window_lists
+from tests.sizes import examples
 
 BUDGET = 0.01
 TRADES = Stream("windows", Source("csv", "trades.csv"), (("ts", TIMESTAMP),), "ts")
@@ -74,7 +75,7 @@ def test_numbers_mean_the_same_whatever_stands_beside_them(
     assert windows.rows[0] == 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(pairs=st.lists(st.tuples(*[st.integers(1, LONGEST * SECOND)] * 2), min_size=1, max_size=20), bad=st.booleans())
 def test_every_microsecond_comes_back(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[int, int]], bad: bool
@@ -174,7 +175,7 @@ def test_bad_rows_far_into_the_file(read: Read) -> None:
 
 
 # ------------------------------------------------------------------------------------------- planning
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     pairs=window_lists(14),
     rate=RATES,

@@ -22,6 +22,7 @@ from optimizer.search.optimum import optimum
 from optimizer.search.weave_share import merge_trees, weave_share
 from optimizer.workload.values import SECOND
 from tests.optimizer.searching import RATES, problem, window_lists
+from tests.sizes import examples
 
 CLOSE = Fraction(1, 10**9)
 
@@ -65,7 +66,7 @@ def test_shapes() -> None:
     assert given.cost(no_share(given)) == given.unshared
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(given=problems())
 def test_every_alternative_is_a_plan_and_none_beats_the_optimum(given: SearchProblem) -> None:
     least = given.cost(optimum(given))
@@ -85,7 +86,7 @@ def test_random_is_one_plan_per_seed_and_reaches_all_sizes() -> None:
     assert {len(plan) for plan in plans} == {1, 2, 3, 4}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(given=problems(10))
 def test_each_item_is_inserted_where_it_weaves_best(given: SearchProblem) -> None:
     """Replayed in exact fractions; trees that are equally good to nine digits may be taken for each other."""
@@ -107,7 +108,7 @@ def test_each_item_is_inserted_where_it_weaves_best(given: SearchProblem) -> Non
     assert insert_then_weave(given) == merge_trees(given, inserted)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(given=problems(9), start=st.sampled_from(["no-share", "random"]))
 def test_every_iteration_makes_the_move_that_saves_most(given: SearchProblem, start: str) -> None:
     plan = no_share(given) if start == "no-share" else random(given)
@@ -144,7 +145,7 @@ def answers(size: int, slide: int, until: int) -> list[tuple[int, int]]:
     return [(start, start + size) for start in range(0, until, slide)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     windows=st.lists(st.tuples(st.integers(1, 24), st.sampled_from([1, 2, 3, 4, 6, 8, 12])), min_size=1, max_size=8),
     rate=RATES,

@@ -13,6 +13,7 @@ from hypothesis import settings
 from optimizer.search.cost import PAPER, Coefficients, CostModel, SearchProblem, cost_model, measured
 from optimizer.workload.values import ACQ, LONG, SECOND, STRING, Call, Column, Literal, Output, Window
 from tests.optimizer.searching import RATES, problem, window_lists
+from tests.sizes import examples
 
 
 def query(name: str, seconds_range: int, seconds_slide: int, stream: str = "trades") -> ACQ:
@@ -67,7 +68,7 @@ def test_each_filter_and_group_by_of_a_tree_pays_for_its_own_partials() -> None:
     assert given.unshared == 3 * 100 * 13 + 2 * Fraction(1, 10) * (3 + 5 * 2) + Fraction(1, 5) * (3 + 5 * 2)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @generated(windows=window_lists(20), rate=RATES)
 def test_collapsed_queries_cost_what_single_ones_cost(windows: list[tuple[int, int]], rate: Fraction) -> None:
     apart, given = problem(windows, rate, collapse=False), problem(windows, rate)

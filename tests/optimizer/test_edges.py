@@ -19,6 +19,7 @@ from optimizer.windows.alignment import Progression, absorb, progressions
 from optimizer.windows.edge_counting import COUNTERS, EdgeCounter, edge_bounds, edge_rate, weaveability
 from optimizer.windows.edge_sets import CountRefused, edge_set, f1_terms
 from optimizer.workload.values import SECOND, Window
+from tests.sizes import examples
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES = json.loads((GOLDEN / "windows_and_plans.json").read_text())["cases"]
@@ -41,7 +42,7 @@ def progression_sets(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("counter", ["auto", *COUNTERS])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(found=progression_sets())
 @example(found=[(4, 0), (4, 2)])
 @example(found=[(6, 1), (10, 1), (15, 1)])
@@ -52,7 +53,7 @@ def test_every_counter_equals_marking(counter: str, found: list[tuple[int, int]]
     assert edge_rate(found, counter) == marked(ticks) / unit
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     slides=st.lists(st.integers(20, 400), min_size=2, max_size=6),
     data=st.data(),

@@ -25,6 +25,7 @@ from optimizer.search.cost import SearchProblem
 from optimizer.search.weave_share import weave_share
 from optimizer.windows.edge_counting import COUNTERS, edge_rate
 from optimizer.windows.edge_sets import CountRefused
+from tests.sizes import examples
 
 
 def unfinished(done: int, total: int, text: str) -> None:
@@ -108,7 +109,7 @@ workloads = st.builds(
 rates = st.sampled_from([Fraction(1, 100), Fraction(1, 3), Fraction(3), Fraction(40)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(windows=workloads, rate=rates)
 def test_every_counter_leads_to_the_plan_of_weave_share(windows: Windows, rate: Fraction) -> None:
     problem = windows.problem(rate)
@@ -120,7 +121,7 @@ def test_every_counter_leads_to_the_plan_of_weave_share(windows: Windows, rate: 
         assert found.counts >= len(problem) * (len(problem) - 1) // 2
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(windows=workloads, rate=rates)
 def test_starting_from_single_queries_costs_the_same(windows: Windows, rate: Fraction) -> None:
     apart = windows.problem(rate, collapse=False)
@@ -146,7 +147,7 @@ def brute_force(problem: SearchProblem) -> list[list[int]]:
         trees[x] += trees.pop(y)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(windows=workloads, rate=rates)
 def test_the_published_search_is_the_papers(windows: Windows, rate: Fraction) -> None:
     problem = windows.problem(rate)

@@ -17,6 +17,7 @@ from optimizer.search.local_search import Probes, _LocalSearch, improve
 from optimizer.search.weave_share import weave_share
 from optimizer.workload.values import SECOND
 from tests.optimizer.searching import problem
+from tests.sizes import examples
 
 RATES = st.sampled_from([Fraction(0), Fraction(1, 50), Fraction(2), Fraction(15), Fraction(1000)])
 BUDGET = 0.01
@@ -52,7 +53,7 @@ def is_partition(found: Partition, size: int) -> bool:
     return sorted(i for tree in found for i in tree) == list(range(size)) and found == sorted(map(sorted, found))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(queries=short_periods(8), data=st.data())
 def test_probes_of_a_whole_composite_slide_are_exact(queries: list[tuple[int, int]], data: st.DataObject) -> None:
     given = problem(queries, 1)
@@ -72,7 +73,7 @@ def test_sampled_probes_are_about_right() -> None:
         assert probed(probes, items) == pytest.approx(float(given.edge_rate(items)), rel=0.1)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(65), deadline=None)
 @given(given=costed(), data=st.data())
 def test_a_partition_that_is_never_dearer(given: SearchProblem, data: st.DataObject) -> None:
     start = any_plan(data.draw, len(given))
@@ -81,7 +82,7 @@ def test_a_partition_that_is_never_dearer(given: SearchProblem, data: st.DataObj
     assert given.cost(found) <= given.cost(start) * (1 + Fraction(1, 10**12))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(given=costed(), data=st.data(), seed=st.integers(0, 100))
 def test_its_books_are_right_after_any_steps(given: SearchProblem, data: st.DataObject, seed: int) -> None:
     """Edge rates, weights and families of every tree, kept up through moves, merges, regrouping and going back."""
@@ -109,7 +110,7 @@ def test_its_books_are_right_after_any_steps(given: SearchProblem, data: st.Data
         check()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(given=costed(8), data=st.data())
 def test_moves_and_merges_end_where_none_gains(given: SearchProblem, data: st.DataObject) -> None:
     """Literally: no item costs less in any other tree or alone, and no two trees cost less as one."""

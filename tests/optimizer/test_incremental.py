@@ -18,6 +18,7 @@ from optimizer.windows.alignment import progressions
 from optimizer.windows.edge_counting import EdgeCounter
 from optimizer.workload.values import SECOND, Window
 from tests.optimizer.searching import naive_weave_share, problem, window_lists
+from tests.sizes import examples
 
 RATES = st.sampled_from([Fraction(1, 50), Fraction(1, 3), Fraction(2), Fraction(15), Fraction(1000)])
 PER_FRAGMENT = CostModel(
@@ -100,7 +101,7 @@ def changes(most: int) -> st.SearchStrategy[Changes]:
     return st.lists(st.tuples(kind, pairs), max_size=most)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(115), deadline=None)
 @given(changes=changes(18), rate=RATES, model=MODELS, seed=st.integers(0, 99))
 def test_incremental_is_what_it_is_defined_to_be(changes: Changes, rate: Fraction, model: CostModel, seed: int) -> None:
     """The bounds that make a change cheap exclude no merge that pays: every change ends in the same trees."""
@@ -127,7 +128,7 @@ def test_incremental_is_what_it_is_defined_to_be(changes: Changes, rate: Fractio
             literal.trees = [set(tree) for tree in found]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     changes=changes(25), rate=RATES, model=MODELS, tolerance=st.sampled_from([0, 0.01, 0.2]), seed=st.integers(0, 99)
 )
@@ -159,7 +160,7 @@ def test_the_deviation_stays_within_the_tolerance(
             assert plan.cost == pytest.approx(scratch, rel=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(queries=window_lists(20), rate=RATES, tolerance=st.sampled_from([0, 0.05, 0.3]), every=st.integers(1, 4))
 def test_the_published_trigger(queries: list[tuple[int, int]], rate: Fraction, tolerance: float, every: int) -> None:
     """Reconstruct iff the cost exceeds the line through the last two plans from scratch by more than the tolerance."""
@@ -225,7 +226,7 @@ def test_never_and_always_reconstructing(trigger: str) -> None:
         assert not lazy.check()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(rate=st.sampled_from([1, 15, 60]), seed=st.integers(0, 10**6))
 def test_bounds_are_below_the_unions(rate: int, seed: int) -> None:
     """Whatever was added, merged, removed and planned anew: what is remembered of a pair never exceeds its union."""
@@ -328,7 +329,7 @@ def test_adding_to_ten_thousand_queries_counts_few_unions(monkeypatch: pytest.Mo
 
 
 # ------------------------------------------------------------------------------------------- evolving
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(queries=window_lists(12), rate=RATES, data=st.data())
 def test_evolving_splits_no_tree_and_leaves_no_pair_that_saves(
     queries: list[tuple[int, int]], rate: Fraction, data: st.DataObject

@@ -42,6 +42,7 @@ from optimizer.papers.reference.online_intervals import (
     tuple_window,
 )
 from tests.benchmarks import intervals as benchmark
+from tests.sizes import examples
 
 EPSILON = 2.0**-52
 LEAST, GREATEST = -(2**63), 2**63 - 1
@@ -94,7 +95,7 @@ lengths_of_groups = st.lists(st.integers(1, 40), min_size=1, max_size=3)
 steps_of_windows = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 20)), max_size=30)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(85), deadline=None)
 @given(lengths_of_groups, steps_of_windows, st.randoms(use_true_random=False))
 def test_extremes_of_runs_are_those_of_their_elements(lengths: list[int], steps: list, chance) -> None:
     group, low, high = forward(lengths, steps)
@@ -106,7 +107,7 @@ def test_extremes_of_runs_are_those_of_their_elements(lengths: list[int], steps:
             assert fold(values, operation, low, high)[:, 0].tolist() == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(lengths_of_groups, steps_of_windows, st.randoms(use_true_random=False))
 def test_sums_of_doubles_are_far_inside_the_promised_bound(lengths: list[int], steps: list, chance) -> None:
     group, low, high = forward(lengths, steps)
@@ -203,7 +204,7 @@ def random_runs(data: st.DataObject, size: int, most: int = 40) -> tuple[np.ndar
     return bounds[:, 0].copy(), bounds[:, 1].copy()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(125), deadline=None)
 @given(st.data())
 def test_structures_for_runs_in_any_order_answer_as_plain_python(data: st.DataObject) -> None:
     for pool, operations in ((NUMBERS, tuple(PLAIN)), (REALS, OF_DOUBLES)):
@@ -226,7 +227,7 @@ def test_structures_for_runs_in_any_order_answer_as_plain_python(data: st.DataOb
                 assert written(answers[:, 0].tolist()) == expected, (name, operation)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(lengths_of_groups, steps_of_windows, st.randoms(use_true_random=False))
 def test_runs_that_move_forward_are_answered_as_plain_python(lengths: list[int], steps: list, chance) -> None:
     group, low, high = forward(lengths, steps)
@@ -274,7 +275,7 @@ def test_whatever_is_chosen_answers_the_same(name: str, monkeypatch: pytest.Monk
     assert np.array_equal(combine_many(values, operation, group, low, high), fold(values, operation, low, high))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_double_double_sums_of_every_structure_are_far_inside_the_promised_bound(data: st.DataObject) -> None:
     values = drawn(data, [1e16, -1e16, 1.0, 0.1, -3.7, 1e-9, 12345.678], 1, 100)
@@ -307,7 +308,7 @@ def test_sums_of_several_columns_wrap_and_come_back() -> None:
     assert PrefixSums(np.zeros((0, 2), dtype=np.int64)).combine(low[:1], low[:1]).tolist() == [[0, 0]]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.floats(), max_size=30))
 def test_ordinals_have_the_order_of_doubles(values: list[float]) -> None:
     numbers = ordinals(np.array(values))
@@ -324,7 +325,7 @@ def test_negative_nan_is_nan() -> None:
     assert ordinals(negative)[0] == ordinals(negative)[1] > ordinals(np.array([math.inf]))[0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data(), st.booleans())
 def test_pairs_are_compared_by_order_then_payload(data: st.DataObject, greatest: bool) -> None:
     first, second = drawn(data, [LEAST, -1, 0, 3, GREATEST], 1, 100), []
@@ -460,7 +461,7 @@ def online_structures(longest: int, operation: int, dtype: type) -> list[OnlineA
     return found
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.data(), st.integers(1, 12))
 def test_online_structures_answer_every_active_window_after_every_update(data: st.DataObject, longest: int) -> None:
     """In lockstep with a list, from the first element to several times around the ring."""
@@ -489,7 +490,7 @@ def test_online_structures_answer_every_active_window_after_every_update(data: s
                     assert written(found) == written(map(PLAIN[operation], plain)), structure
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data(), st.integers(1, 40))
 def test_a_replayed_input_answers_as_one_by_one(data: st.DataObject, longest: int) -> None:
     chance = random.Random(data.draw(st.integers(0, 10**6)))
@@ -645,7 +646,7 @@ def test_case_c7_batch_windows() -> None:
 POOLS = ([0], [3, 3, 3, 4], list(range(40)), NUMBERS, [10**9 * i for i in range(7)])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75), deadline=None)
 @given(st.data(), st.booleans())
 def test_a_wavelet_matrix_ranks_weighted_elements(data: st.DataObject, weighted: bool) -> None:
     values = drawn(data, data.draw(st.sampled_from(POOLS)), 0, 200)
@@ -686,7 +687,7 @@ def test_ranks_and_weights_that_do_not_exist_are_refused() -> None:
         WaveletMatrix(np.array([5, 6]), np.array([2**62, 2**62]))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data(), st.integers(1, 40))
 def test_online_quantiles_in_lockstep(data: st.DataObject, longest: int) -> None:
     for pool, dtype in ((NUMBERS, np.int64), (REALS, np.float64)):
@@ -713,7 +714,7 @@ def test_online_quantiles_in_lockstep(data: st.DataObject, longest: int) -> None
                 structure.lookup(left_end, right_end, Fraction(1, 2))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_distinct_values_are_counted_exactly(data: st.DataObject) -> None:
     """Beyond 64 elements runs cross the lines of the grid."""
@@ -732,7 +733,7 @@ def test_distinct_values_at_every_border_of_the_grid() -> None:
     assert found.tolist() == [len(set(values[a:b].tolist())) for a, b in zip(low, high, strict=True)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(lengths_of_groups, steps_of_windows, st.integers(1, 5), st.booleans(), st.randoms(use_true_random=False))
 def test_modes_and_the_heaviest_values_of_runs(lengths: list[int], steps: list, k: int, heavy: bool, chance) -> None:
     group, low, high = forward(lengths, steps)
@@ -800,7 +801,7 @@ def estimate(registers: dict[int, int], precision: int) -> float:
     return m * m / (2 * math.log(2) * (z + m * sigma))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(lengths_of_groups, steps_of_windows, st.randoms(use_true_random=False))
 def test_registers_of_runs_combine_by_their_maximum(lengths: list[int], steps: list, chance) -> None:
     group, low, high = forward(lengths, steps)

@@ -21,6 +21,7 @@ from optimizer.search.cost import PAPER, SearchProblem
 from optimizer.search.optimum import OPTIMUM_LIMIT, optimum, union_rates
 from optimizer.workload.values import SECOND
 from tests.optimizer.searching import RATES, problem, window_lists
+from tests.sizes import examples
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES = [c for c in json.loads((GOLDEN / "windows_and_plans.json").read_text())["cases"] if c["kind"] == "plan"]
@@ -61,7 +62,7 @@ def test_cases(case: dict) -> None:
     assert given.expand(found) == case["optimal_plan"]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(queries=window_lists(9), rate=RATES, families=FAMILIES, base=st.sampled_from([0, Fraction(1, 7), 3]))
 def test_the_plan_of_the_definition(
     queries: list[tuple[int, int]], rate: Fraction, families: list[int], base: Fraction
@@ -83,7 +84,7 @@ def test_ties_share(exact_limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert optimum(problem(windows, Fraction(1, 4) - hair)) == [[0], [1]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(queries=window_lists(8), rate=RATES, families=FAMILIES, base=st.sampled_from([0, Fraction(1, 7), 3]))
 def test_floats_find_a_plan_of_the_same_cost(
     queries: list[tuple[int, int]], rate: Fraction, families: list[int], base: Fraction
@@ -96,7 +97,7 @@ def test_floats_find_a_plan_of_the_same_cost(
     assert float(given.cost(found)) == pytest.approx(float(given.cost(optimum(given))), rel=1e-11)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     queries=st.one_of(
         window_lists(7),

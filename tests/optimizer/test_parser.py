@@ -44,6 +44,7 @@ from optimizer.workload.values import (
     from_json,
     to_json,
 )
+from tests.sizes import examples
 
 SCHEMA = {
     "ts": TIMESTAMP,
@@ -1228,7 +1229,7 @@ def check(query: ACQ) -> None:
     assert set(query.window.per or ()) <= {name for name, _ in query.group_by}
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(350), deadline=None)
 @given(words=st.lists(WORDS, max_size=25), place=st.sampled_from(PLACES))
 def test_no_text_raises_and_what_is_read_is_typed(words: list[str], place: str) -> None:
     result = parse(place.replace("{w}", WINDOW).replace("{}", " ".join(words)), STREAMS, "w.sql")
@@ -1283,7 +1284,7 @@ def thresholds(draw: st.DrawFn) -> str:
     return f" {draw(st.sampled_from(('=', '<>', '<', '<=', '>', '>=')))} ".join(draw(st.permutations(sides)))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(110), deadline=None)
 @given(
     outputs=st.lists(calls(), min_size=1, max_size=3),
     having=st.lists(thresholds(), max_size=3),

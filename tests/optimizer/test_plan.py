@@ -42,6 +42,7 @@ from optimizer.workload.values import (
     Workload,
 )
 from tests.optimizer.searching import RATES, window_lists
+from tests.sizes import examples
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SCHEMA = (("ts", TIMESTAMP), ("symbol", STRING), ("volume", LONG))
@@ -136,7 +137,7 @@ def test_composite_slides_beyond_floats_are_shown() -> None:
 
 
 # -------------------------------------------------------------------------------------------- invariants
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     windows=window_lists(14),
     rate=RATES,
@@ -386,7 +387,7 @@ def test_diff_says_which_stored_partials_stay_valid() -> None:
     assert told["rebuilt"] == [{"query": "a", "reason": "definition changed", "windows": 4}]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     before=window_lists(4),
     after=window_lists(4),
@@ -469,7 +470,7 @@ def test_true_operations_beside_the_model(window: tuple[int, int], model: Fracti
     assert true_operations(tree, only) == true
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(windows=window_lists(4))
 def test_true_operations_are_the_fragments_in_the_windows(windows: list[tuple[int, int]]) -> None:
     """Against fragments as execution cuts them, over one composite slide."""

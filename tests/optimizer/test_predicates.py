@@ -39,6 +39,7 @@ from optimizer.workload.values import (
     to_json,
 )
 from spark_jobs.sources.expressions import arrow_type, evaluate
+from tests.sizes import examples
 from tests.workloads import TYPES, events, filters
 
 SCHEMA: dict[str, Type] = {
@@ -174,7 +175,7 @@ def passes(filter: Expression | None, tuples: pa.RecordBatch, schema: dict[str, 
 
 
 # ------------------------------------------------------------------------------------------- soundness
-generated = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+generated = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @generated

@@ -30,10 +30,11 @@ from optimizer.workload.values import (
     from_json,
     to_json,
 )
+from tests.sizes import examples
 from tests.workloads import Case, cases
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(35), deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases(most_events=1))
 def test_workloads_survive_json(case: Case) -> None:
     written = json.dumps(to_json(case.workload), allow_nan=False)

@@ -24,6 +24,7 @@ from optimizer.plan.stored_rows import from_rows, to_rows
 from optimizer.schedule.groups import Cycle
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Window, Workload
+from tests.sizes import examples
 
 MINUTE = 60 * SECOND
 SCHEMA = (("ts", TIMESTAMP), ("kind", STRING), ("amount", LONG))
@@ -156,7 +157,7 @@ bounds = st.dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(bounds, st.integers(0, 500), st.lists(st.integers(1, 60), min_size=1, max_size=5), st.sampled_from([1, 10**6]))
 def test_no_query_is_later_than_its_bound_in_light_load(
     asked: dict[str, tuple[int, int]], begin: int, lengths: list[int], rate: int
@@ -177,7 +178,7 @@ def test_no_query_is_later_than_its_bound_in_light_load(
         assert all(later - earlier <= bound * MINUTE for earlier, later in itertools.pairwise(times))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(bounds, bounds, st.integers(0, 100), st.integers(1, 100))
 def test_a_change_of_plan_keeps_the_bounds_of_what_stays(
     first: dict[str, tuple[int, int]], second: dict[str, tuple[int, int]], before: int, after: int
@@ -192,7 +193,7 @@ def test_a_change_of_plan_keeps_the_bounds_of_what_stays(
             assert all(later - earlier <= bound * MINUTE for earlier, later in itertools.pairwise(times))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(bounds, st.integers(1, 200))
 def test_a_late_run_leaves_nothing_beyond_its_bound(asked: dict[str, tuple[int, int]], missed: int) -> None:
     plan = planned(text(asked))
@@ -239,7 +240,7 @@ def test_bounds_must_be_multiples_of_the_slide() -> None:
             Window(MINUTE, MINUTE, per=per, at_most=at_most)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(bounds, st.lists(st.integers(1, 300), min_size=1, max_size=12))
 def test_overload_passes_and_loses_nothing(asked: dict[str, tuple[int, int]], durations: list[int]) -> None:
     """Live runs that take as long as they please, in tenths of a minute, then little: as

@@ -30,6 +30,7 @@ from optimizer.schedule.fixed_periods import (
 )
 from optimizer.schedule.groups import ALGORITHMS, Cycle, Group, SubGroup
 from optimizer.schedule.planner import optimum, plan_schedule
+from tests.sizes import examples
 
 F = Fraction
 MINUTE = 60_000_000
@@ -180,7 +181,7 @@ small_groups = st.lists(st.tuples(st.integers(1, 5), small_costs), min_size=1, m
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(subgroups=small_groups, fixed=st.integers(0, 6))
 def test_the_cycle_of_a_group_is_the_cheapest_of_all_schedules(subgroups: list, fixed: int) -> None:
     one = group(*subgroups)
@@ -191,7 +192,7 @@ def test_the_cycle_of_a_group_is_the_cheapest_of_all_schedules(subgroups: list, 
     assert lower_bound(one, fixed) <= found.cost <= min(found.costs.values())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     subgroups=st.lists(
         st.tuples(st.integers(1, 5), st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=3
@@ -207,7 +208,7 @@ def test_post_costs(subgroups: list, fixed: int) -> None:
     assert replayed_cost(found) == found.cost and found.cycles[0].obeys(one)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     groups=st.lists(
         st.lists(st.tuples(st.integers(1, 4), st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=2),
@@ -261,7 +262,7 @@ def test_dominated_sub_groups_ride_along() -> None:
     assert all(set(numbers) >= {0, 1, 2, 3} for _, numbers in found.cycles[0].runs)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(subgroups=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 50)), min_size=1, max_size=5))
 def test_hybrid_is_the_cheapest_of_all_combinations(subgroups: list) -> None:
     one = group(*subgroups)
@@ -272,7 +273,7 @@ def test_hybrid_is_the_cheapest_of_all_combinations(subgroups: list) -> None:
     assert fixed_periods_cost(one, chosen) == min(costs)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     subgroups=st.lists(st.tuples(st.integers(1, 12), st.integers(0, 50), st.integers(0, 20)), min_size=1, max_size=4),
     fixed=st.integers(0, 20),
@@ -284,7 +285,7 @@ def test_hybrid_with_post_and_fixed_costs(subgroups: list, fixed: int) -> None:
     assert fixed_periods_cost(one, hybrid_periods(one, fixed), fixed) == min(costs)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(subgroups=st.lists(st.tuples(st.integers(1, 7), st.integers(0, 50)), min_size=1, max_size=3))
 def test_best_fixed_periods_and_divisible_ones(subgroups: list) -> None:
     one = group(*subgroups)
@@ -385,7 +386,7 @@ def periods_of(groups: Sequence[Group]) -> dict[str, int]:
     return {name: each.period for one in groups for each in one.subgroups for name in each.queries}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(groups=many_groups, algorithm=plans, fixed=st.integers(0, 9), step=st.integers(1, 3), data=st.data())
 def test_ticks_of_split_intervals(groups: list, algorithm: str, fixed: int, step: int, data: st.DataObject) -> None:
     found = plan_schedule(step, groups, fixed, algorithm)
@@ -402,7 +403,7 @@ def test_ticks_of_split_intervals(groups: list, algorithm: str, fixed: int, step
     assert coming is not None and (whole[0][0] == coming if whole else coming > end)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(55), deadline=None)
 @given(groups=many_groups, before=plans, after=plans, fixed=st.integers(0, 9), change=st.integers(84, 170))
 def test_a_change_of_plan_exceeds_no_bound(groups: list, before: str, after: str, fixed: int, change: int) -> None:
     """Costs change, so does the plan; queries executed by the old one are within their bounds under the new one."""
@@ -495,7 +496,7 @@ def test_overdue() -> None:
     assert found.overdue(13, {"a": 13, "b": 13, "c": 13}) == ("x",)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(groups=many_groups, algorithm=plans, data=st.data())
 def test_a_late_run_leaves_no_bound_broken(groups: list, algorithm: str, data: st.DataObject) -> None:
     found = plan_schedule(3, groups, 0, algorithm)
@@ -512,7 +513,7 @@ def test_a_late_run_leaves_no_bound_broken(groups: list, algorithm: str, data: s
 
 
 # ------------------------------------------------------------------------------------------------ values
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(groups=many_groups, algorithm=st.sampled_from(ALGORITHMS), fixed=st.fractions(0, 9))
 def test_json(groups: list, algorithm: str, fixed: Fraction) -> None:
     found = plan_schedule(5, groups, fixed, algorithm)
@@ -528,7 +529,7 @@ def test_json_keeps_everything_of_a_sub_group() -> None:
     assert found != plan_schedule(6, [one])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(groups=many_groups, algorithm=plans, update=st.integers(-50, 50))
 def test_the_next_run_of_a_cycle(groups: list, algorithm: str, update: int) -> None:
     """``after`` and ``at`` tell the same, for the group and for each sub-group."""

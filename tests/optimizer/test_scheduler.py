@@ -17,6 +17,7 @@ from optimizer.papers.reference.local_schedulers import MODES, LocalScheduler, T
 from optimizer.schedule.fixed_periods import no_sharing_cost
 from optimizer.schedule.groups import Cycle, Group, SubGroup
 from optimizer.schedule.planner import plan_schedule
+from tests.sizes import examples
 
 PAPER = Group("G1", (SubGroup(2, 9, ("Q1", "Q2", "Q3")), SubGroup(3, 14, ("Q4", "Q5")), SubGroup(5, 29, ("Q6", "Q7"))))
 G11, G12, G13 = (Task("G1", name) for name in ("Q1", "Q4", "Q6"))
@@ -246,7 +247,7 @@ workloads = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(groups=workloads, mode=st.sampled_from(MODES), conserving=st.booleans(), slow=st.integers(1, 4))
 def test_nothing_starves(groups: list[Group], mode: str, conserving: bool, slow: int) -> None:
     """However slow executions are (so many updates each), every query is executed again and again."""
@@ -265,7 +266,7 @@ def test_nothing_starves(groups: list[Group], mode: str, conserving: bool, slow:
     assert min(counts.values()) >= 400 // longest
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(groups=workloads, mode=st.sampled_from([mode for mode in MODES if mode != "aggressive"]), data=st.data())
 def test_late_modes_execute_all_that_they_say(groups: list[Group], mode: str, data: st.DataObject) -> None:
     """Against the definitions of section 4.4, by sets."""

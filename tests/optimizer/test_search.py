@@ -21,6 +21,7 @@ from optimizer.search.search import ALGORITHMS, PER_QUERY, Found, best, find, ke
 from optimizer.search.weave_share import weave_share
 from optimizer.workload.values import SECOND
 from tests.optimizer.searching import RATES, problem, window_lists
+from tests.sizes import examples
 
 BUDGET = 0.01
 NOTHING = Fraction(1, 10**11)
@@ -56,7 +57,7 @@ def fragmented(number: int, seed: int, slides: range) -> Windows:
     return [(chosen.randrange(s, 9 * s), s) for s in (chosen.choice(slides) for _ in range(number))]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(queries=window_lists(28), rate=RATES)
 def test_best_is_never_above_the_others(queries: Windows, rate: Fraction) -> None:
     found = find(problem_of(queries, rate), "best", BUDGET)
@@ -68,7 +69,7 @@ def test_best_is_never_above_the_others(queries: Windows, rate: Fraction) -> Non
     assert found.distinct_edge_sets == len(given)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     queries=window_lists(5),
     rate=RATES,
@@ -83,7 +84,7 @@ def test_the_optimum_is_one(queries: Windows, rate: Fraction, base: Fraction, da
     assert cost(found) == min(given.cost(trees) for trees in partitions(list(range(len(given)))))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(queries=window_lists(16), rate=RATES, data=st.data())
 def test_the_order_of_queries_does_not_matter_to_the_optimum(
     queries: Windows, rate: Fraction, data: st.DataObject
@@ -204,7 +205,7 @@ def test_best_is_found() -> None:
 
 
 # --------------------------------------------------------------------------------------------- keeping
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     before=window_lists(14),
     joining=window_lists(4),

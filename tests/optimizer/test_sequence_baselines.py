@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from optimizer.papers.evaluations.sequence_streams import SHARED, Stream, position_reports, purchases, routes, workload
 from optimizer.papers.reference.a_seq import EXACT_BELOW, Counts, Run, TooManySequences, a_seq, sharon, two_step
 from optimizer.sequences.events import Events
+from tests.sizes import examples
 
 TYPES = 3
 Raw = list[tuple[int, int, int]]
@@ -75,13 +76,13 @@ def cuts(draw: st.DrawFn, patterns: Patterns) -> Sharing:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(raw=streams, patterns=pattern_lists, range_=st.integers(1, 12), slide=st.integers(1, 8), pooled=st.booleans())
 def test_a_seq_counts_what_listing_does(raw: Raw, patterns: Patterns, range_: int, slide: int, pooled: bool) -> None:
     check(a_seq(compact(raw), patterns, range_, slide, pooled), raw, patterns, range_, slide)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(170), deadline=None)
 @given(
     raw=streams,
     workload=pattern_lists.flatmap(lambda patterns: st.tuples(st.just(patterns), cuts(patterns))),
@@ -96,7 +97,7 @@ def test_every_plan_of_sharon_counts_what_listing_does(
     check(sharon(compact(raw), patterns, sharing, range_, slide, pooled), raw, patterns, range_, slide)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     raw=streams,
     workload=pattern_lists.flatmap(lambda patterns: st.tuples(st.just(patterns), cuts(patterns))),

@@ -19,6 +19,7 @@ from optimizer.sequences.answering import answers
 from optimizer.sequences.events import Events, compacted
 from optimizer.sequences.matches import Answers, Integers, Measure, SequenceQuery
 from optimizer.sequences.passes import EXECUTORS
+from tests.sizes import examples
 
 Row = tuple[int, int, str, int]
 """Key, time, type, value."""
@@ -148,7 +149,7 @@ ASKED = st.builds(
 
 
 @pytest.mark.parametrize("executor", [None, *EXECUTORS])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(35), deadline=None)
 @given(ROWS, st.lists(ASKED, min_size=1, max_size=5))
 def test_every_executor_counts_as_dynamic_programming_does(
     executor: str | None, rows: list[Row], queries: list[SequenceQuery]
@@ -158,7 +159,7 @@ def test_every_executor_counts_as_dynamic_programming_does(
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(ROWS, st.lists(ASKED, min_size=1, max_size=5))
 def test_every_way_to_count_counts_as_dynamic_programming_does(
     executor: str, rows: list[Row], queries: list[SequenceQuery]
@@ -185,7 +186,7 @@ def _already(taken: passes.Taken, chosen: events_module.Longs) -> passes.Taken:
     return taken
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(ROWS, st.lists(ASKED, min_size=1, max_size=3), st.lists(st.integers(0, 60), max_size=3))
 def test_pieces_and_their_order_change_nothing(rows: list[Row], queries: list[SequenceQuery], cuts: list[int]) -> None:
     bounds = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]

@@ -16,6 +16,7 @@ from optimizer.sequences import passes
 from optimizer.sequences.answering import answers
 from optimizer.sequences.events import Events
 from optimizer.sequences.matches import Answers, Integers, Measure, SequenceQuery
+from tests.sizes import examples
 
 MOST = 10**38 - 1
 
@@ -145,7 +146,7 @@ QUERY = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(EVENT, max_size=14), st.lists(QUERY, min_size=1, max_size=4))
 def test_measures_are_those_of_all_matches(events: list[Event], asked: list[SequenceQuery]) -> None:
     check(events, asked)

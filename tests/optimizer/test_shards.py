@@ -31,6 +31,7 @@ from optimizer.workload.values import (
     Window,
     Workload,
 )
+from tests.sizes import examples
 
 SCHEMA = (("ts", TIMESTAMP), ("a", STRING), ("b", STRING), ("price", DOUBLE))
 STREAM = Stream("trades", Source("parquet", "/nowhere"), SCHEMA, "ts")
@@ -113,7 +114,7 @@ def partitions(families: list[Family]) -> Iterator[list[list[Family]]]:
             yield [*found[:index], [first, *found[index]], *found[index + 1 :]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_never_dearer_than_apart_and_close_to_the_best_partition(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 60))

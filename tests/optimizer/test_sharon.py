@@ -36,6 +36,7 @@ from optimizer.sequences.candidates import (
 )
 from optimizer.sequences.cheapest_sharing import Router, best_score, cheapest
 from optimizer.sequences.sharing_plan import SequencePlan, plan_sequences, replan
+from tests.sizes import examples
 
 WEIGHTS = (25, 9, 12, 15, 20, 8, 18)
 """Of p1, ..., p7 in the paper's Figure 4."""
@@ -245,7 +246,7 @@ def test_containment_is_a_conflict_and_touching_is_none() -> None:
 # ------------------------------------------------------------------------- plans of highest score, on graphs
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(65), deadline=None)
 @given(graphs())
 def test_all_searches_find_the_highest_score(graph: SharonGraph) -> None:
     highest = max(graph.score(plan) for plan in valid_plans(graph))
@@ -284,7 +285,7 @@ def independent_set(graph: SharonGraph) -> Fraction:
     return graph.score(np.flatnonzero(found.x > 0.5).tolist())
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(graphs(), st.randoms(use_true_random=False))
 def test_reduction_keeps_a_best_plan_in_any_order(graph: SharonGraph, shuffled: random.Random) -> None:
     minimum = guaranteed_weight(graph)
@@ -367,7 +368,7 @@ def cheapest_of_all(problem: SequenceProblem) -> float:
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(125), deadline=None)
 @given(problems())
 # a second sharer that loses by it licenses the first to cut its frequent START events off
 @example(SequenceProblem([Pattern("q", tuple("ABC")), Pattern("r", tuple("BCD"))], {"A": 10, "B": 1, "C": 9, "D": 9}))
@@ -394,13 +395,13 @@ def test_the_cheapest_plan_where_the_relaxation_is_fractional(seed: int) -> None
     assert found.cost * (1 - 1e-9) <= cheapest(problem, 1).cost <= found.greedy
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problems(most=2, longest=7, alphabet="ABCDEFG"))
 def test_the_cheapest_plan_of_longer_patterns(problem: SequenceProblem) -> None:
     assert math.isclose(cheapest(problem).cost, cheapest_of_all(problem), rel_tol=1e-9, abs_tol=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problems(), st.randoms(use_true_random=False))
 def test_the_plan_does_not_depend_on_the_order_of_the_queries(
     problem: SequenceProblem, shuffled: random.Random
@@ -413,7 +414,7 @@ def test_the_plan_does_not_depend_on_the_order_of_the_queries(
     assert again.to_json() == plan_sequences(problem.queries, problem.rates).to_json()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problems())
 def test_the_benefit_of_a_candidate_is_what_its_plan_saves(problem: SequenceProblem) -> None:
     alone = exact_cost(problem, ((),) * len(problem.queries))
@@ -422,7 +423,7 @@ def test_the_benefit_of_a_candidate_is_what_its_plan_saves(problem: SequenceProb
         assert math.isclose(benefit(problem, candidate), alone - shared, rel_tol=1e-9, abs_tol=1e-9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(problems(most=4, longest=4))
 def test_expansion_resolves_conflicts_and_finds_the_highest_score(problem: SequenceProblem) -> None:
     graph = sharon_graph(problem)
@@ -458,7 +459,7 @@ def overlap(one: Candidate, other: Candidate, query: int) -> bool:
     return one.pattern != other.pattern and bool(cells[0] & cells[1])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(problems(most=3, longest=4))
 def test_the_best_score_is_that_of_all_subsets(problem: SequenceProblem) -> None:
     every = [
@@ -508,7 +509,7 @@ def test_the_searches_side_by_side() -> None:
 # ------------------------------------------------------------------------------------------------- plans
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(problems())
 def test_a_plan_survives_json_and_covers_every_pattern(problem: SequenceProblem) -> None:
     plan = plan_sequences(problem.queries, problem.rates)
@@ -672,7 +673,7 @@ def test_opening_or_closing_one_pattern_more_saves_nothing(seed: int) -> None:
         assert all(settled(shared ^ {types}) >= exact_cost(problem, found) * (1 - 1e-9) for types in patterns)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problems(), problems(), st.sampled_from([0.0, 0.1, 1.0]))
 def test_the_tolerance_holds(before: SequenceProblem, after: SequenceProblem, tolerance: float) -> None:
     rates = dict.fromkeys("ABCDE", 1.0) | before.rates | after.rates

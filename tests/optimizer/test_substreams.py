@@ -24,6 +24,7 @@ from optimizer.papers.reference.collective_indexes import (
     levels_of,
     relative_error,
 )
+from tests.sizes import examples
 
 # levels
 
@@ -152,7 +153,7 @@ def totals_in(data: list[tuple[int, int, int]], now: int, span: int, counts: boo
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(steps=steps, p=st.integers(1, 5), limit=limits, counts=st.booleans())
 @example(steps=[Element(0, 0, 2**40), Ask(0, 1, 0, 0, True), Ask(0, 1, 0, 1, True)], p=1, limit=None, counts=False)
 @example(steps=[Ask(0, 1, None, 0, False), Ask(0, 1, None, 5, True)], p=2, limit=None, counts=True)
@@ -184,7 +185,7 @@ def test_lookups_in_lockstep(steps: list[Element | Ask], p: int, limit: int | No
         assert [each.total(key, *asked[:2]) for key in range(KEYS)] == totals
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(data=st.lists(elements, max_size=200), p=st.integers(1, 4), limit=limits, cut=st.integers(0, 200))
 def test_in_bulk_as_one_by_one(data: list[Element], p: int, limit: int | None, cut: int) -> None:
     keys, gaps, sizes = (np.array([each[at] for each in data], dtype=np.int64) for at in (1, 0, 2))
@@ -202,7 +203,7 @@ def test_in_bulk_as_one_by_one(data: list[Element], p: int, limit: int | None, c
     assert bulk.latest == single.latest == (times[-1] if len(times) else NEVER)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     data=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 30)), max_size=60), p=st.integers(1, 3)
 )
@@ -328,7 +329,7 @@ def in_order(value: float) -> tuple[bool, float]:
     return (math.isnan(value), 0.0 if math.isnan(value) else value)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     data=st.data(),
     kind=st.sampled_from([np.int64, np.float64]),
@@ -466,7 +467,7 @@ def having(groups: list[list[tuple[int, int]]]) -> HavingIndex:
     return HavingIndex(starts, np.cumsum([0, *map(len, groups)]), values)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(65), deadline=None)
 @given(groups=fragments, windows=windows)
 def test_having_in_lockstep(groups: list[list[tuple[int, int]]], windows: list[tuple[int, int, float]]) -> None:
     index = having(groups)

@@ -21,6 +21,7 @@ from optimizer.search.weave_share import Trees, Weaver, merge_trees, pair_rates,
 from optimizer.windows.edge_counting import EdgeCounter
 from optimizer.workload.values import SECOND
 from tests.optimizer.searching import RATES, naive_weave_share, problem, window_lists
+from tests.sizes import examples
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES = [c for c in json.loads((GOLDEN / "windows_and_plans.json").read_text())["cases"] if c["kind"] == "plan"]
@@ -46,7 +47,7 @@ def test_example_3_step_by_step() -> None:
     assert weave_share(given) == [[0, 2], [1]]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(55), deadline=None)
 @given(queries=window_lists(12), rate=RATES.filter(bool))
 def test_same_plan_as_the_published_algorithm(queries: list[tuple[int, int]], rate: Fraction) -> None:
     """From single queries, and from queries collapsed by edge set."""
@@ -56,7 +57,7 @@ def test_same_plan_as_the_published_algorithm(queries: list[tuple[int, int]], ra
     assert given.expand(weave_share(given)) == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(55), deadline=None)
 @given(
     queries=window_lists(10),
     rate=RATES,
@@ -81,7 +82,7 @@ def test_different_filters_can_be_better_apart() -> None:
     assert weave_share(apart) == [[0], [1]]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(queries=window_lists(12), rate=RATES.filter(bool), data=st.data())
 def test_merging_from_any_plan_leaves_no_pair_that_saves(
     queries: list[tuple[int, int]], rate: Fraction, data: st.DataObject
@@ -99,7 +100,7 @@ def test_merging_from_any_plan_leaves_no_pair_that_saves(
             assert given.tree_cost(trees[x] + trees[y]) >= costs[x] + costs[y] - rate / 10**12
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(queries=window_lists(25), rate=RATES)
 def test_no_pair_of_trees_is_left_that_would_save(queries: list[tuple[int, int]], rate: Fraction) -> None:
     given = problem(queries, rate)
@@ -138,7 +139,7 @@ def test_ties_beyond_floats_are_settled_exactly() -> None:
         assert weaver._top() == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(queries=window_lists(8))
 def test_pair_rates_in_closed_form_are_exact_to_floats(queries: list[tuple[int, int]]) -> None:
     given = problem(queries, 1)
@@ -167,7 +168,7 @@ def test_unions_that_cannot_be_counted_are_judged_by_their_upper_bound() -> None
     assert given.cost(weave_share(given)) <= given.cost(no_share(given))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(queries=window_lists(12), rate=RATES.filter(bool))
 def test_estimated_unions_are_exact_where_probes_are_all_edges(queries: list[tuple[int, int]], rate: Fraction) -> None:
     """A search whose counting is spent from the start ends as dear, up to the rounding of estimates."""

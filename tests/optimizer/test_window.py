@@ -22,6 +22,7 @@ from optimizer.windows.alignment import (
 )
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import SECOND, Window
+from tests.sizes import examples
 
 # small numbers meet all the corners (slide > range, range = k * slide, equal edges) and stay brute-forceable
 windows = st.builds(Window, st.integers(1, 40), st.integers(1, 24))
@@ -133,7 +134,7 @@ def test_window_ends_at_the_borders_of_the_interval() -> None:
     assert instants(Window(100, 600), 0, 700).tolist() == [100, 700]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(workloads, st.integers(-5 * DAY, 5 * DAY))
 def test_no_fragment_crosses_midnight(found: list[Window], time: int) -> None:
     fragments = Fragments.of(Window(window.range * 7919, window.slide * 3_600_000_011) for window in found)

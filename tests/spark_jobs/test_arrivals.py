@@ -39,6 +39,7 @@ from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.schemas import TABLES, micros
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests import oracle
+from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, SCHEMA, Event, steady, table_of
 
 if TYPE_CHECKING:
@@ -126,9 +127,8 @@ def once(table: pa.Table) -> pa.Table:
 
 
 # ------------------------------------------------------------------------------------------- late events
-@pytest.mark.spark
-def test_late_events_are_told_to_the_window_and_published(spark: SparkSession, tmp_path: Path) -> None:
-    feed = Feed(spark, tmp_path)
+def test_late_events_are_told_to_the_window_and_published(engine: Any, tmp_path: Path) -> None:
+    feed = Feed(engine, tmp_path)
     feed.write("a", steady(120), 0)
     version = feed.plan()
     for begin in (0, 60):
@@ -180,9 +180,8 @@ def test_late_events_that_no_window_takes_replace_nothing(spark: SparkSession, t
     assert outdated(feed.warehouse, LATER) == [] and feed.wrong(version, 0, 60, feed.all()) == []
 
 
-@pytest.mark.spark
-def test_the_ledger_knows_which_times_a_csv_file_holds(spark: SparkSession, tmp_path: Path) -> None:
-    feed = Feed(spark, tmp_path, "csv")
+def test_the_ledger_knows_which_times_a_csv_file_holds(engine: Any, tmp_path: Path) -> None:
+    feed = Feed(engine, tmp_path, "csv")
     feed.write("a", steady(60), 0)
     version = feed.plan()
     feed.run(version, 0, 60, "one")
@@ -198,9 +197,8 @@ def test_the_ledger_knows_which_times_a_csv_file_holds(spark: SparkSession, tmp_
     assert feed.wrong(version, 0, 150, feed.all()) == []
 
 
-@pytest.mark.spark
-def test_windows_that_were_withheld_are_in_the_radius(spark: SparkSession, tmp_path: Path) -> None:
-    feed = Feed(spark, tmp_path)
+def test_windows_that_were_withheld_are_in_the_radius(engine: Any, tmp_path: Path) -> None:
+    feed = Feed(engine, tmp_path)
     feed.write("a", steady(120), 0)
     version = feed.plan()
     feed.run(version, 0, 60, "early", clock=DAY + 40 * MINUTE)
@@ -209,9 +207,8 @@ def test_windows_that_were_withheld_are_in_the_radius(spark: SparkSession, tmp_p
     assert (found.radius.files, found.radius.rows, found.radius.windows) == (0, 0, 3)
 
 
-@pytest.mark.spark
-def test_a_file_that_went_counts_by_time(spark: SparkSession, tmp_path: Path) -> None:
-    feed = Feed(spark, tmp_path)
+def test_a_file_that_went_counts_by_time(engine: Any, tmp_path: Path) -> None:
+    feed = Feed(engine, tmp_path)
     feed.write("a", steady(60), 0)
     path = feed.write("b", [(70, "A", 1.0, 1)], 0)
     version = feed.plan()
@@ -228,12 +225,9 @@ def test_a_file_that_went_counts_by_time(spark: SparkSession, tmp_path: Path) ->
 
 
 # --------------------------------------------------------------------------------------- refused events
-@pytest.mark.spark
 @pytest.mark.parametrize("format", ["parquet", "csv"])
-def test_what_comes_later_than_is_allowed_is_counted_and_left_out(
-    spark: SparkSession, tmp_path: Path, format: str
-) -> None:
-    feed = Feed(spark, tmp_path, format, allowed_lateness=30 * MINUTE)
+def test_what_comes_later_than_is_allowed_is_counted_and_left_out(engine: Any, tmp_path: Path, format: str) -> None:
+    feed = Feed(engine, tmp_path, format, allowed_lateness=30 * MINUTE)
     feed.write("a", steady(120), 0)
     version = feed.plan()
     feed.run(version, 0, 60, "one")
@@ -267,9 +261,8 @@ def test_what_comes_later_than_is_allowed_is_counted_and_left_out(
     assert feed.wrong(other, 0, 120, feed.all()) == []
 
 
-@pytest.mark.spark
-def test_corrections_are_never_refused(spark: SparkSession, tmp_path: Path) -> None:
-    feed = Feed(spark, tmp_path, allowed_lateness=MINUTE)
+def test_corrections_are_never_refused(engine: Any, tmp_path: Path) -> None:
+    feed = Feed(engine, tmp_path, allowed_lateness=MINUTE)
     feed.write("a", steady(60), 0)
     feed.write("b", steady(60, 60), 0)
     version = feed.plan()
@@ -287,9 +280,8 @@ def test_corrections_are_never_refused(spark: SparkSession, tmp_path: Path) -> N
     assert len(feed.warehouse.rows("quarantine")) == 0
 
 
-@pytest.mark.spark
-def test_what_was_never_published_is_never_too_late(spark: SparkSession, tmp_path: Path) -> None:
-    feed = Feed(spark, tmp_path, allowed_lateness=MINUTE)
+def test_what_was_never_published_is_never_too_late(engine: Any, tmp_path: Path) -> None:
+    feed = Feed(engine, tmp_path, allowed_lateness=MINUTE)
     feed.write("a", steady(120), 0)
     version = feed.plan()
     feed.run(version, 60, 120, "one")
@@ -369,9 +361,8 @@ def _minute(moment: Any) -> float:
     return (moment.timestamp() * 1e6 - DAY) / MINUTE
 
 
-@pytest.mark.spark
-def test_repeated_events_count_once_whatever_comes_when(spark: SparkSession, tmp_path: Path) -> None:
-    feed = Feed(spark, tmp_path, event_id="id", allowed_lateness=DAY)
+def test_repeated_events_count_once_whatever_comes_when(engine: Any, tmp_path: Path) -> None:
+    feed = Feed(engine, tmp_path, event_id="id", allowed_lateness=DAY)
     feed.write("a", steady(90), 0, list(range(90)))
     version = feed.plan()
     record = feed.run(version, 0, 90, "one")
@@ -392,9 +383,8 @@ def test_repeated_events_count_once_whatever_comes_when(spark: SparkSession, tmp
     assert feed.wrong(version, 0, 90, feed.all()) == []
 
 
-@pytest.mark.spark
-def test_an_event_id_that_is_declared_later_recomputes(spark: SparkSession, tmp_path: Path) -> None:
-    feed = Feed(spark, tmp_path)
+def test_an_event_id_that_is_declared_later_recomputes(engine: Any, tmp_path: Path) -> None:
+    feed = Feed(engine, tmp_path)
     feed.write("a", steady(60), 0, list(range(60)))
     feed.write("b", steady(60), 0, list(range(60)))
     version = feed.plan()
@@ -407,11 +397,10 @@ def test_an_event_id_that_is_declared_later_recomputes(spark: SparkSession, tmp_
     assert feed.wrong(again, 0, 60, once(feed.all())) == []
 
 
-@pytest.mark.spark
-def test_an_event_that_becomes_a_repetition_is_missed(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_event_that_becomes_a_repetition_is_missed(engine: Any, tmp_path: Path) -> None:
     """A file of other times, earlier in the order of files, brings the first event of an id: what was taken for it is
     none any more, in an interval that the file does not reach."""
-    feed = Feed(spark, tmp_path, event_id="id")
+    feed = Feed(engine, tmp_path, event_id="id")
     feed.write("b", steady(60, 120), 0, list(range(60)))
     version = feed.plan()
     feed.run(version, 120, 180, "one")
@@ -425,9 +414,8 @@ def test_an_event_that_becomes_a_repetition_is_missed(spark: SparkSession, tmp_p
     assert outdated(feed.warehouse, LATER) == []
 
 
-@pytest.mark.spark
-def test_another_column_of_times_recomputes(spark: SparkSession, tmp_path: Path) -> None:
-    feed = Feed(spark, tmp_path)
+def test_another_column_of_times_recomputes(engine: Any, tmp_path: Path) -> None:
+    feed = Feed(engine, tmp_path)
     feed.schema = (*feed.schema, ("seen", TIMESTAMP))
     feed.stream = replace(feed.stream, schema=feed.schema)
     events = table_of(steady(60)).append_column("id", pa.array(range(60), pa.int64()))
@@ -440,18 +428,17 @@ def test_another_column_of_times_recomputes(spark: SparkSession, tmp_path: Path)
     assert feed.run(again, 0, 60, "two").status == "published"
 
 
-@pytest.mark.spark
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(4), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_order_of_files_runs_and_repairs_gives_the_oracles_answers(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+    engine: Any, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     """Files with late, refused and repeated events between runs of any intervals: what is published is of exactly the
     events that the rules take in, reckoned here event by event."""
     allowed, event_id = data.draw(st.sampled_from([None, 20, 90])), data.draw(st.sampled_from([None, "id"]))
     lateness = {} if allowed is None else {"allowed_lateness": allowed * MINUTE}
     feed = Feed(
-        spark,
+        engine,
         tmp_path_factory.mktemp("feed"),
         data.draw(st.sampled_from(["parquet", "csv"])),
         event_id=event_id,
@@ -491,11 +478,10 @@ def test_any_order_of_files_runs_and_repairs_gives_the_oracles_answers(
 
 
 # ------------------------------------------------------------------------------------------- the rest
-@pytest.mark.spark
-def test_delta_sources_grow_and_are_optimized(spark: SparkSession, tmp_path: Path) -> None:
+def test_delta_sources_grow_and_are_optimized(engine: Any, tmp_path: Path) -> None:
     from deltalake import DeltaTable
 
-    feed = Feed(spark, tmp_path, "delta", allowed_lateness=MINUTE)
+    feed = Feed(engine, tmp_path, "delta", allowed_lateness=MINUTE)
     rows = table_of(steady(60)).append_column("id", pa.array(range(60), pa.int64()))
     write_deltalake(str(feed.folder), rows)
     version = feed.plan()
@@ -520,9 +506,8 @@ def test_tables_of_a_later_heddle_are_made_in_older_warehouses(tmp_path: Path) -
     assert all((house.root / name / "_delta_log").is_dir() for name in TABLES)
 
 
-@pytest.mark.spark
-def test_quarantine_on_the_command_line(spark: SparkSession, tmp_path: Path) -> None:
-    feed = Feed(spark, tmp_path, allowed_lateness=MINUTE)
+def test_quarantine_on_the_command_line(engine: Any, tmp_path: Path) -> None:
+    feed = Feed(engine, tmp_path, allowed_lateness=MINUTE)
     feed.write("a", steady(60), 0)
     version = feed.plan()
     house = ["quarantine", "--warehouse", str(feed.warehouse.root)]

@@ -34,6 +34,7 @@ from spark_jobs.run.calibrate import PROBES
 from spark_jobs.sources.splits import splits_of
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.warehouse import Warehouse
+from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ factors = st.fixed_dictionaries({name: st.floats(0.3, 3.0) for name in SHIPPED})
 
 
 @given(factors, st.integers(0, 2**32))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_costs_are_found_again(factor: dict[str, float], seed: int) -> None:
     costs = {name: cost * factor[name] for name, cost in SHIPPED.items()}
     seen = observations(costs, 200, seed)
@@ -83,7 +84,7 @@ def test_costs_are_found_again(factor: dict[str, float], seed: int) -> None:
 
 
 @given(st.lists(st.lists(st.floats(0, 1e4), min_size=5, max_size=5), min_size=0, max_size=6), st.integers(0, 2**32))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_no_cost_is_ever_negative(times: list[list[float]], seed: int) -> None:
     seen = [
         Observation(made.features, dict(zip(STAGES, spent, strict=True)))

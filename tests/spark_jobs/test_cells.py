@@ -36,6 +36,7 @@ from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.lifting import Lifting, partials_of
 from spark_jobs.warehouse.data_files import BUCKET_ROWS, BUCKETS, bucket_of, read_buckets, write_files
 from spark_jobs.warehouse.schemas import PARTIALS
+from tests.sizes import examples
 from tests.spark_jobs.test_partial_aggregates import (
     NULLS,
     PREDICATES,
@@ -54,7 +55,7 @@ from tests.spark_jobs.test_partial_aggregates import (
 )
 
 MANY = settings(
-    max_examples=150,
+    max_examples=examples(50),
     deadline=None,
     phases=[Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -324,12 +324,12 @@ def test_a_run_is_published_read_back_and_repeated_in_vain(place: Path) -> None:
     assert csv[0] == '"window_start","window_end","vol"'
     # windows of 10 s that end at 5, 10, 15 and 20 s: sums of the seconds they cover
     assert [line.split(",")[2] for line in csv[1:]] == ["10", "45", "95", "145"]
-    answers = call("read", "a", "--warehouse", "house", "--format", "json").stdout
-    assert call("read", "a", "--warehouse", "house", "--json").stdout == answers
+    answers = heddle("read", "a", "--warehouse", "house", "--format", "json")[1]
+    assert heddle("read", "a", "--warehouse", "house", "--json")[1] == answers
     rows = json.loads(answers)
     assert rows["columns"] == ["window_start", "window_end", "symbol", "hi"]
     assert rows["rows"][0]["window_end"] == "2024-03-01T00:00:04Z"
-    assert call("read", "c", "--warehouse", "house", "--format", "parquet", "--output", "c.parquet").returncode == 0
+    assert heddle("read", "c", "--warehouse", "house", "--format", "parquet", "--output", "c.parquet")[0] == 0
     assert pq.read_table(place / "c.parquet")["n"].to_pylist() == [4, 8, 8, 8, 8]
-    status = json.loads(call("status", "--warehouse", "house", "--json").stdout)
+    status = json.loads(heddle("status", "--warehouse", "house", "--json")[1])
     assert (status["plan_version"], status["intervals_published"], status["checks_failed"]) == (1, 1, 0)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,7 +38,10 @@ from spark_jobs.sequences.lifting import SequenceLifting
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.warehouse.schemas import ANSWERS, PARTIALS
 from spark_jobs.warehouse.warehouse import Warehouse
+from tests.chaos.orders import InProcess
+from tests.chaos.world import without_audit
 from tests.oracle import answers, column_names, compare
+from tests.sizes import examples
 from tests.workloads import Case, cases, sequence_cases, spans_of
 
 if TYPE_CHECKING:
@@ -132,7 +135,7 @@ def differences(case: Case, table: pa.Table) -> list[str]:
 
 
 FAST = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
@@ -155,7 +158,7 @@ def test_sequences_answer_as_the_oracle(case: Case, algorithm: str, cuts: list[i
     assert differences(case, kernel_answers(case, algorithm, cuts, case.begin, case.end)) == []
 
 
-@settings(FAST, max_examples=60)
+@settings(FAST, max_examples=examples(20))
 @given(st.one_of(cases(), sequence_cases()), st.integers(1, 5), st.sampled_from(ALGORITHMS))
 def test_answers_do_not_depend_on_how_the_span_is_cut(case: Case, pieces: int, algorithm: str) -> None:
     parts = [kernel_answers(case, algorithm, [], *span) for span in spans_of(case, pieces)]
@@ -163,8 +166,8 @@ def test_answers_do_not_depend_on_how_the_span_is_cut(case: Case, pieces: int, a
 
 
 # ----------------------------------------------------------------------------------- through Spark and Delta
-SLOW = settings(
-    max_examples=3,
+DEAR = settings(
+    max_examples=examples(2, 6),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking would start hundreds of runs
@@ -233,25 +236,24 @@ def _ipc(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     ("format", "generated_cases"),
     [("parquet", cases), ("csv", cases), ("delta", cases), ("parquet", sequence_cases)],
 )
 def test_published_answers_are_the_oracles(
-    spark: SparkSession,
+    engine: Any,
     tmp_path_factory: pytest.TempPathFactory,
     format: str,
     generated_cases: Callable[..., st.SearchStrategy[Case]],
 ) -> None:
-    @SLOW
+    @settings(DEAR, max_examples=examples(4, 8))
     @given(generated_cases(most_queries=10, most_events=60), st.sampled_from(ALGORITHMS))
     def check(generated: Case, algorithm: str) -> None:
         assume(expects_answers(generated))
         folder = tmp_path_factory.mktemp("differential")
         case = stored(generated, folder / "source", format)
         warehouse, version = planned(case, folder / "warehouse", algorithm)
-        run(spark, warehouse, version, case.begin, case.end, "run-1")
+        run(engine, warehouse, version, case.begin, case.end, "run-1")
         assert wrong(case, published(case, warehouse)) == []
 
     check()
@@ -259,8 +261,34 @@ def test_published_answers_are_the_oracles(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("generated_cases", [cases, sequence_cases])
-def test_rerun_splitting_and_order_change_no_byte(
+def test_spark_and_this_process_give_the_same_bytes(
     spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+    generated_cases: Callable[..., st.SearchStrategy[Case]],
+) -> None:
+    """So that tests of other things may leave Spark out (the fixture engine)."""
+
+    @DEAR
+    @given(generated_cases(most_queries=10, most_events=60), st.sampled_from(ALGORITHMS))
+    def check(generated: Case, algorithm: str) -> None:
+        assume(expects_answers(generated))
+        folder = tmp_path_factory.mktemp("alike")
+        case = stored(generated, folder / "source", "parquet")
+        warehouse, version = planned(case, folder / "warehouse", algorithm)
+        run(spark, warehouse, version, case.begin, case.end, "run-1")
+        found = published(case, warehouse)
+        assert wrong(case, found) == []
+        other, version = planned(case, folder / "in process", algorithm)
+        with without_audit():
+            run(InProcess(), other, version, case.begin, case.end, "run-1")  # type: ignore[arg-type]
+        assert same_bytes(published(case, other), found)
+
+    check()
+
+
+@pytest.mark.parametrize("generated_cases", [cases, sequence_cases])
+def test_rerun_splitting_and_order_change_no_byte(
+    engine: Any,
     tmp_path_factory: pytest.TempPathFactory,
     generated_cases: Callable[..., st.SearchStrategy[Case]],
 ) -> None:
@@ -268,23 +296,23 @@ def test_rerun_splitting_and_order_change_no_byte(
     answers are equal byte for byte. Under another plan doubles may round differently, but stay within the
     oracle's bounds."""
 
-    @settings(SLOW, max_examples=2)
+    @settings(DEAR, max_examples=examples(2, 8))
     @given(generated_cases(most_queries=6, most_events=60), st.randoms(use_true_random=False))
     def check(generated: Case, chance: random.Random) -> None:
         assume(expects_answers(generated))
         folder = tmp_path_factory.mktemp("repeat")
         case = stored(generated, folder / "source", "parquet")
         warehouse, version = planned(case, folder / "whole", "weave-share")
-        first = run(spark, warehouse, version, case.begin, case.end, "run-1")
+        first = run(engine, warehouse, version, case.begin, case.end, "run-1")
         whole = published(case, warehouse)
         assert wrong(case, whole) == []
 
-        retried = run(spark, warehouse, version, case.begin, case.end, "run-1")
-        again = run(spark, warehouse, version, case.begin, case.end, "run-2")
+        retried = run(engine, warehouse, version, case.begin, case.end, "run-1")
+        again = run(engine, warehouse, version, case.begin, case.end, "run-2")
         assert (first.status, retried.status, again.status) == ("published", "unchanged", "unchanged")
         assert same_bytes(published(case, warehouse), whole)
 
-        forced = run(spark, warehouse, version, case.begin, case.end, "run-3", recompute=True)
+        forced = run(engine, warehouse, version, case.begin, case.end, "run-3", recompute=True)
         assert forced.revision > first.revision
         assert same_bytes(published(case, warehouse), whole)
 
@@ -293,11 +321,11 @@ def test_rerun_splitting_and_order_change_no_byte(
         for name, order in (("live", spans), ("backfill", shuffled)):
             other, number = planned(case, folder / name, "weave-share")
             for begin, end in order:
-                run(spark, other, number, begin, end, f"{name}-{begin}")
+                run(engine, other, number, begin, end, f"{name}-{begin}")
             assert same_bytes(published(case, other), whole), name
 
         other, number = planned(case, folder / "replanned", "no-share")
-        run(spark, other, number, case.begin, case.end, "run-1")
+        run(engine, other, number, case.begin, case.end, "run-1")
         assert wrong(case, published(case, other)) == []
 
     check()

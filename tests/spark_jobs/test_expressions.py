@@ -31,6 +31,7 @@ from optimizer.workload.values import (
     decimal,
 )
 from spark_jobs.sources.expressions import arrow_type, evaluate
+from tests.sizes import examples
 
 SCHEMA: dict[str, Type] = {
     "i": INT,
@@ -258,7 +259,7 @@ def same(ours: Any, theirs: Any) -> bool:
     return ours == theirs
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(expressions=st.lists(st.one_of(CONDITIONS, ARITHMETIC), min_size=6, max_size=12), rows=ROWS)
 def test_answers_as_duckdb_does(expressions: list[Expression], rows: list[dict[str, Any]]) -> None:
     table = table_of(rows)

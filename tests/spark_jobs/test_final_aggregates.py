@@ -34,6 +34,7 @@ from spark_jobs.warehouse import schemas
 from spark_jobs.warehouse.data_files import BUCKETS, DataFile, bucket_of, write_files
 from spark_jobs.warehouse.schemas import ANSWERS, RESULTS
 from spark_jobs.warehouse.warehouse import Warehouse
+from tests.sizes import examples
 from tests.spark_jobs.test_differential import differences, kernel_answers, of_query
 from tests.spark_jobs.test_partial_aggregates import SECOND, STREAM, events, synopsis
 from tests.workloads import Case, cases, outputs
@@ -169,7 +170,7 @@ def test_a_threshold_that_overflows_makes_an_error_of_the_whole_answer() -> None
 
 @pytest.mark.parametrize("function", sorted(AGGREGATES))
 def test_every_aggregate_answers_as_the_oracle(function: str) -> None:
-    @settings(LENIENT, max_examples=15)
+    @settings(LENIENT, max_examples=examples(6))
     @given(cases(most_queries=2, most_events=20), outputs("out", (function,)), st.booleans())
     def check(case: Case, output: Any, together: bool) -> None:
         queries = tuple(replace(query, outputs=(output,), having=()) for query in case.workload.queries)
@@ -180,7 +181,7 @@ def test_every_aggregate_answers_as_the_oracle(function: str) -> None:
     check()
 
 
-@settings(LENIENT, max_examples=60)
+@settings(LENIENT, max_examples=examples(15))
 @given(cases(), st.integers(1, 9), st.integers(1, 5), st.sampled_from([1, 99]))
 def test_answers_do_not_depend_on_how_much_is_done_at_once(case: Case, block: int, chunk: int, many: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -43,13 +43,13 @@ def test_an_empty_backfill_is_refused() -> None:
 
 
 @pytest.fixture
-def laboratory(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
-    found = Laboratory(spark, tmp_path)
+def laboratory(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
+    found = Laboratory(engine, tmp_path)
     found.write(steady(180))
     found.write([], "quotes")
 
     # the tests' one session serves the command line, too
-    monkeypatch.setattr("spark_jobs.session.session.start_session", lambda name: _Kept(spark))
+    monkeypatch.setattr("spark_jobs.session.session.start_session", lambda name: _Kept(engine))
     return found
 
 
@@ -74,7 +74,6 @@ def at(minute: int) -> str:
     return f"2013-07-01T{minute // 60:02}:{minute % 60:02}"
 
 
-@pytest.mark.spark
 def test_a_backfill_says_its_price_and_goes_on_where_it_was(laboratory: Laboratory) -> None:
     version = laboratory.plan()
     house = str(laboratory.warehouse.root)
@@ -97,7 +96,6 @@ def test_a_backfill_says_its_price_and_goes_on_where_it_was(laboratory: Laborato
     assert code == 0 and "0 runs, about 0 events" in out and len(laboratory.log("published")) == 3
 
 
-@pytest.mark.spark
 def test_repair_publishes_again_what_changed_and_nothing_else(laboratory: Laboratory) -> None:
     version = laboratory.plan()
     house = str(laboratory.warehouse.root)
@@ -160,7 +158,6 @@ def test_the_job_of_the_dag_ends_its_log_with_what_went_wrong(
     assert said == "error HDL-602 [busy] too many groups\nerror HDL-541 another run has published\n"
 
 
-@pytest.mark.spark
 def test_the_job_of_the_dag_repairs_what_is_recent(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     version = laboratory.plan()
     laboratory.run(version, 0, 60)
@@ -171,7 +168,6 @@ def test_the_job_of_the_dag_repairs_what_is_recent(laboratory: Laboratory, monke
     assert main([*house, "--days", "100000"]) == 0 and laboratory.wrong(version, 0, 60) == []
 
 
-@pytest.mark.spark
 def test_a_later_publication_stands_for_what_it_covers(laboratory: Laboratory) -> None:
     version = laboratory.plan()
     laboratory.run(version, 0, 60, "a")
@@ -183,7 +179,6 @@ def test_a_later_publication_stands_for_what_it_covers(laboratory: Laboratory) -
     assert outdated(laboratory.warehouse, NOW) == []
 
 
-@pytest.mark.spark
 def test_rollback_takes_the_earlier_plan_as_a_new_version(laboratory: Laboratory) -> None:
     first = laboratory.plan()
     laboratory.run(first, 30, 90)

@@ -396,13 +396,13 @@ OTHER = QUERIES.split(";")[1] + ";"
 
 
 @pytest.fixture
-def laboratory(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
-    found = Laboratory(spark, tmp_path)
+def laboratory(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
+    found = Laboratory(engine, tmp_path)
     found.write(steady(180))
     found.write([], "quotes")
 
     # the tests' one session serves the command line, too
-    monkeypatch.setattr("spark_jobs.session.session.start_session", lambda name: _Kept(spark))
+    monkeypatch.setattr("spark_jobs.session.session.start_session", lambda name: _Kept(engine))
     # what Great Expectations judges is tested elsewhere; here the judge is the oracle
     monkeypatch.setattr(inspection, "expectations", lambda *given: [])
     return found
@@ -424,7 +424,6 @@ def ends(laboratory: Laboratory, query: str) -> set[float]:
     return {(row["window_end"].timestamp() * 1e6 - DAY) / MINUTE for row in laboratory.rows(query)}
 
 
-@pytest.mark.spark
 def test_the_answers_of_a_paused_query_stay_and_the_gap_is_filled(laboratory: Laboratory) -> None:
     """Run again, repaired after late events, run by larger intervals while it is paused; then backfilled."""
     version = laboratory.plan()
@@ -454,7 +453,6 @@ def test_the_answers_of_a_paused_query_stay_and_the_gap_is_filled(laboratory: La
     assert "0 runs" in heddle("backfill", *span)[1]
 
 
-@pytest.mark.spark
 def test_the_answers_of_a_removed_query_stay_until_they_are_deleted_by_name(laboratory: Laboratory) -> None:
     version = laboratory.plan()
     first = laboratory.run(version, 0, 120, "first")
@@ -486,7 +484,6 @@ def _span(rows: list[dict[str, Any]]) -> tuple[int, int]:
     return min(ends), max(ends)
 
 
-@pytest.mark.spark
 def test_a_new_query_has_its_history_computed_on_request(laboratory: Laboratory) -> None:
     """Its answers alone are new; a query of a tree of its own has its own partial aggregates computed and no others."""
     span = ("--from", "2013-07-01", "--to", "2013-07-01T03:00")

@@ -37,12 +37,13 @@ from spark_jobs.run.preparation import _parts
 from spark_jobs.warehouse.data_files import write_files
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.oracle import answers, compare
+from tests.sizes import examples
 from tests.spark_jobs.test_differential import ALGORITHMS, decoded, normalised
 from tests.spark_jobs.test_partial_aggregates import SECOND, STREAM, events
 from tests.workloads import Case, cases
 
 FAST = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 

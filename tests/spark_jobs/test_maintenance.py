@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,14 +20,12 @@ from spark_jobs.warehouse.plans import load_plan
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Laboratory, steady
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
+    pass
 
 
 @pytest.fixture
-def laboratory(spark: SparkSession, tmp_path: Path) -> Laboratory:
-    found = Laboratory(spark, tmp_path)
+def laboratory(engine: Any, tmp_path: Path) -> Laboratory:
+    found = Laboratory(engine, tmp_path)
     found.write(steady(240))
     found.write([], "quotes")
     return found

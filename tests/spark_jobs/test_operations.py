@@ -36,6 +36,7 @@ from spark_jobs.warehouse.data_files import write_files
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.schemas import RESULTS
 from spark_jobs.warehouse.warehouse import Warehouse
+from tests.sizes import examples
 
 STREAM = Stream("trades", Source("csv", "x"), (("ts", TIMESTAMP),), "ts")
 COUNT = (Output("n", "count", None, None, LONG),)
@@ -189,7 +190,7 @@ def test_what_was_left_out_by_stream_and_code(warehouse: Warehouse) -> None:
     ]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(
     owners=st.lists(st.sampled_from(["ops", "web", ""]), min_size=3, max_size=3),
     measured=st.lists(st.floats(0, 1e6), min_size=1, max_size=4),

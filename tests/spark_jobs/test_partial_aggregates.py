@@ -56,6 +56,7 @@ from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.sources.splits import splits_of
 from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, read_buckets
 from spark_jobs.warehouse.schemas import PARTIALS
+from tests.sizes import examples
 
 SCHEMA = (
     ("ts", TIMESTAMP),
@@ -371,7 +372,7 @@ def sharing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 MANY = settings(
-    max_examples=150,
+    max_examples=examples(25),
     deadline=None,
     phases=[Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -14,6 +14,7 @@ from spark_jobs.results.deletion import delete_answers
 from spark_jobs.run import finals_stage, publication
 from tests.chaos.orders import InProcess
 from tests.chaos.world import without_audit
+from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
 
 TEXTS = {
@@ -53,7 +54,7 @@ _NAMES = st.sets(st.sampled_from(sorted(TEXTS)), min_size=1)
     steps=st.lists(st.one_of(st.tuples(_NAMES, _SPANS, st.booleans()), st.sampled_from(sorted(TEXTS))), max_size=6),
     late=st.lists(st.integers(0, 118), max_size=3),
 )
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_only_answers_of_queries_that_are_answered_or_deleted_by_name_go(
     steps: list[Any], late: list[int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -106,10 +107,9 @@ def test_only_answers_of_queries_that_are_answered_or_deleted_by_name_go(
     span=st.sampled_from([(0, 60), (60, 120), (120, 180), (0, 240)]),
     again=st.booleans(),
 )
-@example(
-    minutes={100, 180}, span=(120, 180), again=True
-)  # windows that end in the interval have events, the interval has none
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# windows that end in the interval have events, the interval has none
+@example(minutes={100, 180}, span=(120, 180), again=True)
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_stream_without_events_in_the_interval_is_told(
     minutes: set[int], span: tuple[int, int], again: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

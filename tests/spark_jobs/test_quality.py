@@ -24,6 +24,7 @@ from spark_jobs.sources.splits import Split, splits_of
 from spark_jobs.warehouse.data_files import bucket_of
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.schemas import RESULTS
+from tests.sizes import examples
 from tests.spark_jobs.laboratory import Laboratory, steady
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def test_files_may_lack_columns_that_are_null_throughout_and_no_others(tmp_path:
     assert sum(row["wrong_schema"] for row in told) == len(GOOD)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(65), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(st.sampled_from("qqa"), st.integers(0, 2), st.sampled_from(["A", "é", None])), max_size=12),
     st.integers(1, 12),

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
@@ -21,8 +21,6 @@ from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
 
 BOUND = """
 -- name: often
@@ -43,8 +41,12 @@ BOUNDS = {"often": 2, "seldom": 3, "rare": 5, "shuttles": 4}
 
 
 @pytest.fixture
-def laboratory(spark: SparkSession, tmp_path: Path) -> Laboratory:
-    found = Laboratory(spark, tmp_path)
+def laboratory(engine: Any, tmp_path: Path) -> Laboratory:
+    return made(engine, tmp_path)
+
+
+def made(engine: Any, folder: Path) -> Laboratory:
+    found = Laboratory(engine, folder)
     found.write(steady(240))
     found.write([], "quotes")
     return found
@@ -197,7 +199,9 @@ def test_without_refresh_bounds_live_runs_are_daily(laboratory: Laboratory) -> N
     assert due(laboratory.warehouse, DAY + 3 * day + 1) == DueRun(version, DAY, DAY + 3 * day, False)
 
 
-def test_the_command_line_ticks_and_tells_how_late_queries_are(laboratory: Laboratory) -> None:
+@pytest.mark.spark
+def test_the_command_line_ticks_and_tells_how_late_queries_are(spark: SparkSession, tmp_path: Path) -> None:
+    laboratory = made(spark, tmp_path)
     version = laboratory.plan(BOUND)
     house = str(laboratory.warehouse.root)
     laboratory.run(version, 30, 40, "first", live=True)

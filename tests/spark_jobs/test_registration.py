@@ -47,6 +47,7 @@ from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.registry import events, registered
 from spark_jobs.warehouse.schemas import MARKER, TABLES
 from spark_jobs.warehouse.warehouse import Warehouse
+from tests.sizes import examples
 
 MINUTE = 60_000_000
 COLUMNS = {"ts": pa.timestamp("us", "UTC"), "symbol": pa.string(), "volume": pa.int64()}
@@ -443,7 +444,7 @@ def test_what_is_registered_is_what_was_asked_for() -> None:
     run_state_machine_as_test(
         Registration,
         settings=settings(
-            max_examples=30,
+            max_examples=examples(8),
             stateful_step_count=16,
             deadline=None,
             database=None,

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.results.revisions import Readers
 from spark_jobs.warehouse.schemas import RESULTS
+from tests.sizes import examples
 
 Row = dict[str, Any]
 
@@ -87,7 +88,7 @@ def replaced(old: Sequence[Row], new: Sequence[Row], gone: set[str], folder: Pat
 
 
 @given(old=answers("a"), new=answers("b"), gone=st.sets(st.sampled_from("pq")))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_changes_are_those_of_comparing_every_row(
     old: list[Row], new: list[Row], gone: set[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -21,6 +21,7 @@ from spark_jobs.sources import ledger as ledger_module
 from spark_jobs.sources.ledger import ledger
 from tests.chaos.orders import InProcess
 from tests.chaos.world import without_audit
+from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, Event, steady, table_of
 from tests.spark_jobs.test_arrivals import LATER, Feed
 
@@ -223,7 +224,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(
     format=st.sampled_from(["csv", "parquet"]),
     steps=st.lists(st.tuples(STEPS, st.sampled_from(["a", "b"])), min_size=3, max_size=8),

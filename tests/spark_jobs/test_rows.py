@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
+from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import Synopsis, counts_of, synopses_of
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import (
@@ -52,6 +53,7 @@ from spark_jobs.unshared.windows import unshared
 from spark_jobs.warehouse.data_files import BUCKETS, DataFile, Task
 from spark_jobs.warehouse.schemas import ANSWERS, PARTIALS, RESULTS
 from tests.oracle import answers, column_names, compare
+from tests.sizes import examples
 from tests.spark_jobs.test_differential import as_read, decoded, of_query
 from tests.workloads import Case, row_cases, spans_of
 
@@ -60,7 +62,7 @@ if TYPE_CHECKING:
 
 EPOCH, HOUR, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(hours=1), timedelta(microseconds=1)
 FAST = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
@@ -150,14 +152,14 @@ def test_rows_are_answered_as_by_the_oracle(case: Case, apart: bool, cuts: list[
     assert wrong(case, Store(case, cuts, apart).answers(case.begin, case.end)) == []
 
 
-@settings(FAST, max_examples=60)
+@settings(FAST, max_examples=examples(15))
 @given(row_cases(), st.integers(1, 5))
 def test_consecutive_runs_answer_what_one_does(case: Case, pieces: int) -> None:
     store = Store(case)
     assert wrong(case, pa.concat_tables([store.answers(*span) for span in spans_of(case, pieces)])) == []
 
 
-@settings(FAST, max_examples=60)
+@settings(FAST, max_examples=examples(15))
 @given(row_cases(), st.data())
 def test_a_late_row_renumbers_those_behind_it(case: Case, data: st.DataObject) -> None:
     """All days from its own on are stored anew; the earlier ones stay."""
@@ -440,14 +442,16 @@ def test_sampled_windows_are_recomputed_from_raw_events(
     monkeypatch.setattr(recompute, "SAMPLED_WINDOWS", 1000)
     made = staged(tmp_path)
     plan = build_plan(made.workload, {"trades": Fraction(1)}, "weave-share")
+    (third,) = (query for query in made.workload.queries if query.name == "q2")
+    alone = build_plan(replace(made.workload, queries=(third,)), {"trades": Fraction(1)}, "weave-share")
     sources = {"trades": splits_of(made.workload.streams[0])}
 
-    def checked() -> dict[str, str]:
+    def checked(plan: SharingPlan) -> dict[str, str]:
         checks = row_windows.recomputed_rows(spark, made.paths, plan, sources, {"trades": 4 * DAY}, "seed")
         return {check["check"][-3:-1]: check["success"] * "right" or check["detail"] for check in checks}
 
     assert inspection.inspected(spark, made.paths, plan, DAY, {"trades": 4 * DAY})[list(FINDINGS)].sum().sum() == 0
-    assert checked() == dict.fromkeys(("q0", "q1", "q2"), "right")
+    assert checked(plan) == dict.fromkeys(("q0", "q1", "q2"), "right")
     path = next(path for path in made.paths if "q2" in pq.read_table(path)["query"].to_pylist())
     rows = pq.read_table(path)
     mine = rows.filter(pc.equal(rows["query"], "q2"))
@@ -458,14 +462,16 @@ def test_sampled_windows_are_recomputed_from_raw_events(
     ):
         pq.write_table(mine, path)
         changed(path, column, change)
-        assert told in checked()["q2"], column
+        assert told in checked(alone)["q2"], column
     pq.write_table(mine.slice(1), path)
-    assert "is missing" in checked()["q2"]
+    assert "is missing" in checked(alone)["q2"]
 
 
 # --------------------------------------------------------------------------------------------- beside Spark
 @pytest.mark.spark
-@settings(FAST, max_examples=8, suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate])
+@settings(
+    FAST, max_examples=examples(8), suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate]
+)
 @given(case=row_cases(most_queries=2))
 def test_the_oracle_agrees_with_sparks_row_number(spark: SparkSession, case: Case) -> None:
     # Spark 4.2 loses the rows of a table with empty batches before them

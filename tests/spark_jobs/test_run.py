@@ -19,21 +19,23 @@ from spark_jobs.warehouse import publish_log
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def lab(spark: SparkSession, tmp_path: Path) -> Laboratory:
-    made = Laboratory(spark, tmp_path)
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Laboratory:
+    """Runs through Spark, or, in tests without the suite, through whatever the fixture engine is."""
+    has_suite = "without_suite" not in request.fixturenames
+    made = Laboratory(request.getfixturevalue("spark" if has_suite else "engine"), tmp_path)
     made.write(steady())
     return made
 
 
 @pytest.fixture
-def without_suite(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave Great Expectations out where the audit is not what is tested; shared = unshared stays."""
+def without_suite(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave Great Expectations out where the audit is not what is tested."""
     from spark_jobs.checks import inspection
 
     monkeypatch.setattr(inspection, "expectations", lambda *given: [])

@@ -46,6 +46,7 @@ from spark_jobs.planning.requested import load_inputs
 from spark_jobs.sources.decoding import check_columns, discover_schema, missing_columns, read_split, times_of
 from spark_jobs.sources.expressions import evaluate
 from spark_jobs.sources.splits import splits_of
+from tests.sizes import examples
 
 FIRST, LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
 JULY = 1_372_636_800_000_000  # 2013-07-01T00:00:00Z
@@ -306,7 +307,7 @@ STILL = st.just(Values(pa.array([0, 1, 2], pa.timestamp("us")), (0, 1, 2), "mome
 NAMES = ("ts", "v", "other")
 NOW = Values(pa.array([0, 1, 2], pa.timestamp("us")), (0, 1, 2), "moment")
 FAR = Values(pa.array([FIRST - 1, LAST, 2**62], pa.timestamp("us")), (FIRST - 1, LAST, 2**62), "moment")
-DRIFT = settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+DRIFT = settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @DRIFT

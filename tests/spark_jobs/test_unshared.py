@@ -42,6 +42,7 @@ from spark_jobs.unshared.agreement import agrees, grain, qualifies
 from spark_jobs.unshared.measure import native_frame
 from spark_jobs.unshared.windows import recompute, unshared
 from tests.oracle import answers, arrow_type, column_names, compare
+from tests.sizes import examples
 from tests.workloads import POOLS, SCHEMA, Case, arrow_schema, cases, sequence_cases
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 FEW = settings(
-    max_examples=12,
+    max_examples=examples(4),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate],

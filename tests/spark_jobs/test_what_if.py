@@ -14,6 +14,7 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.workload.values import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
 from spark_jobs.planning.what_if import RateChange, what_if
 from tests.optimizer.searching import window_lists
+from tests.sizes import examples
 
 TRADES = Stream("trades", Source("csv", "trades.csv"), (("ts", TIMESTAMP),), "ts")
 
@@ -51,7 +52,7 @@ def test_rates_that_are_none(text: str) -> None:
         RateChange.parse(text)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(windows=window_lists(6), data=st.data(), algorithm=st.sampled_from(["weave-share", "no-share", "shared"]))
 def test_the_plan_after_is_the_plan_of_the_workload_after(
     windows: list[tuple[int, int]], data: st.DataObject, algorithm: str

@@ -37,6 +37,7 @@ from optimizer.workload.values import (
     Workload,
 )
 from tests.optimizer.searching import window_lists
+from tests.sizes import examples
 
 SCHEMA = (("ts", TIMESTAMP), ("symbol", STRING), ("volume", LONG))
 COUNT = (Output("n", "count", None, None, LONG),)
@@ -102,7 +103,7 @@ def read(text: str) -> _Page:
 
 
 # ----------------------------------------------------------------------------------------------- costs
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(windows=window_lists(7), algorithm=st.sampled_from(["weave-share", "no-share", "shared"]), paper=st.booleans())
 def test_accounts_add_up(windows: list[tuple[int, int]], algorithm: str, paper: bool) -> None:
     """Exactly: to each tree's cost here, and to No Share's alone."""
@@ -235,7 +236,7 @@ def drawn(svg: str, kind: str) -> str:
     return "".join(re.findall(f'<path class="{kind}(?: on)?" d="([^"]*)"', svg))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(windows=window_lists(5))
 def test_a_timeline_shows_every_edge(windows: list[tuple[int, int]]) -> None:
     """Ticks and fragments counted against the windows themselves, second by second."""

@@ -1,0 +1,31 @@
+"""How much tests try: `make test` little and always the same, `make test-all` much and at random.
+
+The environment variable HEDDLE_TESTS names the profile:
+
+- ``quick`` (the default). A generated test draws the same examples each time, so that it never fails at a change that
+  has nothing to do with it. Tasks of the fixture ``engine`` run in the driver's process.
+- ``spark``. The same, but ``engine`` is the Spark session.
+- ``thorough``. As ``spark``, with more examples, drawn at random.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+QUICK, SPARK, THOROUGH = "quick", "spark", "thorough"
+PROFILE = os.environ.get("HEDDLE_TESTS", QUICK)
+MANY = 10
+"""Thorough tests try so many times as much, where nothing else is said."""
+
+for _name in (QUICK, SPARK):
+    settings.register_profile(_name, derandomize=True, database=None, max_examples=50, deadline=None, print_blob=True)
+settings.register_profile(THOROUGH, max_examples=50 * MANY, deadline=None, print_blob=True)
+
+
+def examples(quick: int, thorough: int | None = None) -> int:
+    """So many, by the profile: of examples, steps, seeds. Thorough is ten times quick unless it is given."""
+    if PROFILE == THOROUGH:
+        return MANY * quick if thorough is None else thorough
+    return quick
