@@ -634,6 +634,15 @@ WITNESSES: dict[str, Callable[[Places], None]] = {
 }
 
 
+def _is_unfit(error: BaseException | None) -> bool:
+    """Whether something was called as it is no more: a run that breaks by that says nothing of the safeguard."""
+    while error is not None:
+        if isinstance(error, (TypeError, AttributeError, NameError)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def noticed(mutation: str, places: Places, most: int = 100) -> tuple[str, str] | None:
     """Who noticed that a safeguard is out, of the ``most`` witnesses that are asked first, and what it said; None if
     nobody did."""
@@ -644,6 +653,7 @@ def noticed(mutation: str, places: Places, most: int = 100) -> tuple[str, str] |
             try:
                 WITNESSES[name](places)
             except (Exception, pytest.fail.Exception) as error:
+                assert not _is_unfit(error), f"{mutation} no longer fits the code that it changes: {error!r}"
                 said = [line for line in str(error).splitlines() if line]
                 return name, said[-1] if said else repr(error)
     return None
