@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlglot.tokens import Token, TokenType
 
-from optimizer.language.refusals import QUOTED, Refused, shown_text
+from optimizer.language.refusals import QUOTED, TIME_WINDOW, Refused, shown_text
+from optimizer.language.words import OPERANDS, SOURCES
 
 ROW_WINDOW = "WINDOW ROWS 10000 SLIDE 500 ON <time column>"
 
 PATTERN = "PATTERN SEQ(A, B, C) ON <type column> PARTITION BY <key column>"
-
-COUNT_TEXT = re.compile(r"0*[1-9]\d{0,17}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,10 @@ class WindowWords:
     per: list[Token]
     on: Token
 
+    @property
+    def first_word(self) -> str:
+        return "ROWS" if self.rows else "RANGE"
+
 
 @dataclass(frozen=True)
 class PatternWords:
@@ -42,12 +44,149 @@ class PatternWords:
 
 @dataclass(frozen=True)
 class Clauses:
-    """What :meth:`_Reader._cut` found: our clauses, and the offset of HAVING (0: none)."""
+    """A statement in clauses. ``having``: the offset of HAVING (0: none); ``rest``: the tokens of all that is SQL's."""
 
     window: WindowWords
     pattern: PatternWords | None
     error: Token | None
     having: int
+    rest: list[Token]
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where clauses begin: FROM, the indices of ours, the offset of HAVING."""
+
+    source: Token
+    windows: list[int]
+    patterns: list[int]
+    options: int | None
+    having: int
+
+
+def cut_clauses(tokens: list[Token]) -> Clauses:
+    """Our own clauses, and the tokens of all the others."""
+    places = _places(tokens)
+    if not places.windows:
+        message = "the query has no WINDOW clause"
+        raise Refused("HDL-107", message, f"after the stream, write {TIME_WINDOW}", places.source.start)
+    for clause, indices in (("WINDOW", places.windows), ("PATTERN", places.patterns)):
+        if len(indices) > 1:
+            raise Refused("HDL-107", f"a query has one {clause} clause", "", tokens[indices[1]].start)
+    error = _options(tokens, places.options) if places.options is not None else None
+    ended = tokens[: places.options]
+    window, behind = _window_words(ended, places.windows[0])
+    ours, pattern = [(places.windows[0], behind)], None
+    if places.patterns:
+        pattern, behind = _pattern_words(ended, places.patterns[0])
+        ours.append((places.patterns[0], behind))
+    return Clauses(window, pattern, error, places.having, _without(ended, sorted(ours)))
+
+
+def _places(tokens: Sequence[Token]) -> _Places:
+    depth, source = 0, None
+    windows, patterns = list[int](), list[int]()
+    options: int | None = None
+    having = 0
+    for index, token in enumerate(tokens):
+        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+        after = tokens[index + 1] if index + 1 < len(tokens) else None
+        if depth or (source is None and token.token_type != TokenType.FROM):
+            continue
+        if token.token_type == TokenType.FROM:
+            source = token
+        elif token.token_type == TokenType.WINDOW:
+            windows.append(index)
+        elif token.token_type == TokenType.HAVING:
+            having = token.start
+        elif token.text.upper() == "PATTERN" and after is not None and after.text.upper() == "SEQ":
+            patterns.append(index)
+        elif token.token_type == TokenType.WITH and after is not None and after.text.lower() in ("(", "error"):
+            options = index if options is None else options
+    if source is None:
+        raise Refused("HDL-101", "the query has no FROM", SOURCES, tokens[-1].start)
+    return _Places(source, windows, patterns, options, having)
+
+
+def _without(tokens: list[Token], ours: Sequence[tuple[int, int]]) -> list[Token]:
+    """The tokens without our clauses, each from where it begins to behind its end, in order."""
+    rest, at = list[Token](), 0
+    for begin, behind in ours:
+        after = tokens[behind] if behind < len(tokens) else None
+        follows = any(behind == other for other, _ in ours)
+        if after is not None and not follows and after.token_type in (*OPERANDS, TokenType.L_PAREN):
+            message = f"{shown_text(after.text)} cannot follow the {tokens[begin].text.upper()} clause"
+            hint = "WHERE, GROUP BY, HAVING, WITH or the end follow it"
+            raise Refused("HDL-101", message, hint, after.start)
+        rest += tokens[at:begin]
+        at = behind
+    return rest + tokens[at:]
+
+
+def _window_words(tokens: Sequence[Token], begin: int) -> tuple[WindowWords, int]:
+    """The WINDOW clause that begins at a token, and the index of the token behind it."""
+    words = ClauseReader(tokens, begin + 1, f"write {TIME_WINDOW}")
+    rows = words.word("RANGE", "ROWS").text.upper() == "ROWS"
+    if rows:
+        words = ClauseReader(tokens, words.cursor, f"write {ROW_WINDOW}")
+    kind, what = (TokenType.NUMBER, "a number of rows") if rows else (TokenType.STRING, "a quoted duration")
+    range = words.token(kind, what)
+    words.word("SLIDE")
+    bound = words.word("AT") if words.follows("AT") else None
+    if bound is not None:
+        words.word("MOST")
+        if rows:
+            hint = "write SLIDE with a number of rows, or RANGE '…' SLIDE AT MOST '…'"
+            raise Refused("HDL-107", "a refresh bound is a span of time, not a number of rows", hint, bound.start)
+    slide, ago, per = words.token(kind, what), None, list[Token]()
+    if words.follows("ENDING"):
+        ending = words.word("ENDING")
+        if rows:
+            hint = "ENDING … AGO shifts windows of time: RANGE '…' SLIDE '…' ENDING '7 days' AGO"
+            raise Refused("HDL-107", "ENDING has no meaning for a number of rows", hint, ending.start)
+        ago = words.token(TokenType.STRING, what)
+        words.word("AGO")
+    if rows and words.follows("PARTITION BY"):
+        words.word("PARTITION BY")
+        per += words.names("PARTITION BY names columns")
+    words.word("ON")
+    on = words.name("ON names the time column")
+    return WindowWords(rows, range, bound is not None, slide, ago, per, on), words.cursor
+
+
+def _pattern_words(tokens: Sequence[Token], begin: int) -> tuple[PatternWords, int]:
+    """The PATTERN clause that begins at a token, and the index of the token behind it."""
+    words = ClauseReader(tokens, begin + 1, f"write {PATTERN}")
+    seq = words.word("SEQ")
+    words.word("(")
+    events = [words.event()]
+    while words.follows(","):
+        words.word(",")
+        events.append(words.event())
+    words.word(")")
+    words.word("ON")
+    on, per = words.name("ON names the column of the event types"), list[Token]()
+    if words.follows("PARTITION BY"):
+        words.word("PARTITION BY")
+        per += words.names("PARTITION BY names columns")
+    return PatternWords(seq, events, on, per), words.cursor
+
+
+def _options(tokens: Sequence[Token], begin: int) -> Token:
+    """The number of ``WITH (error = …)``, which ends the query."""
+    words = ClauseReader(tokens, begin + 1, "write WITH (error = 0.01)")
+    words.word("(")
+    option = words.name("WITH ( ) holds the permitted error")
+    if option.text.lower() != "error":
+        message = f"there is no option {shown_text(option.text)}"
+        raise Refused("HDL-107", message, "error is the only one: WITH (error = 0.01)", option.start)
+    words.word("=")
+    error = words.token(TokenType.NUMBER, "a number")
+    words.word(")")
+    if words.cursor < len(tokens):
+        token = tokens[words.cursor]
+        raise Refused("HDL-107", "nothing follows WITH (…)", "move it to the end of the query", token.start)
+    return error
 
 
 class ClauseReader:
@@ -74,11 +213,11 @@ class ClauseReader:
 
     def names(self, message: str) -> list[Token]:
         """Columns between commas."""
-        found = [self.name(message)]
+        names = [self.name(message)]
         while self.follows(","):
             self.word(",")
-            found.append(self.name(message))
-        return found
+            names.append(self.name(message))
+        return names
 
     def event(self) -> Token:
         """An event type: a word, a quoted text or a whole number."""

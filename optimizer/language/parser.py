@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, count
-from optimizer.language.reader import QueryReader
-from optimizer.language.refusals import Refused, shown_text
+from optimizer.language.reader import NamedStatement, read_query
+from optimizer.language.refusals import Findings, Refused, shown_text
 from optimizer.language.statements import RULES, SETTING, split_statements
 from optimizer.language.words import LEFT_OUT, MOST_PROBLEMS, QUERY_NAME, Limits, check_characters
 from optimizer.workload.instants import instant_of_text
@@ -138,11 +138,14 @@ def parse(
             report(at, name, code, message, hint)
         if bad:
             continue
-        reader = QueryReader(statement.text, streams, limits, unreadable)
-        query = reader.read(name, owner, text[statement.start : statement.end].rstrip())
-        for found in reader.problems[:MOST_PROBLEMS]:
+        findings, query = Findings(), None
+        with findings.collecting():
+            source = text[statement.start : statement.end].rstrip()
+            named = NamedStatement(statement.text, name, owner, source)
+            query = read_query(named, streams, limits, unreadable, findings)
+        for found in findings.problems[:MOST_PROBLEMS]:
             report(statement.start + found.at, name, found.code, found.message, found.hint)
-        for found in reader.warnings:
+        for found in findings.warnings:
             report(statement.start + found.at, name, found.code, found.message, found.hint, "warning")
         if query is not None and query.window.is_rows and until is not None:
             hint = "remove -- until, or ask for a window of time"

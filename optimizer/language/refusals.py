@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
 from sqlglot.tokens import TokenType
 
 from optimizer.errors.diagnostics import HeddleError
@@ -17,14 +21,33 @@ class Refused(Exception):
 
     @classmethod
     def of(cls, error: HeddleError, at: int) -> Refused:
-        found = error.diagnostic
-        return cls(found.code, found.message, found.hint, at)
+        diagnostic = error.diagnostic
+        return cls(diagnostic.code, diagnostic.message, diagnostic.hint, at)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is wrong with one statement, and what is worth knowing, in the order in which it was seen.
+
+    Clauses are read one by one into the same findings, so that several mistakes are reported at once.
+    """
+
+    problems: list[Refused] = field(default_factory=list)
+    warnings: list[Refused] = field(default_factory=list)
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """A refusal inside is a problem and goes no further."""
+        try:
+            yield
+        except Refused as refused:
+            self.problems.append(refused)
 
 
 QUOTED = (TokenType.IDENTIFIER, TokenType.STRING)
 
 NULL = Type("null")
-"""Type of NULL until what stands beside it is known; never leaves this module."""
+"""Type of NULL until what stands beside it is known; never leaves this package."""
 
 _SHOWN = 60
 """Characters of somebody's text that a message repeats."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from decimal import Decimal
 
 from sqlglot import exp
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokens import TokenType
 
 from optimizer.aggregates.algebra import AGGREGATES
-from optimizer.aggregates.states import LEAST_ERROR, MOST_ERROR
+from optimizer.aggregates.states import LEAST_ERROR
 from optimizer.errors.diagnostics import meant
-from optimizer.language.refusals import QUOTED, TIME_WINDOW, Refused
+from optimizer.language.refusals import Refused
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import DATE, SECOND, TIMESTAMP, Output
+from optimizer.workload.values import DATE, SECOND, TIMESTAMP
 
 
 @dataclass(frozen=True)
@@ -238,89 +238,3 @@ def resolve_name(name: str, known: Iterable[str]) -> str | None:
 
 def did_you_mean(name: str, known: Iterable[str], what: str) -> str:
     return meant(name, itertools.islice(known, _MOST_COMPARED), what)
-
-
-def with_opaque_names(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens with the functions of the language under names that sqlglot does not know.
-
-    It has ideas of its own of many: it drops a third argument of percentile, reads any(x) as a quantifier and
-    forgets where min_by stood. Under an unknown name each arrives as a plain call with all that was written.
-    """
-    found = []
-    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
-        called = after is not None and after.token_type == TokenType.L_PAREN and token.token_type not in QUOTED
-        quantifier = before is not None and before.token_type in (TokenType.LIKE, TokenType.ILIKE)
-        # any other function too: it has shortcuts of its own for a thousand, some double their work at every level
-        function = token.token_type == TokenType.VAR and token.text.upper() != "GROUP"  # WITHIN GROUP (ORDER BY x)
-        if called and not quantifier and (function or token.text.lower() in OPAQUE):
-            token = Token(TokenType.VAR, "=" + token.text, token.line, token.col, token.start, token.end)
-        found.append(token)
-    return found
-
-
-WINDOW_FUNCTIONS = ("window", "tumble", "hop", "cumulate", "session", "session_window")
-"""How Spark and Flink write windows."""
-
-_SPANS = re.compile(r"INTERVAL\s+'?(\d{1,18})'?\s+([a-z]+)|'([^']{1,64})'", re.IGNORECASE | re.ASCII)
-
-_TIMES = re.compile(r"\w+\s*\((?:.*?DESCRIPTOR\s*\()?\s*`?(\w+)", re.IGNORECASE | re.ASCII | re.DOTALL)
-
-
-def closing_parenthesis(tokens: Sequence[Token]) -> int:
-    """Where the parenthesis closes that begins some tokens."""
-    depth = 0
-    for at, token in enumerate(tokens):
-        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
-        if depth == 0:
-            return at
-    return len(tokens) - 1
-
-
-def window_function(text: str, name: str, at: int) -> Refused:
-    """The refusal of a window that ``text`` writes as a function, with the clause that says the same."""
-    spans = [found[3] or f"{found[1]} {found[2].lower()}" for found in _SPANS.finditer(text)][:2]
-    time = _TIMES.match(text)
-    clause = TIME_WINDOW
-    if spans and time is not None and name in ("window", "tumble", "hop"):
-        # Flink says the slide first
-        slide, length = (spans[0], spans[-1]) if name == "hop" else (spans[-1], spans[0])
-        clause = f"WINDOW RANGE '{length}' SLIDE '{slide}' ON {time[1]}"
-    message = f"windows are no function: {name}(…) is not allowed"
-    return Refused("HDL-121", message, f"write behind the stream, and not in GROUP BY: {clause}", at)
-
-
-def without_parentheses(node: exp.Expr) -> exp.Expr:
-    """The node inside some parentheses."""
-    while type(node) is exp.Paren:
-        node = node.this
-    return node
-
-
-def is_constant(node: exp.Expr) -> bool:
-    while type(node) in (exp.Paren, exp.Neg):
-        node = node.this
-    return type(node) in (exp.Literal, exp.Boolean, exp.Null, exp.Cast, exp.TryCast)
-
-
-def shortest_decimal(value: Decimal) -> Decimal:
-    """The same number without exponent and without zeros at its end, so that equal ones are written alike."""
-    text = f"{value:f}"
-    return Decimal(text.rstrip("0").rstrip(".") if "." in text else text)
-
-
-def check_accuracy(value: Decimal) -> None:
-    least, most = int(1 / MOST_ERROR), int(1 / LEAST_ERROR)
-    if value not in range(least, most + 1):
-        raise ValueError(f"an accuracy (1/error) is a whole number from {least} to {most}, not {value}")
-
-
-def output_among(output: Output, computed: list[Output]) -> Output:
-    """The output of ``computed`` that is the same but for its name, else this one, added under a name of its own."""
-    for other in computed:
-        if replace(output, name=other.name) == other:
-            return other
-    names = {other.name.lower() for other in computed}
-    while output.name.lower() in names:
-        output = replace(output, name=output.name + "_")
-    computed.append(output)
-    return output

@@ -1,0 +1,201 @@
+"""A call of an aggregate, in SELECT or HAVING: over events, or over the sequences that match a pattern."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from sqlglot import exp
+
+from optimizer.aggregates.algebra import AGGREGATES, SEQUENCES
+from optimizer.language.constants import accuracy_argument, constant_argument, error_argument
+from optimizer.language.expressions import ExpressionReader, settled
+from optimizer.language.nodes import (
+    call_arguments,
+    function_name,
+    place_of,
+    refuse,
+    refuse_unknown,
+    without_parentheses,
+)
+from optimizer.language.refusals import NULL, Findings, Refused, shown_text
+from optimizer.language.scope import Scope
+from optimizer.language.words import (
+    BINARY,
+    CALLABLE,
+    FORMS,
+    NAMES_OF_SYNTAX,
+    PARAMETERS,
+    Form,
+    did_you_mean,
+    written_name,
+)
+from optimizer.workload.values import BOOLEAN, Column, Expression, Literal, Output, Pattern, Type, columns_of
+
+_LONGEST_NAME = 64
+"""Characters of a name that an output gets when it is given none."""
+
+
+@dataclass(frozen=True)
+class AggregateCall:
+    """An output; ``takes_error``: it may be off by what the query permits, having named no error of its own."""
+
+    output: Output
+    takes_error: bool = False
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A call as it stands in the text: the form, and the node of each of its roles that is there."""
+
+    node: exp.Expr
+    function: str
+    form: Form
+    roles: Mapping[str, exp.Expr]
+
+
+@dataclass(frozen=True)
+class AggregateReader:
+    """Reads calls of aggregates. ``error``: what the query permits them to be off by."""
+
+    scope: Scope
+    pattern: Pattern | None
+    error: Decimal | None
+    findings: Findings
+
+    def read(self, node: exp.Expr, alias: str) -> AggregateCall:
+        """The output of a call. ``alias``: its name in the answers, made from the call if empty."""
+        written = _written(node, self.scope.text)
+        if self.pattern is not None:
+            return _of_sequences(written, alias, EventColumns(self.scope, self.pattern, self.findings))
+        return self._of_events(written, alias)
+
+    def _of_events(self, written: _Written, alias: str) -> AggregateCall:
+        scope, form, function, roles = self.scope, written.form, written.function, written.roles
+        aggregate = AGGREGATES[form.function]
+        expressions = ExpressionReader(scope, scope.column)
+        argument, argument_type = _argument(roles["x"], expressions)
+        if function == "count" and _is_written_value(argument):
+            argument, argument_type = None, None
+        by, by_type = _argument(roles["y"], expressions) if "y" in roles else (None, None)
+        name = alias or "_".join([function, *dict.fromkeys([*columns_of(argument), *columns_of(by)])])[:_LONGEST_NAME]
+        if aggregate.signature == "value+time":
+            by, by_type = Column(scope.stream.time), scope.schema[scope.stream.time]
+        try:
+            type_ = aggregate.output_type(argument_type, by_type)
+        except TypeError as reason:
+            raise Refused("HDL-203", str(reason), "", place_of(written.node)) from None
+        parameter = form.k
+        for role, code in PARAMETERS.items():
+            if role in roles:
+                what = f"the {role} of {function}"
+                parameter = constant_argument(roles[role], code, what, aggregate.check_parameter, scope)
+        error, takes_error = self._permitted_error(written) if aggregate.sketch else (None, False)
+        output = Output(name, form.function, argument, argument_type, type_, by, by_type, parameter, error)
+        return AggregateCall(output, takes_error)
+
+    def _permitted_error(self, written: _Written) -> tuple[Decimal | None, bool]:
+        """What the aggregate may be off by: its own argument, else the query's, else that of its form; the second?"""
+        if "error" in written.roles:
+            return error_argument(written.roles["error"], written.function, self.scope), False
+        if "accuracy" in written.roles:
+            return accuracy_argument(written.roles["accuracy"], written.function, self.scope), False
+        if self.error is not None:
+            return self.error, True
+        return written.form.error, False
+
+
+class EventColumns:
+    """What names stand for in an aggregate over sequences: attributes of the one event type that it reads."""
+
+    def __init__(self, scope: Scope, pattern: Pattern, findings: Findings) -> None:
+        self.scope, self.pattern, self.findings = scope, pattern, findings
+        self.event: str | None = None
+        """The event type, from the first name that says it."""
+
+    def column(self, node: exp.Expr) -> tuple[str, Type]:
+        table = self.scope.qualifier(node)
+        if table is None:
+            example = f"{written_name(self.pattern.events[0])}.{node.this.name}"
+            message = f"{shown_text(node.this.name)}: of which event of the sequence?"
+            refuse("HDL-222", message, f"write {example}", node)
+        if self.event not in (None, table.name):
+            message = f"an aggregate reads one event of a sequence, not {self.event} and {table.name}"
+            refuse("HDL-222", message, "aggregate them one by one", node)
+        if self.event is None:
+            self.read_event(table.name, table)
+        return self.scope.unqualified(node)
+
+    def read_event(self, name: str, node: exp.Expr) -> None:
+        """Read the event type of this name; one that the pattern does not have is in no sequence."""
+        if name not in self.pattern.events:
+            hint = did_you_mean(name, self.pattern.events, "event types")
+            message = f"{shown_text(name)} is no event type of {self.pattern}: no sequence has one"
+            self.findings.warnings.append(Refused("HDL-223", message, hint, place_of(node)))
+        self.event = name
+
+
+def _written(node: exp.Expr, text: str) -> _Written:
+    """The call of an aggregate with as many arguments as it takes."""
+    function = function_name(node, text) or ""
+    if function not in FORMS:
+        if function in CALLABLE or type(node) in BINARY or type(node) in (exp.Paren, exp.Literal, exp.Neg):
+            hint = "combine aggregates when you read the answers; inside an aggregate arithmetic is allowed"
+            refuse("HDL-105", "SELECT takes group columns and single aggregates", hint, node)
+        refuse_unknown(node, text)
+    arguments = call_arguments(node)
+    if arguments and type(arguments[0]) is exp.Distinct:
+        if function != "count":
+            what, hint = NAMES_OF_SYNTAX[exp.Distinct]
+            refuse("HDL-103", f"{what} is not allowed in {function}", hint, node)
+        function, arguments = "count_distinct", arguments[0].expressions
+    form = FORMS[function]
+    if not form.least <= len(arguments) <= len(form.roles):
+        example = f"{function}({', '.join(form.roles)})"
+        refuse("HDL-104", f"{function} takes {form.counts}, not {len(arguments)}", f"write {example}", node)
+    return _Written(node, function, form, dict(zip(form.roles, arguments, strict=False)))
+
+
+def _of_sequences(written: _Written, alias: str, columns: EventColumns) -> AggregateCall:
+    """An aggregate over the sequences: ``count(*)``, ``count(E)`` or a function of E's attributes."""
+    function, events = written.function, columns.pattern.events
+    if function not in SEQUENCES:
+        hint = f"{', '.join(SEQUENCES)} apply to event sequences"
+        refuse("HDL-222", f"{function} does not apply to event sequences", hint, written.node)
+    node = without_parentheses(written.roles["x"])
+    argument: Expression | None = None
+    argument_type: Type | None = None
+    is_name = type(node) is exp.Column and not node.args.get("table") and function == "count"
+    is_no_column = isinstance(node.this, exp.Identifier) and node.name not in columns.scope.schema
+    if is_name and (is_no_column or node.name in events):
+        columns.read_event(node.name, node)
+    else:
+        argument, argument_type = _argument(node, ExpressionReader(columns.scope, columns.column))
+        if function == "count" and _is_written_value(argument):
+            argument, argument_type = None, None
+        elif argument is not None and columns.event is None:
+            example = f"{function}({written_name(events[0])}.x)"
+            message = f"{function} over sequences needs an attribute of an event"
+            refuse("HDL-222", message, f"write {example}", node)
+    try:
+        type_ = SEQUENCES[function](argument_type)
+    except TypeError as reason:
+        raise Refused("HDL-203", str(reason), "", place_of(written.node)) from None
+    parts = [*([columns.event] if columns.event else []), *dict.fromkeys(columns_of(argument))]
+    name = alias or re.sub(r"\W", "_", "_".join([function, *parts]))[:_LONGEST_NAME]
+    return AggregateCall(Output(name, function, argument, argument_type, type_, event=columns.event))
+
+
+def _argument(node: exp.Expr, expressions: ExpressionReader) -> tuple[Expression | None, Type | None]:
+    """An argument of an aggregate with its type; neither for a star."""
+    if type(node) is exp.Star:
+        return None, None
+    value, type_ = expressions.read(node)
+    return settled(value, BOOLEAN), BOOLEAN if type_ == NULL else type_
+
+
+def _is_written_value(argument: Expression | None) -> bool:
+    """A value that stands in the query: there is one for every event."""
+    return isinstance(argument, Literal) and argument.value is not None

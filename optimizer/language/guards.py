@@ -1,0 +1,156 @@
+"""The words of a statement, counted and checked before any recursive code sees them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import TokenError
+from sqlglot.tokens import Token, TokenType
+
+from optimizer.language.refusals import QUOTED, TIME_WINDOW, Refused, shown_text
+from optimizer.language.words import CALLABLE, FORBIDDEN, FORMS, OPAQUE, OPERANDS, SOURCES, Limits, did_you_mean
+
+WINDOW_FUNCTIONS = ("window", "tumble", "hop", "cumulate", "session", "session_window")
+"""How Spark and Flink write windows."""
+
+_SPANS = re.compile(r"INTERVAL\s+'?(\d{1,18})'?\s+([a-z]+)|'([^']{1,64})'", re.IGNORECASE | re.ASCII)
+
+_TIMES = re.compile(r"\w+\s*\((?:.*?DESCRIPTOR\s*\()?\s*`?(\w+)", re.IGNORECASE | re.ASCII | re.DOTALL)
+
+
+def guarded_tokens(text: str, limits: Limits) -> list[Token]:
+    """The words of a statement whose comments are blanked. Linear in the text; raises :class:`Refused`."""
+    tokens = _limited_tokens(text, limits)
+    first = tokens[0]
+    if first.token_type == TokenType.WITH:
+        raise Refused("HDL-103", "common table expressions are not allowed", SOURCES, first.start)
+    if first.token_type != TokenType.SELECT:
+        raise Refused("HDL-102", f"a query starts with SELECT, not {shown_text(first.text)}", "", first.start)
+    _check_nesting(tokens, limits)
+    _check_window_functions(tokens, text)
+    for token, after in zip(tokens, [*tokens[1:], None], strict=True):
+        _check_characters(token, text, limits)
+        _check_kind(token, after, is_first=token is first)
+        _check_call(token, after)
+    return tokens
+
+
+def _limited_tokens(text: str, limits: Limits) -> list[Token]:
+    size = len(text.encode(errors="surrogatepass"))
+    if size > limits.bytes:
+        raise Refused("HDL-301", f"the query has {size} bytes, the limit is {limits.bytes}", "split it")
+    try:
+        tokens = Spark().tokenize(text)
+    except TokenError:
+        raise Refused("HDL-101", "this text cannot be split into words", "look for stray quotes") from None
+    # our own comments are blanked: what is left are those of other languages
+    if not tokens or any(token.comments for token in tokens):
+        raise Refused("HDL-103", "templates are not allowed", "write the value", max(text.find("{"), 0))
+    if len(tokens) > limits.tokens:
+        raise Refused("HDL-302", f"the query has {len(tokens)} words, the limit is {limits.tokens}", "split it")
+    return tokens
+
+
+def _check_nesting(tokens: Sequence[Token], limits: Limits) -> None:
+    """Bound recursion before any recursive code runs: parentheses, and prefix operators not yet ended."""
+    prefixes, total, connectives = [0], 0, 0
+    opened: list[Token] = []
+    previous: Token | None = None
+    for token in tokens:
+        kind = token.token_type
+        if kind == TokenType.L_PAREN:
+            prefixes.append(0)
+            opened.append(token)
+        elif kind == TokenType.R_PAREN:
+            if not opened:
+                raise Refused("HDL-101", "this parenthesis was never opened", "remove it", token.start)
+            opened.pop()
+            total -= prefixes.pop()
+        elif kind in (TokenType.AND, TokenType.OR, TokenType.COMMA):
+            connectives += 1
+            total -= prefixes[-1]
+            prefixes[-1] = 0
+        elif kind == TokenType.NOT or (
+            kind in (TokenType.DASH, TokenType.PLUS, TokenType.TILDE)
+            and (previous is None or previous.token_type not in OPERANDS)
+        ):
+            prefixes[-1] += 1
+            total += 1
+        if len(opened) + total > limits.depth:
+            message = f"expressions are nested more than {limits.depth} deep here"
+            raise Refused("HDL-303", message, "remove parentheses", token.start)
+        if connectives > limits.connectives:
+            message = f"the query has more than {limits.connectives} ANDs, ORs and commas"
+            raise Refused("HDL-304", message, "use IN or BETWEEN, or split the query", token.start)
+        previous = token
+    if opened:
+        raise Refused("HDL-101", "this parenthesis is never closed", "close it", opened[-1].start)
+
+
+def _check_window_functions(tokens: Sequence[Token], text: str) -> None:
+    for at, (token, after) in enumerate(itertools.pairwise(tokens)):
+        called = after.token_type == TokenType.L_PAREN and token.token_type not in QUOTED
+        if called and token.text.lower() in WINDOW_FUNCTIONS:
+            end = at + 1 + _closing_parenthesis(tokens[at + 1 :])
+            raise _window_function(text[token.start : tokens[end].end + 1], token.text.lower(), token.start)
+
+
+def _closing_parenthesis(tokens: Sequence[Token]) -> int:
+    """Where the parenthesis closes that begins some tokens."""
+    depth = 0
+    for at, token in enumerate(tokens):
+        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+        if depth == 0:
+            return at
+    return len(tokens) - 1
+
+
+def _window_function(text: str, name: str, at: int) -> Refused:
+    """The refusal of a window that ``text`` writes as a function, with the clause that says the same."""
+    spans = [span[3] or f"{span[1]} {span[2].lower()}" for span in _SPANS.finditer(text)][:2]
+    time = _TIMES.match(text)
+    clause = TIME_WINDOW
+    if spans and time is not None and name in ("window", "tumble", "hop"):
+        # Flink says the slide first
+        slide, length = (spans[0], spans[-1]) if name == "hop" else (spans[-1], spans[0])
+        clause = f"WINDOW RANGE '{length}' SLIDE '{slide}' ON {time[1]}"
+    message = f"windows are no function: {name}(…) is not allowed"
+    return Refused("HDL-121", message, f"write behind the stream, and not in GROUP BY: {clause}", at)
+
+
+def _check_characters(token: Token, text: str, limits: Limits) -> None:
+    if len(token.text) > limits.literal:
+        message = f"a word or literal of {len(token.text)} characters; the limit is {limits.literal}"
+        raise Refused("HDL-305", message, "", token.start)
+    if token.token_type in FORBIDDEN:
+        raise Refused("HDL-103", *FORBIDDEN[token.token_type], token.start)
+    # 5L arrives as 5 :: BIGINT, all three at the same place
+    if token.token_type == TokenType.DCOLON and text[token.start : token.end + 1] == "::":
+        raise Refused("HDL-103", "casts are not allowed", "the stream's schema fixes the types", token.start)
+
+
+def _check_kind(token: Token, after: Token | None, is_first: bool) -> None:
+    if token.token_type == TokenType.SELECT and not is_first:
+        hint = "one SELECT over one stream: no subqueries, no UNION"
+        raise Refused("HDL-103", "subqueries and set operations are not allowed", hint, token.start)
+    if token.token_type == TokenType.STRING and "${" in token.text:
+        raise Refused("HDL-103", "substitutions are not allowed in strings", "write the value", token.start)
+    if token.token_type == TokenType.COMMA and after is not None and after.token_type == TokenType.FROM:
+        raise Refused("HDL-101", "nothing follows this comma", "remove it", token.start)
+    if token.token_type == TokenType.IDENTIFIER and not token.text:
+        raise Refused("HDL-101", "this name is empty", "write a name between the quotes", token.start)
+
+
+def _check_call(token: Token, after: Token | None) -> None:
+    if after is None or after.token_type != TokenType.L_PAREN:
+        return
+    if token.text.lower() in ("cast", "try_cast", "convert", "transform"):
+        hint = "the stream's schema fixes the types"
+        raise Refused("HDL-103", f"{token.text} is not allowed", hint, token.start)
+    # sqlglot reads what may be a type twice, and what is inside it again twice: 2^depth times in all
+    if token.token_type in Spark.Parser.TYPE_TOKENS and token.text.lower() not in OPAQUE:
+        hint = did_you_mean(token.text, [*FORMS, *CALLABLE], "functions")
+        raise Refused("HDL-104", f"there is no function {shown_text(token.text)}", hint, token.start)

@@ -1,0 +1,71 @@
+"""What is asked of a node of sqlglot's tree: where it stands, how it was written, and that nothing else is in it."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from sqlglot import exp
+
+from optimizer.language.refusals import Refused, shown_text
+from optimizer.language.words import CALLABLE, FORMS, MEANT, NAMES_OF_SYNTAX, did_you_mean
+
+
+def place_of(node: exp.Expr) -> int:
+    """The offset in the statement where a node begins."""
+    # TRUE and NULL have no place of their own: what they stand in has
+    for near in (node, node.parent):
+        starts = [part.meta["start"] for part in near.walk() if "start" in part.meta] if near else []
+        if starts:
+            return min(starts)
+    return 0
+
+
+def refuse(code: str, message: str, hint: str, node: exp.Expr) -> NoReturn:
+    raise Refused(code, message, hint, place_of(node))
+
+
+def refuse_unknown(node: exp.Expr, text: str) -> NoReturn:
+    """Say why a node is not of the language."""
+    if type(node) in NAMES_OF_SYNTAX:
+        what, hint = NAMES_OF_SYNTAX[type(node)]
+        refuse("HDL-103", f"{what} is not allowed here", hint, node)
+    name = function_name(node, text)
+    if name is None:
+        refuse("HDL-103", f"{type(node).__name__.lower()} is not allowed here", "", node)
+    hint = did_you_mean(name, [*FORMS, *CALLABLE], "functions")
+    if name in MEANT:
+        hint = f"did you mean {MEANT[name]}?"
+    refuse("HDL-104", f"there is no function {shown_text(name)}", hint, node)
+
+
+def function_name(node: exp.Expr, text: str) -> str | None:
+    """The function's name as written: sqlglot maps many names to one node, the language does not."""
+    if not isinstance(node, exp.Func) or "start" not in node.meta:
+        return None
+    return text[node.meta["start"] : node.meta["end"] + 1].lower()
+
+
+def only_argument(node: exp.Expr, *names: str) -> exp.Expr:
+    """Refuse a node with an argument that is not expected; its first expected argument."""
+    for name, value in node.args.items():
+        if value and name not in names:
+            refuse("HDL-103", f"{name} is not allowed here", "", node)
+    return node.args[names[0]]
+
+
+def call_arguments(node: exp.Expr) -> list[exp.Expr]:
+    only_argument(node, "this", "expressions")
+    return node.expressions
+
+
+def without_parentheses(node: exp.Expr) -> exp.Expr:
+    """The node inside some parentheses."""
+    while type(node) is exp.Paren:
+        node = node.this
+    return node
+
+
+def is_constant(node: exp.Expr) -> bool:
+    while type(node) in (exp.Paren, exp.Neg):
+        node = node.this
+    return type(node) in (exp.Literal, exp.Boolean, exp.Null, exp.Cast, exp.TryCast)

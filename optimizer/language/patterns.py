@@ -1,0 +1,55 @@
+"""The PATTERN clause as a pattern: event types, the column that tells them, and what they are equal in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sqlglot.tokens import Token, TokenType
+
+from optimizer.language.clauses import PatternWords
+from optimizer.language.refusals import TIME_WINDOW, Refused, shown_text
+from optimizer.language.scope import Scope
+from optimizer.workload.values import DOUBLE, Pattern, Window
+
+
+def read_pattern(words: PatternWords, scope: Scope, window: Window | None, group_columns: Collection[str]) -> Pattern:
+    """The pattern, within the limits. ``window``: None if it was refused."""
+    if window is not None and window.is_rows:
+        message = "an event sequence lies in a window of time, not in a number of rows"
+        raise Refused("HDL-220", message, f"write {TIME_WINDOW}", words.seq.start)
+    if len(words.events) > scope.limits.pattern:
+        message = f"SEQ has {len(words.events)} events; the limit is {scope.limits.pattern}"
+        raise Refused("HDL-220", message, "split it into shorter sequences", words.seq.start)
+    on = scope.column_of_token(words.on)
+    if scope.schema[on].name not in ("string", "long"):
+        message = f"{on} is {scope.schema[on]}: event types are strings or integers"
+        raise Refused("HDL-221", message, "name the column that tells what an event is", words.on.start)
+    events = tuple(_event_type(token, on, scope) for token in words.events)
+    per = set(group_columns) | {_key_column(token, scope) for token in words.per}
+    most = scope.limits.group_columns
+    if len(per) > most:
+        message = f"PARTITION BY and GROUP BY name {len(per)} columns; the limit is {most}"
+        raise Refused("HDL-309", message, "", words.seq.start)
+    return Pattern(events, on, tuple(sorted(per)))
+
+
+def _event_type(token: Token, on: str, scope: Scope) -> str:
+    written = scope.written(token)
+    if scope.schema[on].name == "string":
+        if token.token_type == TokenType.NUMBER:
+            hint = f"quote it: '{written}'"
+            raise Refused("HDL-221", f"{on} is a string: {shown_text(written)} is a number", hint, token.start)
+        return token.text
+    if token.token_type != TokenType.NUMBER or not written.isdecimal() or len(written) > 18:
+        message = f"{on} is {scope.schema[on]}: {shown_text(token.text)} is no value of it"
+        raise Refused("HDL-221", message, "write whole numbers: SEQ(1, 2, 3)", token.start)
+    return str(int(written))
+
+
+def _key_column(token: Token, scope: Scope) -> str:
+    column = scope.column_of_token(token)
+    if column == scope.stream.time or scope.schema[column] == DOUBLE:
+        what = "the time column" if column == scope.stream.time else "the double column"
+        message = f"sequences by {what} {column}"
+        raise Refused("HDL-206", message, "name an integer, decimal or string column", token.start)
+    return column

@@ -1,0 +1,111 @@
+"""The SELECT list: aggregates, group columns, and the names of both in the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from optimizer.language.aggregate_calls import AggregateReader
+from optimizer.language.grouping import Grouping
+from optimizer.language.nodes import refuse
+from optimizer.language.refusals import Findings, Refused, shown_text
+from optimizer.language.scope import Scope
+from optimizer.language.words import RESERVED, written_name
+from optimizer.workload.values import Output
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a query answers.
+
+    ``names``: of the group columns in the answers, in their order. ``takes_error``: an output may be off by what the
+    query permits. ``refused``: why an output has no value, by its alias: a HAVING on it is wrong for the same reason.
+    """
+
+    outputs: tuple[Output, ...]
+    group_columns: tuple[str, ...]
+    names: tuple[str, ...]
+    takes_error: bool
+    refused: Mapping[str, Refused]
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """The group columns, by column and by name in the answers."""
+        aliases = dict(zip(self.names, self.group_columns, strict=True))
+        return aliases | {column: column for column in self.group_columns}
+
+
+def read_selection(
+    tree: exp.Select, scope: Scope, grouping: Grouping, aggregates: AggregateReader, findings: Findings
+) -> Selection:
+    """The whole list; what is wrong with an item costs the others nothing."""
+    reader = _SelectListReader(scope, grouping, aggregates)
+    refused: dict[str, Refused] = {}
+    for item in tree.expressions:
+        try:
+            reader.read(item)
+        except Refused as refusal:
+            findings.problems.append(refusal)
+            refused[item.alias.lower()] = refusal
+    for column in grouping.columns:
+        if column not in reader.names:
+            with findings.collecting():
+                reader.take(column, tree.args["group"], column)
+    outputs, limit = reader.outputs, scope.limits.outputs
+    if not outputs and not findings.problems:
+        findings.problems.append(Refused("HDL-105", "the query computes no aggregate", "add count(*) or another"))
+    if len(outputs) > limit:
+        message = f"{len(outputs)} outputs; the limit is {limit}"
+        findings.problems.append(Refused("HDL-310", message, "split the query"))
+    names = tuple(reader.names.get(column, column) for column in grouping.columns)
+    return Selection(tuple(outputs), tuple(grouping.columns), names, reader.takes_error, refused)
+
+
+class _SelectListReader:
+    """Reads item by item and remembers which names are taken."""
+
+    def __init__(self, scope: Scope, grouping: Grouping, aggregates: AggregateReader) -> None:
+        self.scope, self.grouping, self.aggregates = scope, grouping, aggregates
+        self.outputs: list[Output] = []
+        self.names: dict[str, str] = {}
+        """Of the group columns that are selected, by column."""
+        self.takes_error = False
+        self._taken: set[str] = set()
+
+    def read(self, item: exp.Expr) -> None:
+        node, alias, column = item, "", None
+        if type(item) is exp.Alias:
+            node, alias = item.this, item.alias
+        if type(node) is exp.Column:
+            column = self._group_column(node)
+            self.names[column] = name = alias or column
+        else:
+            call = self.aggregates.read(node, alias)
+            self.takes_error |= call.takes_error
+            self.outputs.append(call.output)
+            name = call.output.name
+        if alias and not (alias.isidentifier() and len(alias) <= 64):
+            message = f"{shown_text(alias)} cannot name a column of the answers"
+            refuse("HDL-208", message, "letters, digits and underscores, not starting with a digit", item)
+        self.take(name, item, column)
+
+    def take(self, name: str, item: exp.Expr, column: str | None) -> None:
+        """Give a name to a column of the answers; ``column``: the group column that it holds."""
+        if name.lower() in RESERVED:
+            message = f"{name} is the name of a column that answers have of their own"
+            hint = f"select it under another name: {written_name(column) if column else '…'} AS its_{name.lower()}"
+            refuse("HDL-208", message, hint, item)
+        if name.lower() in self._taken:
+            refuse("HDL-208", f"two columns of the answers are named {name}", "name one with AS", item)
+        self._taken.add(name.lower())
+
+    def _group_column(self, node: exp.Expr) -> str:
+        column, _ = self.scope.column(node)
+        if column not in self.grouping.columns:
+            message = f"{column} is neither grouped by nor aggregated"
+            refuse("HDL-207", message, f"add GROUP BY {column}, or write max({column})", node)
+        if column in self.names:
+            refuse("HDL-208", f"{column} is selected twice", "", node)
+        return column
