@@ -491,7 +491,7 @@ found = {
     "submitted": {
         "aggregate": submitted(wiring.AggregateOperator(task_id="a", pinned=pinned)),
         "live": submitted(wiring.AggregateOperator(task_id="b", pinned=pinned | {"live": True, "late": True})),
-        "repair": submitted(wiring.RepairOperator(task_id="c", found={"plan_version": 3, "days": 7})),
+        "repair": submitted(wiring.RepairOperator(task_id="c", outdated={"plan_version": 3, "days": 7})),
     },
     "dags": {
         name: {
