@@ -97,6 +97,7 @@ def plan_bare_windows(
 
 
 def opened_warehouse(warehouse: Path | None) -> Warehouse | None:
+    """The warehouse in a folder that has to be one; None if no folder is given."""
     from spark_jobs.warehouse.warehouse import Warehouse
 
     return Warehouse.open(warehouse, create=False) if warehouse is not None else None

@@ -241,6 +241,7 @@ def arrival_row(arrival: Arrival) -> dict[str, Any]:
 
 
 def interval_text(begin: int, end: int) -> str:
+    """An interval [begin, end) of microseconds for people."""
     from optimizer.workload.instants import format_instant
 
     return f"{format_instant(begin)} .. {format_instant(end)}"

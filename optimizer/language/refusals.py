@@ -17,6 +17,7 @@ class Refused(Exception):
 
     @classmethod
     def of(cls, error: HeddleError, at: int) -> Refused:
+        """The refusal of a place in the text, for the reason of an error."""
         found = error.diagnostic
         return cls(found.code, found.message, found.hint, at)
 
@@ -31,6 +32,7 @@ _SHOWN = 60
 
 
 def shown_text(text: str) -> str:
+    """A piece of the user's text as messages quote it, cut where it is long."""
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
 

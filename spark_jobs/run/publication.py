@@ -150,6 +150,7 @@ def _published_names(warehouse: Warehouse, begin: int, end: int) -> set[str]:
 
 
 def log_checks(warehouse: Warehouse, record: RunRecord) -> None:
+    """Store what a run's checks found."""
     with warehouse.lease() as token:
         rows = [
             {

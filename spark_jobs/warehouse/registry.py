@@ -47,6 +47,7 @@ class Registered:
 
     @cached_property
     def query(self) -> ACQ:
+        """The query as it was registered last."""
         found: ACQ = from_json(json.loads(self.row["definition"]))
         return found
 
@@ -77,6 +78,7 @@ def registered(events: Iterable[Mapping[str, Any]]) -> dict[str, Registered]:
 
 
 def paused(registered: Mapping[str, Registered]) -> dict[str, ACQ]:
+    """The paused queries by name."""
     return {name: one.query for name, one in registered.items() if one.paused}
 
 
@@ -120,6 +122,7 @@ def changes(
 def event_row(
     query: ACQ, event: str, at: Any, plan_version: int, reason: str, file: str | None = None
 ) -> dict[str, Any]:
+    """A row of the registry: what happened to a query, and when."""
     return {
         "query": query.name,
         "fingerprint": query.fingerprint,
