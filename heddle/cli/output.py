@@ -37,9 +37,6 @@ def is_an_end(error: BaseException) -> bool:
 TREES_SHOWN = 60
 """Most trees of a plan's table: the dearest."""
 
-RECOMPUTED = "shared=unshared("
-"""What checks are called that compare shared answers with unshared ones."""
-
 
 @contextmanager
 def telling_errors() -> Iterator[None]:
@@ -125,6 +122,13 @@ def seconds_text(seconds: float) -> str:
         if seconds >= size and seconds % size == 0:
             return f"{seconds // size:g} {unit}"
     return f"{seconds:g} s"
+
+
+def interval_text(begin: int, end: int) -> str:
+    """An interval [begin, end) of microseconds for people."""
+    from optimizer.workload.instants import format_instant
+
+    return f"{format_instant(begin)} .. {format_instant(end)}"
 
 
 LISTED = 20
