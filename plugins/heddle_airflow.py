@@ -130,6 +130,7 @@ class SharingPlanLink(BaseOperatorLink):
     name = "Sharing plan"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
+        """The address of the plan's page."""
         # The page shows the newest plan; the pinned version is in the XCom of pin_plan and in every answer.
         return "/sharing-plan/"
 
@@ -152,6 +153,7 @@ class SubmitOperator(SparkSubmitOperator):
         return []
 
     def execute(self, context: Any) -> None:
+        """Submit the job with what is known only now: Spark's settings and the arguments."""
         from spark_jobs.session.session import spark_settings
         from spark_jobs.settings import settings
 
@@ -178,6 +180,7 @@ class AggregateOperator(SubmitOperator):
         super().__init__(job="aggregate_windows", given=pinned, **arguments)
 
     def options(self, context: Any) -> list[str]:
+        """The interval to publish and the run's id."""
         return [
             *("--from", self.given["from"]),
             *("--to", self.given["to"]),
@@ -197,6 +200,7 @@ class RepairOperator(SubmitOperator):
         super().__init__(job="repair_results", given=outdated, **arguments)
 
     def options(self, context: Any) -> list[str]:
+        """How far back to look."""
         return ["--days", str(self.given["days"])]
 
 

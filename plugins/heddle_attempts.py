@@ -35,6 +35,7 @@ class PatientCoordinator(BaseCoordinator):
     """
 
     def execute_task(self, *, client: Any, logger: Any = None, **arguments: Any) -> BaseCoordinator.ExecutionResult:
+        """Run the task's process once the server answers, and say in the task's log how it ended."""
         # the supervisor itself imports the coordinators
         from airflow.sdk.execution_time.supervisor import ActivitySubprocess
 
@@ -95,6 +96,7 @@ class ExplainingExecutor(LocalExecutor):
     """Airflow's ``LocalExecutor`` that logs which attempts were lost with the scheduler that ran them."""
 
     def try_adopt_task_instances(self, tis: Sequence[Any]) -> Sequence[Any]:
+        """Say in the logs of lost attempts why they ended."""
         for lost in tis:
             explain(lost, "Airflow was stopped or killed before this attempt had ended; the task is run again")
         return super().try_adopt_task_instances(tis)
@@ -105,6 +107,7 @@ class Ends:
 
     @hookimpl
     def on_task_instance_failed(self, task_instance: Any, error: None | str | BaseException) -> None:
+        """Say in an attempt's log why Airflow, not the task, ended it."""
         # An exception is the task's own, and in its log already.
         if isinstance(error, str):
             explain(task_instance, f"{error} (its audit log and the scheduler's log may say more)")

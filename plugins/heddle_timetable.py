@@ -63,9 +63,11 @@ class RefreshTimetable(CronDataIntervalTimetable):
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> RefreshTimetable:
+        """The timetable again; it has no settings."""
         return cls()
 
     def serialize(self) -> dict[str, Any]:
+        """Nothing: the timetable has no settings."""
         return {}
 
     @property
@@ -75,6 +77,7 @@ class RefreshTimetable(CronDataIntervalTimetable):
     def next_dagrun_info(
         self, *, last_automated_data_interval: DataInterval | None, restriction: TimeRestriction
     ) -> DagRunInfo | None:
+        """The next run: what is due by the plan's schedules, or by the clock while there is no plan."""
         # Airflow asks for a backfill's runs as if the DAG caught up
         found = None if restriction.catchup else _published()
         if found is None:
@@ -106,10 +109,12 @@ class NextRefresh(BaseDeadlineReference):
     required_kwargs = {"dag_id", "run_id"}
 
     def serialize_reference(self) -> dict[str, Any]:
+        """The reference's name, which is all there is of it."""
         return {"reference_type": self.reference_name}
 
     @classmethod
     def deserialize_reference(cls, reference_data: dict[str, Any]) -> NextRefresh:
+        """The reference again; it has no settings."""
         return cls()
 
     def _evaluate_with(self, *, session: Any, dag_id: str, run_id: str, **_: Any) -> datetime | None:

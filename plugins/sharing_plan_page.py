@@ -318,6 +318,7 @@ class CodedRoute(APIRoute):
     """Answers a coded error (:class:`optimizer.errors.diagnostics.HeddleError`) with its page."""
 
     def get_route_handler(self) -> Callable[..., Any]:
+        """The route's handler, whose coded errors become a page with their status."""
         answer = super().get_route_handler()
 
         async def handle(request: Request) -> Response:

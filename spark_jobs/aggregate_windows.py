@@ -23,6 +23,7 @@ from spark_jobs.warehouse.warehouse import Warehouse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Compute, check and publish one interval, as the arguments say; the exit code."""
     parser = argparse.ArgumentParser(description="compute, check and publish one interval")
     parser.add_argument("--warehouse", required=True)
     parser.add_argument("--plan-version", type=int, required=True)

@@ -26,6 +26,7 @@ from spark_jobs.warehouse.warehouse import Warehouse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Publish again the intervals of the last days whose sources have changed; the exit code."""
     parser = argparse.ArgumentParser(description="publish intervals again whose source has changed")
     parser.add_argument("--warehouse", required=True)
     parser.add_argument("--plan-version", type=int, required=True)

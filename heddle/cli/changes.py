@@ -67,6 +67,7 @@ def _figures(before: float, after: float) -> str:
 
 
 def plan_changes(house: Warehouse, request: RegistrationRequest, made: SharingPlan) -> list[str]:
+    """What registering some queries changes of what a warehouse has, in lines."""
     from spark_jobs.planning.registration import changes
     from spark_jobs.warehouse.plans import current_version, load_plan
 
@@ -104,4 +105,5 @@ def confirm_removal(removed: Sequence[str], yes: bool) -> None:
 
 
 def is_at_terminal() -> bool:
+    """Whether somebody is there to be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()

@@ -96,17 +96,22 @@ def plan_bare_windows(
     return plan_windows(found, rate, algorithm.value, model, counter.value, seconds), bool(diagnostics)
 
 
-def opened_warehouse(warehouse: Path | None) -> Warehouse | None:
+def existing_warehouse(folder: Path) -> Warehouse:
+    """The warehouse in a folder, which has to be there."""
     from spark_jobs.warehouse.warehouse import Warehouse
 
-    return Warehouse.open(warehouse, create=False) if warehouse is not None else None
+    return Warehouse.open(folder, create=False)
+
+
+def opened_warehouse(warehouse: Path | None) -> Warehouse | None:
+    """The warehouse in a folder that has to be one; None if no folder is given."""
+    return existing_warehouse(warehouse) if warehouse is not None else None
 
 
 def stored_plan(warehouse: Path, version: int | None = None) -> tuple[SharingPlan, int]:
     """A stored plan and its version (None: the newest)."""
     from spark_jobs.warehouse.plans import current_version, load_plan
-    from spark_jobs.warehouse.warehouse import Warehouse
 
-    house = Warehouse.open(warehouse, create=False)
+    house = existing_warehouse(warehouse)
     chosen = version if version is not None else current_version(house) or 0
     return load_plan(house, chosen), chosen

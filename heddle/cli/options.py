@@ -50,6 +50,8 @@ OptionalEnd = Annotated[str | None, typer.Option("--to", help="Only windows that
 
 
 class Algorithm(StrEnum):
+    """How queries are grouped into trees."""
+
     best = "best"
     optimal = "optimal"
     weave_share = "weave-share"
@@ -61,6 +63,8 @@ class Algorithm(StrEnum):
 
 
 class Counter(StrEnum):
+    """How edges are counted."""
+
     auto = "auto"
     conditioning = "conditioning"
     bit_set = "bit-set"
@@ -69,11 +73,15 @@ class Counter(StrEnum):
 
 
 class CostModel(StrEnum):
+    """What a plan costs."""
+
     paper = "paper"
     measured = "measured"
 
 
 class PlanFormat(StrEnum):
+    """How a plan is shown."""
+
     text = "text"
     json = "json"
     mermaid = "mermaid"
@@ -81,6 +89,8 @@ class PlanFormat(StrEnum):
 
 
 class Paper(StrEnum):
+    """Whose figures are measured again."""
+
     f1 = "f1"
     weave_share = "weave-share"
     arasu_widom = "arasu-widom"
@@ -89,6 +99,8 @@ class Paper(StrEnum):
 
 
 class Format(StrEnum):
+    """How answers are printed."""
+
     table = "table"
     csv = "csv"
     json = "json"

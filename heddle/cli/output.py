@@ -37,9 +37,6 @@ def is_an_end(error: BaseException) -> bool:
 TREES_SHOWN = 60
 """Most trees of a plan's table: the dearest."""
 
-RECOMPUTED = "shared=unshared("
-"""What checks are called that compare shared answers with unshared ones."""
-
 
 @contextmanager
 def telling_errors() -> Iterator[None]:
@@ -55,6 +52,7 @@ WIDEST = 100
 
 
 def print_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
+    """Errors and warnings on stderr; on a terminal with the line that each is about."""
     for found in diagnostics:
         first, *hint = str(found).split("\n")
         where, word, what = first.partition(f"{found.severity} {found.code}")
@@ -88,14 +86,17 @@ def _source(diagnostic: Diagnostic) -> list[str]:
 
 
 def json_text(data: dict[str, Any]) -> str:
+    """The JSON object that a command prints, with the version of its form."""
     return json.dumps({"format_version": 1} | data, indent=2) + "\n"
 
 
 def print_json(data: dict[str, Any]) -> None:
+    """Print the one JSON object of ``--json``."""
     sys.stdout.write(json_text(data))
 
 
 def write_text(path: Path, text: str) -> None:
+    """Write a file that ``--output`` names. Raises HDL-115 if it cannot be written."""
     with telling_errors(), writing_to(path):
         path.write_text(text, encoding="utf-8")
     terminal.errors.print(f"wrote {path}", highlight=False, markup=False)
@@ -103,6 +104,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def writing_to(path: Path) -> Iterator[None]:
+    """What goes wrong with a file that is written becomes HDL-115."""
     try:
         yield
     except OSError as error:
@@ -110,6 +112,7 @@ def writing_to(path: Path) -> Iterator[None]:
 
 
 def seconds_text(seconds: float) -> str:
+    """A duration for people, in its largest whole unit; long ones are rounded."""
     if seconds > 10**13:
         return f"10^{math.floor(math.log10(seconds) - math.log10(31_557_600))} years"
     for size, unit in ((31_557_600, "years"), (86400, "d")):
@@ -121,11 +124,19 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds:g} s"
 
 
+def interval_text(begin: int, end: int) -> str:
+    """An interval [begin, end) of microseconds for people."""
+    from optimizer.workload.instants import format_instant
+
+    return f"{format_instant(begin)} .. {format_instant(end)}"
+
+
 LISTED = 20
 """Names and rows of a list that are shown to people."""
 
 
 def print_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table of the first :data:`LISTED` rows, and how many more there are."""
     table = Table(title=title, title_justify="left")
     for name in columns:
         left = name in ("old", "new", "query", "because", "quantity", "experiment")
@@ -138,6 +149,7 @@ def print_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def unit_text(cost_model: str) -> str:
+    """The unit of a cost model's costs."""
     return "operations/s" if cost_model == "paper" else "CPU-s/s"
 
 

@@ -11,15 +11,17 @@ import typer
 
 from heddle.cli import changes, terminal
 from heddle.cli.options import AsJson, DryRun, House, Names, Reason, Yes
-from heddle.cli.output import print_json, print_rows, print_table, telling_errors
+from heddle.cli.output import interval_text, print_json, print_rows, print_table, telling_errors
 from heddle.cli.root import app
-from heddle.cli.run import arrival_row, interval_text
-from heddle.cli.warehouse import STATES
+from heddle.cli.run import arrival_row
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.diagnostics import count as number_of
 
 if TYPE_CHECKING:
     from spark_jobs.warehouse.warehouse import Warehouse
+
+STATES = ("running", "paused", "expired", "removed")
+"""Of queries, in the order in which they are counted."""
 
 
 @app.command(

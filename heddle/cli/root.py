@@ -67,5 +67,6 @@ def options(
         bool, typer.Option("--debug", help="Print tracebacks, and what Spark logs (as HEDDLE_DEBUG=1 does).")
     ] = False,
 ) -> None:
+    """What is said before the command: it holds for all of them."""
     if debug:
         os.environ["HEDDLE_DEBUG"] = "1"

@@ -31,7 +31,15 @@ from heddle.cli.options import (
     Streams,
     Yes,
 )
-from heddle.cli.output import json_text, print_diagnostics, print_json, print_rows, telling_errors, write_text
+from heddle.cli.output import (
+    interval_text,
+    json_text,
+    print_diagnostics,
+    print_json,
+    print_rows,
+    telling_errors,
+    write_text,
+)
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, printable
 from optimizer.errors.diagnostics import count as number_of
@@ -238,12 +246,6 @@ def repair(warehouse: House, dry_run: DryRun = False, as_json: AsJson = False) -
 def arrival_row(arrival: Arrival) -> dict[str, Any]:
     """A file of the ledger for programs; its stamps are the ledger's own."""
     return {name: value for name, value in asdict(arrival).items() if name != "stamps"}
-
-
-def interval_text(begin: int, end: int) -> str:
-    from optimizer.workload.instants import format_instant
-
-    return f"{format_instant(begin)} .. {format_instant(end)}"
 
 
 def _ran(records: Sequence[dict[str, Any]]) -> dict[str, Any]:

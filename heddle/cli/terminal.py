@@ -18,6 +18,7 @@ class PlainConsole(Console):
         super().__init__(markup=False, emoji=False, **arguments)
 
     def render_str(self, text: str, **arguments: Any) -> Text:
+        """Text without markup, and without characters that are not to be printed."""
         lines = "\n".join(printable(line) for line in text.split("\n"))
         return super().render_str(lines, **arguments)
 

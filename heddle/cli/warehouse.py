@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from heddle.cli import terminal
-from heddle.cli.answers import plain_value
-from heddle.cli.inputs import stored_plan
+from heddle.cli.inputs import existing_warehouse
 from heddle.cli.options import AsJson, DryRun, House
 from heddle.cli.output import (
-    RECOMPUTED,
     TREES_SHOWN,
+    interval_text,
     print_diagnostics,
     print_json,
     print_rows,
@@ -27,10 +25,9 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.diagnostics import count as number_of
 
 if TYPE_CHECKING:
-    from optimizer.plan.definition import SharingPlan
-
-
-STATES = ("running", "paused", "expired", "removed")
+    from spark_jobs.operations.maintenance import Maintained
+    from spark_jobs.operations.status import QueryLateness, WarehouseStatus
+    from spark_jobs.warehouse.publish_log import LogRow
 
 
 @app.command(
@@ -51,27 +48,31 @@ def maintain(
     do not change; runs and readers go on. Needs no JVM."""
     from optimizer.workload.instants import parse_duration
     from spark_jobs.operations.maintenance import maintain as maintain_warehouse
-    from spark_jobs.warehouse.warehouse import Warehouse
 
-    with telling_errors(), terminal.errors.status("reading the logs") as status:
-        house = Warehouse.open(warehouse, create=False)
+    with telling_errors(), terminal.errors.status("reading the logs") as progress:
+        house = existing_warehouse(warehouse)
         spans = parse_duration(keep), parse_duration(retention)
         if min(spans) < 0:
             raise HeddleError("HDL-115", "--keep and --retention are durations, not negative", "e.g. '7 days'")
-        found = maintain_warehouse(house, *spans, dry_run, report=lambda line: status.update(line))
+        done = maintain_warehouse(house, *spans, dry_run, report=lambda line: progress.update(line))
     if as_json:
-        print_json(found.to_json() | {"dry_run": dry_run})
-        return
+        print_json(done.to_json() | {"dry_run": dry_run})
+    else:
+        show_maintenance(done, dry_run)
+
+
+def show_maintenance(done: Maintained, dry_run: bool) -> None:
+    """What maintenance did, or would do, for people."""
     would = "would be " if dry_run else ""
-    for line in found.damaged:
-        told = f"damaged: {line}; the partial aggregates of its day {would}dropped, and computed again when needed"
-        terminal.errors.print(told, highlight=False, markup=False)
+    for line in done.damaged:
+        lost = f"damaged: {line}; the partial aggregates of its day {would}dropped, and computed again when needed"
+        terminal.errors.print(lost, highlight=False, markup=False)
     # into how many files is known once it is done
-    into = "" if dry_run else f" into {found.into:,}"
-    terminal.console.print(f"{number_of(found.merged, 'small file')} {would}merged{into}", highlight=False)
-    dropped = f"{found.rows_of_no_plan:,} of no recent plan, {found.rows_too_old:,} older than any window"
+    into = "" if dry_run else f" into {done.into:,}"
+    terminal.console.print(f"{number_of(done.merged, 'small file')} {would}merged{into}", highlight=False)
+    dropped = f"{done.rows_of_no_plan:,} of no recent plan, {done.rows_too_old:,} older than any window"
     terminal.console.print(f"partial rows {would}dropped: {dropped}", highlight=False)
-    unused = number_of(found.removed, "unused file")
+    unused = number_of(done.removed, "unused file")
     terminal.console.print(f"{unused} {would}removed", highlight=False)
 
 
@@ -82,125 +83,86 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """The plan in force, the last runs, what is published and how the checks went. Needs no JVM."""
-    from optimizer.plan.export import to_json
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.operations.status import read_status
 
     with telling_errors():
-        house = Warehouse.open(warehouse, create=False)
-        made, version = stored_plan(warehouse)
-    log = sorted(house.rows("publish_log"), key=lambda row: row["at"], reverse=True)
-    runs = [row for row in log if row["event"] in ("published", "failed")]
-    intervals = {(row["interval_start"], row["interval_end"]) for row in runs if row["event"] == "published"}
-    checks = house.rows("quality_results")
-    data = {
-        "warehouse": str(house.root),
-        "plan_version": version,
-        "plan_cost": to_json(made)["cost"],
-        "queries": len(made.workload.queries),
-        "trees": len(made.trees),
-        "intervals_published": len(intervals),
-        "checks_passed": sum(row["success"] for row in checks),
-        "checks_failed": sum(not row["success"] for row in checks),
-        "recomputed": {
-            "queries": sum(row["check"].startswith(RECOMPUTED) for row in checks),
-            "different": sum(row["check"].startswith(RECOMPUTED) and not row["success"] for row in checks),
-        },
-        "refreshes": _lateness(made, runs),
-        "runs": [
-            json.loads(row["record"]) | {"event": row["event"], "at": plain_value(row["at"])} for row in runs[:last]
-        ],
-    }
+        state = read_status(existing_warehouse(warehouse), last)
     if as_json:
-        print_json(data)
-        return
+        print_json(state.to_json())
+    else:
+        show_status(state)
+
+
+def show_status(state: WarehouseStatus) -> None:
+    """The state of a warehouse for people."""
+    plan, checks = state.plan, state.checks
     terminal.console.print(
-        f"plan version {version}: {number_of(data['queries'], 'query')} in {number_of(data['trees'], 'tree')}; "
-        f"{number_of(len(intervals), 'interval')} published; "
-        f"checks passed {data['checks_passed']}, failed {data['checks_failed']}",
+        f"plan version {state.plan_version}: {number_of(len(plan.workload.queries), 'query')} "
+        f"in {number_of(len(plan.trees), 'tree')}; {number_of(state.intervals, 'interval')} published; "
+        f"checks passed {checks.passed}, failed {checks.failed}",
         highlight=False,
     )
-    compared = data["recomputed"]
-    told = f"{compared['queries']:,}, different {compared['different']}"
-    terminal.console.print(f"sampled queries recomputed unshared from raw events: {told}", highlight=False)
+    compared = f"{checks.recomputed:,}, different {checks.different}"
+    terminal.console.print(f"sampled queries recomputed unshared from raw events: {compared}", highlight=False)
+    terminal.console.print(_runs_table(state.runs))
+    if state.refreshes:
+        _show_refreshes(state.refreshes)
+    for row in state.runs:
+        print_diagnostics([Diagnostic(**stored) for stored in row.record.diagnostics])
+
+
+_RUN_COLUMNS = (
+    *("at", "interval", "status", "revision", "plan", "answers", "events"),
+    *("CPU-s", "predicted", "error", "wall s", "checks"),
+)
+
+
+def _runs_table(runs: Sequence[LogRow]) -> Table:
+    from spark_jobs.operations.status import logged_at
+
     table = Table(title="last runs", title_justify="left")
-    for name in (
-        "at",
-        "interval",
-        "status",
-        "revision",
-        "plan",
-        "answers",
-        "events",
-        "CPU-s",
-        "predicted",
-        "error",
-        "wall s",
-        "checks",
-    ):
+    for name in _RUN_COLUMNS:
         table.add_column(name)
-    for found in data["runs"]:
-        passed = sum(check["success"] for check in found["checks"])
+    for row in runs:
+        record = row.record
         table.add_row(
-            found["at"][:19],
-            f"{found['begin']} .. {found['end']}",
-            found["event"],
-            str(found["revision"]),
-            str(found["plan_version"]),
-            f"{found['answers']:,}",
-            f"{found['rows_scanned']:,}",
-            f"{sum(found['cpu_seconds'].values()):.1f}",
+            logged_at(row)[:19],
+            interval_text(row.begin, row.end),
+            row.event,
+            str(record.revision),
+            str(record.plan_version),
+            f"{record.answers:,}",
+            f"{record.rows_scanned:,}",
+            f"{sum(record.cpu_seconds.values()):.1f}",
             # older runs were not predicted, nor are those that failed
-            _told(found.get("predicted_cpu_seconds"), ".1f"),
-            _told(found.get("prediction_error"), "+.0%"),
-            f"{sum(found['wall_seconds'].values()):.1f}",
-            f"{passed}/{len(found['checks'])}",
+            _formatted(record.predicted_cpu_seconds, ".1f"),
+            _formatted(record.prediction_error, "+.0%"),
+            f"{sum(record.wall_seconds.values()):.1f}",
+            f"{sum(check['success'] for check in record.checks)}/{len(record.checks)}",
         )
-    terminal.console.print(table)
-    if data["refreshes"]:
-        late = [found for found in data["refreshes"] if found["late_seconds"]]
-        terminal.console.print(
-            f"queries with a refresh bound: {len(data['refreshes'])}, late in these runs: {len(late)}",
-            highlight=False,
-        )
-        shown = sorted(data["refreshes"], key=lambda found: -found["late_seconds"])[:TREES_SHOWN]
-        rows = [
+    return table
+
+
+def _show_refreshes(refreshes: Sequence[QueryLateness]) -> None:
+    late = sum(refresh.latest > 0 for refresh in refreshes)
+    terminal.console.print(
+        f"queries with a refresh bound: {len(refreshes)}, late in these runs: {late}", highlight=False
+    )
+    rows = []
+    for refresh in sorted(refreshes, key=lambda refresh: -refresh.latest)[:TREES_SHOWN]:
+        shown = refresh.to_json()
+        rows.append(
             [
-                found["query"],
-                seconds_text(found["at_most_seconds"]),
-                seconds_text(found["every_seconds"]),
-                found["answered"] or "never",
-                seconds_text(found["late_seconds"]) if found["late_seconds"] else "",
-                str(found["late_runs"]) if found["late_runs"] else "",
+                refresh.query,
+                seconds_text(shown["at_most_seconds"]),
+                seconds_text(shown["every_seconds"]),
+                shown["answered"] or "never",
+                seconds_text(shown["late_seconds"]) if refresh.latest else "",
+                str(refresh.late_runs) if refresh.late_runs else "",
             ]
-            for found in shown
-        ]
-        print_rows("refreshes", ("query", "at most", "scheduled", "answered", "latest by", "late runs"), rows)
-    for found in data["runs"]:
-        print_diagnostics([Diagnostic(**told) for told in found["diagnostics"]])
-
-
-def _lateness(made: SharingPlan, runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of each query with a refresh bound when it was answered last, and how late it was, newest run first."""
-    from optimizer.plan.rhythms import rhythms
-    from optimizer.workload.instants import format_instant
-
-    records = [json.loads(row["record"]) for row in runs if row["event"] == "published"]
-    found = []
-    for one in (one for schedule in made.schedules for one in rhythms(schedule)):
-        answered = max((record.get("refreshed", {}).get(one.query, 0) for record in records), default=0)
-        late = [record["lateness"][one.query] for record in records if one.query in record.get("lateness", {})]
-        found.append(
-            {
-                "query": one.query,
-                "at_most_seconds": one.bound / 1e6,
-                "every_seconds": float(one.average) / 1e6,
-                "answered": format_instant(answered) if answered else None,
-                "late_seconds": max(late, default=0) / 1e6,
-                "late_runs": len(late),
-            }
         )
-    return found
+    print_rows("refreshes", ("query", "at most", "scheduled", "answered", "latest by", "late runs"), rows)
 
 
-def _told(number: float | None, form: str) -> str:
+def _formatted(number: float | None, form: str) -> str:
     return "" if number is None else format(number, form)

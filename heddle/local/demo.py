@@ -38,6 +38,7 @@ class DemoError(Exception):
 
 
 def heading(text: str) -> None:
+    """Print what the demo does next."""
     print(f"\n==> {text}", flush=True)
 
 
@@ -107,7 +108,7 @@ def refresh_plan(api: AirflowApi) -> None:
     follow(api, dag, lambda: runs(api, dag, [run["dag_run_id"]]), 1, "plan refreshed")
 
 
-def backfill(api: AirflowApi, first: date, days: int) -> None:
+def backfill_days(api: AirflowApi, first: date, days: int) -> None:
     """Run ``days`` consecutive daily intervals by Airflow's own backfill and wait for them."""
     dag, last = "aggregate_windows", first + timedelta(days=days - 1)
     wanted = {(first + timedelta(days=number)).isoformat() for number in range(days)}
@@ -151,6 +152,7 @@ def heddle(place: Place, environment: dict[str, str], *arguments: str) -> None:
 
 
 def demo(place: Place, days: int, keep: bool) -> None:
+    """Load the flights, start Airflow, publish some days, and show what came of it; ``keep``: Airflow goes on."""
     begun = time.monotonic()
     data = place.var / "data" / "flights"
     heading("the flights of 2013")
@@ -165,7 +167,7 @@ def demo(place: Place, days: int, keep: bool) -> None:
         refresh_plan(api)
         end = FIRST_DAY + timedelta(days=days)
         heading(f"{days} daily intervals, {FIRST_DAY} to {end}")
-        backfill(api, FIRST_DAY, days)
+        backfill_days(api, FIRST_DAY, days)
         heading("summary")
         server = Server.load(place, "airflow")
         postgres = Server.load(place, "postgres")
@@ -192,6 +194,7 @@ def demo(place: Place, days: int, keep: bool) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """The demo as a program; its exit code."""
     parser = argparse.ArgumentParser(prog="make demo", description="a year of flights through Heddle")
     parser.add_argument("--days", type=int, default=4, help="daily intervals to run (default 4)")
     parser.add_argument("--keep", action="store_true", help="leave Airflow running")

@@ -83,9 +83,11 @@ class Place:
         return self.var / "postgres"
 
     def log(self, name: str) -> Path:
+        """The log file of a server."""
         return self.var / "log" / f"{name}.log"
 
     def record(self, name: str) -> Path:
+        """The file that says which process a server is."""
         return self.var / "run" / f"{name}.json"
 
     def secret(self, name: str, make: Callable[[], str] = lambda: secrets.token_urlsafe(32)) -> str:
@@ -118,6 +120,7 @@ class Server:
     ports: dict[str, int] = field(default_factory=dict)
 
     def save(self, place: Place) -> None:
+        """Write the record, at once or not at all."""
         file = place.record(self.name)
         file.parent.mkdir(parents=True, exist_ok=True)
         temporary = file.with_suffix(".tmp")
@@ -249,6 +252,7 @@ class Account:
     identity: dict[str, Any] = field(default_factory=dict)
 
     def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run one of PostgreSQL's programs to its end."""
         return subprocess.run(
             [*self.prefix, str(self.programs / program), *arguments],
             capture_output=True,
@@ -607,7 +611,7 @@ def _stop_all(place: Place, say: Say) -> None:
         say("nothing runs here")
 
 
-def status(place: Place) -> dict[str, object]:
+def server_status(place: Place) -> dict[str, object]:
     """What runs, as data: for each server whether it lives and its ports, and Airflow's health."""
     found: dict[str, object] = {}
     for name in ("postgres", "airflow"):
@@ -621,6 +625,7 @@ def status(place: Place) -> dict[str, object]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """``up``, ``down`` or ``status`` as a program; its exit code."""
     parser = argparse.ArgumentParser(prog="python -m heddle.local.servers", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("command", choices=("up", "down", "status"))
     command = parser.parse_args(arguments).command
@@ -632,7 +637,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif command == "down":
             down(place)
         else:
-            print(json.dumps(status(place), indent=1))
+            print(json.dumps(server_status(place), indent=1))
     except HeddleError as error:
         print(error, file=sys.stderr)
         return 1

@@ -15,11 +15,13 @@ from optimizer.workload.values import BOOLEAN, DOUBLE, Output, Type
 
 
 def lower_count(states: States, output: Output) -> Lowered:
+    """``count``, never null."""
     counts = states["rows" if "rows" in states else "count"]
     return Lowered(counts, np.ones(len(counts), dtype=bool))
 
 
 def lower_sum(states: States, output: Output) -> Lowered:
+    """``sum``: exact of integers and decimals, with overflow; of doubles both parts of the compensated sum."""
     type = output.argument_type
     assert type is not None
     valid = states["count"] > 0
@@ -33,6 +35,7 @@ def lower_sum(states: States, output: Output) -> Lowered:
 
 
 def lower_average(states: States, output: Output) -> Lowered:
+    """``avg``: of decimals exact and rounded half up, of all others a double."""
     type, count, total = output.argument_type, states["count"], states["sum"]
     assert type is not None
     valid = count > 0
@@ -86,6 +89,8 @@ def _squared_deviations(states: States, type: Type) -> tuple[Array, Array]:
 
 
 def lower_variance(freedom: int, root: bool) -> Callable[[States, Output], Lowered]:
+    """How variances are lowered: ``freedom`` is taken from the count; ``root``: the standard deviation."""
+
     def lower(states: States, output: Output) -> Lowered:
         assert output.argument_type is not None
         count = states["count"]
@@ -98,10 +103,12 @@ def lower_variance(freedom: int, root: bool) -> Callable[[States, Output], Lower
 
 
 def lower_as_it_is(kind: str) -> Callable[[States, Output], Lowered]:
+    """How outputs are lowered that are a state as it stands, null where no value came."""
     return lambda states, output: Lowered(states[kind], states["count"] > 0)
 
 
 def lower_pair(kind: str) -> Callable[[States, Output], Lowered]:
+    """How outputs are lowered that are a pair's value, null where the pair has none."""
     return lambda states, output: Lowered(*states[kind])
 
 
@@ -178,6 +185,7 @@ def lower_percentile(states: States, output: Output) -> Lowered:
 
 
 def lower_distinct(states: States, output: Output) -> Lowered:
+    """``count_distinct`` and its approximation, never null."""
     if "values" in states:
         counts = states["values"].distinct()
     else:
@@ -186,6 +194,7 @@ def lower_distinct(states: States, output: Output) -> Lowered:
 
 
 def lower_mode(states: States, output: Output) -> Lowered:
+    """``mode``: the most frequent value."""
     assert output.argument_type is not None
     multisets = _multiset(states)
     valid = multisets.total() > 0
@@ -193,6 +202,7 @@ def lower_mode(states: States, output: Output) -> Lowered:
 
 
 def lower_top(states: States, output: Output) -> Lowered:
+    """``top_k``: the most frequent values with their counts, as JSON."""
     assert output.argument_type is not None and output.parameter is not None
     values, weights = _multiset(states).top(int(output.parameter))
     there = weights > 0

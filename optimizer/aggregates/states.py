@@ -231,12 +231,14 @@ States = Mapping[str, Any]
 
 
 def sum_type(type: Type) -> Type:
+    """The type of ``sum`` over values of a type, as Spark has it."""
     if type.name == "decimal":
         return decimal(min(38, type.precision + 10), type.scale)
     return LONG if type.is_exact else DOUBLE
 
 
 def average_type(type: Type) -> Type:
+    """The type of ``avg`` over values of a type, as Spark has it."""
     # as Spark: decimal(p + 4, s + 4), each bounded by 38
     if type.name != "decimal":
         return DOUBLE

@@ -38,6 +38,7 @@ Columns = tuple[NDArray[Any], ...]
 # is compiled, and each structure is written once for all carriers.
 @numba.njit(cache=True)
 def take_element(columns, index):
+    """The element at an index of one to three columns."""
     if len(columns) == 1:
         return (columns[0][index],)
     if len(columns) == 2:
@@ -47,6 +48,7 @@ def take_element(columns, index):
 
 @numba.njit(cache=True)
 def put_element(columns, index, element):
+    """Store an element at an index of one to three columns."""
     columns[0][index] = element[0]
     if len(columns) > 1:
         columns[1][index] = element[1]
@@ -94,6 +96,7 @@ def _leading_zeros(typing_context, number):
 
 @numba.njit(cache=True)
 def log2(number):
+    """The position of the highest bit of a number > 0."""
     return 63 - _leading_zeros(number)
 
 
@@ -140,6 +143,7 @@ def element_columns(values: NDArray[Any], operation: int) -> Columns:
 
 
 def empty_columns(columns: Columns, size: int) -> Columns:
+    """Columns of another size and of the same types, not filled."""
     return tuple(np.empty(size, column.dtype) for column in columns)
 
 

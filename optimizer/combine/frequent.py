@@ -10,6 +10,7 @@ from optimizer.combine.wavelet_matrix import Longs, rank_codes
 
 
 def check_forward(elements: int, weights: int, group: Longs, low: Longs, high: Longs) -> None:
+    """Raises ValueError unless runs move forward within each group and each element has one weight."""
     check_runs(low, high, elements, shortest=0)
     same = group[1:] == group[:-1]
     if elements != weights or len(group) != len(low) or (same & ((np.diff(low) < 0) | (np.diff(high) < 0))).any():

@@ -75,6 +75,7 @@ def _answer_sparse(columns, operation, before, after, rows, blocks, low, high, o
 
 
 def combine_sparse(columns: Columns, operation: int) -> Callable[[Longs, Longs], Columns]:
+    """Build the tables of some columns; the function returned combines runs [low, high) of them, in any order."""
     size = len(columns[0])
     blocks = (size + (1 << _BLOCK) - 1) >> _BLOCK
     table = (*(empty_columns(columns, n) for n in (size, size, blocks * blocks.bit_length())), blocks)

@@ -38,6 +38,7 @@ def fold(values: NDArray[Any], operation: int, low: Longs, high: Longs) -> NDArr
 
 
 def combine_one_by_one(columns: Columns, operation: int, group: Longs, low: Longs, high: Longs) -> Columns:
+    """Combine each run one fragment after the other: what :func:`fold` does, on columns."""
     out = empty_columns(columns, len(low))
     _fold(columns, operation, low, high, out)
     return out
@@ -71,6 +72,7 @@ def _two_stacks(columns, operation, group, low, high, suffix, out):
 
 
 def combine_forward(columns: Columns, operation: int, group: Longs, low: Longs, high: Longs) -> Columns:
+    """Combine runs that move forward within each group by two stacks, on columns."""
     out = empty_columns(columns, len(low))
     _two_stacks(columns, operation, group, low, high, empty_columns(columns, len(columns[0])), out)
     return out

@@ -117,6 +117,7 @@ _TOGETHER = 64
 
 @numba.njit(cache=True)
 def answer_wavelet(blocks, zeros, totals, low, high, rank, out):
+    """Into ``out`` (a,): of each run [low, high) which of the distinct values is its ``rank``-th smallest element."""
     levels = len(zeros)
     weighted = totals.shape[1] > 0
     first, last, left = np.empty(_TOGETHER, np.int64), np.empty(_TOGETHER, np.int64), np.empty(_TOGETHER, np.int64)

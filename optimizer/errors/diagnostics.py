@@ -63,6 +63,7 @@ class Diagnostic:
         return f"{where}{self.severity} {self.code}{about} {self.message}{hint}"
 
     def to_json(self) -> dict[str, object]:
+        """The fields as JSON values."""
         return asdict(self)
 
 
@@ -78,6 +79,7 @@ class HeddleError(Exception):
 
     @classmethod
     def of(cls, diagnostic: Diagnostic, *causes: Diagnostic) -> HeddleError:
+        """The error of a diagnostic that is there already, with what caused it."""
         error = cls(diagnostic.code, diagnostic.message)
         error.diagnostic, error.causes = diagnostic, causes
         error.args = ("\n".join(map(str, (diagnostic, *causes))),)

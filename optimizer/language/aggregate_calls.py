@@ -116,6 +116,7 @@ class EventColumns:
         """The event type, from the first name that says it."""
 
     def column(self, node: exp.Expr) -> tuple[str, Type]:
+        """The column that is named, of an event of the sequence, and its type."""
         table = self.scope.qualifier(node)
         if table is None:
             example = f"{written_name(self.pattern.events[0])}.{node.this.name}"

@@ -196,13 +196,16 @@ class ClauseReader:
         self.tokens, self.cursor, self.hint = tokens, cursor, hint
 
     def follows(self, word: str) -> bool:
+        """Whether the next token is this word, not quoted."""
         token = self.tokens[self.cursor] if self.cursor < len(self.tokens) else None
         return token is not None and token.token_type not in QUOTED and token.text.upper() == word
 
     def word(self, *words: str) -> Token:
+        """Take one of some words, or refuse what stands there."""
         return self._take(any(self.follows(word) for word in words), f"expected {' or '.join(words)} here")
 
     def token(self, kind: TokenType, what: str) -> Token:
+        """Take a token of a kind, or refuse what stands there."""
         return self._take(self._kind() == kind, f"expected {what} here")
 
     def name(self, message: str) -> Token:

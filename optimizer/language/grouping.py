@@ -21,6 +21,7 @@ class Grouping:
 
 
 def read_grouping(tree: exp.Select, scope: Scope, findings: Findings) -> Grouping:
+    """What GROUP BY says; what is wrong with it goes to the findings."""
     group = tree.args.get("group")
     columns: dict[str, Type] = {}
     if group is None:

@@ -21,6 +21,7 @@ def place_of(node: exp.Expr) -> int:
 
 
 def refuse(code: str, message: str, hint: str, node: exp.Expr) -> NoReturn:
+    """Refuse what a node says, at its place in the text."""
     raise Refused(code, message, hint, place_of(node))
 
 
@@ -54,6 +55,7 @@ def only_argument(node: exp.Expr, *names: str) -> exp.Expr:
 
 
 def call_arguments(node: exp.Expr) -> list[exp.Expr]:
+    """The arguments of a call of a name that sqlglot does not know."""
     only_argument(node, "this", "expressions")
     return node.expressions
 
@@ -66,6 +68,7 @@ def without_parentheses(node: exp.Expr) -> exp.Expr:
 
 
 def is_constant(node: exp.Expr) -> bool:
+    """Whether an expression is a literal, cast or negated at most."""
     while type(node) in (exp.Paren, exp.Neg):
         node = node.this
     return type(node) in (exp.Literal, exp.Boolean, exp.Null, exp.Cast, exp.TryCast)

@@ -21,6 +21,7 @@ class Refused(Exception):
 
     @classmethod
     def of(cls, error: HeddleError, at: int) -> Refused:
+        """The refusal of a place in the text, for the reason of an error."""
         diagnostic = error.diagnostic
         return cls(diagnostic.code, diagnostic.message, diagnostic.hint, at)
 
@@ -54,6 +55,7 @@ _SHOWN = 60
 
 
 def shown_text(text: str) -> str:
+    """A piece of the user's text as messages quote it, cut where it is long."""
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
 

@@ -31,6 +31,7 @@ class Scope:
         return self.text[token.start : token.end + 1]
 
     def column_of_token(self, token: Token) -> str:
+        """The column of the stream that a token names. Raises Refused (HDL-202)."""
         column = resolve_name(token.text, self.schema)
         if column is None:
             message = f"stream {self.stream.name} has no column {shown_text(token.text)}"

@@ -142,6 +142,7 @@ class Form:
 
     @property
     def counts(self) -> str:
+        """How many arguments the function takes, as messages say it."""
         most = len(self.roles)
         return f"{self.least} to {most} arguments" if self.least < most else f"{most} argument" + "s" * (most > 1)
 
@@ -216,6 +217,7 @@ halves of characters. The joiners U+200C and U+200D are not among them: some scr
 
 
 def check_characters(text: str, start: int) -> None:
+    """Refuse characters that nobody sees; ``start``: where the text begins."""
     found = _UNSEEN.search(text)
     if found is not None:
         message = f"the character U+{ord(found[0]):04X} cannot be seen and is not allowed"
@@ -237,4 +239,5 @@ def resolve_name(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, known: Iterable[str], what: str) -> str:
+    """The hint for an unknown name: the nearest ones of the first that are known."""
     return meant(name, itertools.islice(known, _MOST_COMPARED), what)

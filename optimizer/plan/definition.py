@@ -191,6 +191,7 @@ class SharingPlan:
 
     @property
     def baselines(self) -> dict[str, Fraction | None]:
+        """What the same workload would cost otherwise, by the name of the way; None: not known."""
         known = {"no_share": self.no_share, "shared": self.shared, "weave_share": self.weave_share}
         kept = self.from_scratch is not None and self.from_scratch != self.cost
         return known | ({"from_scratch": self.from_scratch} if kept else {})
@@ -200,6 +201,7 @@ class SharingPlan:
         return dict(self.rates)[stream]
 
     def tree(self, tree_id: str) -> ExecutionTree:
+        """The tree with an id, which has to be there."""
         return next(tree for tree in self.trees if tree.id == tree_id)
 
     def tree_of(self, query_name: str) -> ExecutionTree:

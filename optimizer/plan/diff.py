@@ -71,6 +71,7 @@ class PlanDiff:
         return not (others or regrouped or cut)
 
     def to_json(self) -> dict[str, Any]:
+        """The change as ``heddle diff --json`` prints it."""
         return {
             "format_version": 1,
             "added": list(self.added),

@@ -71,6 +71,7 @@ class Explanation:
     refresh: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
+        """The explanation as ``heddle explain --json`` prints it."""
         return {"format_version": 1} | asdict(self)
 
     def lines(self) -> list[str]:

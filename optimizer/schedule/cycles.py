@@ -77,6 +77,7 @@ class Ladder:
 
     @classmethod
     def of(cls, pairs: Sequence[tuple[int, Fraction]]) -> Ladder:
+        """The ladder of (period, cost) pairs: those that cost more than every shorter period."""
         kept: list[tuple[int, Fraction]] = []
         for period, cost in sorted(pairs, key=lambda pair: (pair[0], -pair[1])):
             if not kept or cost > kept[-1][1]:
@@ -89,6 +90,7 @@ class Ladder:
         return self.periods[-1] * (1 + sum(self.periods[:-1]))
 
     def rounded(self, unit: int, cap: int) -> Ladder:
+        """The same costs with periods in whole units, none beyond ``cap``."""
         return self.of(
             [(min(period // unit, cap), cost) for period, cost in zip(self.periods, self.costs, strict=True)]
         )

@@ -90,6 +90,7 @@ INT64 = 1 << 62
 
 
 def as_fraction(value: Fraction | int, what: str) -> Fraction:
+    """A quantity that is not negative, exactly. Raises ValueError if it is negative."""
     found = Fraction(value)
     if found < 0:
         raise ValueError(f"{what} {value} is negative")

@@ -109,6 +109,7 @@ class CostModel:
     groups_per_fragment: tuple[tuple[str, Fraction], ...] = ()
 
     def groups(self, stream: str) -> Fraction:
+        """How many groups a fragment of a stream has, 1 where it is not known."""
         return dict(self.groups_per_fragment).get(stream, Fraction(1))
 
     def fixed(self, rate: Fraction) -> Fraction:
@@ -141,6 +142,7 @@ class CostModel:
         return answers * self.coefficients.per_answer
 
     def to_json(self) -> dict[str, Any]:
+        """The model as plans store it."""
         return {
             "name": self.name,
             "coefficients": {name: str(value) for name, value in asdict(self.coefficients).items()},
@@ -149,6 +151,7 @@ class CostModel:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CostModel:
+        """The inverse of :meth:`to_json`."""
         groups = ((stream, Fraction(value)) for stream, value in data["groups_per_fragment"].items())
         # plans that were stored before families and passes had a cost of their own
         known = {"per_family_tuple": "0", "per_row_passed": "0", "per_row_projected": "0"} | data["coefficients"]

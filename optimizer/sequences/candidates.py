@@ -326,6 +326,7 @@ def sharon_graph(problem: SequenceProblem, candidates: Iterable[Candidate] | Non
 
 
 def bits(vertices: int) -> Iterator[int]:
+    """The positions of the bits that are set, ascending."""
     while vertices:
         low = vertices & -vertices
         yield low.bit_length() - 1

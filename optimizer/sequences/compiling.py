@@ -41,6 +41,7 @@ def compile_kernels(executors: Sequence[str] = EXECUTORS) -> None:
 
 
 def main() -> None:
+    """Compile all kernels, in two processes, and say how long it took."""
     print("compiling the kernels of event sequences (once, a minute or two) ...", end=" ", flush=True)
     begin = time.monotonic()
     # what both need is little

@@ -276,6 +276,7 @@ class Block(NamedTuple):
 
 
 def block_room(size: int, kinds: int, spans: int, lanes: int, edges: int) -> Block:
+    """Room for a block of at most ``size`` events, nothing in it."""
     width = size // 64 + 1
     longs = [np.zeros(size + 1, dtype=np.int64) for _ in range(4)]
     return Block(
@@ -397,6 +398,7 @@ class AnswerColumns(NamedTuple):
 
 
 def answer_room(size: int) -> AnswerColumns:
+    """Room for so many answers, not filled."""
     kinds = (np.int32, np.int32, np.int64, np.uint64, np.int64, np.float64, np.uint8)
     columns: Any = (np.empty(size, dtype=kind) for kind in kinds)
     return AnswerColumns(*columns)
@@ -2162,6 +2164,7 @@ def landmark_windows(
 # ----------------------------------------------------------------------------------------- compaction
 @_kernel
 def is_ascending(key, time, kind):
+    """Whether rows ascend by (key, time, kind), none twice."""
     for i in range(1, len(key)):
         if key[i] == key[i - 1]:
             if time[i] < time[i - 1] or (time[i] == time[i - 1] and kind[i] <= kind[i - 1]):
@@ -2182,6 +2185,7 @@ def codes(key, time, kind, first_key, first_time, first_kind, times, kinds):
 
 @_kernel
 def histogram(code, count, cells):
+    """The sum of the counts (n,) of each code (n,) below ``cells``."""
     total = np.zeros(cells, np.int64)
     for i in range(len(code)):
         total[code[i]] += count[i]

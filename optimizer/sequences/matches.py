@@ -74,4 +74,5 @@ class Answers:
 
 
 def lanes_for(windows: int) -> int:
+    """The number of lanes for so many windows: a multiple of :data:`kernels.LANES`."""
     return -(-windows // kernels.LANES) * kernels.LANES

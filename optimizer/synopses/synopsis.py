@@ -96,6 +96,7 @@ class Synopsis:
 
     @cached_property
     def fingerprint(self) -> str:
+        """The hash by which stored partial aggregates are known: of all that decides what they hold."""
         states = [_told(state) for state in self.states]
         content = [to_json(self.predicates), to_json(self.group_by), states, self.bucket_by, self.per]
         edges = self.edges

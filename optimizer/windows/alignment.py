@@ -118,6 +118,7 @@ class Fragments:
 
     @classmethod
     def of(cls, windows: Iterable[Window]) -> Fragments:
+        """The fragments between the edges of some windows."""
         return cls(progressions(windows))
 
     def starts(self, times: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -77,6 +77,7 @@ class ConditioningInIntegers(_Conditioning[tuple[int, int]]):
     """(misses in one period, the period)."""
 
     def product(self, components: Iterable[list[Progression]]) -> tuple[int, int]:
+        """Misses and period of components that are independent of each other."""
         misses = period = 1
         for component in components:
             if len(component) == 1:
@@ -109,6 +110,7 @@ class ConditioningInFloats(_Conditioning[tuple[float, float]]):
     one of long slides few hits."""
 
     def product(self, components: Iterable[list[Progression]]) -> tuple[float, float]:
+        """Shares of misses and of hits of components that are independent of each other."""
         misses, hits = 1.0, 0.0
         for component in components:
             if len(component) == 1:

@@ -92,11 +92,13 @@ def f1_terms(progressions: Iterable[Progression], gcd: Callable[[int, int], int]
 
 
 def f1_rate(reduced: Sequence[Progression], gcd: Callable[[int, int], int] = math.gcd) -> Fraction:
+    """The edge rate by F1: the terms of inclusion and exclusion over the common period."""
     signed = (term if i % 2 == 0 else -term for i, term in enumerate(f1_terms(reduced, gcd)))
     return Fraction(sum(signed), common_period(reduced))
 
 
 def f1_rate_with_table(reduced: Sequence[Progression]) -> Fraction:
+    """:func:`f1_rate` with greatest common divisors out of a table, as the paper's optimised F1 has it."""
     return f1_rate(reduced, _gcd_table(GCD_TABLE_BYTES))
 
 
@@ -119,6 +121,7 @@ def _gcd_table(size: int) -> Callable[[int, int], int]:
 
 
 def bit_set_rate(reduced: Sequence[Progression]) -> Fraction:
+    """The edge rate by marking each edge of the common period. Raises HDL-350 if the period is too long."""
     period = common_period(reduced)
     if period > BIT_SET_LIMIT:
         raise refusal("bit-set", f"a period of {period} ticks", f"{BIT_SET_LIMIT} ticks")
@@ -129,6 +132,7 @@ def bit_set_rate(reduced: Sequence[Progression]) -> Fraction:
 
 
 def refusal(counter: str, what: str, limit: str) -> CountRefused:
+    """The error (HDL-350) of an edge counter that does not take some windows."""
     return CountRefused(
         "HDL-350",
         f"the {counter} edge counter does not take {what} (limit: {limit})",

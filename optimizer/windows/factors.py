@@ -160,6 +160,7 @@ class Factors:
         return single + sorted(groups, key=lambda group: len(group[1]))
 
     def spend(self, work: int) -> None:
+        """Count work that was done. Raises BudgetSpent beyond the limit."""
         self.work += work
         if self.work > self.limit:
             raise BudgetSpent
@@ -374,4 +375,5 @@ def absorbed_in_ticks(progressions: Iterable[Progression]) -> tuple[tuple[Progre
 
 
 def common_period(progressions: Iterable[Progression]) -> int:
+    """The least common multiple of the slides."""
     return math.lcm(*[slide for slide, _ in progressions])

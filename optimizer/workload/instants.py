@@ -82,6 +82,7 @@ def instant_of_text(text: str) -> int | None:
 
 
 def rows_text(count: int) -> str:
+    """A number of rows as text."""
     return f"{count} row" + ("" if count == 1 else "s")
 
 

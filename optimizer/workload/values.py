@@ -254,6 +254,7 @@ class ACQ:
 
     @property
     def kind(self) -> WindowKind:
+        """The kind of the query's window, which decides how it is answered."""
         if self.pattern is not None:
             return WindowKind.SEQUENCE
         return WindowKind.ROWS if self.window.is_rows else WindowKind.TIME
@@ -341,6 +342,7 @@ class Stream:
     event_id: str | None = _later(None)
 
     def type_of(self, column: str) -> Type | None:
+        """The declared type of a column; None if it is not declared."""
         return dict(self.schema).get(column)
 
 
@@ -357,12 +359,15 @@ class Workload:
             raise ValueError("query names must be unique")
 
     def stream(self, name: str) -> Stream:
+        """The stream of a name, which has to be there."""
         return next(stream for stream in self.streams if stream.name == name)
 
     def query(self, name: str) -> ACQ:
+        """The query of a name, which has to be there."""
         return next(query for query in self.queries if query.name == name)
 
     def queries_of(self, stream: str) -> list[ACQ]:
+        """The queries over a stream, in order."""
         return [query for query in self.queries if query.stream == stream]
 
     @property

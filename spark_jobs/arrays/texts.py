@@ -39,4 +39,5 @@ def as_texts(values: pa.Array) -> pa.StringArray:
 
 
 def flat(column: pa.Array) -> pa.Array:
+    """A column without its dictionary."""
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column

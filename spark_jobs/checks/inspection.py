@@ -451,6 +451,7 @@ _BETWEEN = {"avg", "median", "percentile", "percentile_disc", "mode", "first", "
 
 
 def single_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array, without a copy where it is one."""
     # Arrow copies even a single chunk
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
@@ -462,6 +463,7 @@ def dictionary_codes(column: pa.DictionaryArray) -> NDArray[np.int32]:
 
 
 def instants_as_numbers(column: pa.Array) -> NDArray[np.int64]:
+    """Instants as microseconds (n,), -1 where there is none."""
     numbers = column.view(pa.int64())
     return (numbers.fill_null(-1) if numbers.null_count else numbers).to_numpy()
 
@@ -476,6 +478,7 @@ def _parsed(text: str) -> list[str | None] | None:
 
 
 def json_value(values: Sequence[str | None]) -> str:
+    """Texts as one compact JSON list."""
     return json.dumps(values, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -166,6 +166,7 @@ class EventsHeld:
         return float((self.rows * overlap / np.maximum(self.ends - self.begins, 1)).sum())
 
     def touched(self, windows: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+        """Which splits (n,) hold events of some windows."""
         found = np.zeros(len(self.rows), dtype=bool)
         for begin, end in windows:
             found |= (self.begins < end) & (self.ends > begin)
@@ -178,6 +179,7 @@ class EventsHeld:
         return SECONDS["query"] + SECONDS["read"] * read + SECONDS["recomputed"] * events
 
     def open(self, windows: Sequence[tuple[int, int]]) -> None:
+        """Count the splits of some windows as read."""
         self.opened |= self.touched(windows)
 
 
@@ -191,6 +193,7 @@ class RecomputedQuery(NamedTuple):
 
     @classmethod
     def of(cls, query: ACQ, windows: Sequence[tuple[int, int]], splits: Sequence[Split], seed: str) -> RecomputedQuery:
+        """A query's recomputation, of a sample of its groups if the windows hold many events; the same for one seed."""
         held = EventsHeld(splits)
         events = sum(held.events(*window) for window in windows)
         buckets = None
@@ -200,9 +203,11 @@ class RecomputedQuery(NamedTuple):
         return cls(query, tuple(windows), buckets)
 
     def has(self, key: str) -> bool:
+        """Whether a group's key is recomputed."""
         return self.buckets is None or int(bucket_of([key])[0]) in self.buckets
 
     def columns(self, stream: Stream) -> list[str]:
+        """The columns of the stream that the query reads, its time first."""
         return list(dict.fromkeys([stream.time, *self.query.columns()]))
 
     def of_batch(self, events: pa.RecordBatch, stream: Stream) -> pa.RecordBatch:

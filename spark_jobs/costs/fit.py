@@ -143,6 +143,7 @@ class Fit:
         return sum(cost * features.get(name, 0) for name, cost in costs.items())
 
     def to_json(self) -> dict[str, Any]:
+        """The costs as their file and ``heddle calibrate --json`` have them."""
         return {
             "format_version": 1,
             "costs": dict(self.costs),
@@ -197,6 +198,7 @@ def fit(observations: Sequence[Observation]) -> Fit:
 
 
 def relative_error(predicted: float, measured: float) -> float:
+    """How far a prediction is off, as a part of what was measured."""
     return (predicted - measured) / max(measured, LEAST)
 
 

@@ -44,6 +44,7 @@ COUNTED = ("partial_rows_read", "rows_passed", "fragments_combined")
 
 
 def uncounted(feature: str, amount: int) -> None:
+    """The :data:`Count` that counts nothing."""
     pass
 
 
@@ -97,6 +98,7 @@ class FragmentRuns(NamedTuple):
     high: Longs
 
     def where(self, chosen: Any) -> FragmentRuns:
+        """Some of the runs."""
         return FragmentRuns(self.group[chosen], self.low[chosen], self.high[chosen])
 
 
@@ -126,6 +128,7 @@ class WindowedQuery:
 
     @classmethod
     def of(cls, query: ACQ, synopsis: Synopsis, begin: int, end: int) -> WindowedQuery:
+        """What a query is to be answered at in (begin, end], from the states of a synopsis."""
         found = instants(query.window, begin, end)
         days, number = distinct_of((found - 1) // DAY) if len(found) else (found, found)
         cuts = np.searchsorted(number, np.arange(len(days) + 1))

@@ -57,6 +57,7 @@ def run_by_arithmetic(groups, fragments, low, high):
 
 @numba.njit(cache=True)
 def run_by_position(groups, position, low, high):
+    """Runs of cells, in place of fragments [low, high), by a table of positions for each group."""
     for i in range(len(low)):
         row = position[groups[i]]
         low[i], high[i] = row[low[i]], row[high[i]]
@@ -64,6 +65,7 @@ def run_by_position(groups, position, low, high):
 
 @numba.njit(cache=True)
 def run_by_search(groups, slots, offsets, low, high):
+    """Runs of cells, in place of fragments [low, high), by search among the slots of each group."""
     for i in range(len(low)):
         begin, end = offsets[groups[i]], offsets[groups[i] + 1]
         begin = seek(slots, begin, end, low[i])
@@ -84,6 +86,7 @@ def fragment_positions(slots, offsets, position):
 
 @numba.njit(cache=True)
 def sums_between(totals, low, high, values, valid):
+    """Sums of runs as differences of running (count, sum) ``totals``; valid where a value came."""
     for i in range(len(low)):
         before, after = totals[low[i]], totals[high[i]]
         valid[i] = after[0] > before[0]
@@ -92,6 +95,7 @@ def sums_between(totals, low, high, values, valid):
 
 @numba.njit(cache=True)
 def means_between(totals, low, high, values, valid):
+    """Averages of runs as differences of running (count, sum) ``totals``; valid where a value came."""
     for i in range(len(low)):
         before, after = totals[low[i]], totals[high[i]]
         count = after[0] - before[0]
@@ -111,6 +115,7 @@ def best_of(numbers, greatest, low, high):
 
 @numba.njit(cache=True)
 def double_sum(high_part, low_part, low, high):
+    """The compensated sum of a run of sums, each in two parts."""
     total, rest = high_part[low], low_part[low]
     for at in range(low + 1, high):
         found = total + high_part[at]
@@ -134,6 +139,7 @@ def code_at(blocks, zeros, totals, first, last, rank):
 
 
 def unknown_group(query: ACQ, groups: Sequence[Group]) -> HeddleError:
+    """The error (HDL-605) of groups that a query does not have."""
     shown = "; ".join(", ".join(map(str, group)) or "(none)" for group in groups[:3])
     columns = ", ".join(name for name, _ in query.group_by) or "no columns: it has one group, ()"
     return HeddleError("HDL-605", f"{query.name} has no such group: {shown}", f"it is grouped by {columns}")

@@ -117,6 +117,7 @@ class Lookups:
     # ------------------------------------------------------------------------------------------ groups
     @cached_property
     def groups(self) -> list[Group]:
+        """The groups that are stored, as values in the query's order."""
         columns = [
             typed(column, type).to_pylist()
             for column, (_, type) in zip(self.cells.key_columns, self.query.group_by, strict=True)

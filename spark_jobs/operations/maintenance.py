@@ -81,6 +81,7 @@ class Maintained:
     damaged: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
+        """The counts as ``heddle maintain --json`` prints them."""
         return {"format_version": 1, **asdict(self)}
 
 

@@ -96,6 +96,7 @@ class LiftedNumbers:
 
 
 def lift_texts(batch: Batch, events: LiftedEvents, state: State) -> Texts:
+    """The least or greatest text of each cell."""
     assert state.argument is not None
     values = batch.values(state.argument)
     out = np.full((len(events.counts), 1), IDENTITIES[state.kind], dtype=np.int64)
@@ -108,6 +109,7 @@ def lift_texts(batch: Batch, events: LiftedEvents, state: State) -> Texts:
 
 
 def lift_pair(batch: Batch, events: LiftedEvents, state: State) -> Pairs:
+    """The winning pair of order and value of each cell."""
     assert state.argument is not None and state.by is not None
     values, orders = batch.values(state.argument), batch.values(state.by)
     present = np.ones(batch.rows, dtype=np.int8)
@@ -126,6 +128,7 @@ def lift_pair(batch: Batch, events: LiftedEvents, state: State) -> Pairs:
 
 
 def lift_multiset(batch: Batch, events: LiftedEvents, state: State) -> Multiset:
+    """The distinct values of each cell with their counts, or the registers of their sketch."""
     assert state.argument is not None
     values = batch.values(state.argument)
     cell, rows = events.cell, events.rows

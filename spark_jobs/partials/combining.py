@@ -14,6 +14,7 @@ from spark_jobs.arrays.numbering import LONG_MAX, Longs, ranked
 
 @numba.njit(cache=True)
 def scatter_add(cells, values, columns, out):
+    """Add columns of rows (n, width) to those of their cells, in place."""
     for i in range(len(cells)):
         for column in columns:
             out[cells[i], column] += values[i, column]
@@ -60,6 +61,7 @@ SCATTER: dict[str, Callable[..., None]] = {
 
 @numba.njit(cache=True)
 def add_doubles(cells, order, values, columns, out):
+    """Add sums of doubles, each with its rounding error in the next column, to their cells, in a given order."""
     for k in range(len(cells)):
         i = order[k] if len(order) else k
         cell = cells[i]

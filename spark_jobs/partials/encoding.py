@@ -35,6 +35,7 @@ class StoredLists:
 
     @staticmethod
     def of(synopsis: Synopsis, carrier: str, column: pa.ListArray) -> StoredLists:
+        """The lists of a carrier as they were stored, those of one width as a matrix."""
         width = synopsis.width(carrier)
         offsets = column.offsets.to_numpy().astype(np.int64)
         values = column.values if carrier == "texts" else column.values.to_numpy(zero_copy_only=False)
@@ -55,10 +56,12 @@ class StoredLists:
         return self.matrix if len(columns) == self.matrix.shape[1] else self.matrix[:, columns]
 
     def column(self, state: State, skip: int = 0) -> NDArray[Any]:
+        """The numbers (n,) of a state; ``skip``: the column after its first."""
         assert self.matrix is not None
         return np.ascontiguousarray(self.matrix[:, self.offset[state] + skip])
 
     def texts(self, state: State, skip: int = 0) -> pa.StringArray:
+        """The texts (n,) of a state; ``skip``: the place after its first."""
         return self.values.take(pa.array(self.first + self.offset[state] + skip))
 
     def tails(self, counts: Longs) -> Any:
@@ -125,6 +128,7 @@ class WrittenLists:
             _WRITERS[type(column)](self, state, column)
 
     def column(self, carrier: str) -> pa.ListArray:
+        """A carrier's lists as a column to store: numbers of fixed width, then the tails."""
         fixed, tails = self.fixed[carrier], self.tails[carrier]
         if carrier == "texts":
             return self._texts(fixed, tails)
@@ -207,4 +211,5 @@ _WRITERS: dict[type, Callable[[WrittenLists, State, Any], None]] = {
 
 
 def combined_chunks(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column as one array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -27,6 +27,7 @@ def dense_codes(fragment, first, last, group, groups):
 
 @numba.njit(cache=True)
 def with_shards(codes, rows, shard, shards):
+    """Codes (n,) of cells that are divided by shard."""
     out = np.empty(len(codes), np.int64)
     for i in range(len(codes)):
         out[i] = codes[i] * shards + shard[rows[i] if len(rows) else i]
@@ -64,6 +65,7 @@ def count_codes(codes: Longs, most: int) -> tuple[Longs, Longs, Longs]:
 
 @numba.njit(cache=True)
 def set_bit(signatures, passing, bit):
+    """Set a bit of the signatures (n,) of the rows that pass, in place."""
     for i in range(len(signatures)):
         signatures[i] |= np.int64(passing[i]) << bit
 
@@ -149,6 +151,7 @@ def lift_doubles(cells, rows, values, bits, valid, out, ordinals, total, squares
 
 @numba.njit(cache=True)
 def lift_words(cells, rows, low, high, valid, out, total):
+    """Add integers of 128 bits (a low and a high word) to the limbs of their cells, in place."""
     for k in range(len(cells)):
         i = rows[k] if len(rows) else k
         if len(valid) and not valid[i]:

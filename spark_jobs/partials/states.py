@@ -38,15 +38,18 @@ class Texts:
         return 8 * len(self.ranks)
 
     def take(self, rows: Longs) -> Texts:
+        """The cells of some rows."""
         return Texts(self.ranks[rows], self.texts)
 
     @staticmethod
     def joined(state: State, parts: Sequence[Texts]) -> Texts:
+        """Several columns one behind the other, over one set of texts."""
         renumberings, texts = unified([part.texts for part in parts], state.type)
         assert texts is not None
         return Texts(_joined_ranks([part.ranks for part in parts], renumberings), texts)
 
     def combined(self, state: State, cell: Longs, cells: int) -> Texts:
+        """The rows combined into ``cells`` cells; ``cell`` (n,): into which."""
         out = np.full(cells, IDENTITIES[state.operation], dtype=np.int64)
         SCATTER[state.operation](cell, self.ranks, out)
         return Texts(out, self.texts)
@@ -73,11 +76,13 @@ class Pairs:
         return 17 * len(self.order)
 
     def take(self, rows: Longs) -> Pairs:
+        """The cells of some rows."""
         taken = self.present[rows], self.order[rows], self.value[rows]
         return Pairs(*taken, self.order_texts, self.value_texts)
 
     @staticmethod
     def joined(state: State, parts: Sequence[Pairs]) -> Pairs:
+        """Several columns one behind the other, over one set of texts."""
         orders, order_texts = unified([part.order_texts for part in parts], state.by_type)
         values, value_texts = unified([part.value_texts for part in parts], state.type)
         return Pairs(
@@ -89,6 +94,7 @@ class Pairs:
         )
 
     def combined(self, state: State, cell: Longs, cells: int) -> Pairs:
+        """The rows combined into ``cells`` cells; ``cell`` (n,): into which."""
         best = np.full(cells, -1, dtype=np.int64)
         winners(cell, self.present, self.order, self.value, state.operation == "greatest_by", best)
         return self.take(best)
@@ -121,12 +127,14 @@ class Multiset:
         return 16 * len(self.values)
 
     def take(self, rows: Longs) -> Multiset:
+        """The cells of some rows."""
         counts = np.diff(self.offsets)[rows]
         elements = ragged(self.offsets[:-1][rows], counts)
         return Multiset(offsets_of(counts), self.values[elements], self.weights[elements], self.texts)
 
     @staticmethod
     def joined(state: State, parts: Sequence[Multiset]) -> Multiset:
+        """Several columns one behind the other, over one set of texts."""
         ranks, texts = unified([part.texts for part in parts], state.type)
         return Multiset(
             offsets_of(np.concatenate([np.diff(part.offsets) for part in parts])),
@@ -136,6 +144,7 @@ class Multiset:
         )
 
     def combined(self, state: State, cell: Longs, cells: int) -> Multiset:
+        """The rows combined into ``cells`` cells; ``cell`` (n,): into which."""
         elements = np.repeat(cell, np.diff(self.offsets))
         return united(state, elements, self.values, self.weights, cells, self.texts)
 
@@ -149,6 +158,7 @@ def united(
 
 
 def offsets_of(counts: Longs) -> Longs:
+    """Where each of some lists begins, and where the last ends (n + 1,), from their lengths (n,)."""
     out = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=out[1:])
     return out
@@ -168,6 +178,7 @@ States = dict[State, Fixed | Column]
 
 
 def class_of(state: State) -> type[Fixed] | type[Texts] | type[Pairs] | type[Multiset]:
+    """The class of a state's column."""
     if state.kind in MULTISETS:
         return Multiset
     if state.kind in PAIRS:

@@ -98,6 +98,7 @@ class Values:
 
     @cached_property
     def hashes(self) -> NDArray[np.uint64]:
+        """64-bit hashes (n,) of the values, equal for equal values."""
         if carrier_of(self.type) == "texts" and not self.is_narrow:
             ranks, texts = self._ranked
             return np.append(hash64_of_texts(texts.to_pylist()), np.uint64(0))[ranks]
@@ -231,6 +232,7 @@ class Batch:
         return self._texts[name]
 
     def values(self, argument: Expression) -> Values:
+        """The values of an expression over the batch, evaluated once."""
         if argument not in self._values:
             self._values[argument] = Values(self._evaluated(argument), type_of(argument, self.schema))
         return self._values[argument]

@@ -32,6 +32,7 @@ class LifecycleRequest:
     plan_version: int
 
     def is_done(self, query: registry.Registered) -> bool:
+        """Whether a query is already as it is to be."""
         return query.removed if self.event == "removed" else query.paused == (self.event == "paused")
 
 
@@ -214,6 +215,7 @@ def _streams(
 
 
 def check_fit(wrong: Mapping[str, str]) -> None:
+    """Raises HDL-528 if registered queries no longer fit their streams; ``wrong``: why, by name."""
     told = [f"{name}: {why}" for name, why in wrong.items() if why]
     if told:
         more = f"; and {len(told) - 6} more" if len(told) > 6 else ""

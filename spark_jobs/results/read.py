@@ -111,6 +111,7 @@ def _rows(warehouse: Warehouse, query: str, begin: int | None, end: int | None) 
 
 
 def group_names(query: ACQ) -> list[str]:
+    """The names of a query's group columns in its answers."""
     return [_own(name) for name in query.select or [name for name, _ in query.group_by]]
 
 
@@ -120,6 +121,7 @@ def _own(name: str) -> str:
 
 
 def typed_rows(query: ACQ, rows: pa.Table) -> pa.Table:
+    """Stored answers under the query's own column names and types."""
     names = ["window_start", "window_end"]
     names += ["instant"] * bool(query.window.ago) + ["position"] * query.window.is_rows
     columns: dict[str, Any] = {name: rows[name] for name in names}
@@ -138,6 +140,7 @@ def _element(lists: pa.ChunkedArray, index: int) -> pa.ChunkedArray:
 
 
 def with_errors(table: pa.Table) -> pa.Table:
+    """Answers with the column ``error``, null where there was none."""
     if "error" in table.schema.names:
         return table
     return table.append_column("error", pa.nulls(len(table), pa.string()))

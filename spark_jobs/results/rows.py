@@ -107,6 +107,7 @@ class ResultColumns:
         self.cuts = [0, *np.cumsum(self.sizes).tolist()]
 
     def of(self, name: str) -> pa.Array:
+        """The column of a name, as the results table has it."""
         return self._lists(name) if name in CARRIERS else getattr(self, f"_{name}")()
 
     def _stream(self) -> pa.DictionaryArray:

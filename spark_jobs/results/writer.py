@@ -58,6 +58,7 @@ class ResultsFiles:
         self._files: dict[str, _File] = {}
 
     def add(self, day: str, answered: AnswerRows) -> None:
+        """Write answers of a day; what is pending in memory stays within :data:`PENDING`."""
         if day not in self._files:
             self._files[day] = _File(self.root, day, self.columns, self.stamp, self.definitions)
         self._files[day].add(answered)

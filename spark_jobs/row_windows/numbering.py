@@ -143,6 +143,7 @@ def _midnight(instant: int) -> int:
 
 
 def state_numbers(cells: Cells, state: State) -> Longs:
+    """The numbers (n,) of a state of one column."""
     column = cells.states[state]
     assert isinstance(column, Fixed)
     return np.ascontiguousarray(column.values[:, 0])
@@ -242,6 +243,7 @@ class RowBlock:
         return len(self.times)
 
     def column(self, name: str) -> pa.Array:
+        """A column of the block as one array."""
         return self.rows[name].combine_chunks()
 
     def positions(self, counts: Counts, begin: int, edges: Sequence[Progression]) -> Longs:

@@ -65,6 +65,7 @@ class Probe:
     algorithm: str = "shared"
 
     def workload(self, stream: Stream) -> Workload:
+        """The queries of the probe over a stream."""
         statements = []
         for number, ((range_, slide), bound) in enumerate(product(self.windows, range(self.filters))):
             statements.append(

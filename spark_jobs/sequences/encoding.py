@@ -42,6 +42,7 @@ def _longs(events: Events, sequenced: Sequenced) -> list[Longs]:
 
 
 def encoded_rows(span: FillRequest, events: Events, keys: Sequence[str], bucket_keys: Sequence[str]) -> pa.Table:
+    """Compacted events as rows of the partials table, one for each key and day."""
     sequenced = sequenced_of(span.synopsis)
     days = events.time // DAY
     heads = np.flatnonzero(np.append(True, (events.key[1:] != events.key[:-1]) | (days[1:] != days[:-1])))

@@ -47,6 +47,7 @@ class Inspection:
         )
 
     def to_json(self) -> dict[str, Any]:
+        """The findings as ``heddle validate --json`` prints them."""
         return {
             "name": self.stream,
             "files": self.files,

@@ -85,6 +85,7 @@ class Arrival:
         )
 
     def row(self) -> dict[str, Any]:
+        """As the table has it."""
         moments = {name: None if at is None else moment(at) for name, at in (("begin", self.begin), ("end", self.end))}
         return {
             "stream": self.stream,

@@ -276,6 +276,7 @@ def _time_bounds(stream: Stream, column: Any, chunk: Any) -> tuple[int, int] | N
 
 
 def delta_log(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
+    """Schema and files of a stream that is a Delta table, all inside its allowed place."""
     root = Path(stream.source.path)
     check_place(stream, root)
     for path in (root / "_delta_log", *(root / "_delta_log").rglob("*")):

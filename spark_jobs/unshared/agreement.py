@@ -48,6 +48,7 @@ class _Audit:
 
 
 def audit_of(output: Output) -> _Audit:
+    """How an output is recomputed and compared."""
     if output.argument is None or output.function not in _AUDITS:
         return _EXACT
     return _AUDITS[output.function]

@@ -80,14 +80,17 @@ def to_column(expression: Expression, schema: Schema) -> SparkColumn:
 
 
 def quoted_column(name: str) -> SparkColumn:
+    """A column by its name, whatever characters that has."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 
 def ddl_of(type: Type) -> str:
+    """A type as Spark's DDL writes it."""
     return "bigint" if type.name == "long" else str(type)
 
 
 def literal_column(literal: Literal) -> SparkColumn:
+    """A constant of a query as a column."""
     value, type = literal.value, literal.type
     if value is None:
         return F.lit(None).cast(ddl_of(type))
@@ -175,16 +178,19 @@ class GroupedFrame:
         return F.col(f"`heddle {list(self.columns).index(key)}`")
 
     def aliased(self) -> list[SparkColumn]:
+        """The aggregates under the names by which outputs refer to them."""
         return [column.alias(f"heddle {index}") for index, column in enumerate(self.columns.values())]
 
     # what outputs are made of
     def argument(self, output: Output) -> SparkColumn:
+        """The output's argument as a column."""
         assert output.argument is not None
         column = to_column(output.argument, self.schema)
         # frames have all integers as bigint: arithmetic on them may be a decimal here, on narrower ones it is not
         return column.cast("bigint") if self._is_integer(output) else column
 
     def type(self, output: Output) -> Type:
+        """The type that :meth:`argument` has."""
         assert output.argument is not None
         return LONG if self._is_integer(output) else type_of(output.argument, self.schema)
 
@@ -200,9 +206,11 @@ class GroupedFrame:
         return F.when(column == 0, F.lit(0.0)).otherwise(column.cast("double"))
 
     def count(self, output: Output) -> SparkColumn:
+        """How many values the argument has that are not null."""
         return self.of("count", output, F.count(self.argument(output)))
 
     def sorted(self, output: Output) -> SparkColumn:
+        """The argument's values as a sorted list."""
         return self.of("sorted", output, F.sort_array(F.collect_list(self.value(output))))
 
     def pair(self, output: Output) -> SparkColumn:
@@ -226,11 +234,13 @@ def exact_share(count: SparkColumn, fraction: Decimal) -> tuple[SparkColumn, Spa
 
 
 def nearest(count: SparkColumn, fraction: Decimal) -> SparkColumn:
+    """The nearest rank of a fraction of so many values: 1 at least."""
     whole, rest = exact_share(count, fraction)
     return F.greatest(whole + F.when(rest > 0, 1).otherwise(0), F.lit(1))
 
 
 def fraction_of(output: Output) -> Decimal:
+    """The fraction of a percentile; a median's is one half."""
     return Decimal("0.5") if output.parameter is None else output.parameter
 
 
@@ -282,6 +292,7 @@ def _plain_top(grouped: GroupedFrame, output: Output) -> SparkColumn:
 
 
 def plain_distinct(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    """A distinct count as Spark counts it, exactly or by its own sketch."""
     if output.error is None:
         return grouped.of("distinct", output, F.count_distinct(grouped.value(output)))
     # Spark refuses a greater error

@@ -45,6 +45,7 @@ class Total:
     strange: frozenset[str] = frozenset()
 
     def extended(self, sequences: int, value: Any) -> Total:
+        """Over the same sequences, each with a value more; null adds nothing."""
         if value is None or not sequences:
             return self
         if isinstance(value, float) and not math.isfinite(value):
@@ -56,6 +57,7 @@ class Total:
         )
 
     def joined(self, other: Total) -> Total:
+        """Over these sequences and others."""
         return Total(
             self.count + other.count,
             self.total + other.total,
@@ -65,6 +67,7 @@ class Total:
 
     @property
     def double(self) -> float:
+        """The sum as a double."""
         if not self.strange:
             return _float(self.total)
         return float(next(iter(self.strange))) if len(self.strange) == 1 else math.nan
@@ -78,9 +81,11 @@ class Extreme:
     value: Any = None
 
     def extended(self, sequences: int, value: Any) -> Extreme:
+        """Over the same sequences, each with a value more."""
         return self if not sequences else self.joined(Extreme(self.best, value))
 
     def joined(self, other: Extreme) -> Extreme:
+        """Over these sequences and others."""
         known = [value for value in (self.value, other.value) if value is not None]
         return replace(self, value=self.best(known, key=_order) if known else None)
 

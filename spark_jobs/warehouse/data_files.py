@@ -128,6 +128,7 @@ def signed(file: Path) -> Path:
 
 
 def unwritable(path: str | Path, error: Exception) -> HeddleError:
+    """The coded error of a file that cannot be written."""
     told, hint = f"{path} cannot be written: {error}", "is the disk full? run it again when it is not"
     if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         reads = "`heddle read`, `lookup`, `status`, `queries`, `explain`, `diff` and `plan` need not write"

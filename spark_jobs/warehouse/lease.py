@@ -39,6 +39,7 @@ def _same(path: Path, file: int) -> bool:
 
 @contextmanager
 def postgres_lease(name: str) -> Iterator[None]:
+    """Hold the lease of a name by a lock in the configured PostgreSQL; where none is configured, nothing is held."""
     dsn = settings().lease_dsn
     if not dsn:
         yield

@@ -97,6 +97,7 @@ class RunRecord:
     diagnostics: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
+        """The record as it is stored and shown: instants of the interval as text."""
         return {"format_version": 1, **asdict(self)} | {
             "begin": format_instant(self.begin),
             "end": format_instant(self.end),
@@ -410,6 +411,7 @@ def log_end(warehouse: Warehouse, record: RunRecord, error: BaseException, stage
 
 
 def refuse(warehouse: Warehouse, record: RunRecord, code: str, message: str, hint: str = "") -> None:
+    """Log that a run has failed for a reason, and raise that as an error."""
     diagnostics = [Diagnostic(code, message, hint), *(Diagnostic(**found) for found in record.diagnostics)]
     record.diagnostics = [found.to_json() for found in diagnostics]
     log_event(warehouse, record, "failed", None, None)

@@ -118,6 +118,7 @@ def registered(events: Iterable[QueryEvent]) -> dict[str, Registered]:
 
 
 def paused(registered: Mapping[str, Registered]) -> dict[str, ACQ]:
+    """The paused queries by name."""
     return {name: one.query for name, one in registered.items() if one.paused}
 
 

@@ -149,6 +149,7 @@ class Warehouse:
                 table.alter.add_columns(made, commit_properties=CommitProperties(max_commit_retries=0))
 
     def path(self, table: str) -> str:
+        """Where a table lies."""
         return str(self.root / table)
 
     # --------------------------------------------------------------------------------------- lease
@@ -228,6 +229,7 @@ class Warehouse:
         return found
 
     def version(self, table: str) -> int:
+        """The newest version of a table."""
         return int(self.table(table).version())
 
     def append(

@@ -1,0 +1,129 @@
+"""What ``heddle status`` says of a warehouse: the plan in force, its runs, what is published, checks and lateness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from optimizer.plan.definition import SharingPlan
+from optimizer.plan.export import to_json
+from optimizer.plan.rhythms import rhythms
+from optimizer.workload.instants import format_instant
+from spark_jobs.operations.read import RECOMPUTED
+from spark_jobs.warehouse import publish_log
+from spark_jobs.warehouse.plans import current_version, load_plan
+from spark_jobs.warehouse.publish_log import LogRow
+from spark_jobs.warehouse.schemas import moment
+from spark_jobs.warehouse.warehouse import Warehouse
+
+
+@dataclass(frozen=True)
+class QueryLateness:
+    """A query with a refresh bound, refreshed every ``average`` by its schedule: when it was ``answered`` last (0:
+    never), in how many runs it was late, and by how much at most (all in microseconds)."""
+
+    query: str
+    bound: int
+    average: Fraction
+    answered: int
+    latest: int
+    late_runs: int
+
+    def to_json(self) -> dict[str, Any]:
+        """In seconds."""
+        return {
+            "query": self.query,
+            "at_most_seconds": self.bound / 1e6,
+            "every_seconds": float(self.average) / 1e6,
+            "answered": format_instant(self.answered) if self.answered else None,
+            "late_seconds": self.latest / 1e6,
+            "late_runs": self.late_runs,
+        }
+
+
+@dataclass(frozen=True)
+class CheckCounts:
+    """How many checks passed and failed, ever; and of them, those that ``recomputed`` a query unshared."""
+
+    passed: int
+    failed: int
+    recomputed: int
+    different: int
+
+
+@dataclass(frozen=True)
+class WarehouseStatus:
+    """The state of a warehouse. ``runs``: the newest that ended, newest first; ``intervals``: how many are published;
+    ``refreshes``: of every query with a refresh bound, over all runs."""
+
+    root: Path
+    plan_version: int
+    plan: SharingPlan
+    intervals: int
+    checks: CheckCounts
+    refreshes: tuple[QueryLateness, ...]
+    runs: tuple[LogRow, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``heddle status --json`` prints it."""
+        return {
+            "warehouse": str(self.root),
+            "plan_version": self.plan_version,
+            "plan_cost": to_json(self.plan)["cost"],
+            "queries": len(self.plan.workload.queries),
+            "trees": len(self.plan.trees),
+            "intervals_published": self.intervals,
+            "checks_passed": self.checks.passed,
+            "checks_failed": self.checks.failed,
+            "recomputed": {"queries": self.checks.recomputed, "different": self.checks.different},
+            "refreshes": [refresh.to_json() for refresh in self.refreshes],
+            "runs": [row.stored_record | {"event": row.event, "at": logged_at(row)} for row in self.runs],
+        }
+
+
+def logged_at(row: LogRow) -> str:
+    """When a row was logged, in ISO 8601."""
+    return str(moment(row.at).isoformat()).replace("+00:00", "Z")
+
+
+def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
+    """The state of a warehouse, with its ``last`` runs. Raises HDL-506 if it has no plan."""
+    version = current_version(warehouse) or 0
+    plan = load_plan(warehouse, version)
+    ended = publish_log.rows(warehouse, ds.field("event").isin(["published", "failed"]))
+    runs = sorted(ended, key=lambda row: row.at, reverse=True)
+    published = [row for row in runs if row.event == "published"]
+    return WarehouseStatus(
+        warehouse.root,
+        version,
+        plan,
+        len({row.interval for row in published}),
+        _check_counts(warehouse),
+        tuple(_lateness(plan, published)),
+        tuple(runs[:last]),
+    )
+
+
+def _check_counts(warehouse: Warehouse) -> CheckCounts:
+    checks = warehouse.rows("quality_results")
+    recomputed = [check for check in checks if check["check"].startswith(RECOMPUTED)]
+    failed, different = (sum(not check["success"] for check in some) for some in (checks, recomputed))
+    return CheckCounts(len(checks) - failed, failed, len(recomputed), different)
+
+
+def _lateness(plan: SharingPlan, published: Sequence[LogRow]) -> list[QueryLateness]:
+    """Of each query with a refresh bound when it was answered last, and how late it was."""
+    records = [row.record for row in published]
+    lateness = []
+    for rhythm in (rhythm for schedule in plan.schedules for rhythm in rhythms(schedule)):
+        answered = max((record.refreshed.get(rhythm.query, 0) for record in records), default=0)
+        late = [record.lateness[rhythm.query] for record in records if rhythm.query in record.lateness]
+        lateness.append(
+            QueryLateness(rhythm.query, rhythm.bound, rhythm.average, answered, max(late, default=0), len(late))
+        )
+    return lateness

@@ -1,0 +1,287 @@
+"""How the house is kept: what every module, class and function of the production code has, and what none has.
+
+Nothing is imported: the rules read the text. Each is a function from modules to what breaks it, so that it is also
+tried on a module that does. An exception stands in a list with its reason, and goes once nothing needs it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+OWN = ("heddle", "optimizer", "spark_jobs", "plugins", "dags")
+
+LONGEST_FUNCTION = 80
+LONGEST_MODULE = 800
+LONGEST_COMMAND = 15
+
+DIALECT = frozenset({"told", "held", "beside", "asked", "one", "whole", "mine", "found"})
+"""Words that say nothing of what they name."""
+
+LONG_FUNCTIONS = {
+    "optimizer/plan/builder.py build_plan": "being split",
+    "plugins/sharing_plan_page.py build_app": "routes are functions inside their app, each a few lines",
+    "optimizer/papers/reference/a_seq.py _feed": "the paper's algorithm, whose steps share all of their state",
+}
+
+LONG_MODULES = {
+    "optimizer/papers/reference/a_seq.py": "one paper's algorithms, which are read side by side",
+    "optimizer/papers/reference/collective_indexes.py": "one paper's indexes, which are read side by side",
+    "optimizer/sequences/kernels.py": "kernels of one family, which Numba compiles together",
+}
+
+SAME_NAMES = {
+    "heddle main": "each program's own",
+    "heddle page": "one a kind of page, called by its module's name",
+    "optimizer Counts": "answers of a paper's algorithm, and the kernels' state of COUNT(*)",
+    "optimizer Group": "of a schedule, and of sequence queries",
+    "optimizer Pattern": "what a query says, and its place in the graph of candidates",
+    "optimizer Search": "what a search came to: of the published algorithm, and of sequence candidates",
+    "optimizer Stream": "what is declared, and its events: of the kernels and of an evaluation",
+    "optimizer Sweep": "of each paper's own parameters",
+    "optimizer Windows": "what is planned, what the kernels are given, and what an evaluation draws",
+    "optimizer choose": "each module's one decision, called by its module's name",
+    "optimizer optimum": "of a schedule, and of a search for trees",
+    "optimizer registers_of": "of values as states keep them, and as elements that are combined",
+    "optimizer to_json": "of a plan, and of the workload's values",
+    "optimizer workload": "of each evaluation",
+    "spark_jobs Run": "what an operator sees of a run, and the run while it goes on",
+    "spark_jobs answer": "of the finals, and of sequences unshared",
+    "spark_jobs changes": "of a registration, and of the registry's events",
+    "spark_jobs check_columns": "of a CSV file's header, and of any source's schema",
+    "spark_jobs inspect": "of a source, and of answers",
+    "spark_jobs log": "of each table that is a log, called by its module's name",
+    "spark_jobs main": "each job's own",
+    "spark_jobs misfit": "why a query does not fit its stream, and the error of a value that does not fit its column",
+    "spark_jobs opened": "a warehouse, and a data file",
+    "spark_jobs read": "of answers, and of a CSV file",
+    "spark_jobs rows": "of each table that is a log, called by its module's name",
+}
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module of the production code: its path below the project, and its text."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes, walked once."""
+        return list(ast.walk(self.tree))
+
+    @property
+    def folder(self) -> str:
+        return self.path.partition("/")[0]
+
+
+Modules = Mapping[str, Module]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@pytest.fixture(scope="module")
+def modules() -> Modules:
+    paths = sorted(path for folder in OWN for path in (ROOT / folder).rglob("*.py"))
+    assert len(paths) > 150
+    names = (path.relative_to(ROOT).as_posix() for path in paths)
+    return {name: Module(name, path.read_text(encoding="utf-8")) for name, path in zip(names, paths, strict=True)}
+
+
+def of(path: str, text: str) -> Modules:
+    """One module that does not exist."""
+    return {path: Module(path, text)}
+
+
+def functions(module: Module) -> Iterator[Function]:
+    """All functions, nested ones too."""
+    return (node for node in module.nodes if isinstance(node, Function))
+
+
+def classes(module: Module) -> Iterator[ast.ClassDef]:
+    """All classes, nested ones too."""
+    return (node for node in module.nodes if isinstance(node, ast.ClassDef))
+
+
+def decorators(node: Function) -> set[str]:
+    """The names of what decorates a function, without arguments."""
+    return {ast.unparse(found.func if isinstance(found, ast.Call) else found) for found in node.decorator_list}
+
+
+# ------------------------------------------------------------------------------------------------ docstrings
+def undocumented(modules: Modules) -> list[str]:
+    """Modules, public classes and public functions and methods without a docstring.
+
+    A method needs none if its name begins with an underscore, if a base class in this project documents the method of
+    that name, or if it is a property of a single ``return``: its name says it all, and the expression the rest. Nor
+    does a function that Airflow's ``@dag`` makes a DAG of, for its text is the module's (``doc_md=__doc__``).
+    """
+    known = {node.name: node for module in modules.values() for node in classes(module)}
+    found = [path for path, module in modules.items() if not ast.get_docstring(module.tree)]
+    for path, module in modules.items():
+        public = [
+            node for node in module.tree.body if isinstance(node, Function | ast.ClassDef) and node.name[0] != "_"
+        ]
+        for node in public:
+            if not ast.get_docstring(node) and not (isinstance(node, Function) and "dag" in decorators(node)):
+                found.append(f"{path} {node.name}")
+            for method in node.body if isinstance(node, ast.ClassDef) else ():
+                if isinstance(method, Function) and method.name[0] != "_" and not _says_it_all(method, node, known):
+                    found.append(f"{path} {node.name}.{method.name}")
+    return found
+
+
+def _says_it_all(method: Function, owner: ast.ClassDef, known: Mapping[str, ast.ClassDef]) -> bool:
+    is_property = bool(decorators(method) & {"property", "cached_property"})
+    is_single = len(method.body) == 1 and isinstance(method.body[0], ast.Return)
+    return bool(ast.get_docstring(method)) or (is_property and is_single) or _is_inherited(method.name, owner, known)
+
+
+def _is_inherited(name: str, owner: ast.ClassDef, known: Mapping[str, ast.ClassDef]) -> bool:
+    """Whether a base class documents a method."""
+    for base in owner.bases:
+        node = known.get(ast.unparse(base).partition("[")[0].rpartition(".")[2])
+        if node is None or node is owner:
+            continue
+        methods = {method.name: method for method in node.body if isinstance(method, Function)}
+        if (name in methods and ast.get_docstring(methods[name])) or _is_inherited(name, node, known):
+            return True
+    return False
+
+
+def test_everything_public_has_a_docstring(modules: Modules) -> None:
+    assert undocumented(modules) == []
+
+
+def test_a_missing_docstring_is_noticed() -> None:
+    text = (
+        "class Base:\n    '''B.'''\n    def answer(self):\n        '''A.'''\n    def _own(self): pass\n"
+        "class Other(Base):\n    '''O.'''\n    def answer(self): pass\n    def more(self): pass\n"
+        "    @property\n    def size(self): return 1\n    @property\n    def sized(self):\n        x = 1\n"
+        "        return x\n"
+        "def free(): pass\ndef _free(): pass\n@dag(doc_md=__doc__)\ndef daily(): pass\nclass Bare: pass\n"
+    )
+    names = ["", " Other.more", " Other.sized", " free", " Bare"]
+    assert undocumented(of("heddle/a.py", text)) == [f"heddle/a.py{name}" for name in names]
+
+
+# ----------------------------------------------------------------------------------------------------- names
+def dialect(modules: Modules) -> list[str]:
+    """Functions, classes, methods, parameters and fields of classes whose name is a word of :data:`DIALECT`."""
+    found = []
+    for path, module in modules.items():
+        names: list[tuple[int, str]] = []
+        for function in functions(module):
+            given = function.args
+            parameters = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+            names.append((function.lineno, function.name))
+            names += [(parameter.lineno, parameter.arg) for parameter in parameters if parameter is not None]
+        for node in classes(module):
+            fields = [line.target for line in node.body if isinstance(line, ast.AnnAssign)]
+            names.append((node.lineno, node.name))
+            names += [(field.lineno, field.id) for field in fields if isinstance(field, ast.Name)]
+        found += [f"{path}:{line} {name}" for line, name in names if name.lower() in DIALECT]
+    return found
+
+
+def test_no_word_of_a_dialect_is_a_name(modules: Modules) -> None:
+    assert dialect(modules) == []
+
+
+def test_a_word_of_the_dialect_is_noticed() -> None:
+    text = "def told(a, held): pass\nclass One:\n    whole: int\n    def f(self, *, mine, **found): asked = 1\n"
+    assert {line.split()[1] for line in dialect(of("heddle/a.py", text))} == {
+        *("told", "held", "One", "whole", "mine", "found"),
+    }
+
+
+def twice(modules: Modules) -> dict[str, list[str]]:
+    """Public classes and functions of modules by folder and name, those that several modules of the folder define."""
+    places: dict[str, list[str]] = {}
+    for path, module in modules.items():
+        for node in module.tree.body:
+            if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(f"{module.folder} {node.name}", []).append(path)
+    return {name: paths for name, paths in places.items() if len(set(paths)) > 1}
+
+
+def test_a_public_name_has_one_meaning_in_a_folder(modules: Modules) -> None:
+    assert sorted(twice(modules)) == sorted(SAME_NAMES)
+
+
+def test_a_name_defined_twice_is_noticed() -> None:
+    first, other = of("heddle/a.py", "def page(): pass\ndef _own(): pass\n"), of("heddle/b.py", "class page: pass\n")
+    assert twice(first | other | of("plugins/c.py", "def page(): pass\n")) == {
+        "heddle page": ["heddle/a.py", "heddle/b.py"]
+    }
+
+
+# --------------------------------------------------------------------------------------------------- lengths
+def long_functions(modules: Modules) -> list[str]:
+    """Functions of more than :data:`LONGEST_FUNCTION` lines without their docstrings; kernels are left out."""
+    return [
+        f"{path} {function.name}"
+        for path, module in modules.items()
+        for function in functions(module)
+        if path != "optimizer/sequences/kernels.py" and _lines(function) > LONGEST_FUNCTION
+    ]
+
+
+def _lines(node: Function) -> int:
+    docstring = node.body[0] if ast.get_docstring(node) else None
+    return _height(node) - (_height(docstring) if docstring else 0)
+
+
+def _height(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def test_functions_fit_on_a_screen(modules: Modules) -> None:
+    assert sorted(long_functions(modules)) == sorted(LONG_FUNCTIONS)
+
+
+def test_a_long_function_is_noticed() -> None:
+    docstring, line = "        '''\n        D.\n        '''\n", "        x = 1\n"
+    text = f"class A:\n    def fits(self):\n{docstring}{line * 79}    def long(self):\n{docstring}{line * 80}"
+    assert long_functions(of("heddle/a.py", text)) == ["heddle/a.py long"]
+
+
+def long_modules(modules: Modules) -> list[str]:
+    """Modules of more than :data:`LONGEST_MODULE` lines."""
+    return [path for path, module in modules.items() if len(module.text.splitlines()) > LONGEST_MODULE]
+
+
+def test_modules_are_no_books(modules: Modules) -> None:
+    assert sorted(long_modules(modules)) == sorted(LONG_MODULES)
+
+
+def test_a_long_module_is_noticed() -> None:
+    assert long_modules(of("heddle/a.py", "x = 1\n" * 801) | of("heddle/b.py", "x = 1\n" * 800)) == ["heddle/a.py"]
+
+
+# ---------------------------------------------------------------------------------------------------- owners
+def log_readers(modules: Modules) -> list[str]:
+    """Modules that read the publish log's rows beside their owner, so that they would know the JSON of its records."""
+    reading = re.compile(r"""\b(rows|dataset)\(\s*["']publish_log["']""")
+    return [path for path, module in modules.items() if reading.search(module.text)]
+
+
+def test_the_publish_log_has_one_reader(modules: Modules) -> None:
+    assert log_readers(modules) == ["spark_jobs/warehouse/publish_log.py"]
+
+
+def test_another_reader_of_the_publish_log_is_noticed() -> None:
+    readers = [of("heddle/a.py", "house.rows('publish_log')"), of("heddle/b.py", 'house.dataset(\n    "publish_log")')]
+    assert [log_readers(module) for module in readers] == [["heddle/a.py"], ["heddle/b.py"]]
+    assert log_readers(of("heddle/c.py", 'house.version("publish_log")')) == []
