@@ -6,10 +6,9 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -17,7 +16,7 @@ from rich.table import Table
 
 from heddle.cli import changes, terminal
 from heddle.cli.changes import plan_changes, print_changes, show_diff
-from heddle.cli.inputs import build_requested_plan, opened_warehouse, plan_bare_windows, stored_plan
+from heddle.cli.inputs import build_requested_plan, existing_warehouse, opened_warehouse, plan_bare_windows, stored_plan
 from heddle.cli.options import (
     Algorithm,
     AlgorithmOption,
@@ -56,45 +55,35 @@ from optimizer.errors.diagnostics import count as number_of
 if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
     from optimizer.workload.values import Workload
+    from spark_jobs.planning.validation import Validation
+    from spark_jobs.planning.versions import Rollback, VersionDiff
+    from spark_jobs.planning.what_if import RateChange, WhatIf
 
 
 @app.command(epilog="Example: heddle validate dags/workload/flights.sql --streams dags/workload/streams.yaml")
 def validate(files: Files, streams: Streams, as_json: AsJson = False) -> None:
     """Check queries, streams and the first rows of their data: every problem with its code, its place and what to do
     about it."""
-    from spark_jobs.planning.requested import load_inputs
-    from spark_jobs.sources.inspection import inspect
+    from spark_jobs.planning.validation import validate_files
 
     with telling_errors():
-        inputs = load_inputs(files, streams)
-    seen = []
-    for stream in inputs.workload.streams:
-        queries = inputs.workload.queries_of(stream.name)
-        look = inspect(stream, sorted({name for query in queries for name in query.columns()}))
-        # what nobody reads keeps nothing from running
-        told = [replace(one, severity=one.severity if queries else "warning") for one in look.diagnostics]
-        inputs = replace(inputs, diagnostics=(*inputs.diagnostics, *told))
-        seen.append(look)
+        validation = validate_files(files, streams)
     if as_json:
-        usable = [
-            {
-                "name": query.name,
-                "stream": query.stream,
-                "owner": query.owner,
-                "fingerprint": query.fingerprint,
-            }
-            for query in inputs.workload.queries
-        ]
-        diagnostics = [found.to_json() for found in inputs.diagnostics]
-        print_json({"queries": usable, "streams": [look.to_json() for look in seen], "diagnostics": diagnostics})
+        print_json(validation.to_json())
     else:
-        print_diagnostics(inputs.diagnostics)
-        for look in seen:
-            terminal.console.print(str(look), markup=False, highlight=False, soft_wrap=True)
-        terminal.console.print(
-            f"{number_of(len(inputs.workload.queries), 'query')} usable, {number_of(len(inputs.errors), 'error')}"
-        )
-    raise typer.Exit(1 if inputs.errors else 0)
+        show_validation(validation)
+    raise typer.Exit(1 if validation.inputs.errors else 0)
+
+
+def show_validation(validation: Validation) -> None:
+    """Everything that is wrong, what each stream holds, and how many queries are usable."""
+    inputs = validation.inputs
+    print_diagnostics(inputs.diagnostics)
+    for inspection in validation.streams:
+        terminal.console.print(str(inspection), markup=False, highlight=False, soft_wrap=True)
+    terminal.console.print(
+        f"{number_of(len(inputs.workload.queries), 'query')} usable, {number_of(len(inputs.errors), 'error')}"
+    )
 
 
 # --------------------------------------------------------------------------------------------- plan
@@ -143,66 +132,105 @@ def plan(
     """Which queries share an execution tree, and what that costs beside No Share and Shared. FILES with --warehouse:
     beside what is registered, as `heddle run` would plan them, and what that changes; nothing is stored. Needs no
     JVM."""
+    _check_plan_options(files, streams, warehouse, windows, exactly, format, as_json)
+    format = PlanFormat.json if as_json else format
+    with telling_errors():
+        if windows is not None:
+            bare, has_failed = plan_bare_windows(windows, rate or [], algorithm, cost_model, counter, budget)
+            shown = _ShownPlan(bare.to_json(summary), {}, None, has_failed)
+        elif files and streams is not None:
+            search = algorithm, cost_model, counter, budget, exactly
+            shown = _plan_of_files(files, streams, rate or [], warehouse, *search, format is PlanFormat.json, summary)
+        elif warehouse is not None:
+            stored, version = stored_plan(warehouse)
+            shown = _shown(stored, {"plan_version": version}, summary)
+    _deliver_plan(shown, format, output)
+    raise typer.Exit(1 if shown.has_failed else 0)
+
+
+class _ShownPlan(NamedTuple):
+    """A plan as JSON, what else its page says (``facts``), the plan itself (None: of bare windows), and whether
+    something that it was made of was not usable."""
+
+    data: dict[str, Any]
+    facts: dict[str, Any]
+    plan: SharingPlan | None
+    has_failed: bool = False
+
+
+def _check_plan_options(
+    files: Sequence[Path] | None,
+    streams: Path | None,
+    warehouse: Path | None,
+    windows: Path | None,
+    exactly: bool,
+    format: PlanFormat,
+    as_json: bool,
+) -> None:
     if exactly and (not files or warehouse is None):
         raise typer.BadParameter("--exactly is for FILES and --warehouse")
     if as_json and format not in (PlanFormat.text, PlanFormat.json):
         raise typer.BadParameter(f"--json is --format json, not {format.value}")
-    failed = False
-    facts: dict[str, Any] = {}
-    made: SharingPlan | None = None
-    format = PlanFormat.json if as_json else format
-    if windows is not None and format in (PlanFormat.mermaid, PlanFormat.html):
+    if windows is not None and not as_json and format in (PlanFormat.mermaid, PlanFormat.html):
         raise typer.BadParameter("--windows has no streams and queries to draw: use --format text or json")
-    with telling_errors():
-        started = time.process_time()
-        if windows is not None:
-            if files or warehouse is not None:
-                raise typer.BadParameter("give --windows, or FILES and --streams, or --warehouse")
-            bare, failed = plan_bare_windows(windows, rate or [], algorithm, cost_model, counter, budget)
-            data = bare.to_json(summary)
-        elif warehouse is not None and not files:
-            made, facts["plan_version"] = stored_plan(warehouse)
-        elif files and streams is not None:
-            house = opened_warehouse(warehouse)
-            made, failed, asked = build_requested_plan(
-                files, streams, rate or [], algorithm, cost_model, house, counter, budget, exactly
-            )
-            facts["seconds"] = round(time.process_time() - started, 6)
-            if house is not None:
-                changed = plan_changes(house, asked, made)
-                print_changes(changed)
-                if format is PlanFormat.json:
-                    facts["changes"] = changed
-        else:
-            raise typer.BadParameter("give FILES and --streams, or --warehouse, or --windows")
-    if made is not None:
-        from optimizer.plan.export import to_json
-
-        data = to_json(made) | facts
-        if summary:
-            for tree in data["trees"]:
-                tree["query_count"] = len(tree.pop("queries"))
-    _deliver_plan(made, data, facts, format, output)
-    raise typer.Exit(1 if failed else 0)
+    if windows is not None and (files or warehouse is not None):
+        raise typer.BadParameter("give --windows, or FILES and --streams, or --warehouse")
+    if windows is None and (streams is None if files else warehouse is None):
+        raise typer.BadParameter("give FILES and --streams, or --warehouse, or --windows")
 
 
-def _deliver_plan(
-    made: SharingPlan | None, data: dict[str, Any], facts: dict[str, Any], format: PlanFormat, output: Path | None
-) -> None:
-    """Print a plan, or write it to a file. ``facts``: what else its page says."""
+def _plan_of_files(
+    files: Sequence[Path],
+    streams: Path,
+    rates: Sequence[str],
+    warehouse: Path | None,
+    algorithm: Algorithm,
+    cost_model: CostModel,
+    counter: Counter,
+    budget: float | None,
+    exactly: bool,
+    is_json: bool,
+    summary: bool,
+) -> _ShownPlan:
+    """A plan of files, beside what a warehouse has registered: what it changes there is printed, and in its JSON."""
+    started = time.process_time()
+    house = opened_warehouse(warehouse)
+    plan, failed, request = build_requested_plan(
+        files, streams, rates, algorithm, cost_model, house, counter, budget, exactly
+    )
+    facts: dict[str, Any] = {"seconds": round(time.process_time() - started, 6)}
+    if house is not None:
+        changed = plan_changes(house, request, plan)
+        print_changes(changed)
+        facts |= {"changes": changed} if is_json else {}
+    return _shown(plan, facts, summary, failed)
+
+
+def _shown(plan: SharingPlan, facts: dict[str, Any], summary: bool, has_failed: bool = False) -> _ShownPlan:
+    from optimizer.plan.export import to_json
+
+    data = to_json(plan) | facts
+    if summary:
+        for tree in data["trees"]:
+            tree["query_count"] = len(tree.pop("queries"))
+    return _ShownPlan(data, facts, plan, has_failed)
+
+
+def _deliver_plan(shown: _ShownPlan, format: PlanFormat, output: Path | None) -> None:
+    """Print a plan, or write it to a file."""
     if format is PlanFormat.text and output is None:
-        show_plan(data)
+        show_plan(shown.data)
         return
     if format is PlanFormat.text:
         plain = PlainConsole(width=160, color_system=None, force_terminal=False)
         with plain.capture() as captured:
-            show_plan(data, plain)
+            show_plan(shown.data, plain)
         text = captured.get()
     elif format is PlanFormat.json:
-        text = json_text(data)
+        text = json_text(shown.data)
     else:
-        assert made is not None
-        text = _drawn(made, facts, format)
+        assert shown.plan is not None
+        text = _drawn(shown.plan, shown.facts, format)
     if output is None:
         sys.stdout.write(text)
     else:
@@ -316,23 +344,34 @@ def explain(
     from optimizer.plan.explain import explain as explain_query
 
     with telling_errors():
-        if warehouse is not None and not files:
-            made, _ = stored_plan(warehouse)
-        elif files and streams is not None:
-            made, *_ = build_requested_plan(
-                files, streams, rate or [], algorithm, cost_model, opened_warehouse(warehouse)
-            )
-        else:
-            raise typer.BadParameter("give FILES and --streams, or --warehouse")
-        if query not in {found.name for found in made.workload.queries}:
-            hint = meant(query, (found.name for found in made.workload.queries))
-            raise HeddleError("HDL-507", f"there is no query {query} in the plan", hint)
-        found = explain_query(made, query)
+        plan, _ = _plan_of(files, streams, rate or [], algorithm, cost_model, warehouse)
+        names = [known.name for known in plan.workload.queries]
+        if query not in names:
+            raise HeddleError("HDL-507", f"there is no query {query} in the plan", meant(query, names))
+        explanation = explain_query(plan, query)
     if as_json:
-        print_json(found.to_json())
+        print_json(explanation.to_json())
     else:
-        for line in found.lines():
+        for line in explanation.lines():
             terminal.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _plan_of(
+    files: Sequence[Path] | None,
+    streams: Path | None,
+    rates: Sequence[str],
+    algorithm: Algorithm,
+    cost_model: CostModel,
+    warehouse: Path | None,
+) -> tuple[SharingPlan, bool]:
+    """The plan stored in a warehouse, or that of files, and whether something in them was not usable."""
+    if warehouse is not None and not files:
+        return stored_plan(warehouse)[0], False
+    if not files or streams is None:
+        raise typer.BadParameter("give FILES and --streams, or --warehouse")
+    house = opened_warehouse(warehouse)
+    plan, failed, _ = build_requested_plan(files, streams, rates, algorithm, cost_model, house)
+    return plan, failed
 
 
 # --------------------------------------------------------------------------------------------- diff
@@ -350,22 +389,23 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """What one stored plan changes of another: queries, trees, costs, and which stored partials stay valid."""
-    from optimizer.plan.diff import diff as diff_plans
+    from spark_jobs.planning.versions import diff_of_versions
 
     with telling_errors():
-        new, new_version = stored_plan(warehouse, plan_b)
-        if plan_a is None and new_version == 1:
-            raise HeddleError("HDL-506", f"{warehouse} has one plan version: there is nothing to compare it with")
-        old, old_version = stored_plan(warehouse, plan_a if plan_a is not None else new_version - 1)
-        change = diff_plans(old, new)
+        difference = diff_of_versions(existing_warehouse(warehouse), plan_a, plan_b, str(warehouse))
     if as_json:
-        versions = {"old": old_version, "new": new_version}
-        print_json(change.to_json() | {"versions": versions, "cost_models": [old.cost_model, new.cost_model]})
-        return
-    terminal.console.print(f"plan version {old_version} -> {new_version}", highlight=False)
+        print_json(difference.to_json())
+    else:
+        show_version_diff(difference)
+
+
+def show_version_diff(difference: VersionDiff) -> None:
+    """What a version of the plan changes of another."""
+    old, new = difference.old, difference.new
+    terminal.console.print(f"plan version {difference.old_version} -> {difference.new_version}", highlight=False)
     if old.cost_model != new.cost_model:
         terminal.console.print(f"  costs cannot be compared: {old.cost_model} and {new.cost_model}", highlight=False)
-    show_diff(change, new)
+    show_diff(difference.change, new)
 
 
 # ------------------------------------------------------------------------------------------ what-if
@@ -397,45 +437,56 @@ def what_if(
     as_json: AsJson = False,
 ) -> None:
     """Cost and trees if queries came or went or rates changed, beside the stored plan (or FILES'). Stores nothing."""
-    from spark_jobs.planning.requested import model_of
     from spark_jobs.planning.what_if import RateChange
-    from spark_jobs.planning.what_if import what_if as ask
 
-    failed = False
     with telling_errors():
         changes = [RateChange.parse(text) for text in rate or []]
-        if warehouse is not None and not files:
-            base, _ = stored_plan(warehouse)
-        elif files and streams is not None:
-            chosen = algorithm or Algorithm.best, cost_model or CostModel.paper
-            base, failed, _ = build_requested_plan(
-                files, streams, base_rate or [], *chosen, opened_warehouse(warehouse)
-            )
-        else:
-            raise typer.BadParameter("give FILES and --streams, or --warehouse")
-        extra, rates, wrong = _additional(base, add or [], streams, changes)
-        model = None
-        if cost_model is not None and cost_model.value != base.cost_model:
-            model = model_of(cost_model.value, [], opened_warehouse(warehouse))
-        found = ask(
-            base, extra.queries, remove or [], changes, extra, rates, algorithm.value if algorithm else None, model
-        )
+        search = algorithm or Algorithm.best, cost_model or CostModel.paper
+        base, failed = _plan_of(files, streams, base_rate or [], *search, warehouse)
+        answer, wrong = _what_if(base, add or [], remove or [], streams, changes, algorithm, cost_model, warehouse)
     if as_json:
-        kept = {"cost_kept": float(found.kept), "cost_model": found.after.cost_model}
-        print_json(found.diff.to_json() | kept)
+        kept = {"cost_kept": float(answer.kept), "cost_model": answer.after.cost_model}
+        print_json(answer.diff.to_json() | kept)
     else:
-        unit = unit_text(found.after.cost_model)
-        before, kept_cost, after = float(found.before.cost), float(found.kept), float(found.after.cost)
-        terminal.console.print("what if (nothing is stored)")
-        terminal.console.print(f"  now                        {before:>12.6g} {unit}", highlight=False)
-        terminal.console.print(f"  then, trees as they are    {kept_cost:>12.6g} {unit}", highlight=False)
-        terminal.console.print(f"  then, planned again        {after:>12.6g} {unit}", highlight=False)
-        show_diff(found.diff, found.after)
+        show_what_if(answer)
     raise typer.Exit(1 if failed or wrong else 0)
 
 
+def _what_if(
+    base: SharingPlan,
+    add: Sequence[Path],
+    remove: Sequence[str],
+    streams: Path | None,
+    changes: Sequence[RateChange],
+    algorithm: Algorithm | None,
+    cost_model: CostModel | None,
+    warehouse: Path | None,
+) -> tuple[WhatIf, bool]:
+    """The plan as it is and as it would be, and whether something in the files to add was not usable."""
+    from spark_jobs.planning.requested import model_of
+    from spark_jobs.planning.what_if import what_if as plan_again
+
+    extra, rates, wrong = _additional(base, add, streams, changes)
+    model = None
+    if cost_model is not None and cost_model.value != base.cost_model:
+        model = model_of(cost_model.value, [], opened_warehouse(warehouse))
+    chosen = algorithm.value if algorithm else None
+    return plan_again(base, extra.queries, remove, changes, extra, rates, chosen, model), wrong
+
+
+def show_what_if(answer: WhatIf) -> None:
+    """What a plan costs now and would cost then, and what that changes."""
+    unit = unit_text(answer.after.cost_model)
+    before, kept, after = float(answer.before.cost), float(answer.kept), float(answer.after.cost)
+    terminal.console.print("what if (nothing is stored)")
+    terminal.console.print(f"  now                        {before:>12.6g} {unit}", highlight=False)
+    terminal.console.print(f"  then, trees as they are    {kept:>12.6g} {unit}", highlight=False)
+    terminal.console.print(f"  then, planned again        {after:>12.6g} {unit}", highlight=False)
+    show_diff(answer.diff, answer.after)
+
+
 def _additional(
-    base: SharingPlan, files: Sequence[Path], streams: Path | None, changes: Sequence[Any]
+    base: SharingPlan, files: Sequence[Path], streams: Path | None, changes: Sequence[RateChange]
 ) -> tuple[Workload, dict[str, Fraction], bool]:
     """The queries to add, the rates of streams that only they read, and whether something was not usable."""
     from optimizer.language.parser import load_workload, workload_files
@@ -471,30 +522,22 @@ def rollback(
     """Make an earlier plan the plan in force, queries and all, as a new version: runs that started keep theirs, stored
     partial aggregates of its synopses are used again. Queries that are paused stay so; queries that came since are
     removed, once somebody has agreed. The next refresh plans anew from the registered files."""
-    from optimizer.plan.diff import diff as diff_plans
-    from spark_jobs.planning.changes import replanned, rolling_back
-    from spark_jobs.planning.publication import publish_plan
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.planning.versions import roll_back
+
+    def confirm(removed: Sequence[str]) -> None:
+        changes.confirm_removal(removed, yes)
 
     with telling_errors():
-        house = Warehouse.open(warehouse, create=False)
-        current, newest = stored_plan(warehouse)
-        earlier, _ = stored_plan(warehouse, plan_version)
-        asked = rolling_back(earlier, house)
-        if len(asked.workload.queries) < len(earlier.workload.queries):
-            earlier = replanned(earlier, asked.workload)
-        change, lines = diff_plans(current, earlier), asked.lines
-        version = newest
-        if not dry_run:
-            changes.confirm_removal(asked.removed, yes)
-            because = reason or f"back to version {plan_version}"
-            version, _ = publish_plan(house, earlier, "heddle rollback", because, asked)
-    print_changes(lines)
+        result = roll_back(existing_warehouse(warehouse), plan_version, reason, dry_run, confirm)
+    print_changes(result.lines)
     if as_json:
-        told = {"from": newest, "to": plan_version, "version": version, "dry_run": dry_run, "changes": lines}
-        print_json(change.to_json() | told)
-        return
-    terminal.console.print(
-        f"plan version {newest} -> {plan_version}" + ("" if dry_run else f", as {version}"), highlight=False
-    )
-    show_diff(change, earlier)
+        print_json(result.to_json())
+    else:
+        show_rollback(result)
+
+
+def show_rollback(result: Rollback) -> None:
+    """Which version comes into force again, and what that changes."""
+    stored = "" if result.dry_run else f", as {result.version}"
+    terminal.console.print(f"plan version {result.newest} -> {result.to}{stored}", highlight=False)
+    show_diff(result.change, result.plan)

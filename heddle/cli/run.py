@@ -6,15 +6,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from heddle.cli import changes, terminal
 from heddle.cli.changes import plan_changes, print_changes
-from heddle.cli.inputs import build_requested_plan, stored_plan
+from heddle.cli.inputs import build_requested_plan, existing_warehouse, stored_plan
 from heddle.cli.options import (
     Algorithm,
     AlgorithmOption,
@@ -41,12 +40,17 @@ from heddle.cli.output import (
     write_text,
 )
 from heddle.cli.root import app
-from optimizer.errors.diagnostics import Diagnostic, HeddleError, printable
+from heddle.cli.sessions import publish_interval, publish_intervals, spark_session
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.diagnostics import count as number_of
 
 if TYPE_CHECKING:
+    from optimizer.plan.definition import SharingPlan
     from spark_jobs.costs.fit import Fit
+    from spark_jobs.run.estimate import RunEstimate
+    from spark_jobs.run.history import Outdated
     from spark_jobs.sources.ledger import Arrival
+    from spark_jobs.unshared.comparison import Comparison
     from spark_jobs.warehouse.warehouse import Warehouse
 
 
@@ -70,43 +74,70 @@ def run(
     """Register the queries of FILES beside those that are registered, or in place of those of the same names; plan all,
     compute, check and publish every window that ends after --from and not after --to. Running it again changes
     nothing."""
-    from spark_jobs.planning.publication import publish_plan
     from spark_jobs.sources.decoding import parse_instant
-    from spark_jobs.warehouse.warehouse import Warehouse
 
-    agreed: set[str] = set()
     with telling_errors():
         first, last = parse_instant(begin), parse_instant(end)
         if last <= first:
             raise HeddleError("HDL-504", "the interval is empty: --to must be after --from")
-        for attempt in range(1, ATTEMPTS + 1):
-            # a command that fails before it has something to store makes no warehouse
-            known = Warehouse.existing(warehouse)
-            made, failed, asked = build_requested_plan(
-                files, streams, rate or [], algorithm, cost_model, known, exactly=exactly
-            )
-            changes.confirm_removal([name for name in asked.removed if name not in agreed], yes)
-            agreed |= set(asked.removed)
-            house = known if known is not None else Warehouse.open(warehouse)
-            changed = plan_changes(house, asked, made)
-            try:
-                version, new = publish_plan(house, made, "heddle run", request=asked)
-                break
-            except HeddleError as error:
-                # somebody else registered, paused or removed queries meanwhile
-                if error.diagnostic.code != "HDL-522" or attempt == ATTEMPTS:
-                    raise
-        print_changes(changed)
-        terminal.errors.print(
-            f"plan version {version}{' (new)' if new else ''}: {number_of(len(made.trees), 'tree')}", highlight=False
+        stored = _stored_request(files, streams, rate or [], algorithm, cost_model, warehouse, exactly, yes)
+        show_stored_request(stored)
+        record = publish_interval(stored.warehouse, stored.version, first, last, recompute)
+    raise typer.Exit(1 if show_run(record, as_json, {"changes": stored.changes}) or stored.has_failed else 0)
+
+
+class _StoredRequest(NamedTuple):
+    """A plan of files that was stored: its version, whether that is new, what it changes of what was registered, and
+    whether something in the files was not usable."""
+
+    warehouse: Warehouse
+    plan: SharingPlan
+    version: int
+    is_new: bool
+    changes: list[str]
+    has_failed: bool
+
+
+def _stored_request(
+    files: Sequence[Path],
+    streams: Path,
+    rates: Sequence[str],
+    algorithm: Algorithm,
+    cost_model: CostModel,
+    folder: Path,
+    exactly: bool,
+    yes: bool,
+) -> _StoredRequest:
+    """Plan some files and store the plan, once somebody has agreed to what it removes; again if others were first."""
+    from spark_jobs.planning.publication import publish_plan
+    from spark_jobs.warehouse.warehouse import Warehouse
+
+    agreed: set[str] = set()
+    for attempt in range(1, ATTEMPTS + 1):
+        # a command that fails before it has something to store makes no warehouse
+        known = Warehouse.existing(folder)
+        plan, failed, request = build_requested_plan(
+            files, streams, rates, algorithm, cost_model, known, exactly=exactly
         )
-        record = _run(house, version, first, last, recompute)
-    if as_json:
-        print_json(record | {"changes": changed})
-    else:
-        _show_record(record)
-    print_diagnostics([Diagnostic(**found) for found in record["diagnostics"]])
-    raise typer.Exit(1 if failed or _has_failed(record) else 0)
+        changes.confirm_removal([name for name in request.removed if name not in agreed], yes)
+        agreed |= set(request.removed)
+        house = known if known is not None else Warehouse.open(folder)
+        changed = plan_changes(house, request, plan)
+        try:
+            version, is_new = publish_plan(house, plan, "heddle run", request=request)
+            return _StoredRequest(house, plan, version, is_new, changed, failed)
+        except HeddleError as error:
+            # somebody else registered, paused or removed queries meanwhile
+            if error.diagnostic.code != "HDL-522" or attempt == ATTEMPTS:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def show_stored_request(stored: _StoredRequest) -> None:
+    """What a stored plan changes, its version, and how many trees it has."""
+    print_changes(stored.changes)
+    trees = number_of(len(stored.plan.trees), "tree")
+    terminal.errors.print(f"plan version {stored.version}{' (new)' if stored.is_new else ''}: {trees}", highlight=False)
 
 
 ATTEMPTS = 3
@@ -131,29 +162,28 @@ def tick(
 ) -> None:
     """Answer what is due now by the stored plan's schedule, going on where the last tick ended; what the DAG
     aggregate_windows does when it fires. Exit 0 also if nothing is due."""
-    from optimizer.workload.instants import format_instant
     from spark_jobs.planning.live_runs import due
     from spark_jobs.sources.decoding import parse_instant
-    from spark_jobs.warehouse.warehouse import Warehouse
 
     with telling_errors():
         clock = parse_instant(at) if at is not None else time.time_ns() // 1000
-        house = Warehouse.open(warehouse, create=False)
+        house = existing_warehouse(warehouse)
         stored_plan(warehouse)
-        found = due(house, clock, parse_instant(begin) if begin else None)
-        if found is None:
-            if as_json:
-                print_json({"status": "nothing due", "at": format_instant(clock)})
-            else:
-                terminal.console.print(f"nothing is due at {format_instant(clock)}", highlight=False)
-            return
-        record = _run(house, found.plan_version, found.begin, found.end, False, clock, found.late)
+        run = due(house, clock, parse_instant(begin) if begin else None)
+        if run is None:
+            return show_nothing_due(clock, as_json)
+        record = publish_interval(house, run.plan_version, run.begin, run.end, False, clock, run.late)
+    raise typer.Exit(1 if show_run(record, as_json) else 0)
+
+
+def show_nothing_due(clock: int, as_json: bool) -> None:
+    """That a tick had nothing to do."""
+    from optimizer.workload.instants import format_instant
+
     if as_json:
-        print_json(record)
+        print_json({"status": "nothing due", "at": format_instant(clock)})
     else:
-        _show_record(record)
-    print_diagnostics([Diagnostic(**problem) for problem in record["diagnostics"]])
-    raise typer.Exit(1 if _has_failed(record) else 0)
+        terminal.console.print(f"nothing is due at {format_instant(clock)}", highlight=False)
 
 
 @app.command(
@@ -170,42 +200,49 @@ def backfill(
 ) -> None:
     """Publish history by the stored plan, in few large runs, oldest first; what is published already is left as it is,
     so a backfill that was cut off goes on where it was. Live runs may go on beside it."""
+    with telling_errors():
+        house, (_, version) = existing_warehouse(warehouse), stored_plan(warehouse)
+        estimates = _backfill_runs(house, version, begin, end, every)
+        if not as_json:
+            show_estimates(estimates)
+        missing = [(run.begin, run.end) for run in estimates if not run.published]
+        records = [] if dry_run or not missing else publish_intervals(house, version, missing, "backfill")
+    if as_json:
+        data = {"format_version": 1, "plan_version": version, "runs": [asdict(run) for run in estimates]}
+        print_json(data | _records_json(records))
+    raise typer.Exit(_finish(records, as_json))
+
+
+def _backfill_runs(house: Warehouse, version: int, begin: str, end: str, every: str) -> Sequence[RunEstimate]:
+    """The runs of a backfill in order, with what each is about to cost."""
     from optimizer.workload.instants import parse_duration
     from spark_jobs.run.history import prices
     from spark_jobs.sources.decoding import parse_instant
-    from spark_jobs.warehouse.warehouse import Warehouse
 
-    with telling_errors():
-        house = Warehouse.open(warehouse, create=False)
-        _, version = stored_plan(warehouse)
-        size = parse_duration(every)
-        if size <= 0:
-            raise HeddleError("HDL-115", "--every is a duration longer than 0", "e.g. --every '7 days'")
-        with terminal.errors.status("listing sources"):
-            found = prices(house, version, parse_instant(begin), parse_instant(end), time.time_ns() // 1000, size)
-        wanted = [(one.begin, one.end) for one in found if not one.published]
-        told = [
-            [
-                interval_text(one.begin, one.end),
-                "yes" if one.published else "no",
-                f"{one.events:,}",
-                f"{one.cpu_seconds:.0f}",
-            ]
-            for one in found
-        ]
-        if not as_json:
-            print_rows("the runs of this backfill", ("interval", "published", "events to read", "CPU-s"), told)
-            total = sum(one.events for one in found), sum(one.cpu_seconds for one in found)
-            terminal.console.print(
-                f"{number_of(len(wanted), 'run')}, about {number_of(total[0], 'event')} and {total[1]:.0f} CPU-s",
-                highlight=False,
-            )
-        records = [] if dry_run or not wanted else _runs(house, version, wanted, "backfill")
-    if as_json:
-        print_json(
-            {"format_version": 1, "plan_version": version, "runs": [asdict(one) for one in found]} | _ran(records)
+    size = parse_duration(every)
+    if size <= 0:
+        raise HeddleError("HDL-115", "--every is a duration longer than 0", "e.g. --every '7 days'")
+    with terminal.errors.status("listing sources"):
+        return prices(house, version, parse_instant(begin), parse_instant(end), time.time_ns() // 1000, size)
+
+
+def show_estimates(estimates: Sequence[RunEstimate]) -> None:
+    """The runs of a backfill as a table, and what they come to."""
+    rows = [
+        (
+            interval_text(run.begin, run.end),
+            "yes" if run.published else "no",
+            f"{run.events:,}",
+            f"{run.cpu_seconds:.0f}",
         )
-    raise typer.Exit(_finish(records, as_json))
+        for run in estimates
+    ]
+    print_rows("the runs of this backfill", ("interval", "published", "events to read", "CPU-s"), rows)
+    missing = sum(not run.published for run in estimates)
+    events, seconds = sum(run.events for run in estimates), sum(run.cpu_seconds for run in estimates)
+    terminal.console.print(
+        f"{number_of(missing, 'run')}, about {number_of(events, 'event')} and {seconds:.0f} CPU-s", highlight=False
+    )
 
 
 @app.command(epilog="Examples: heddle repair --warehouse var/warehouse --dry-run   |   heddle repair --warehouse house")
@@ -213,34 +250,38 @@ def repair(warehouse: House, dry_run: DryRun = False, as_json: AsJson = False) -
     """Find the published intervals whose source has changed since (late events, files that came or went) and publish
     them again, as new revisions, by the stored plan. Needs no JVM to find them."""
     from spark_jobs.run.history import outdated
-    from spark_jobs.warehouse.warehouse import Warehouse
 
     with telling_errors():
-        house = Warehouse.open(warehouse, create=False)
-        _, version = stored_plan(warehouse)
+        house, (_, version) = existing_warehouse(warehouse), stored_plan(warehouse)
         with terminal.errors.status("comparing sources with what was published"):
-            found = outdated(house, time.time_ns() // 1000)
+            stale = outdated(house, time.time_ns() // 1000)
         if not as_json:
-            told = [
-                [
-                    interval_text(one.begin, one.end),
-                    str(one.revision),
-                    *(f"{count:,}" for count in (one.radius.files, one.radius.rows, one.radius.fragments)),
-                    f"{len(one.radius.queries):,}",
-                    f"{one.radius.windows:,}",
-                ]
-                for one in found
-            ]
-            columns = ("interval", "revision", "files", "late events", "fragments", "queries", "windows")
-            if told:
-                print_rows("published of sources that changed", columns, told)
-            else:
-                terminal.console.print("everything published is of its sources as they are", highlight=False)
-        spans = [(one.begin, one.end) for one in found]
-        records = [] if dry_run or not spans else _runs(house, version, spans, "repair")
+            show_outdated(stale)
+        spans = [(interval.begin, interval.end) for interval in stale]
+        records = [] if dry_run or not spans else publish_intervals(house, version, spans, "repair")
     if as_json:
-        print_json({"format_version": 1, "outdated": [asdict(one) for one in found]} | _ran(records))
+        data = {"format_version": 1, "outdated": [asdict(interval) for interval in stale]}
+        print_json(data | _records_json(records))
     raise typer.Exit(_finish(records, as_json))
+
+
+def show_outdated(stale: Sequence[Outdated]) -> None:
+    """The published intervals whose sources have changed since, as a table."""
+    rows = [
+        (
+            interval_text(interval.begin, interval.end),
+            str(interval.revision),
+            *(f"{count:,}" for count in (interval.radius.files, interval.radius.rows, interval.radius.fragments)),
+            f"{len(interval.radius.queries):,}",
+            f"{interval.radius.windows:,}",
+        )
+        for interval in stale
+    ]
+    columns = ("interval", "revision", "files", "late events", "fragments", "queries", "windows")
+    if rows:
+        print_rows("published of sources that changed", columns, rows)
+    else:
+        terminal.console.print("everything published is of its sources as they are", highlight=False)
 
 
 def arrival_row(arrival: Arrival) -> dict[str, Any]:
@@ -248,7 +289,7 @@ def arrival_row(arrival: Arrival) -> dict[str, Any]:
     return {name: value for name, value in asdict(arrival).items() if name != "stamps"}
 
 
-def _ran(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _records_json(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"records": list(records)} if records else {}
 
 
@@ -293,63 +334,14 @@ def _first(names: Sequence[str], most: int = 12) -> str:
     return ", ".join(names[:most]) + (f", … {len(names) - most} more" if len(names) > most else "")
 
 
-def _runs(house: Warehouse, version: int, spans: Sequence[tuple[int, int]], kind: str) -> list[dict[str, Any]]:
-    """Several intervals in one session, with a progress bar; what was published stays if one fails."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from spark_jobs.run.interval import run as run_interval
-    from spark_jobs.session.session import start_session
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    records = []
-    with Progress(*columns, console=terminal.errors) as bar:
-        line = bar.add_task("starting Spark", total=len(spans))
-        spark = start_session(f"heddle {kind}")
-        try:
-            for begin, end in spans:
-                bar.update(line, description=interval_text(begin, end))
-                run_id = f"{kind}/{interval_text(begin, end)}"
-                records.append(run_interval(spark, house, version, begin, end, run_id).to_json())
-                bar.advance(line)
-        finally:
-            spark.stop()
-    return records
-
-
-def _run(
-    house: Warehouse,
-    version: int,
-    begin: int,
-    end: int,
-    recompute: bool,
-    live_at: int | None = None,
-    late: bool = False,
-) -> dict[str, Any]:
-    """One interval in a session of its own; ``live_at``: the clock of a live run."""
-    from optimizer.workload.instants import format_instant
-    from spark_jobs.run.interval import run as run_interval
-    from spark_jobs.session.session import start_session
-
-    run_id = f"cli/{format_instant(begin)}/{format_instant(end)}"
-    with terminal.errors.status("starting Spark") as status:
-        spark = start_session("heddle run")
-        try:
-            record = run_interval(
-                spark,
-                house,
-                version,
-                begin,
-                end,
-                run_id,
-                recompute=recompute,
-                as_of=live_at,
-                live=live_at is not None,
-                late=late,
-                report=lambda line: status.update(Text(printable(line))),
-            )
-        finally:
-            spark.stop()
-    return record.to_json()
+def show_run(record: dict[str, Any], as_json: bool, more: Mapping[str, Any] | None = None) -> bool:
+    """What a run did, and what went wrong; whether something did that was asked for. ``more``: of its JSON object."""
+    if as_json:
+        print_json(record | dict(more or {}))
+    else:
+        _show_record(record)
+    print_diagnostics([Diagnostic(**stored) for stored in record["diagnostics"]])
+    return _has_failed(record)
 
 
 def _show_record(record: dict[str, Any]) -> None:
@@ -406,64 +398,41 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Run a sample of the queries unshared, one plain Spark job each, beside the cost of the shared run."""
-    from spark_jobs.sources.decoding import parse_instant
-    from spark_jobs.unshared.measure import measure
-    from spark_jobs.warehouse import publish_log
-    from spark_jobs.warehouse.warehouse import Warehouse
-
     with telling_errors():
-        house = Warehouse.open(warehouse, create=False)
-        made, _ = stored_plan(warehouse)
-        first, last = parse_instant(begin), parse_instant(end)
-        rows = publish_log.rows_of_interval(house, first, last)
-        runs = [row.stored_record for row in rows if row.event == "published" and row.record.cpu_seconds]
-        if not runs:
-            raise HeddleError("HDL-508", "no run of this interval has been published", "see `heddle status`")
-        shared = runs[-1]
-        from spark_jobs.session.session import start_session
-
-        with terminal.errors.status("starting Spark") as status:
-            # long plain jobs are cheaper under the JVM's optimising compiler, short ones under its quick one
-            spark = start_session("heddle compare", quick=shared["rows_scanned"] < 1_000_000)
-            try:
-                samples = measure(
-                    spark, made, first, last, sample, report=lambda line: status.update(Text(printable(line)))
-                )
-            finally:
-                spark.stop()
-    mean_cpu = sum(found["cpu_seconds"] for found in samples) / len(samples)
-    mean_rows = sum(found["rows_scanned"] for found in samples) / len(samples)
-    count = len(made.workload.queries)
-    data: dict[str, Any] = {
-        "queries": count,
-        "sampled": samples,
-        "shared": {
-            "rows_scanned": shared["rows_scanned"],
-            "cpu_seconds": sum(shared["cpu_seconds"].values()),
-            "cpu_seconds_without_checks": sum(
-                spent for name, spent in shared["cpu_seconds"].items() if name != "audit"
-            ),
-        },
-        "unshared_extrapolated": {"rows_scanned": mean_rows * count, "cpu_seconds": mean_cpu * count},
-    }
+        comparison = _compared(warehouse, begin, end, sample)
     if as_json:
-        print_json(data)
-        return
-    table = Table(title=f"{begin} .. {end}, {number_of(count, 'query')}", title_justify="left")
+        print_json(comparison.to_json())
+    else:
+        show_comparison(comparison, f"{begin} .. {end}")
+
+
+def _compared(warehouse: Path, begin: str, end: str, sample: int) -> Comparison:
+    from spark_jobs.sources.decoding import parse_instant
+    from spark_jobs.unshared.comparison import Comparison, measured_run
+    from spark_jobs.unshared.measure import measure
+
+    house, (plan, _) = existing_warehouse(warehouse), stored_plan(warehouse)
+    first, last = parse_instant(begin), parse_instant(end)
+    shared = measured_run(house, first, last)
+    # long plain jobs are cheaper under the JVM's optimising compiler, short ones under its quick one
+    with spark_session("heddle compare", quick=shared.rows_scanned < 1_000_000) as (spark, report):
+        samples = measure(spark, plan, first, last, sample, report=report)
+    return Comparison(len(plan.workload.queries), tuple(samples), shared)
+
+
+def show_comparison(comparison: Comparison, interval: str) -> None:
+    """The shared run, the sample, and what all queries would cost unshared, as a table."""
+    table = Table(title=f"{interval}, {number_of(comparison.queries, 'query')}", title_justify="left")
     for name in ("", "rows scanned", "CPU seconds"):
         table.add_column(name, justify="left" if not name else "right")
+    scanned = f"{comparison.shared.rows_scanned:,}"
+    table.add_row("shared, with checks and publication", scanned, f"{comparison.shared_cpu:.1f}")
+    for sample in comparison.samples:
+        table.add_row(f"unshared: {sample['query']}", f"{sample['rows_scanned']:,}", f"{sample['cpu_seconds']:.1f}")
     table.add_row(
-        "shared, with checks and publication",
-        f"{shared['rows_scanned']:,}",
-        f"{data['shared']['cpu_seconds']:.1f}",
-    )
-    for found in samples:
-        table.add_row(f"unshared: {found['query']}", f"{found['rows_scanned']:,}", f"{found['cpu_seconds']:.1f}")
-    extrapolated = data["unshared_extrapolated"]
-    table.add_row(
-        f"unshared, all {count} (extrapolated from {len(samples)})",
-        f"{extrapolated['rows_scanned']:,.0f}",
-        f"{extrapolated['cpu_seconds']:.1f}",
+        f"unshared, all {comparison.queries} (extrapolated from {len(comparison.samples)})",
+        f"{comparison.extrapolated('rows_scanned'):,.0f}",
+        f"{comparison.extrapolated('cpu_seconds'):.1f}",
     )
     terminal.console.print(table)
 
@@ -486,39 +455,39 @@ def calibrate(
     as_json: AsJson = False,
 ) -> None:
     """Measure what the steps of a run cost on this machine, for the cost model `measured` and its predictions."""
-    import tempfile
-
-    from spark_jobs.costs.fit import FILE, fit, observations_of, store
-    from spark_jobs.run.calibrate import calibrate
-    from spark_jobs.warehouse.warehouse import Warehouse
-
     if warehouse is not None and quick:
         raise typer.BadParameter("--quick is for measuring; with --warehouse nothing is measured")
     with telling_errors():
-        if warehouse is not None:
-            house = Warehouse.open(warehouse, create=False)
-            seen = observations_of(house)
-            if not seen:
-                raise HeddleError("HDL-515", "no run of this warehouse recorded what it took", "run it first")
-            found = fit(seen)
-            store(house.root / FILE, found)
-        else:
-            from spark_jobs.session.session import start_session
-
-            with terminal.errors.status("starting Spark") as status, tempfile.TemporaryDirectory() as place:
-                spark = start_session("heddle calibrate")
-                try:
-                    found = calibrate(
-                        spark, Path(place), quick, report=lambda line: status.update(Text(printable(line)))
-                    )
-                finally:
-                    spark.stop()
+        costs = _fitted(warehouse) if warehouse is not None else _measured(quick)
     if output is not None:
-        write_text(output, json_text(found.to_json()))
+        write_text(output, json_text(costs.to_json()))
     if as_json:
-        print_json(found.to_json())
+        print_json(costs.to_json())
     elif warehouse is not None or output is None:
-        _show_costs(found)
+        _show_costs(costs)
+
+
+def _fitted(warehouse: Path) -> Fit:
+    """The costs that explain the runs of a warehouse, stored there."""
+    from spark_jobs.costs.fit import FILE, fit, observations_of, store
+
+    house = existing_warehouse(warehouse)
+    seen = observations_of(house)
+    if not seen:
+        raise HeddleError("HDL-515", "no run of this warehouse recorded what it took", "run it first")
+    costs = fit(seen)
+    store(house.root / FILE, costs)
+    return costs
+
+
+def _measured(quick: bool) -> Fit:
+    """The costs of this machine, measured now."""
+    import tempfile
+
+    from spark_jobs.run.calibrate import calibrate
+
+    with tempfile.TemporaryDirectory() as place, spark_session("heddle calibrate") as (spark, report):
+        return calibrate(spark, Path(place), quick, report=report)
 
 
 def _show_costs(fit: Fit) -> None:
