@@ -32,8 +32,6 @@ LONG_FUNCTIONS = {
 }
 
 LONG_MODULES = {
-    "optimizer/papers/reference/a_seq.py": "one paper's algorithms, which are read side by side",
-    "optimizer/papers/reference/collective_indexes.py": "one paper's indexes, which are read side by side",
     "optimizer/sequences/kernels.py": "kernels of one family, which Numba compiles together",
 }
 
@@ -285,3 +283,33 @@ def test_another_reader_of_the_publish_log_is_noticed() -> None:
     readers = [of("heddle/a.py", "house.rows('publish_log')"), of("heddle/b.py", 'house.dataset(\n    "publish_log")')]
     assert [log_readers(module) for module in readers] == [["heddle/a.py"], ["heddle/b.py"]]
     assert log_readers(of("heddle/c.py", 'house.version("publish_log")')) == []
+
+
+# -------------------------------------------------------------------------------------------------- commands
+def long_commands(modules: Modules) -> list[str]:
+    """Commands whose bodies have more than :data:`LONGEST_COMMAND` lines, without signature and docstring: they take
+    their options, make one call and show what it returns."""
+    found = []
+    for path, module in modules.items():
+        for function in functions(module):
+            body = function.body[1 if ast.get_docstring(function) else 0 :]
+            if "app.command" in decorators(function) and body and _span(body) > LONGEST_COMMAND:
+                found.append(f"{path} {function.name}")
+    return found
+
+
+def _span(body: list[ast.stmt]) -> int:
+    return (body[-1].end_lineno or body[-1].lineno) - body[0].lineno + 1
+
+
+def test_commands_only_call_and_show(modules: Modules) -> None:
+    assert sum("app.command" in decorators(node) for module in modules.values() for node in functions(module)) > 20
+    assert long_commands(modules) == []
+
+
+def test_a_command_that_computes_is_noticed() -> None:
+    line = "    x = 1\n"
+    command = "@app.command(epilog='e')\ndef status(\n    a: int,\n) -> None:\n    '''\n    D.\n    '''\n"
+    fits, long = command + line * 15, command + line * 16
+    assert long_commands(of("heddle/cli/a.py", fits)) == []
+    assert long_commands(of("heddle/cli/a.py", long)) == ["heddle/cli/a.py status"]

@@ -13,6 +13,7 @@ import typer
 from rich.table import Table
 
 from heddle.cli import terminal
+from heddle.cli.inputs import existing_warehouse
 from heddle.cli.options import AsJson, Format, House, OptionalBegin, OptionalEnd
 from heddle.cli.output import telling_errors, writing_to
 from heddle.cli.root import app
@@ -21,6 +22,8 @@ from optimizer.errors.diagnostics import count as number_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from spark_jobs.lookups.lookups import Lookups
 
 
 @app.command(epilog="Example: heddle read hourly_volume --warehouse house --from 2013-07-01 --format csv")
@@ -38,20 +41,23 @@ def read(
     from spark_jobs.results.read import check_answered
     from spark_jobs.results.read import read as read_answers
     from spark_jobs.sources.decoding import parse_instant
-    from spark_jobs.warehouse.warehouse import Warehouse
 
-    if as_json and format not in (Format.table, Format.json):
-        raise typer.BadParameter(f"--json is --format json, not {format.value}")
-    format = Format.json if as_json else format
-    if format is Format.parquet and output is None:
-        raise typer.BadParameter("--format parquet needs --output FILE")
+    format = _chosen_format(format, output, as_json)
     with telling_errors():
-        house = Warehouse.open(warehouse, create=False)
+        house = existing_warehouse(warehouse)
         first, last = parse_instant(begin) if begin else None, parse_instant(end) if end else None
         table = read_answers(house, query, first, last)
         if not table.num_rows:
             check_answered(house, query, first, last)
     _deliver_answers(table, query, format, output, limit)
+
+
+def _chosen_format(format: Format, output: Path | None, as_json: bool) -> Format:
+    if as_json and format not in (Format.table, Format.json):
+        raise typer.BadParameter(f"--json is --format json, not {format.value}")
+    if format is Format.parquet and output is None:
+        raise typer.BadParameter("--format parquet needs --output FILE")
+    return Format.json if as_json else format
 
 
 def _encoded(table: pa.Table, query: str, format: Format) -> bytes:
@@ -165,32 +171,55 @@ def lookup(
     as_json: AsJson = False,
 ) -> None:
     """Answer a query from the stored partial aggregates, at any instant or over another window. Needs no JVM."""
-    from optimizer.workload.instants import parse_duration
-    from spark_jobs.lookups.loading import Reader, parse_group, parse_having
+    from spark_jobs.lookups.loading import Reader, parse_group
     from spark_jobs.sources.decoding import parse_instant
 
-    asked = at is not None, range_ is not None and ending_at is not None, begin is not None and end is not None
-    given = sum(one is not None for one in (at, range_, ending_at, begin, end))
-    if sum(asked) != 1 or given != (1 if at is not None else 2):
-        raise typer.BadParameter("say when: --at, or --range with --ending-at, or --from with --to")
-    if having is not None and at is not None:
-        raise typer.BadParameter("--having is for other windows (--range, --from); --at answers the query as it is")
-    if as_json and format not in (Format.table, Format.json):
-        raise typer.BadParameter(f"--json is --format json, not {format.value}")
-    format = Format.json if as_json else format
-    if format is Format.parquet and output is None:
-        raise typer.BadParameter("--format parquet needs --output FILE")
+    _check_when(at, range_, ending_at, begin, end, having)
+    format = _chosen_format(format, output, as_json)
     with telling_errors():
         lookups = Reader(warehouse, plan_version).query(query)
         chosen = parse_group(lookups.query, _csv_line(group)) if group is not None else None
         if at is not None:
             table = lookups.at(parse_instant(at), chosen)
         else:
-            last = parse_instant(ending_at or end or "")
-            first = parse_instant(begin) if begin is not None else last - parse_duration(range_ or "")
-            wanted = parse_having(lookups.query, having) if having is not None else True
-            table = lookups.window(first, last, wanted, chosen)
+            table = _window(lookups, range_, ending_at, begin, end, having, chosen)
     _deliver_answers(table, query, format, output, limit)
+
+
+def _check_when(
+    at: str | None,
+    range_: str | None,
+    ending_at: str | None,
+    begin: str | None,
+    end: str | None,
+    having: str | None,
+) -> None:
+    ways = at is not None, range_ is not None and ending_at is not None, begin is not None and end is not None
+    given = sum(option is not None for option in (at, range_, ending_at, begin, end))
+    if sum(ways) != 1 or given != (1 if at is not None else 2):
+        raise typer.BadParameter("say when: --at, or --range with --ending-at, or --from with --to")
+    if having is not None and at is not None:
+        raise typer.BadParameter("--having is for other windows (--range, --from); --at answers the query as it is")
+
+
+def _window(
+    lookups: Lookups,
+    range_: str | None,
+    ending_at: str | None,
+    begin: str | None,
+    end: str | None,
+    having: str | None,
+    group: Any,
+) -> pa.Table:
+    """The answers over the window of ``--range`` and ``--ending-at``, or of ``--from`` and ``--to``."""
+    from optimizer.workload.instants import parse_duration
+    from spark_jobs.lookups.loading import parse_having
+    from spark_jobs.sources.decoding import parse_instant
+
+    last = parse_instant(ending_at or end or "")
+    first = parse_instant(begin) if begin is not None else last - parse_duration(range_ or "")
+    wanted = parse_having(lookups.query, having) if having is not None else True
+    return lookups.window(first, last, wanted, group)
 
 
 def _csv_line(text: str) -> list[str]:

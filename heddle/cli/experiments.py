@@ -34,33 +34,44 @@ def experiments(
     as_json: AsJson = False,
 ) -> None:
     """Measure the papers' figures and tables again, on their workloads, beside what the papers say. Needs no JVM."""
-    from optimizer.papers.evaluations.catalogue import EXPERIMENTS
-    from optimizer.papers.evaluations.outcome import write
-
-    chosen = [
-        found
-        for found in EXPERIMENTS.values()
-        if (paper is None or found.paper == paper.value) and (figure is None or found.figure == figure)
-    ]
+    chosen = _chosen(paper, figure)
     if listing:
-        _list_experiments(chosen, as_json)
-        return
+        return _list_experiments(chosen, as_json)
     if paper is None:
         raise typer.BadParameter("say which paper (f1, weave-share, arasu-widom, sharon or golab), or --list")
     with telling_errors():
-        if not chosen:
-            figures = ", ".join(found.figure for found in EXPERIMENTS.values() if found.paper == paper.value)
-            raise HeddleError("HDL-116", f"{paper.value} has no experiment for figure {figure}", f"figures: {figures}")
-        told = []
-        for experiment in chosen:
-            outcome = _measured(experiment, "full" if full else "quick")
-            with writing_to(output):
-                paths = write(outcome, output)
-            told.append(_outcome_json(outcome, paths))
-            if not as_json:
-                _show_outcome(outcome, paths)
+        _check_chosen(chosen, paper, figure)
+        measured = [_measured_to(output, experiment, full, as_json) for experiment in chosen]
     if as_json:
-        print_json({"experiments": told})
+        print_json({"experiments": measured})
+
+
+def _chosen(paper: Paper | None, figure: str | None) -> list[Experiment]:
+    from optimizer.papers.evaluations.catalogue import EXPERIMENTS
+
+    return [
+        experiment
+        for experiment in EXPERIMENTS.values()
+        if (paper is None or experiment.paper == paper.value) and (figure is None or experiment.figure == figure)
+    ]
+
+
+def _check_chosen(chosen: Sequence[Experiment], paper: Paper, figure: str | None) -> None:
+    if not chosen:
+        figures = ", ".join(experiment.figure for experiment in _chosen(paper, None))
+        raise HeddleError("HDL-116", f"{paper.value} has no experiment for figure {figure}", f"figures: {figures}")
+
+
+def _measured_to(output: Path, experiment: Experiment, full: bool, as_json: bool) -> dict[str, Any]:
+    """An experiment's outcome as JSON, written to files and shown to people."""
+    from optimizer.papers.evaluations.outcome import write
+
+    outcome = _measured(experiment, "full" if full else "quick")
+    with writing_to(output):
+        paths = write(outcome, output)
+    if not as_json:
+        _show_outcome(outcome, paths)
+    return _outcome_json(outcome, paths)
 
 
 def _list_experiments(chosen: Sequence[Experiment], as_json: bool) -> None:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from heddle.cli import changes, terminal
+from heddle.cli.inputs import existing_warehouse
 from heddle.cli.options import AsJson, DryRun, House, Names, Reason, Yes
 from heddle.cli.output import interval_text, print_json, print_rows, print_table, telling_errors
 from heddle.cli.root import app
-from heddle.cli.run import arrival_row
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.diagnostics import count as number_of
 
 if TYPE_CHECKING:
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.operations.queries import QueryListing
+    from spark_jobs.planning.removal import Removal
+    from spark_jobs.results.deletion import Deleted
+    from spark_jobs.sources.ledger import Arrival
 
 STATES = ("running", "paused", "expired", "removed")
 """Of queries, in the order in which they are counted."""
@@ -36,32 +40,36 @@ def quarantine(
 ) -> None:
     """The files with events that came later than their stream's allowed_lateness, so that they are left out of what is
     published; --release takes them in: `heddle repair` publishes anew what they change. Needs no JVM."""
-    from optimizer.workload.instants import format_instant
     from spark_jobs.sources.ledger import refusals, release
-    from spark_jobs.warehouse.warehouse import Warehouse
 
     with telling_errors():
-        house = Warehouse.open(warehouse, create=False)
+        house = existing_warehouse(warehouse)
         released = release(house, take) if take else []
-        found = refusals(house)
+        refused = refusals(house)
     if as_json:
-        print_json(
-            {
-                "format_version": 1,
-                "refused": [arrival_row(one) for one in found],
-                "released": [arrival_row(one) for one in released],
-            }
-        )
-        return
-    for one in released:
+        files = {"refused": list(map(arrival_row, refused)), "released": list(map(arrival_row, released))}
+        print_json({"format_version": 1} | files)
+    else:
+        show_quarantine(refused, released)
+
+
+def arrival_row(arrival: Arrival) -> dict[str, Any]:
+    """A file of the ledger for programs; its stamps are the ledger's own."""
+    return {name: value for name, value in asdict(arrival).items() if name != "stamps"}
+
+
+def show_quarantine(refused: Sequence[Arrival], released: Sequence[Arrival]) -> None:
+    """The files that were taken in, and those of which events are refused."""
+    from optimizer.workload.instants import format_instant
+
+    for file in released:
         terminal.console.print(
-            f"released: {number_of(one.late, 'event')} of {one.path}; `heddle repair` takes them in", highlight=False
+            f"released: {number_of(file.late, 'event')} of {file.path}; `heddle repair` takes them in", highlight=False
         )
-    rows = [
-        [one.stream, Path(one.path).name, format_instant(one.arrived), f"{one.late:,}", spans]
-        for one in found
-        for spans in ["; ".join(interval_text(*span) for span in one.refused)]
-    ]
+    rows = []
+    for file in refused:
+        spans = "; ".join(interval_text(*span) for span in file.refused)
+        rows.append((file.stream, Path(file.path).name, format_instant(file.arrived), f"{file.late:,}", spans))
     if rows:
         print_rows("events that came too late", ("stream", "file", "came", "events", "of"), rows)
     else:
@@ -87,10 +95,9 @@ def _pause_or_resume(
     names: Sequence[str], warehouse: Path, event: Literal["paused", "resumed"], reason: str, as_json: bool
 ) -> None:
     from spark_jobs.planning.changes import pause_or_resume
-    from spark_jobs.warehouse.warehouse import Warehouse
 
     with telling_errors():
-        found = pause_or_resume(Warehouse.open(warehouse, create=False), event, names, reason)
+        found = pause_or_resume(existing_warehouse(warehouse), event, names, reason)
     if as_json:
         print_json(found)
         return
@@ -119,74 +126,57 @@ def remove(
 ) -> None:
     """Unregister queries, by a new plan version that moves no other. Their published answers stay, unless they are to
     go too: how many, and of when, is shown first. Needs no JVM."""
-    from spark_jobs.planning.changes import remove_queries
-    from spark_jobs.warehouse.registry import check_registered, events, registered
-    from spark_jobs.warehouse.warehouse import Warehouse
+    from spark_jobs.planning.removal import remove as remove_registered
+
+    def agree(answers: Sequence[Deleted]) -> bool:
+        return _have_agreed(answers, yes, as_json, dry_run)
 
     with telling_errors():
-        house, names = Warehouse.open(warehouse, create=False), list(dict.fromkeys(names))
-        held = registered(events(house))
-        live = [name for name in names if name in held and not held[name].removed]
-        answers = _deleted(house, names, True) if with_answers else []
-        check_registered(held, [name for name in names if name not in {*live, *(one["query"] for one in answers)}])
-        found: dict[str, Any] = {"queries": [], "diff": []}
-        if live:
-            # what cannot be removed is told before anything is asked
-            found |= remove_queries(house, live, reason, dry_run=True)
-        agreed = not answers or yes
-        if answers and not (yes or as_json):
-            print_rows(
-                "published answers that go",
-                ("query", "answers", "first", "last"),
-                [[one["query"], f"{one['answers']:,}", one["first"], one["last"]] for one in answers],
-            )
-        if not (agreed or dry_run) and changes.is_at_terminal():
-            agreed = typer.confirm("Remove the queries and delete these answers?", err=True)
-            if not agreed:
-                terminal.errors.print("nothing was changed")
-                raise typer.Exit(1)
-        done = agreed and not dry_run
-        if done and live:
-            found |= remove_queries(house, live, reason)
-        if done and answers:
-            answers = _deleted(house, names, False)
+        house = existing_warehouse(warehouse)
+        removal = remove_registered(house, names, reason, with_answers, dry_run, agree)
         if as_json:
-            print_json(found | {"answers": answers, "dry_run": not done})
+            print_json(removal.to_json())
         else:
-            _show_removal(found, answers, done)
-        if not (agreed or dry_run):
+            show_removal(removal)
+        if not (removal.agreed or dry_run):
             raise HeddleError("HDL-527", "answers are deleted once somebody agrees: nothing was changed", "say --yes")
 
 
-def _deleted(house: Warehouse, names: Sequence[str], dry_run: bool) -> list[dict[str, Any]]:
-    """The published answers of some queries, deleted unless it is a dry run; none of those that have none."""
-    from optimizer.workload.instants import format_instant
-    from spark_jobs.results.deletion import delete_answers
+def _have_agreed(answers: Sequence[Deleted], yes: bool, as_json: bool, dry_run: bool) -> bool:
+    """Show which published answers go, and have somebody agree; whether that was so."""
+    from spark_jobs.planning.removal import deleted_json
 
-    return [
-        {
-            "query": one.query,
-            "answers": one.answers,
-            "first": format_instant(one.first) if one.first is not None else "",
-            "last": format_instant(one.last) if one.last is not None else "",
-        }
-        for one in delete_answers(house, names, dry_run)
-        if one.answers
-    ]
+    if not answers or yes:
+        return True
+    if not as_json:
+        rows = [deleted_json(gone) | {"answers": f"{gone.answers:,}"} for gone in answers]
+        columns = ("query", "answers", "first", "last")
+        print_rows("published answers that go", columns, [[row[name] for name in columns] for row in rows])
+    if dry_run or not changes.is_at_terminal():
+        return False
+    if not typer.confirm("Remove the queries and delete these answers?", err=True):
+        terminal.errors.print("nothing was changed")
+        raise typer.Exit(1)
+    return True
 
 
-def _show_removal(removal: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], done: bool) -> None:
-    for line in removal["diff"]:
+def show_removal(removal: Removal) -> None:
+    """What went of the plan and of the published answers, or would go."""
+    change = removal.to_json()
+    for line in change["diff"]:
         terminal.console.print(line, highlight=False, soft_wrap=True)
-    would = "" if done else "would be "
-    if removal["queries"]:
-        version = f"plan version {removal['version']}{' (new)' if removal['changed'] else ''}: " if done else ""
-        terminal.console.print(
-            f"{version}{would}removed: {', '.join(removal['queries'])}", highlight=False, soft_wrap=True
+    would = "" if removal.is_done else "would be "
+    if change["queries"]:
+        version = (
+            f"plan version {change['version']}{' (new)' if change['changed'] else ''}: " if removal.is_done else ""
         )
-    for one in answers:
-        told = f"{one['query']}: {one['answers']:,} published answers {would}deleted, {one['first']} .. {one['last']}"
-        terminal.console.print(told, highlight=False, soft_wrap=True)
+        names = ", ".join(change["queries"])
+        terminal.console.print(f"{version}{would}removed: {names}", highlight=False, soft_wrap=True)
+    for gone in change["answers"]:
+        line = (
+            f"{gone['query']}: {gone['answers']:,} published answers {would}deleted, {gone['first']} .. {gone['last']}"
+        )
+        terminal.console.print(line, highlight=False, soft_wrap=True)
 
 
 @app.command(
@@ -208,60 +198,32 @@ def queries(
 ) -> None:
     """Every query that was ever registered: whose it is, whether it is running, paused, expired or removed, since when
     and until when, and the newest plan that has it. Needs no JVM."""
-    from optimizer.workload.instants import format_instant
+    from spark_jobs.operations.queries import history_of, list_queries
     from spark_jobs.sources.decoding import parse_instant
-    from spark_jobs.warehouse.plans import newest_versions
-    from spark_jobs.warehouse.registry import check_registered, events, registered
-    from spark_jobs.warehouse.warehouse import Warehouse
 
     with telling_errors():
         clock = parse_instant(at) if at is not None else time.time_ns() // 1000
-        house = Warehouse.open(warehouse, create=False)
-        told = events(house)
-        held = registered(told)
-        if history is not None and history not in held:
-            check_registered(held, [history])
-    if history is not None:
-        mine = [
-            {
-                "at": format_instant(event.at),
-                "event": event.event,
-                "owner": event.owner,
-                "fingerprint": event.fingerprint,
-                "plan_version": event.plan_version,
-                "reason": event.reason,
-                "text": event.text,
-            }
-            for event in told
-            if event.query == history
-        ]
-        if as_json:
-            print_json({"query": history, "events": mine})
-        else:
-            print_table(
-                f"history of {history}", ("at", "event", "owner", "fingerprint", "plan_version", "reason"), mine
-            )
-        return
-    versions = newest_versions(house)
-    found = [
-        {
-            "query": name,
-            "owner": one.query.owner,
-            "state": one.state(clock),
-            "paused": one.paused,
-            "stream": one.query.stream,
-            "registered": format_instant(one.since),
-            "until": format_instant(one.query.until) if one.query.until is not None else None,
-            "fingerprint": one.query.fingerprint,
-            "plan_version": versions.get(name),
-            "text": one.query.text,
-        }
-        for name, one in sorted(held.items())
-    ]
+        house = existing_warehouse(warehouse)
+        if history is not None:
+            return show_history(history, history_of(house, history), as_json)
+        listed = list_queries(house, clock)
     if as_json:
-        print_json({"queries": found})
-        return
-    states = [one["state"] for one in found]
+        print_json({"queries": [query.to_json() for query in listed]})
+    else:
+        show_queries(listed)
+
+
+def show_history(name: str, events: Sequence[Mapping[str, Any]], as_json: bool) -> None:
+    """All that happened to a query, for people or for programs."""
+    if as_json:
+        print_json({"query": name, "events": list(events)})
+    else:
+        print_table(f"history of {name}", ("at", "event", "owner", "fingerprint", "plan_version", "reason"), events)
+
+
+def show_queries(listed: Sequence[QueryListing]) -> None:
+    """Every query as a table, and how many there are in each state."""
+    states = [query.state for query in listed]
     counted = ", ".join(f"{states.count(state)} {state}" for state in STATES if state in states)
     columns = ("query", "owner", "state", "stream", "registered", "until", "fingerprint", "plan_version")
-    print_table(counted or "no query was ever registered", columns, found)
+    print_table(counted or "no query was ever registered", columns, [query.to_json() for query in listed])

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from spark_jobs.costs.fit import Fit
     from spark_jobs.run.estimate import RunEstimate
     from spark_jobs.run.history import Outdated
-    from spark_jobs.sources.ledger import Arrival
     from spark_jobs.unshared.comparison import Comparison
     from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -282,11 +281,6 @@ def show_outdated(stale: Sequence[Outdated]) -> None:
         print_rows("published of sources that changed", columns, rows)
     else:
         terminal.console.print("everything published is of its sources as they are", highlight=False)
-
-
-def arrival_row(arrival: Arrival) -> dict[str, Any]:
-    """A file of the ledger for programs; its stamps are the ledger's own."""
-    return {name: value for name, value in asdict(arrival).items() if name != "stamps"}
 
 
 def _records_json(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
