@@ -22,10 +22,9 @@ from pathlib import Path
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, count
 from optimizer.language.reader import NamedStatement, read_query
-from optimizer.language.refusals import Findings, Refused, shown_text
-from optimizer.language.statements import RULES, SETTING, split_statements
+from optimizer.language.refusals import Findings, Refused
+from optimizer.language.statements import Broken, Statement, settings_of, split_statements
 from optimizer.language.words import LEFT_OUT, MOST_PROBLEMS, QUERY_NAME, Limits, check_characters
-from optimizer.workload.instants import instant_of_text
 from optimizer.workload.values import ACQ, Stream, Workload
 
 FILE_BYTES = 64 << 20
@@ -87,73 +86,71 @@ def parse(
       of them names its own error, as Spark's approximate functions can; without any, answers are exact.
     """
     limits = limits or Limits()
-    lines = [0, *(match.end() for match in re.finditer("\n", text))]
     queries: dict[str, ACQ] = {}
-    diagnostics: list[Diagnostic] = []
-    where: dict[str, int] = {}
-
-    def position(at: int) -> tuple[int, int]:
-        line = bisect.bisect_right(lines, at)
-        return line, at - lines[line - 1] + 1
-
-    def report(at: int, query: str, code: str, message: str, hint: str, severity: str = "error") -> None:
-        diagnostics.append(Diagnostic(code, message, hint, file, *position(at), query, severity))
-
+    report = _Report(text, file)
+    starts: dict[str, int] = {}
     stem = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(file).stem) or "query"
     stem = stem if QUERY_NAME.match(stem) else "_" + stem
     for ordinal, statement in enumerate(split_statements(text), 1):
-        name, owner, until = f"{stem[:100]}_{ordinal}", "", None
-        bad = list(statement.broken)
-        given: set[str] = set()
-        for at, comment in statement.comments:
-            setting = SETTING.fullmatch(comment)
-            if setting is None:
-                continue
-            what, value = setting[1].lower(), setting[2].strip()
-            if what in given:
-                bad.append((at, "HDL-109", f"a second {what} for one query", "is a semicolon missing above?"))
-            given.add(what)
-            if what == "owner" and value.isprintable() and 0 < len(value) <= 128:
-                owner = value
-            elif what == "name" and QUERY_NAME.fullmatch(value):
-                name = value
-            elif what == "until" and (instant := instant_of_text(value)) is not None:
-                until = instant
-            else:
-                bad.append((at, "HDL-109", f"{shown_text(value)} is no {what}", RULES[what]))
-        try:
-            # in its comments too, which may be made to look like the query
-            for at, comment in statement.comments:
-                check_characters(comment, at)
-            check_characters(
-                text[statement.start : min(statement.end, statement.start + limits.bytes)], statement.start
-            )
-        except Refused as refused:
-            bad.append((refused.at, refused.code, refused.message, refused.hint))
-        if name in where:
-            hint = f"the first is in line {position(where[name])[0]} and is kept"
-            bad.append((statement.start, "HDL-209", f"two queries are named {name}", hint))
-        where.setdefault(name, statement.start)
-        for at, code, message, hint in bad:
-            report(at, name, code, message, hint)
-        if bad:
+        settings = settings_of(statement, f"{stem[:100]}_{ordinal}")
+        name = settings.name
+        broken = [*statement.broken, *settings.broken, *_unseen_characters(statement, text, limits)]
+        if name in starts:
+            hint = f"the first is in line {report.position(starts[name])[0]} and is kept"
+            broken.append((statement.start, "HDL-209", f"two queries are named {name}", hint))
+        starts.setdefault(name, statement.start)
+        for at, code, message, hint in broken:
+            report.add(Refused(code, message, hint, at), name)
+        if broken:
             continue
+        source = text[statement.start : statement.end].rstrip()
         findings, query = Findings(), None
         with findings.collecting():
-            source = text[statement.start : statement.end].rstrip()
-            named = NamedStatement(statement.text, name, owner, source)
+            named = NamedStatement(statement.text, name, settings.owner, source)
             query = read_query(named, streams, limits, unreadable, findings)
-        for found in findings.problems[:MOST_PROBLEMS]:
-            report(statement.start + found.at, name, found.code, found.message, found.hint)
-        for found in findings.warnings:
-            report(statement.start + found.at, name, found.code, found.message, found.hint, "warning")
-        if query is not None and query.window.is_rows and until is not None:
+        for problem in findings.problems[:MOST_PROBLEMS]:
+            report.add(problem, name, statement.start)
+        for warning in findings.warnings:
+            report.add(warning, name, statement.start, "warning")
+        if query is not None and query.window.is_rows and settings.until is not None:
             hint = "remove -- until, or ask for a window of time"
-            report(statement.start, name, "HDL-109", "a query over a number of rows has no lifetime", hint)
+            message = "a query over a number of rows has no lifetime"
+            report.add(Refused("HDL-109", message, hint), name, statement.start)
         elif query is not None:
-            queries[name] = replace(query, until=until)
-    positions = tuple(position(where[name]) for name in queries)
-    return ParseResult(tuple(queries.values()), tuple(diagnostics), positions)
+            queries[name] = replace(query, until=settings.until)
+    positions = tuple(report.position(starts[name]) for name in queries)
+    return ParseResult(tuple(queries.values()), tuple(report.diagnostics), positions)
+
+
+class _Report:
+    """The findings about one file, each with its line and column."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.file = file
+        self.diagnostics: list[Diagnostic] = []
+        self._lines = [0, *(match.end() for match in re.finditer("\n", text))]
+
+    def position(self, at: int) -> tuple[int, int]:
+        """Line and column, from 1, of an offset in the file."""
+        line = bisect.bisect_right(self._lines, at)
+        return line, at - self._lines[line - 1] + 1
+
+    def add(self, refused: Refused, query: str, start: int = 0, severity: str = "error") -> None:
+        """``start``: the offset in the file of the text that the refusal is about."""
+        place = self.position(start + refused.at)
+        found = Diagnostic(refused.code, refused.message, refused.hint, self.file, *place, query, severity)
+        self.diagnostics.append(found)
+
+
+def _unseen_characters(statement: Statement, text: str, limits: Limits) -> Iterator[Broken]:
+    """In its comments too, which may be made to look like the query; the first one."""
+    try:
+        for at, comment in statement.comments:
+            check_characters(comment, at)
+        readable = text[statement.start : min(statement.end, statement.start + limits.bytes)]
+        check_characters(readable, statement.start)
+    except Refused as refused:
+        yield refused.at, refused.code, refused.message, refused.hint
 
 
 def beyond_quota(query: ACQ, quota: int, file: str, line: int = 0, column: int = 0) -> Diagnostic:
@@ -184,7 +181,7 @@ def load_workload(
     """
     queries: dict[str, ACQ] = {}
     origin = {} if origin is None else origin
-    held: dict[str, int] = {}
+    per_owner: Counter[str] = Counter()
     diagnostics: list[Diagnostic] = []
     for path in files:
         try:
@@ -208,17 +205,17 @@ def load_workload(
                 message = f"two queries are named {query.name}"
                 hint = f"the first is in {origin[query.name]} and is kept"
                 diagnostics.append(Diagnostic("HDL-209", message, hint, str(path), *position, query.name))
-            elif quota is not None and held.get(query.owner, 0) >= quota:
+            elif quota is not None and per_owner[query.owner] >= quota:
                 diagnostics.append(beyond_quota(query, quota, str(path), *position))
             else:
-                held[query.owner] = held.get(query.owner, 0) + 1
+                per_owner[query.owner] += 1
                 queries[query.name], origin[query.name] = query, str(path)
     if wrong is not None:
         wrong |= {found.query for found in diagnostics if found.severity == "error"}
-    return Workload(tuple(queries.values()), tuple(streams.values())), tuple(_told_once(diagnostics))
+    return Workload(tuple(queries.values()), tuple(streams.values())), tuple(_merged(diagnostics))
 
 
-def _told_once(diagnostics: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
+def _merged(diagnostics: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
     """The findings, those about one unreadable stream as one, at the first of its queries."""
     counts = Counter(found.message for found in diagnostics if found.code == LEFT_OUT)
     for found in diagnostics:

@@ -6,16 +6,35 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from optimizer.language.refusals import shown_text
+from optimizer.language.words import QUERY_NAME
+from optimizer.workload.instants import instant_of_text
+
+Broken = tuple[int, str, str, str]
+
 
 @dataclass
-class _Statement:
-    """One statement of a file: ``text`` has comments blanked and ``start`` is its offset in the file."""
+class Statement:
+    """One statement of a file: ``text`` has comments blanked and ``start`` is its offset in the file.
+
+    ``broken``: what is wrong with it before any clause is read, by offset in the file, code, message and hint.
+    """
 
     start: int
     text: str
     end: int
     comments: list[tuple[int, str]] = field(default_factory=list)
-    broken: list[tuple[int, str, str, str]] = field(default_factory=list)
+    broken: list[Broken] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the comments before a statement say of its query. ``until``: in microseconds."""
+
+    name: str
+    owner: str
+    until: int | None
+    broken: tuple[Broken, ...]
 
 
 _PIECE = re.compile(
@@ -25,9 +44,9 @@ _PIECE = re.compile(
     re.VERBOSE,
 )
 
-SETTING = re.compile(r"--\s*(name|owner|until)\s*:(.*)", re.IGNORECASE)
+_SETTING = re.compile(r"--\s*(name|owner|until)\s*:(.*)", re.IGNORECASE)
 
-RULES = {
+_RULES = {
     "name": "1 to 128 letters, digits, _ . - (a letter or _ first)",
     "owner": "1 to 128 printable characters",
     "until": "an instant in ISO 8601, UTC without a zone: 2026-12-31 or 2026-12-31T18:00:00",
@@ -36,7 +55,7 @@ RULES = {
 _NAMED_LINE = re.compile(r"^[ \t]*--\s*name\s*:", re.IGNORECASE | re.MULTILINE)
 
 
-def split_statements(text: str) -> Iterator[_Statement]:
+def split_statements(text: str) -> Iterator[Statement]:
     """Split a file in one linear pass.
 
     Statements end at ``;`` or where a ``-- name:`` line begins the next one. Strings end on their line, so a
@@ -44,7 +63,7 @@ def split_statements(text: str) -> Iterator[_Statement]:
     """
     blanked: list[str] = []
     comments: list[tuple[int, str]] = []
-    broken: list[tuple[int, str, str, str]] = []
+    broken: list[Broken] = []
     begin: int | None = None
     position, closed = 0, text.rfind("*/")
 
@@ -64,11 +83,11 @@ def split_statements(text: str) -> Iterator[_Statement]:
             blanked.append(re.sub(r"[^\n]", " ", text[position:until]))
         position = until
 
-    def flush() -> Iterator[_Statement]:
+    def flush() -> Iterator[Statement]:
         nonlocal begin, blanked, comments, broken
         if begin is not None or broken:
             start = begin if begin is not None else broken[0][0]
-            yield _Statement(start, "".join(blanked), position, comments, broken)
+            yield Statement(start, "".join(blanked), position, comments, broken)
         begin, blanked, comments, broken = None, [], [], []
 
     while True:
@@ -78,7 +97,7 @@ def split_statements(text: str) -> Iterator[_Statement]:
             break
         if piece["line"]:
             starts_line = not text[text.rfind("\n", 0, piece.start()) + 1 : piece.start()].strip()
-            setting = SETTING.fullmatch(piece["line"])
+            setting = _SETTING.fullmatch(piece["line"])
             if setting and setting[1].lower() == "name" and starts_line and (begin is not None or broken):
                 yield from flush()
             if begin is None:
@@ -106,3 +125,27 @@ def split_statements(text: str) -> Iterator[_Statement]:
             if piece["open"].rstrip().endswith(";"):
                 yield from flush()
     yield from flush()
+
+
+def settings_of(statement: Statement, name: str) -> Settings:
+    """The settings in a statement's comments. ``name``: that of a query without one."""
+    owner, until = "", None
+    broken: list[Broken] = []
+    given: set[str] = set()
+    for at, comment in statement.comments:
+        setting = _SETTING.fullmatch(comment)
+        if setting is None:
+            continue
+        what, value = setting[1].lower(), setting[2].strip()
+        if what in given:
+            broken.append((at, "HDL-109", f"a second {what} for one query", "is a semicolon missing above?"))
+        given.add(what)
+        if what == "owner" and value.isprintable() and 0 < len(value) <= 128:
+            owner = value
+        elif what == "name" and QUERY_NAME.fullmatch(value):
+            name = value
+        elif what == "until" and (instant := instant_of_text(value)) is not None:
+            until = instant
+        else:
+            broken.append((at, "HDL-109", f"{shown_text(value)} is no {what}", _RULES[what]))
+    return Settings(name, owner, until, tuple(broken))

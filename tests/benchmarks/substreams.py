@@ -28,7 +28,7 @@ from rich.table import Table
 
 from optimizer.combine.threshold_index import HavingIndex
 from optimizer.papers.evaluations.arasu_widom import MINUTE, SPANS, filter_rates, trades
-from optimizer.papers.reference.collective_indexes import CollectiveExtreme, add_stair, find_stairs, more_stairs
+from optimizer.papers.reference.ci_max_min import CollectiveExtreme, add_stair, find_stairs, more_stairs
 
 POINTS = (1, 2, 4, 8, 16)
 

@@ -20,7 +20,8 @@ from optimizer.papers.evaluations.arasu_widom import (
 )
 from optimizer.papers.evaluations.catalogue import EXPERIMENTS
 from optimizer.papers.evaluations.outcome import Outcome, write
-from optimizer.papers.reference.collective_indexes import SubstreamTotals, relative_error
+from optimizer.papers.reference.ci_levels import relative_error
+from optimizer.papers.reference.r_int import SubstreamTotals
 
 FIGURES = ("9", "10", "11", "12")
 

@@ -19,7 +19,7 @@ from optimizer.papers.evaluations.optimisations import VARIANTS, _Planning
 from optimizer.papers.evaluations.outcome import Outcome, table, write
 from optimizer.papers.evaluations.sharon import same_answers
 from optimizer.papers.evaluations.window_workload import Windows, generate
-from optimizer.papers.reference.a_seq import Counts, Run
+from optimizer.papers.reference.sequence_runs import Counts, Run
 from optimizer.papers.reference.weave_share_published import Tally, counter_of, published
 from optimizer.search.cost import SearchProblem
 from optimizer.search.weave_share import weave_share

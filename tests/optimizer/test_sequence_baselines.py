@@ -12,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.papers.evaluations.sequence_streams import SHARED, Stream, position_reports, purchases, routes, workload
-from optimizer.papers.reference.a_seq import EXACT_BELOW, Counts, Run, TooManySequences, a_seq, sharon, two_step
+from optimizer.papers.reference.a_seq import a_seq
+from optimizer.papers.reference.sequence_runs import EXACT_BELOW, Counts, Run
+from optimizer.papers.reference.sharon import sharon
+from optimizer.papers.reference.two_step import TooManySequences, two_step
 from optimizer.sequences.events import Events
 from tests.sizes import examples
 
@@ -209,9 +212,9 @@ def test_blocks_of_queries_change_nothing(pooled: bool, monkeypatch: pytest.Monk
     patterns[6] = (*patterns[8][3:], *patterns[6][2:])  # what binds the blocks is the text, wherever it stands
     windows = 300, 100
     whole = sharon(events_of(stream), patterns, plan, *windows, pooled)
-    monkeypatch.setattr("optimizer.papers.reference.a_seq._CACHED", 1)
+    monkeypatch.setattr("optimizer.papers.reference.sharon._CACHED", 1)
     apart = sharon(events_of(stream), patterns, plan, *windows, pooled)
-    monkeypatch.setattr("optimizer.papers.reference.a_seq._RECOUNTED", 0)
+    monkeypatch.setattr("optimizer.papers.reference.sharon._RECOUNTED", 0)
     cut = sharon(events_of(stream), patterns, plan, *windows, pooled)
     # what is shared is at last counted for each query
     assert whole.additions <= apart.additions < cut.additions

@@ -14,16 +14,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from optimizer.combine.threshold_index import NEVER, HavingIndex
-from optimizer.papers.reference import collective_indexes
-from optimizer.papers.reference.collective_indexes import (
-    TOTAL_LIMIT,
-    CollectiveCount,
-    CollectiveExtreme,
-    CollectiveSum,
-    SubstreamTotals,
-    levels_of,
-    relative_error,
-)
+from optimizer.papers.reference import ci_max_min
+from optimizer.papers.reference.ci_count import CollectiveCount
+from optimizer.papers.reference.ci_levels import levels_of, relative_error
+from optimizer.papers.reference.ci_max_min import CollectiveExtreme
+from optimizer.papers.reference.ci_sum import CollectiveSum
+from optimizer.papers.reference.r_int import SubstreamTotals
+from optimizer.papers.reference.substream_updates import TOTAL_LIMIT
 from tests.sizes import examples
 
 # levels
@@ -343,7 +340,7 @@ def test_extremes_in_lockstep(data: st.DataObject, kind: type, greatest: bool, l
     ask = st.tuples(st.sampled_from([0, 3]), st.integers(1, 40), st.one_of(values, real.filter(lambda v: v == v)))
     index = CollectiveExtreme(4, greatest, limit, kind)
     # begin in a tiny tree, so that it is built again and again
-    index.stairs = collective_indexes._stairs(4, 4, 4)
+    index.stairs = ci_max_min.new_stairs(4, 4, 4)
     seen: list[tuple[int, int, float]] = []
     now = 0
     for gap, key, value in rows:
@@ -365,13 +362,13 @@ def test_extremes_in_lockstep(data: st.DataObject, kind: type, greatest: bool, l
     # every entry is either free or in a heap, under a stair that is alive
     entry, free = int(index.stairs.free[0]), 0
     while entry < len(index.stairs.entries):
-        entry, free = int(index.stairs.entries[entry, collective_indexes.NEXT]), free + 1
+        entry, free = int(index.stairs.entries[entry, ci_max_min.NEXT]), free + 1
     assert free == index.stairs.free[1] >= 0
     held = 0
     for stair in np.flatnonzero(index.stairs.owners >= 0):
         entry = int(index.stairs.heads[stair])
         while entry >= 0:
-            entry, held = int(index.stairs.entries[entry, collective_indexes.NEXT]), held + 1
+            entry, held = int(index.stairs.entries[entry, ci_max_min.NEXT]), held + 1
     assert held + free == len(index.stairs.entries)
 
 

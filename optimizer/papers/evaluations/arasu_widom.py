@@ -26,23 +26,9 @@ from optimizer.combine.sparse_tables import SparseTable
 from optimizer.combine.threshold_index import Longs
 from optimizer.combine.wavelet_matrix import WaveletMatrix, quantile_rank
 from optimizer.papers.evaluations.outcome import Chart, Experiment, Measurement, Report, Row, Value
-from optimizer.papers.reference.collective_indexes import (
-    FULL,
-    CollectiveCount,
-    CollectiveSum,
-    SubstreamTotals,
-    add_element,
-    add_weight,
-    append,
-    ask_each,
-    check,
-    levels_of,
-    more_levels,
-    more_room,
-    relative_error,
-    scan,
-    total_since,
-)
+from optimizer.papers.reference.ci_count import CollectiveCount, add_element
+from optimizer.papers.reference.ci_levels import check, levels_of, more_levels, relative_error, scan
+from optimizer.papers.reference.ci_sum import CollectiveSum, add_weight
 from optimizer.papers.reference.interval_quantiles import BaseIntervalQuantiles
 from optimizer.papers.reference.online_intervals import (
     BaseIntervals,
@@ -52,6 +38,7 @@ from optimizer.papers.reference.online_intervals import (
     RunningIntervals,
     SearchTree,
 )
+from optimizer.papers.reference.r_int import FULL, SubstreamTotals, append, ask_each, more_room, total_since
 
 ROUNDS = {"tiny": 1, "quick": 4, "full": 5}
 """Repetitions that a rate is the median of, by scale."""

@@ -24,7 +24,11 @@ import numpy as np
 from optimizer.papers.evaluations.outcome import Chart, Experiment, Measurement, Report, Row, Value
 from optimizer.papers.evaluations.sequence_streams import HOURS, Stream, position_reports, purchases, routes, workload
 from optimizer.papers.evaluations.sequence_workload import compare, generate_sequences
-from optimizer.papers.reference.a_seq import Counts, Run, Spans, TooManySequences, a_seq, sharon, two_step
+from optimizer.papers.reference.a_seq import a_seq
+from optimizer.papers.reference.sequence_runs import Counts, Run
+from optimizer.papers.reference.sequence_segments import Spans
+from optimizer.papers.reference.sharon import sharon
+from optimizer.papers.reference.two_step import TooManySequences, two_step
 from optimizer.sequences.answering import answers
 from optimizer.sequences.candidates import Pattern, SequenceProblem, gwmin, sharing_of, sharon_graph
 from optimizer.sequences.cheapest_sharing import best_score, cheapest
@@ -39,7 +43,7 @@ EXECUTORS = {
     "ours": "Heddle",
 }
 """What is compared: as published (a count per START event), with STARTs of a pane pooled (see
-:mod:`optimizer.papers.reference.a_seq`), and :func:`optimizer.sequences.answering.answers`. Sharon runs the cheapest
+:mod:`optimizer.papers.reference.sharon`), and :func:`optimizer.sequences.answering.answers`. Sharon runs the cheapest
 plan under its own costs. These do not know of pooling: with it, where that adds less, it runs no plan."""
 
 RATIO = 10
