@@ -71,7 +71,7 @@ def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listin
     plan = plan_without(pinning.pinned(plan, wanted, begin, end), listing.unfit)
     sources, failed = dict(listing.sources), list(listing.failed)
     ends = {name: min(end, request.clock - plan.workload.stream(name).lateness) for name in sources}
-    work = _work(plan, begin, ends)
+    work = synopsis_work(plan, begin, ends)
     repeated: dict[str, int] = {}
     diagnostics: list[dict[str, Any]] = []
     for name in list(sources):
@@ -101,10 +101,11 @@ def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listin
     )
 
 
-def _work(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> list[SynopsisWork]:
+def synopsis_work(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> list[SynopsisWork]:
+    """The synopses that answer the windows that end after ``begin``, up to the ``ends`` of their streams; of windows of
+    time and of sequences: of rows it is known once they are counted."""
     work = []
     for tree in plan.trees:
-        # of rows it is known once they are counted
         if tree.stream not in ends or tree.kind is WindowKind.ROWS:
             continue
         for synopsis, queries in synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together).items():

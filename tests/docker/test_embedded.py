@@ -26,8 +26,8 @@ from heddle.local.servers import (
     down,
     free_port,
     namespace_prefix,
+    server_status,
     start_postgres,
-    status,
     wait_healthy,
 )
 from optimizer.errors.diagnostics import HeddleError
@@ -92,7 +92,7 @@ def test_a_broken_record_counts_as_none(place: Place) -> None:
     place.record("airflow").parent.mkdir(parents=True)
     place.record("airflow").write_text('{"name": "air')
     assert Server.load(place, "airflow") is None
-    assert status(place)["airflow"] == {"running": False, "ports": {}}
+    assert server_status(place)["airflow"] == {"running": False, "ports": {}}
     down(place, lambda line: None)
 
 

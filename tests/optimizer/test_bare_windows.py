@@ -233,7 +233,7 @@ def test_json_and_summary(read: Read) -> None:
 def test_no_share_lists_rows_singly() -> None:
     plan = plan_windows(in_memory([(4, 2), (6, 2), (4, 2), (10, 5)]), Fraction(2), "no-share")
     assert [rows for rows, _ in plan.trees] == [[0], [1], [2], [3]]
-    assert plan.cost == plan.found.problem.unshared
+    assert plan.cost == plan.search.problem.unshared
     assert plan.to_json()["distinct_edge_sets"] == 2
 
 
@@ -255,7 +255,7 @@ def test_fifty_thousand_rows(read: Read) -> None:
     rows = [row for rows, _ in plan.trees for row in rows]
     assert sorted(rows) == list(range(50_000))
     # a few hundred items, not fifty thousand queries
-    assert len(plan.found.problem) <= 199
+    assert len(plan.search.problem) <= 199
     total = sum(Fraction(tree["overlap_factor"]) for tree in plan.to_json(summary=True)["trees"])
     assert total == int((ranges // slides).sum())
 

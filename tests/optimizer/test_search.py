@@ -17,7 +17,7 @@ from optimizer.search.baselines import no_share, shared
 from optimizer.search.cost import PAPER, SearchProblem
 from optimizer.search.incremental import evolve, homes
 from optimizer.search.optimum import OPTIMUM_LIMIT
-from optimizer.search.search import ALGORITHMS, PER_QUERY, Found, best, find, keep
+from optimizer.search.search import ALGORITHMS, PER_QUERY, SearchResult, best, find, keep
 from optimizer.search.weave_share import weave_share
 from optimizer.workload.values import SECOND
 from tests.optimizer.searching import RATES, problem, window_lists
@@ -38,7 +38,7 @@ def problem_of(queries: Windows, rate: Fraction | int, counter: str = "auto") ->
     )
 
 
-def cost(found: Found) -> Fraction:
+def cost(found: SearchResult) -> Fraction:
     return sum(found.costs, Fraction(0))
 
 
@@ -100,7 +100,7 @@ def test_the_order_of_queries_does_not_matter_to_the_greedy_without_ties() -> No
     first, second = (find(problem_of(given, 30), "weave-share") for given in (queries, order))
     assert cost(first) == cost(second)
 
-    def as_windows(found: Found, given: Windows) -> list[list[tuple[int, int]]]:
+    def as_windows(found: SearchResult, given: Windows) -> list[list[tuple[int, int]]]:
         return sorted(sorted(given[i] for i in tree) for tree in found.problem.expand(found.partition))
 
     assert as_windows(first, queries) == as_windows(second, order)

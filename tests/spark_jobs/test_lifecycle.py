@@ -86,7 +86,7 @@ class World:
         return {name: one.state(clock) for name, one in registered(events(self.warehouse)).items()}
 
     def told(self, name: str) -> list[str]:
-        return [row["event"] for row in events(self.warehouse) if row["query"] == name]
+        return [event.event for event in events(self.warehouse) if event.query == name]
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.lifting import partials_of
 from spark_jobs.partials.stored_coverage import _completed
 from spark_jobs.planning.publication import publish_plan
-from spark_jobs.run.preparation import _parts
+from spark_jobs.run.preparation import synopsis_work
 from spark_jobs.warehouse.data_files import write_files
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.oracle import answers, compare
@@ -73,7 +73,7 @@ def _within(queries: Sequence[ACQ], together: Sequence[Sequence[str]]) -> tuple[
 
 def store(warehouse: Warehouse, plan: SharingPlan, table: pa.Table, begin: int, end: int, number: int) -> None:
     # as runs do it: trees that need the same synopsis fill it once
-    for part in _parts(plan, begin, {stream.name: end for stream in plan.workload.streams}):
+    for part in synopsis_work(plan, begin, {stream.name: end for stream in plan.workload.streams}):
         stream, span = plan.workload.stream(part.synopsis.stream), FillRequest(part.synopsis, part.begin, part.end)
         rows = pa.concat_tables([partials_of(table.to_batches(), stream, [span]), _completed(stream, [], [span])])
         files = list(write_files(warehouse.path("partials"), rows))

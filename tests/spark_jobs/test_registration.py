@@ -217,7 +217,7 @@ class Place:
         }
 
     def told(self, name: str) -> list[str]:
-        return [row["event"] for row in events(self.warehouse) if row["query"] == name]
+        return [event.event for event in events(self.warehouse) if event.query == name]
 
 
 @contextmanager
@@ -609,7 +609,7 @@ def test_removing_keeps_answers_and_other_trees(at: Place) -> None:
     assert code == 0 and changes(out) == ["- query b"] and "would be removed: b" in out and "b" in at.registered()
     code, out, _ = heddle(at, "remove", "b", "c", "--reason", "unused")
     assert code == 0 and changes(out) == ["- query b", "- query c"] and "plan version 2 (new): removed: b, c" in out
-    assert set(at.registered()) == {"a", "d", "e", "f"} and events(at.warehouse)[-1]["reason"] == "unused"
+    assert set(at.registered()) == {"a", "d", "e", "f"} and events(at.warehouse)[-1].reason == "unused"
     code, _, err = heddle(at, "remove", "aa")
     assert code == 1 and "HDL-521" in err and "did you mean a?" in err
     assert heddle(at, "remove", "b")[0] == 1

@@ -84,7 +84,7 @@ def replaced(old: Sequence[Row], new: Sequence[Row], gone: set[str], folder: Pat
         kept = kept.drop_columns([name for name in ("position", *_LISTS) if kept[name].null_count == len(kept)])
         paths.append(folder / f"{number}.parquet")
         pq.write_table(kept, paths[-1])
-    return readers.told(paths) | {"none": readers.without_answers(["p", "q", "r"])}
+    return readers.change(paths) | {"none": readers.without_answers(["p", "q", "r"])}
 
 
 @given(old=answers("a"), new=answers("b"), gone=st.sets(st.sampled_from("pq")))
