@@ -108,7 +108,7 @@ def calls_with_a_code(tree: list[ast.AST]) -> Iterator[tuple[str, bool]]:
     appended = {
         argument
         for node in tree
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "self.warnings.append"
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("findings.warnings.append")
         for argument in node.args
     }
     for node in tree:
