@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -37,10 +35,10 @@ from typer.testing import CliRunner
 from heddle.cli import changes as changes_module
 from heddle.cli import options, run
 from heddle.cli import plan as plan_module
-from heddle.cli import root as root_module
+from heddle.cli.app import app
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import ACQ
-from spark_jobs.planning import publication
+from spark_jobs.planning import publication, removal
 from spark_jobs.planning.changes import pause_or_resume, remove_queries
 from spark_jobs.planning.refresh import refresh_plan
 from spark_jobs.warehouse.plans import current_version, load_plan
@@ -474,7 +472,7 @@ def heddle(at: Place, command: str, *given: str, answer: str = "") -> tuple[int,
     files = [str(at.place / name) if name.endswith(".sql") else name for name in given]
     more = ["--streams", str(at.place / "streams.yaml")] if command in ("run", "plan") and files else []
     more += ["--from", "2013-01-01", "--to", "2013-01-02", "--json"] if command == "run" else []
-    done = CliRunner().invoke(root_module.app, [command, *files, *more, "--warehouse", str(at.house)], input=answer)
+    done = CliRunner().invoke(app, [command, *files, *more, "--warehouse", str(at.house)], input=answer)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.stdout, done.stderr
 
@@ -543,7 +541,7 @@ def test_a_plan_shows_what_a_run_would_change_and_stores_nothing(at: Place) -> N
     _, out, err = heddle(at, "plan", "two.sql", "--exactly")
     assert changes(err) == [*(f"- query {name}" for name in NAMES), "+ query g"]
     assert stored(at) == before
-    done = CliRunner().invoke(root_module.app, ["plan", str(at.place / "two.sql"), "--exactly"])
+    done = CliRunner().invoke(app, ["plan", str(at.place / "two.sql"), "--exactly"])
     assert done.exit_code == 2
 
 
@@ -636,7 +634,7 @@ def test_answers_go_when_somebody_agrees(at: Place, monkeypatch: pytest.MonkeyPa
         answers.update({} if dry_run else dict.fromkeys(names, 0))
         return found
 
-    monkeypatch.setitem(sys.modules, "spark_jobs.results.deletion", SimpleNamespace(delete_answers=delete_answers))
+    monkeypatch.setattr(removal, "delete_answers", delete_answers)
     before = stored(at)
     code, out, err = heddle(at, "remove", "a", "b", "--with-answers")
     assert code == 2 and "HDL-527" in err and "7" in out and "1970-01-01T01:00:00Z" in out
