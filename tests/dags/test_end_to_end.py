@@ -163,6 +163,7 @@ def both_dags(place: Path, master: str, runs: Sequence[str] = ALL) -> tuple[dict
     return json.loads(lines[-1].removeprefix("RESULT")), place
 
 
+@pytest.mark.longer
 def test_a_plan_is_stored_and_an_interval_published(tmp_path: Path) -> None:
     """Each DAG once."""
     from deltalake import DeltaTable
