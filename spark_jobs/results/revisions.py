@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from spark_jobs.warehouse.data_files import opened, reading
@@ -55,7 +56,9 @@ class Readers:
         have answers now that had none, have none any more, have others. ``fewer``: of each query that has fewer answers
         than before, how many it had and has. ``queries``: which of them lost or changed answers, the first hundred.
         """
-        new = [_hashed(_read(path, bool(self.gone))) for path in staged]
+        if not self.gone:
+            return self._first(staged)
+        new = [_hashed(_read(path)) for path in staged]
         self.after = Counter(self.before)
         for part in self.gone:
             self.after.subtract(_by_query(part))
@@ -80,17 +83,81 @@ class Readers:
             "queries": names[:NAMED],
         }
 
+    def _first(self, staged: Iterable[Path]) -> dict[str, Any]:
+        """The change where nothing is replaced: every window is gained, and no answer need be compared."""
+        found = _Counted()
+        for path in staged:
+            with reading(path):
+                found.add(opened(path, read_dictionary=["query"]))
+        self.after = self.before + found.answers
+        windows = found.windows()
+        return {
+            "before": self.before.total(),
+            "after": self.after.total(),
+            "gained": [sum(count > 0 for count in found.answers.values()), windows],
+            "lost": [0, 0],
+            "changed": [0, 0],
+            "fewer": {},
+            "queries": [],
+        }
+
     def without_answers(self, names: Collection[str]) -> list[str]:
         """Those of some queries that have no answer in the interval now."""
         return sorted(name for name in names if not self.after[name])
 
 
-def _read(path: Path, with_content: bool) -> pa.Table:
-    """The answers of a file; unless ``with_content``, only their windows: there is nothing to compare with."""
+MOST_PLACES = 1 << 27
+"""Queries times instants up to which windows are counted in a table of bits."""
+
+
+class _Counted:
+    """Answers by query, and windows, of some files: answers repeat a window in millions, so it is not joined on."""
+
+    def __init__(self) -> None:
+        self.answers: Counter[str] = Counter()
+        self.numbers: dict[str, int] = {}
+        self.parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None]] = []
+
+    def add(self, file: pq.ParquetFile) -> None:
+        """Count the answers of a file."""
+        names = [name for name in WINDOW if name in file.schema_arrow.names]
+        for batch in file.iter_batches(BATCH, columns=names):
+            queries = batch["query"].dictionary
+            numbers = [self.numbers.setdefault(name, len(self.numbers)) for name in queries.to_pylist()]
+            codes = np.array(numbers, dtype=np.int64)[batch["query"].indices.to_numpy()]
+            counts = np.bincount(codes, minlength=len(self.numbers)).tolist()
+            self.answers.update({name: counts[number] for name, number in self.numbers.items() if counts[number]})
+            positions = None
+            if "position" in names and batch["position"].null_count < len(batch):
+                positions = pc.fill_null(batch["position"], -1).to_numpy()
+            self.parts.append((codes, batch["instant"].cast(pa.int64()).to_numpy(), positions))
+
+    def windows(self) -> int:
+        """How many windows the answers are of."""
+        if not self.parts:
+            return 0
+        codes, instants = (np.concatenate([part[place] for part in self.parts]) for place in (0, 1))
+        first = int(instants.min())
+        step = int(np.gcd.reduce(instants - first)) or 1
+        places = (int(instants.max()) - first) // step + 1
+        if any(part[2] is not None for part in self.parts) or places * len(self.numbers) > MOST_PLACES:
+            positions = [np.full(len(part[0]), -1) if part[2] is None else part[2] for part in self.parts]
+            columns = {"query": codes, "instant": instants, "position": np.concatenate(positions)}
+            return int(pa.table(columns).group_by(WINDOW).aggregate([]).num_rows)
+        seen = np.zeros(places * len(self.numbers), dtype=bool)
+        seen[codes * places + (instants - first) // step] = True
+        return int(np.count_nonzero(seen))
+
+
+BATCH = 1 << 20
+"""Rows that are counted at once."""
+
+
+def _read(path: Path) -> pa.Table:
+    """The answers of a file, as far as readers see them."""
     with reading(path):
         file = opened(path)
-        names = [name for name in (*WINDOW, *CONTENT * with_content) if name in file.schema_arrow.names]
-        return file.read(columns=names)
+        return file.read(columns=[name for name in (*WINDOW, *CONTENT) if name in file.schema_arrow.names])
 
 
 def _by_query(rows: pa.Table) -> dict[str, int]:
