@@ -106,51 +106,61 @@ class Readers:
         return sorted(name for name in names if not self.after[name])
 
 
-MOST_PLACES = 1 << 27
-"""Queries times instants up to which windows are counted in a table of bits."""
+MOST_PLACES = 1 << 24
+"""Queries times instants of a batch up to which its windows are found in a table of bits."""
+
+BATCH = 1 << 17
+"""Rows that are counted at once: few enough to stay in the cache."""
 
 
 class _Counted:
-    """Answers by query, and windows, of some files: answers repeat a window in millions, so it is not joined on."""
+    """Answers by query, and windows, of some files: answers repeat a window in millions, so it is not joined on.
+
+    A window is the query's number, instant and position (-1: none).
+    """
 
     def __init__(self) -> None:
         self.answers: Counter[str] = Counter()
         self.numbers: dict[str, int] = {}
-        self.parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None]] = []
+        self.found: list[NDArray[np.int64]] = []
 
     def add(self, file: pq.ParquetFile) -> None:
-        """Count the answers of a file."""
+        """Count the answers of a file whose queries are read as a dictionary."""
         names = [name for name in WINDOW if name in file.schema_arrow.names]
         for batch in file.iter_batches(BATCH, columns=names):
-            queries = batch["query"].dictionary
-            numbers = [self.numbers.setdefault(name, len(self.numbers)) for name in queries.to_pylist()]
-            codes = np.array(numbers, dtype=np.int64)[batch["query"].indices.to_numpy()]
-            counts = np.bincount(codes, minlength=len(self.numbers)).tolist()
-            self.answers.update({name: counts[number] for name, number in self.numbers.items() if counts[number]})
+            queries = batch["query"].dictionary.to_pylist()
+            codes = batch["query"].indices.to_numpy()
+            counts = np.bincount(codes, minlength=len(queries)).tolist()
+            self.answers.update({name: count for name, count in zip(queries, counts, strict=True) if count})
+            known = np.array([self.numbers.setdefault(name, len(self.numbers)) for name in queries], dtype=np.int64)
             positions = None
             if "position" in names and batch["position"].null_count < len(batch):
                 positions = pc.fill_null(batch["position"], -1).to_numpy()
-            self.parts.append((codes, batch["instant"].cast(pa.int64()).to_numpy(), positions))
+            windows = _distinct(codes, batch["instant"].cast(pa.int64()).to_numpy(), positions)
+            windows[0] = known[windows[0]]
+            self.found.append(windows)
 
     def windows(self) -> int:
         """How many windows the answers are of."""
-        if not self.parts:
-            return 0
-        codes, instants = (np.concatenate([part[place] for part in self.parts]) for place in (0, 1))
-        first = int(instants.min())
-        step = int(np.gcd.reduce(instants - first)) or 1
-        places = (int(instants.max()) - first) // step + 1
-        if any(part[2] is not None for part in self.parts) or places * len(self.numbers) > MOST_PLACES:
-            positions = [np.full(len(part[0]), -1) if part[2] is None else part[2] for part in self.parts]
-            columns = {"query": codes, "instant": instants, "position": np.concatenate(positions)}
-            return int(pa.table(columns).group_by(WINDOW).aggregate([]).num_rows)
-        seen = np.zeros(places * len(self.numbers), dtype=bool)
-        seen[codes * places + (instants - first) // step] = True
-        return int(np.count_nonzero(seen))
+        return np.unique(np.concatenate(self.found, axis=1), axis=1).shape[1] if self.found else 0
 
 
-BATCH = 1 << 20
-"""Rows that are counted at once."""
+def _distinct(
+    codes: NDArray[np.int32], instants: NDArray[np.int64], positions: NDArray[np.int64] | None
+) -> NDArray[np.int64]:
+    """The windows (3, w) of some answers (n,), each once."""
+    if not len(codes):
+        return np.empty((3, 0), dtype=np.int64)
+    first, last, width = int(instants.min()), int(instants.max()), int(codes.max()) + 1
+    step = int(np.gcd.reduce(instants - first)) or 1
+    places = (last - first) // step + 1
+    if positions is not None or places * width > MOST_PLACES:
+        every = np.full(len(codes), -1) if positions is None else positions
+        return np.unique(np.stack([codes.astype(np.int64), instants, every]), axis=1)
+    seen = np.zeros(places * width, dtype=bool)
+    seen[(instants - first) // step + codes * np.int64(places)] = True
+    query, place = np.divmod(np.flatnonzero(seen), places)
+    return np.stack([query, first + place * step, np.full(len(query), -1)])
 
 
 def _read(path: Path) -> pa.Table:
