@@ -129,6 +129,13 @@ def paused(registered: Mapping[str, Registered]) -> dict[str, ACQ]:
     return {name: one.query for name, one in registered.items() if one.paused}
 
 
+def assets(warehouse: Warehouse, at: int | None = None) -> set[str]:
+    """The names of the registered queries whose new answers are announced as assets; ``at``: as it was at a moment
+    (microseconds)."""
+    known = registered(event for event in events(warehouse) if at is None or event.at <= at)
+    return {name for name, one in known.items() if not one.removed and one.last.asset}
+
+
 def check_registered(registered: Mapping[str, Registered], names: Sequence[str]) -> None:
     """Raises HDL-521, with the nearest name, for a name that is not registered."""
     live = sorted(name for name, one in registered.items() if not one.removed)
