@@ -28,7 +28,7 @@ def notify(message: str) -> None:
     max_active_runs=1,
     doc_md=__doc__,
     tags=["example"],
-    params={"worst_ms": Param(1500, type="number", minimum=0, description="slower requests are told (milliseconds)")},
+    params={"worst_ms": Param(510, type="number", minimum=0, description="slower requests are told (milliseconds)")},
 )
 def alert_on_slow_paths() -> None:
     @task(retries=2)
