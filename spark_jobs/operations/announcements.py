@@ -8,7 +8,7 @@ after a day.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from optimizer.workload.instants import DAY, format_instant
 from spark_jobs.warehouse import publish_log, registry
 from spark_jobs.warehouse.plans import planned
 from spark_jobs.warehouse.publish_log import LogRow
+from spark_jobs.warehouse.registry import QueryEvent
 from spark_jobs.warehouse.schemas import INSTANT
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -102,9 +103,11 @@ def announcements(warehouse: Warehouse, rows: Iterable[LogRow]) -> list[Announce
     what changed, all that were assets then and are in its plan say so, without what changed.
     """
     found: list[Announcement] = []
+    events: list[QueryEvent] | None = None
     for row in sorted((row for row in rows if row.event == "published"), key=lambda row: row.at):
         if row.record.assets is None:
-            found += _of_unknown(warehouse, row)
+            events = registry.events(warehouse) if events is None else events
+            found += _of_unknown(warehouse, row, registry.assets(events, row.at))
             continue
         radius = row.record.radius
         late = None if radius is None else {name: radius[name] for name in ("files", "rows")}
@@ -117,8 +120,7 @@ def announcements(warehouse: Warehouse, rows: Iterable[LogRow]) -> list[Announce
 _KINDS = {"added": "gained", "removed": "lost", "changed": "changed"}
 
 
-def _of_unknown(warehouse: Warehouse, row: LogRow) -> list[Announcement]:
-    names = registry.assets(warehouse, row.at)
+def _of_unknown(warehouse: Warehouse, row: LogRow, names: Collection[str]) -> list[Announcement]:
     if not names:
         return []
     asked = (ds.field("plan_version") == row.plan_version) & ds.field("query").isin(sorted(names))

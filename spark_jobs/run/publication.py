@@ -47,7 +47,7 @@ def publish(run: Run, checked: CheckedRun) -> PublishedRun:
         if query.stream in filled.sources
     }
     since = max(allocated.table_version, allocated.base.table_version or 0 if allocated.base is not None else 0)
-    readers, assets = Readers(), registry.assets(run.warehouse)
+    readers, assets = Readers(), registry.assets(registry.events(run.warehouse))
     table_version = commit(run.warehouse, record, answered.staged, until, readers, filled.instants, since)
     if readers.known:
         root = run.warehouse.root / "results"

@@ -129,10 +129,10 @@ def paused(registered: Mapping[str, Registered]) -> dict[str, ACQ]:
     return {name: one.query for name, one in registered.items() if one.paused}
 
 
-def assets(warehouse: Warehouse, at: int | None = None) -> set[str]:
+def assets(events: Iterable[QueryEvent], at: int | None = None) -> set[str]:
     """The names of the registered queries whose new answers are announced as assets; ``at``: as it was at a moment
     (microseconds)."""
-    known = registered(event for event in events(warehouse) if at is None or event.at <= at)
+    known = registered(event for event in events if at is None or event.at <= at)
     return {name for name, one in known.items() if not one.removed and one.last.asset}
 
 
