@@ -515,7 +515,7 @@ def test_a_query_that_becomes_an_asset_is_replaced_and_the_plan_stays(at: Place)
         _, _, err = heddle(at, "run", "two.sql")
         assert changes(err) == [] and at.told("g")[-1] == "replaced"
     _, out, _ = heddle(at, "queries", "--json")
-    assert [one["query"] for one in json.loads(out)["queries"] if one["asset"]] == ["g"]
+    assert [one["query"] for one in json.loads(out)["queries"] if one.get("asset")] == ["g"]
 
 
 def test_a_query_that_is_wrong_stays_as_it_is_registered(at: Place) -> None:
