@@ -41,6 +41,7 @@ class Readers:
     after: Counter[str] = field(default_factory=Counter)
     gone: list[pa.Table] = field(default_factory=list)
     known: bool = False
+    _windows: dict[str, Counter[str]] = field(default_factory=dict)
 
     def replace(self, stored: pa.Table, inside: pa.Array, gone: pa.Array) -> None:
         """Count the rows of a stored file: those ``inside`` the interval, and those of them that are ``gone``."""
@@ -71,14 +72,13 @@ class Readers:
         lost = both.filter(pc.is_null(now))["query"]
         changed = both.filter(pc.fill_null(pc.not_equal(was, now), False))["query"]
         fewer = {name: [count, self.after[name]] for name, count in self.before.items() if self.after[name] < count}
-        names = sorted({*lost.unique().to_pylist(), *changed.unique().to_pylist()})
+        kinds = {"gained": gained, "lost": lost, "changed": changed}
+        self._windows = {kind: Counter(_counts(queries)) for kind, queries in kinds.items()}
+        names = sorted({*self._windows["lost"], *self._windows["changed"]})
         return {
             "before": self.before.total(),
             "after": self.after.total(),
-            **{
-                kind: [len(queries.unique()), len(queries)]
-                for kind, queries in (("gained", gained), ("lost", lost), ("changed", changed))
-            },
+            **{kind: [len(windows), windows.total()] for kind, windows in self._windows.items()},
             "fewer": dict(sorted(fewer.items())),
             "queries": names[:NAMED],
         }
@@ -90,15 +90,23 @@ class Readers:
             with reading(path):
                 found.add(opened(path, read_dictionary=["query"]))
         self.after = self.before + found.answers
-        windows = found.windows()
+        self._windows = {"gained": found.windows(), "lost": Counter(), "changed": Counter()}
         return {
             "before": self.before.total(),
             "after": self.after.total(),
-            "gained": [sum(count > 0 for count in found.answers.values()), windows],
-            "lost": [0, 0],
-            "changed": [0, 0],
+            **{kind: [len(windows), windows.total()] for kind, windows in self._windows.items()},
             "fewer": {},
             "queries": [],
+        }
+
+    def change_of(self, names: Collection[str]) -> dict[str, dict[str, int]]:
+        """The change (:meth:`change` comes first) of each of some queries of which anything changed: its answers in the
+        interval ``before`` and ``after``, how many windows ``gained``, ``lost`` or ``changed`` answers."""
+        return {
+            name: {"before": self.before[name], "after": self.after[name]}
+            | {kind: windows[name] for kind, windows in self._windows.items()}
+            for name in sorted(names)
+            if any(windows[name] for windows in self._windows.values())
         }
 
     def without_answers(self, names: Collection[str]) -> list[str]:
@@ -140,9 +148,13 @@ class _Counted:
             windows[0] = known[windows[0]]
             self.found.append(windows)
 
-    def windows(self) -> int:
-        """How many windows the answers are of."""
-        return np.unique(np.concatenate(self.found, axis=1), axis=1).shape[1] if self.found else 0
+    def windows(self) -> Counter[str]:
+        """How many windows of each query the answers are of."""
+        if not self.found:
+            return Counter()
+        windows = np.unique(np.concatenate(self.found, axis=1), axis=1)
+        counts = np.bincount(windows[0], minlength=len(self.numbers)).tolist()
+        return Counter({name: counts[number] for name, number in self.numbers.items() if counts[number]})
 
 
 def _distinct(
@@ -171,7 +183,11 @@ def _read(path: Path) -> pa.Table:
 
 
 def _by_query(rows: pa.Table) -> dict[str, int]:
-    return {entry["values"]: entry["counts"] for entry in pc.value_counts(rows["query"]).to_pylist()}
+    return _counts(rows["query"])
+
+
+def _counts(names: pa.ChunkedArray) -> dict[str, int]:
+    return {entry["values"]: entry["counts"] for entry in pc.value_counts(names).to_pylist()}
 
 
 def _hashed(rows: pa.Table) -> pa.Table:
