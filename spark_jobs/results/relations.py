@@ -122,12 +122,14 @@ def relations(warehouse: Warehouse, results: DeltaTable | None = None) -> Relati
     return Relations(definitions(warehouse), unmarked)
 
 
-def relation(warehouse: Warehouse, name: str) -> Relation:
-    """One query's relation. Raises HDL-507 if no plan has known it."""
+def relation(warehouse: Warehouse, name: str, results: DeltaTable | None = None) -> Relation:
+    """One query's relation, for a version of the results; None: for any, so that its definitions have all versions of
+    the plan. Raises HDL-507 if no plan has known it."""
     planned = definitions(warehouse, name)
     if name not in planned:
         raise unknown(name, definitions(warehouse))
-    return _relation(planned[name], range(1 << 62))
+    unmarked = range(1 << 62) if results is None else versions_without_fingerprints(results)
+    return _relation(planned[name], unmarked)
 
 
 def unknown(name: str, known: Mapping[str, object]) -> HeddleError:
