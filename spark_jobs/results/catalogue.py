@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from spark_jobs.results.relations import relations, unknown
-from spark_jobs.results.views import created, results_of, select, table_named, view_names
+from spark_jobs.results.relations import relations
+from spark_jobs.results.views import chosen_names, created, results_of, select, table_named, view_names
 from spark_jobs.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -32,10 +32,8 @@ def register(spark: SparkSession, warehouse: Warehouse, queries: Iterable[str] |
         rows = rows.selectExpr("*", "CAST(NULL AS STRING) AS fingerprint")
     rows.createOrReplaceTempView(f"`{RESULTS}`")
     source = exp.Table(this=exp.to_identifier(RESULTS, quoted=True))
-    chosen = list(known if queries is None else queries)
+    chosen = chosen_names(known, queries)
     for query in chosen:
-        if query not in known:
-            raise unknown(query, known)
         made = spark.sql(select(known[query], source, "spark").sql("spark"))
         made.createOrReplaceTempView(f"`{names[query]}`")
     return [names[query] for query in chosen]

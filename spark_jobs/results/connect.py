@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from sqlglot import exp
 
 from optimizer.errors.diagnostics import HeddleError, meant
-from spark_jobs.results.relations import Relations, relations, unknown
-from spark_jobs.results.views import created, select, view_names
+from spark_jobs.results.relations import Relations, relations
+from spark_jobs.results.views import chosen_names, created, select, view_names
 from spark_jobs.warehouse.warehouse import Warehouse
 
 RESULTS = "heddle results"
@@ -62,9 +62,7 @@ def make_views(connection: duckdb.DuckDBPyConnection, known: Relations, queries:
     """Views of some relations, or all. Raises HDL-507 for one that is not known."""
     names = view_names(known, "duckdb")
     source = exp.Table(this=exp.to_identifier(RESULTS, quoted=True))
-    for query in known if queries is None else queries:
-        if query not in known:
-            raise unknown(query, known)
+    for query in chosen_names(known, queries):
         connection.execute(created(names[query], select(known[query], source, "duckdb")).sql("duckdb"))
 
 

@@ -7,7 +7,7 @@ escaped. No text of a registered query is in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -17,7 +17,7 @@ from sqlglot.errors import SqlglotError
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.synopses.synopsis import CARRIERS
 from optimizer.workload.values import DOUBLE, LONG, STRING, Type, digest
-from spark_jobs.results.relations import Definition, Relation, Relations, Slot
+from spark_jobs.results.relations import Definition, Relation, Relations, Slot, unknown
 from spark_jobs.warehouse.warehouse import Warehouse
 
 UNUSABLE = "HDL-623"
@@ -169,10 +169,14 @@ def _value(slot: Slot | None, type: Type, dialect: str) -> exp.Expr:
 
 
 def _group_text(index: int, dialect: str) -> exp.Expr:
-    path = exp.JSONPath(expressions=[exp.JSONPathRoot(), exp.JSONPathSubscript(this=index)])
     key: exp.Expr = _column("key")
+    if dialect in ("spark", "databricks"):
+        # the text of a null is "null" by their GET_JSON_OBJECT
+        listed = exp.Anonymous(this="FROM_JSON", expressions=[key, exp.Literal.string("ARRAY<STRING>")])
+        return exp.Anonymous(this="GET", expressions=[listed, exp.Literal.number(index)])
     if dialect == "postgres":
         key = exp.Cast(this=key, to=exp.DataType(this=exp.DType.JSON))
+    path = exp.JSONPath(expressions=[exp.JSONPathRoot(), exp.JSONPathSubscript(this=index)])
     return exp.JSONExtractScalar(this=key, expression=path)
 
 
@@ -198,9 +202,14 @@ def _template(dialect: str, type: str) -> exp.Expr:
 
 
 def _cast(value: exp.Expr, type: Type) -> exp.Cast:
+    return exp.Cast(this=value, to=sql_type(type))
+
+
+def sql_type(type: Type) -> exp.DataType:
+    """A type of the language as engines have it."""
     digits = (type.precision, type.scale) if type.name == "decimal" else ()
     parameters = [exp.DataTypeParam(this=exp.Literal.number(number)) for number in digits]
-    return exp.Cast(this=value, to=exp.DataType(this=_TYPES[type.name], expressions=parameters))
+    return exp.DataType(this=_TYPES[type.name], expressions=parameters)
 
 
 # ------------------------------------------------------------------------------------------------ CREATE VIEW
@@ -230,12 +239,21 @@ def view_statements(
     """Queries (``names``; None: all), each with the statement that makes its view, or makes it anew.
 
     ``source``: the results table; ``place``: the catalogue and schema of the views, None: the session's.
-    Raises HDL-623 for an engine whose SQL is not known, KeyError for a name that ``relations`` does not have.
+    Raises HDL-623 for an engine whose SQL is not known, HDL-507 for a query that no plan has known.
     """
     called = view_names(relations, dialect)
-    for query in relations if names is None else names:
+    for query in chosen_names(relations, names):
         create = created(called[query], select(relations[query], source, dialect), place)
         yield query, create.sql(dialect, pretty=True)
+
+
+def chosen_names(relations: Relations, names: Iterable[str] | None) -> list[str]:
+    """The names of some queries, or of all (None). Raises HDL-507 for one that no plan has known."""
+    chosen = list(relations if names is None else names)
+    for name in chosen:
+        if name not in relations:
+            raise unknown(name, relations)
+    return chosen
 
 
 def created(name: str, query: exp.Query, place: exp.Table | None = None) -> exp.Create:

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 
 from spark_jobs.results.catalogue import register
 from spark_jobs.results.connect import connect
@@ -37,7 +37,7 @@ def test_every_reader_without_a_jvm_finds_the_same_typed_rows(steps: Any) -> Non
 
 
 @given(steps=worlds())
-@settings(max_examples=examples(4))
+@settings(max_examples=examples(4), phases=(Phase.explicit, Phase.generate))
 def test_spark_finds_them_too(spark: SparkSession, steps: Any) -> None:
     with TemporaryDirectory() as folder:
         made = store(Path(folder), steps)
