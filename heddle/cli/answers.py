@@ -42,17 +42,18 @@ def read(
     from spark_jobs.results.read import read as read_answers
     from spark_jobs.sources.decoding import parse_instant
 
-    format = _chosen_format(format, output, as_json)
+    format = chosen_format(format, output, as_json)
     with telling_errors():
         house = existing_warehouse(warehouse)
         first, last = parse_instant(begin) if begin else None, parse_instant(end) if end else None
         table = read_answers(house, query, first, last)
         if not table.num_rows:
             check_answered(house, query, first, last)
-    _deliver_answers(table, query, format, output, limit)
+    deliver_answers(table, query, format, output, limit)
 
 
-def _chosen_format(format: Format, output: Path | None, as_json: bool) -> Format:
+def chosen_format(format: Format, output: Path | None, as_json: bool) -> Format:
+    """The format that options ask for, if they agree."""
     if as_json and format not in (Format.table, Format.json):
         raise typer.BadParameter(f"--json is --format json, not {format.value}")
     if format is Format.parquet and output is None:
@@ -68,7 +69,7 @@ def _encoded(table: pa.Table, query: str, format: Format) -> bytes:
 
     sink = io.BytesIO()
     if format is Format.csv:
-        pcsv.write_csv(_with_iso_times(table), sink)
+        pcsv.write_csv(_with_iso_times(_flat(table)), sink)
     elif format is Format.parquet:
         pq.write_table(table, sink)
     else:
@@ -76,6 +77,17 @@ def _encoded(table: pa.Table, query: str, format: Format) -> bytes:
         data = {"format_version": 1, "query": query, "columns": table.schema.names, "rows": rows}
         sink.write((json.dumps(data, indent=1) + "\n").encode())
     return sink.getvalue()
+
+
+def _flat(table: pa.Table) -> pa.Table:
+    """Lists, structures and spans of time, which SQL may give, as texts."""
+    import pyarrow as pa
+
+    for at, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type) or pa.types.is_interval(field.type) or pa.types.is_binary(field.type):
+            texts = [None if value is None else str(plain_value(value)) for value in table.column(at).to_pylist()]
+            table = table.set_column(at, field.name, pa.array(texts, pa.string()))
+    return table
 
 
 def _with_iso_times(table: pa.Table) -> pa.Table:
@@ -100,12 +112,16 @@ def plain_value(value: Any) -> Any:
         return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
     if hasattr(value, "isoformat"):
         return value.isoformat().replace("+00:00", "Z")
-    return value
+    if isinstance(value, list):
+        return [plain_value(item) for item in value]
+    if isinstance(value, dict):
+        return {name: plain_value(item) for name, item in value.items()}
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
-def show_answers(table: pa.Table, title: str, limit: int = 40) -> None:
+def show_answers(table: pa.Table, title: str, limit: int = 40, noun: str = "answer") -> None:
     """Answers as a table for people: the first ``limit`` rows (0: all)."""
-    shown = Table(title=f"{title}: {number_of(table.num_rows, 'answer')}", title_justify="left")
+    shown = Table(title=f"{title}: {number_of(table.num_rows, noun)}", title_justify="left")
     for field in table.schema:
         numeric = str(field.type) in ("int64", "double") or "decimal" in str(field.type)
         shown.add_column(field.name, justify="right" if numeric else "left", no_wrap=True)
@@ -175,7 +191,7 @@ def lookup(
     from spark_jobs.sources.decoding import parse_instant
 
     _check_when(at, range_, ending_at, begin, end, having)
-    format = _chosen_format(format, output, as_json)
+    format = chosen_format(format, output, as_json)
     with telling_errors():
         lookups = Reader(warehouse, plan_version).query(query)
         chosen = parse_group(lookups.query, _csv_line(group)) if group is not None else None
@@ -183,7 +199,7 @@ def lookup(
             table = lookups.at(parse_instant(at), chosen)
         else:
             table = _window(lookups, range_, ending_at, begin, end, having, chosen)
-    _deliver_answers(table, query, format, output, limit)
+    deliver_answers(table, query, format, output, limit)
 
 
 def _check_when(
@@ -231,15 +247,18 @@ def _csv_line(text: str) -> list[str]:
         raise HeddleError("HDL-605", "--group is no line of CSV", "its values in the query's order") from None
 
 
-def _deliver_answers(table: pa.Table, query: str, format: Format, output: Path | None, limit: int) -> None:
+def deliver_answers(
+    table: pa.Table, query: str, format: Format, output: Path | None, limit: int, noun: str = "answer"
+) -> None:
+    """Print answers, or write them to a file."""
     if format is Format.table:
-        show_answers(table, query, limit)
+        show_answers(table, query, limit, noun)
         return
     data = _encoded(table, query, format)
     if output is not None:
         with telling_errors(), writing_to(output):
             output.write_bytes(data)
-        terminal.errors.print(f"wrote {number_of(table.num_rows, 'answer')} to {output}", highlight=False)
+        terminal.errors.print(f"wrote {number_of(table.num_rows, noun)} to {output}", highlight=False)
     else:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()

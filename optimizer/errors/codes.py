@@ -635,6 +635,31 @@ DECLARED = (
         "Read the published answers with `heddle read`.",
     ),
     Code("HDL-608", "The thresholds of a look-up cannot be used.", "Compare outputs of the query with constants."),
+    Code(
+        "HDL-620",
+        "The SQL of `heddle sql` cannot be read, or failed.",
+        "Correct it at the place that is named: it is DuckDB's SQL.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-621",
+        "The SQL names a relation that there is not.",
+        "Take a query's name; `heddle queries` lists them.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-622",
+        "The SQL would do something else than to read answers.",
+        "Ask a SELECT; `spark_jobs.results.connect.connect` gives a connection that may do more.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-623",
+        "Views cannot be written for this engine, or not with this name of a table.",
+        "Take a dialect that the hint names, or name the table with --from.",
+        exit_code=2,
+    ),
+    Code("HDL-624", "A package that is asked for is not installed.", "Install what the hint names."),
     # ------------------------------------------------------------------------------------- not foreseen
     Code("HDL-900", "An error of Heddle itself.", "Report it, with the traceback that the message names."),
     Code("HDL-901", "There is not enough memory.", "Give more, or ask for less at once."),

@@ -58,7 +58,7 @@ from spark_jobs.lookups.kernels import (
 from spark_jobs.lookups.single import SINGLE_VALUES
 from spark_jobs.lookups.totals import TOTALS, RunningTotal
 from spark_jobs.partials.cells import Cells
-from spark_jobs.results.read import group_names, typed_rows, with_errors
+from spark_jobs.results.read import typed_rows
 from spark_jobs.results.rows import typed
 from spark_jobs.warehouse.schemas import ANSWERS
 
@@ -213,12 +213,7 @@ class Lookups:
             answers = self._of_groups(windowed, groups, moments)
         stream = self.cells.synopsis.stream
         batches = [found.answered(stream).rows() for found in answers]
-        tables = [typed_rows(query, pa.Table.from_batches([batch])) for batch in batches]
-        tables.append(typed_rows(query, ANSWERS.empty_table()))
-        if any("error" in table.schema.names for table in tables):
-            tables = [with_errors(table) for table in tables]
-        order = ["window_end", *group_names(query)]
-        return pa.concat_tables(tables).sort_by([(name, "ascending") for name in order])
+        return typed_rows(query, pa.Table.from_batches(batches, ANSWERS))
 
     def _of_groups(self, windowed: WindowedQuery, groups: Longs, moments: Longs) -> Iterator[AnswerBatch]:
         window, grid = windowed.query.window, self._view.grid

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow.dataset as ds
@@ -12,6 +14,8 @@ import pyarrow.dataset as ds
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.stored_rows import from_rows
+from optimizer.workload.values import ACQ, Stream, from_json
+from spark_jobs.warehouse.data_files import reading
 from spark_jobs.warehouse.schemas import micros
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -43,6 +47,53 @@ def facts_of(warehouse: Warehouse, row: PlannedQuery) -> dict[str, Any]:
     """What a version of the plan says of one of its queries, and of itself (:mod:`optimizer.plan.stored_rows`)."""
     chosen = (ds.field("plan_version") == row.plan_version) & (ds.field("query") == row.query)
     return dict(json.loads(warehouse.dataset("sharing_plans").to_table(["row"], filter=chosen)["row"][0].as_py()))
+
+
+@dataclass
+class PlannedDefinition:
+    """What a query meant in some versions of the plan (``plan_versions``, ascending): its definition as it is stored.
+    ``fingerprint``: of the query as it stands in the plan."""
+
+    fingerprint: str
+    row: str
+    plan_versions: list[int] = field(default_factory=list)
+
+    @cached_property
+    def query(self) -> ACQ:
+        """The query of then."""
+        query: ACQ = from_json(json.loads(json.loads(self.row)["query_definition"]))
+        return query
+
+    @property
+    def stream(self) -> Stream:
+        """Its stream of then."""
+        stream: Stream = from_json(json.loads(json.loads(self.row)["stream_definition"]))
+        return stream
+
+
+_FINGERPRINT = re.compile(r'"query_fingerprint": "([0-9a-f]{16})"')
+"""In a row as JSON: of texts within it the quotes are escaped."""
+
+
+def definitions(warehouse: Warehouse, query: str | None = None) -> dict[str, list[PlannedDefinition]]:
+    """All that queries, or one of them, ever meant in a version of the plan, by their names; the newest comes last.
+
+    One pass over the table. What is not asked of a definition is not read: neither rows as JSON nor plans are built.
+    """
+    where = None if query is None else ds.field("query") == query
+    scanner = warehouse.dataset("sharing_plans").scanner(["plan_version", "query", "row"], filter=where)
+    known: dict[tuple[str, str], PlannedDefinition] = {}
+    with reading(warehouse.path("sharing_plans")):
+        for batch in scanner.to_batches():
+            for version, name, row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                match = _FINGERPRINT.search(row)
+                fingerprint = match[1] if match else json.loads(row)["query_fingerprint"]
+                known.setdefault((name, fingerprint), PlannedDefinition(fingerprint, row)).plan_versions.append(version)
+    by_name: dict[str, list[PlannedDefinition]] = {}
+    for (name, _), definition in known.items():
+        definition.plan_versions.sort()
+        by_name.setdefault(name, []).append(definition)
+    return {name: sorted(every, key=lambda each: each.plan_versions[-1]) for name, every in by_name.items()}
 
 
 def current_version(warehouse: Warehouse) -> int | None:

@@ -34,6 +34,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.warehouse import lease
 from spark_jobs.warehouse.data_files import (
+    CHECKED,
     LOG,
     READ_ONLY,
     DataFile,
@@ -221,6 +222,18 @@ class Warehouse:
         local = fs.SubTreeFileSystem(self.path(table), fs.LocalFileSystem())
         current = self.table(table) if current is None else current
         return current.to_pyarrow_dataset(filesystem=local)
+
+    def checked_dataset(self, table: str, current: DeltaTable) -> ds.Dataset:
+        """A table as of ``current`` for readers that bring no options of their own: pages are checked as they are read,
+        files that can hold no row asked for are passed over, and columns that came later are there, with nulls."""
+        found = self.dataset(table, current)
+        missing = [column for column in TABLES[table][0] if column.name not in found.schema.names]
+        format = ds.ParquetFileFormat(default_fragment_scan_options=CHECKED)
+        fragments = [
+            format.make_fragment(each.path, each.filesystem, partition_expression=each.partition_expression)
+            for each in found.get_fragments()
+        ]
+        return ds.FileSystemDataset(fragments, pa.schema([*found.schema, *missing]), format)
 
     def rows(self, table: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
         """All rows of one of the small tables."""

@@ -14,7 +14,8 @@ from optimizer.plan.builder import build_plan
 from optimizer.workload.values import Source, Stream, Workload
 from spark_jobs.lookups.loading import Reader
 from spark_jobs.planning.publication import publish_plan
-from spark_jobs.results.read import BESIDE, read
+from spark_jobs.results.read import read
+from spark_jobs.results.relations import OWN
 from tests.chaos.orders import InProcess
 from tests.chaos.world import without_audit
 from tests.spark_jobs.laboratory import DAY, MINUTE, SCHEMA, Laboratory, steady
@@ -25,7 +26,7 @@ ROWS = "WINDOW ROWS 20 SLIDE 10 ON ts"
 
 def test_what_is_read_beside_is_reserved() -> None:
     """And what rows of results say of themselves, now and as far as it is decided."""
-    assert set(BESIDE) | {"query", "revision", "plan_version", "run_id", "fingerprint"} == set(RESERVED)
+    assert set(OWN) | {"query", "plan_version", "run_id", "fingerprint"} == set(RESERVED)
 
 
 @pytest.mark.parametrize("window", (HISTORICAL, ROWS))
@@ -34,9 +35,9 @@ def test_answers_of_an_older_heddle_are_kept_apart(window: str, tmp_path: Path) 
     lab = Laboratory(InProcess(), tmp_path)  # type: ignore[arg-type]
     lab.write(steady())
     stream = Stream("trades", Source("parquet", str(lab.source())), SCHEMA, "ts")
-    outputs = ", ".join(f"sum(volume) AS output_{number}" for number in range(len(BESIDE)))
+    outputs = ", ".join(f"sum(volume) AS output_{number}" for number in range(len(OWN)))
     (query,) = parse(f"SELECT {outputs} FROM trades {window}", {"trades": stream}, "old.sql").queries
-    names = [name.title() if name == "error" else name for name in BESIDE]
+    names = [name.title() if name == "error" else name for name in OWN]
     old = replace(query, outputs=tuple(replace(o, name=n) for o, n in zip(query.outputs, names, strict=True)))
     plan = build_plan(Workload((old,), (stream,)), {"trades": Fraction(1)})
     version, _ = publish_plan(lab.warehouse, plan)

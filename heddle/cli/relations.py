@@ -1,0 +1,90 @@
+"""``heddle sql`` and ``views``: every query as a relation of its own name."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heddle.cli import terminal
+from heddle.cli.answers import chosen_format, deliver_answers
+from heddle.cli.inputs import existing_warehouse
+from heddle.cli.options import AsJson, Format, House
+from heddle.cli.output import telling_errors, writing_to
+from heddle.cli.root import app
+from optimizer.errors.diagnostics import count as number_of
+
+if TYPE_CHECKING:
+    from spark_jobs.warehouse.warehouse import Warehouse
+
+
+@app.command(
+    epilog="Examples: heddle sql 'SELECT * FROM hourly_volume ORDER BY window_end DESC LIMIT 5' --warehouse house; "
+    "heddle sql 'SELECT * FROM a JOIN b USING (window_end)' --warehouse house --format parquet --output both.parquet"
+)
+def sql(
+    statement: Annotated[str, typer.Argument(help="One SELECT, in DuckDB's SQL.", metavar="SQL", show_default=False)],
+    warehouse: House,
+    format: Annotated[Format, typer.Option("--format", help="How to print the rows.")] = Format.table,
+    output: Annotated[Path | None, typer.Option("--output", help="Write to this file (parquet needs one).")] = None,
+    limit: Annotated[int, typer.Option("--limit", help="Most rows of the table format; 0: all.")] = 40,
+    as_json: AsJson = False,
+) -> None:
+    """Ask the published answers in SQL: every query is a table of its own name, all of one moment. It can read nothing
+    else, and write nothing. Needs no JVM."""
+    from spark_jobs.results.connect import ask
+
+    format = chosen_format(format, output, as_json)
+    with telling_errors():
+        table = ask(existing_warehouse(warehouse), statement)
+    deliver_answers(table, "SQL", format, output, limit, "row")
+
+
+@app.command(
+    epilog="Examples: heddle views --warehouse house --dialect trino --from delta.heddle.results --catalog-schema "
+    "delta.answers; heddle views --warehouse house --dbt --output sources.yml"
+)
+def views(
+    warehouse: House,
+    queries: Annotated[
+        list[str] | None, typer.Argument(help="Names of queries; none: all.", metavar="[QUERY]...", show_default=False)
+    ] = None,
+    dialect: Annotated[
+        str, typer.Option("--dialect", help="duckdb, spark, databricks, trino, snowflake, bigquery or postgres.")
+    ] = "duckdb",
+    place: Annotated[
+        str | None, typer.Option("--catalog-schema", help="Where the views are to be, e.g. main.answers.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="The results table as the engine knows it. Default: its folder.")
+    ] = None,
+    dbt: Annotated[bool, typer.Option("--dbt", help="Print dbt's sources.yml of the views instead.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
+) -> None:
+    """The statements that make every query a view of its own name in another engine. Print them again after every new
+    plan version: a view knows the definitions that were planned when it was made. Needs no JVM."""
+    with telling_errors():
+        text = _written(existing_warehouse(warehouse), queries or None, dialect, place, source, dbt)
+    if output is None:
+        sys.stdout.write(text)
+        return
+    with telling_errors(), writing_to(output):
+        output.write_text(text)
+    terminal.errors.print(f"wrote {number_of(len(text.splitlines()), 'line')} to {output}", highlight=False)
+
+
+def _written(
+    house: Warehouse, queries: list[str] | None, dialect: str, place: str | None, source: str | None, dbt: bool
+) -> str:
+    """The statements, or what dbt is told of the views."""
+    from spark_jobs.results.dbt import sources
+    from spark_jobs.results.relations import relations
+    from spark_jobs.results.views import results_of, table_named, view_statements
+
+    known, schema = relations(house), table_named(place, dialect) if place else None
+    if dbt:
+        return sources(known, dialect, schema, queries)
+    table = table_named(source, dialect) if source else results_of(house, dialect)
+    return "".join(f"{statement};\n\n" for _, statement in view_statements(known, table, dialect, schema, queries))

@@ -1,0 +1,53 @@
+"""Relations as views of Spark: of a session, or of a catalogue that stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from spark_jobs.results.relations import relations
+from spark_jobs.results.views import chosen_names, created, results_of, select, table_named, view_names
+from spark_jobs.warehouse.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RESULTS = "heddle results"
+"""The session's view of the stored rows; no query can be called so."""
+
+
+def register(spark: SparkSession, warehouse: Warehouse, queries: Iterable[str] | None = None) -> list[str]:
+    """Make every query (or those of ``queries``) a temporary view of a session; returns the names of the views.
+
+    All are of one version of the results, the newest now; whoever wants later answers registers again. A dot or dash
+    in a query's name is an underscore in its view's. Raises HDL-507 for a query that no plan has known.
+    """
+    current = warehouse.table("results")
+    known = relations(warehouse, current)
+    names = view_names(known, "spark")
+    rows = spark.read.format("delta").option("versionAsOf", current.version()).load(warehouse.path("results"))
+    if "fingerprint" not in rows.columns:
+        rows = rows.selectExpr("*", "CAST(NULL AS STRING) AS fingerprint")
+    rows.createOrReplaceTempView(f"`{RESULTS}`")
+    source = exp.Table(this=exp.to_identifier(RESULTS, quoted=True))
+    chosen = chosen_names(known, queries)
+    for query in chosen:
+        made = spark.sql(select(known[query], source, "spark").sql("spark"))
+        made.createOrReplaceTempView(f"`{names[query]}`")
+    return [names[query] for query in chosen]
+
+
+def create_views(spark: SparkSession, warehouse: Warehouse, place: str) -> list[str]:
+    """Make the view of every query, or make it anew, in ``place``: a schema, or a catalogue and a schema, that is
+    there. Returns their names.
+
+    They read the results as they are when somebody asks. Views of queries that were removed stay, with all that they
+    ever answered; none is dropped. Raises HDL-623 for a place that is no name.
+    """
+    known, source, schema = relations(warehouse), results_of(warehouse, "spark"), table_named(place, "spark")
+    names = view_names(known, "spark")
+    for query in known:
+        spark.sql(created(names[query], select(known[query], source, "spark"), schema).sql("spark"))
+    return [names[query] for query in known]

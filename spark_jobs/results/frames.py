@@ -1,0 +1,78 @@
+"""A relation as a lazy frame of Polars."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.values import Type
+from spark_jobs.results.relations import Definition, Relation, Slot, relation
+from spark_jobs.warehouse.warehouse import Warehouse
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def scan(warehouse: Warehouse, query: str) -> pl.LazyFrame:
+    """A query's relation, to be read when it is collected: of the version of the results that is the newest now, only
+    files and columns that are asked for, pages checked. ``.collect()`` gives a frame, ``.collect().to_pandas()`` one of
+    pandas. Raises HDL-507 for a query that no plan has known, HDL-624 without Polars."""
+    try:
+        import polars as pl
+    except ImportError as error:
+        raise HeddleError("HDL-624", "Polars is not installed", "pip install 'heddle[polars]'") from error
+    current = warehouse.table("results")
+    known = relation(warehouse, query, current)
+    rows = pl.scan_pyarrow_dataset(warehouse.checked_dataset("results", current)).filter(pl.col("query") == query)
+    return pl.concat([_selected(known, definition, rows) for definition in known.definitions])
+
+
+def _selected(known: Relation, definition: Definition, rows: pl.LazyFrame) -> pl.LazyFrame:
+    """The rows that a definition answered."""
+    import polars as pl
+
+    answered = pl.col("fingerprint") == definition.fingerprint
+    if definition.plan_versions:
+        answered |= pl.col("fingerprint").is_null() & pl.col("plan_version").is_in(definition.plan_versions)
+    pairs = zip(known.columns, definition.slots, strict=True)
+    return rows.filter(answered).select(**{column.name: _value(slot, column.type) for column, slot in pairs})
+
+
+def _value(slot: Slot | None, type: Type) -> pl.Expr:
+    """What a row has in a slot, as a column's type."""
+    import polars as pl
+
+    target = _polars_type(type)
+    if slot is None:
+        return pl.lit(None, target)
+    stored = pl.col(slot.carrier)
+    if slot.carrier == "key":
+        return _of_text(stored.str.json_decode(pl.List(pl.String)).list.get(slot.index, null_on_oob=True), type)
+    if slot.carrier in ("longs", "doubles", "texts"):
+        stored = stored.list.get(slot.index, null_on_oob=True)
+        if type.name == "boolean":
+            return stored != 0
+        if type.name == "date":
+            stored = stored.cast(pl.Int32)
+    return stored.cast(target)
+
+
+def _of_text(text: pl.Expr, type: Type) -> pl.Expr:
+    import polars as pl
+
+    if type.name == "boolean":
+        return text == "true"
+    if type.name == "date":
+        return text.str.to_date("%Y-%m-%d")
+    if type.name == "timestamp":
+        text = text.cast(pl.Int64)
+    return text.cast(_polars_type(type))
+
+
+def _polars_type(type: Type) -> pl.DataType:
+    import polars as pl
+
+    if type.name == "decimal":
+        return pl.Decimal(type.precision, type.scale)
+    plain = {"boolean": pl.Boolean(), "long": pl.Int64(), "double": pl.Float64(), "string": pl.String()}
+    return (plain | {"date": pl.Date(), "timestamp": pl.Datetime("us", "UTC")})[type.name]
