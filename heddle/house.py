@@ -145,7 +145,6 @@ class House:
         self._warehouse = warehouse
         self._lock = threading.Lock()
         self._lookups: dict[str, tuple[tuple[int, int], Lookups]] = {}
-        self._connected: tuple[tuple[int, int], duckdb.DuckDBPyConnection] | None = None
 
     @property
     def path(self) -> Path:
@@ -157,7 +156,8 @@ class House:
 
     # ------------------------------------------------------------------------------------------ answers
     def read(self, query: str, since: Moment | None = None, until: Moment | None = None) -> Answers:
-        """The published answers of a query under its own column names and types, by instant and group.
+        """The published answers of a query, by instant and group: its relation, whose columns are always the same
+        (``window_start``, ``window_end``, the query's groups and outputs, ``revision``, ``error``; docs/reading.md).
 
         ``since``, ``until``: only of instants in (since, until]; the instant is the window's end unless it is
         historical. Raises HDL-507 for an unknown query, HDL-547 and HDL-548 if none were published for it.
@@ -165,10 +165,37 @@ class House:
         from spark_jobs.results.read import check_answered, read
 
         begin, end = _micros_or_none(since), _micros_or_none(until)
-        table = read(self._warehouse, query, begin, end)
+        table = read(self._warehouse, query, begin, end, full=True)
         if not table.num_rows:
             check_answered(self._warehouse, query, begin, end)
         return Answers(table, query)
+
+    def scan(self, query: str) -> polars.LazyFrame:
+        """A query's relation as a lazy frame of Polars: only what is asked for is read. Raises HDL-507, HDL-624."""
+        from spark_jobs.results.frames import scan
+
+        return scan(self._warehouse, query)
+
+    def sql(self, statement: str) -> Answers:
+        """The answer of one SELECT in DuckDB's SQL, in which every query is a view by its own name.
+
+        It reads answers and nothing else. Raises HDL-620 to HDL-622 for what is wrong in it, at its position.
+        """
+        from spark_jobs.results.connect import ask
+
+        return Answers(ask(self._warehouse, statement))
+
+    def connect(self) -> duckdb.DuckDBPyConnection:
+        """A DuckDB connection in which every query is a view, all of one version: that of now."""
+        from spark_jobs.results.connect import connect
+
+        return connect(self._warehouse)
+
+    def register(self, spark: SparkSession) -> list[str]:
+        """Make every query a temporary view of a Spark session, all of one version; their names."""
+        from spark_jobs.results.catalogue import register
+
+        return register(spark, self._warehouse)
 
     def lookup(
         self, query: str, at: Moment, groups: Sequence[Any] | None = None, until: Moment | None = None
@@ -181,8 +208,6 @@ class House:
         """
         import pyarrow as pa
 
-        from spark_jobs.results.read import with_errors
-
         loaded = self._loaded(query)
 
         def answered(group: tuple[Any, ...] | None) -> pa.Table:
@@ -193,9 +218,7 @@ class House:
         if groups is None:
             return Answers(answered(None), query)
         tables = [answered(group if isinstance(group, tuple) else _as_group(group)) for group in groups]
-        if any("error" in table.schema.names for table in tables):
-            tables = [with_errors(table) for table in tables]
-        return Answers(pa.concat_tables(tables) if tables else answered(None).slice(0, 0), query)
+        return Answers(pa.concat_tables(tables, promote_options="default") if tables else answered(None)[:0], query)
 
     def _loaded(self, query: str) -> Lookups:
         from spark_jobs.lookups.loading import Reader

@@ -17,7 +17,8 @@ import pytest
 
 import heddle
 from heddle.house import micros
-from spark_jobs.results.read import group_names, read
+from spark_jobs.results.read import read
+from spark_jobs.results.relations import relation
 from tests.in_process import Clock, Session, without_spark
 from tests.in_process import heddle as command
 
@@ -75,7 +76,7 @@ def test_importing_it_takes_nothing_slow() -> None:
 
 def test_answers_are_those_of_the_table(house: heddle.House) -> None:
     for name in running(house):
-        expected = read(house._warehouse, name)
+        expected = read(house._warehouse, name, full=True)
         if not expected.num_rows:
             with pytest.raises(heddle.Error) as raised:
                 house.read(name)
@@ -86,7 +87,27 @@ def test_answers_are_those_of_the_table(house: heddle.House) -> None:
         assert len(answers) == answers.num_rows == len(list(answers)) == len(answers.to_pandas())
         assert answers.to_polars().to_arrow().num_rows == expected.num_rows
         late = house.read(name, since=START + HOUR, until=datetime(2013, 7, 2, 1, tzinfo=UTC))
-        assert late.table.equals(read(house._warehouse, name, START + HOUR, START + 3 * HOUR))
+        assert late.table.equals(read(house._warehouse, name, START + HOUR, START + 3 * HOUR, full=True))
+
+
+def test_sql_duckdb_and_polars_have_the_same_answers(house: heddle.House) -> None:
+    for name in running(house):
+        expected = read(house._warehouse, name, full=True)
+        columns = expected.column_names
+        rows = sorted(map(repr, expected.to_pylist()))
+        statement = f'SELECT * FROM "{name}"'
+        connected = heddle.connect("warehouse").execute(statement).to_arrow_table()
+        for found in (
+            house.sql(statement).table,
+            connected,
+            house.scan(name).collect().to_arrow(),
+            heddle.scan(name, "warehouse").collect().to_arrow(),
+        ):
+            again = pa.table({column: found[column].cast(expected[column].type) for column in columns})
+            assert found.column_names == columns and sorted(map(repr, again.to_pylist())) == rows
+    with pytest.raises(heddle.Error) as raised:
+        house.sql("SELECT *\nFROM nobody")
+    assert raised.value.code == "HDL-621" and raised.value.position == ("SQL", 2, 6)
 
 
 def test_an_instant_is_text_a_datetime_a_date_or_microseconds() -> None:
@@ -112,8 +133,8 @@ def test_look_ups_are_those_of_the_command(house: heddle.House) -> None:
             continue
         listed = said("lookup", name, "--at", "2013-07-02T01:00")
         assert answers.num_rows == len(listed["rows"])
-        query = house.plan().workload.query(name)
-        columns = group_names(query)
+        known = relation(house._warehouse, name, house._warehouse.table("results"))
+        columns = [column.name for column in known.columns if column.role == "group"]
         groups = list({tuple(row[column] for column in columns) for row in answers})
         if columns and groups:
             tried += 1
