@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import subprocess
 import sys
@@ -53,6 +54,16 @@ def said(*arguments: str) -> Any:
 
 def running(house: heddle.House) -> list[str]:
     return [query.name for query in house.plan().workload.queries]
+
+
+def test_the_documents_say_what_happens(house: heddle.House, tmp_path: Path) -> None:
+    (tmp_path / "var").mkdir()
+    (tmp_path / "warehouse").rename(tmp_path / "var/warehouse")
+    text = (Path(__file__).parents[2] / "docs/python.md").read_text().replace("```", "")
+    session = doctest.DocTestParser().get_doctest(text, {}, "docs/python.md", None, 0)
+    said: list[str] = []
+    done = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(session, out=said.append)
+    assert done.attempted > 10 and not done.failed, "".join(said)
 
 
 def test_importing_it_takes_nothing_slow() -> None:
