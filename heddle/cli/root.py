@@ -57,8 +57,48 @@ def _show_version(is_requested: bool) -> None:
         raise typer.Exit
 
 
+READING = frozenset(
+    {
+        "validate",
+        "status",
+        "queries",
+        "read",
+        "diff",
+        "explain",
+        "lookup",
+        "sql",
+        "views",
+        "quarantine",
+        "pause",
+        "resume",
+    }
+)
+"""Commands that only read and plan nothing: they never meet a value of pandas."""
+
+
+def _leave_pandas_out() -> None:
+    """Have Arrow do without pandas, which it imports (a second) with its first array to know its types by."""
+
+    class Absent:
+        @staticmethod
+        def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+            if name == "pandas":
+                raise ModuleNotFoundError("not looked for", name="pandas")
+
+    if "pandas" in sys.modules or "pyarrow" in sys.modules:
+        return
+    sys.meta_path.insert(0, Absent)
+    try:
+        import pyarrow
+
+        pyarrow.array([0])
+    finally:
+        sys.meta_path.remove(Absent)
+
+
 @app.callback()
 def options(
+    context: typer.Context,
     show_version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version of Heddle and exit."),
@@ -70,3 +110,5 @@ def options(
     """What is said before the command: it holds for all of them."""
     if debug:
         os.environ["HEDDLE_DEBUG"] = "1"
+    if context.invoked_subcommand in READING:
+        _leave_pandas_out()

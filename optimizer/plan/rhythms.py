@@ -8,9 +8,11 @@ from fractions import Fraction
 
 from optimizer.errors.diagnostics import count
 from optimizer.plan.definition import decision
-from optimizer.plan.schedules import SHOWN
 from optimizer.schedule.definition import Schedule
 from optimizer.workload.instants import DAY, duration_text
+
+SHOWN = 6
+"""Companions that an explanation names."""
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from optimizer.plan.definition import ExecutionTree
 
 
-SHOWN = 6
-"""Companions that an explanation names."""
-
-
 def is_bound(query: ACQ) -> bool:
     """Has the query a refresh bound?"""
     return query.window.at_most is not None

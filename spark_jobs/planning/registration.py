@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
-from optimizer.language.parser import beyond_quota
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.diff import diff, what_changed
 from optimizer.workload.values import ACQ, Column, Stream, Workload
@@ -126,6 +125,8 @@ def registering(inputs: Inputs, warehouse: Warehouse | None, exactly: bool = Fal
             owned.update({query.owner: int(owner != query.owner)})
             given[query.name] = query
             continue
+        from optimizer.language.parser import beyond_quota
+
         diagnostics.append(beyond_quota(query, quota, inputs.files.get(query.name, "")))
         if query.name in live:
             kept[query.name], stays[query.name] = live[query.name].query, "the quota of its new owner is used up"

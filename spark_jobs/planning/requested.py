@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Literal
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
-from optimizer.language.parser import load_workload, workload_files
 from optimizer.search.cost import CostModel, measured
 from optimizer.search.cost import cost_model as named_model
 from optimizer.synopses.sharing import Profile
@@ -69,6 +68,9 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
     Raises HDL-111 if a file is missing.
     """
     quota = settings().owner_quota
+    # the parser's library is not for those who only plan, or read what is planned
+    from optimizer.language.parser import load_workload, workload_files
+
     files = workload_files(files)
     if not Path(streams_file).is_file():
         raise HeddleError("HDL-111", f"there is no file {streams_file}", "check the path", file=str(streams_file))

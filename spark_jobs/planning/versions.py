@@ -10,7 +10,6 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.diff import PlanDiff, diff
 from spark_jobs.planning import publication
-from spark_jobs.planning.changes import replanned, rolling_back
 from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -74,6 +73,9 @@ def roll_back(
 ) -> Rollback:
     """Make an earlier version the plan in force, as a new version. ``confirm``: raises unless somebody agrees that
     these queries are removed."""
+    # what plans is compiled, which those who compare need not wait for
+    from spark_jobs.planning.changes import replanned, rolling_back
+
     newest = current_version(warehouse) or 0
     current, earlier = load_plan(warehouse, newest), load_plan(warehouse, to)
     request = rolling_back(earlier, warehouse)

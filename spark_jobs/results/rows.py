@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from optimizer.aggregates.states import carrier_of
 from optimizer.synopses.synopsis import CARRIERS
 from optimizer.workload.values import ACQ, Type, Window
-from spark_jobs.arrays.numbering import numbered
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.warehouse.schemas import ANSWERS, INSTANT
 
@@ -145,6 +144,9 @@ class ResultColumns:
             if occurs.all():
                 texts.append(keys.slice(least, most - least))
             else:
+                # compiled, which reading answers need not wait for
+                from spark_jobs.arrays.numbering import numbered
+
                 used, groups = numbered(groups, most - least)
                 texts.append(keys.take(pa.array(used + least)))
             codes[self.cuts[first] : self.cuts[last]] = groups + known
