@@ -11,7 +11,7 @@ from optimizer.plan.definition import decision
 from optimizer.schedule.definition import Schedule
 from optimizer.workload.instants import DAY, duration_text
 
-SHOWN = 6
+COMPANIONS_SHOWN = 6
 """Companions that an explanation names."""
 
 
@@ -59,8 +59,8 @@ def explained(schedules: Iterable[Schedule], query: str) -> tuple[str, ...]:
         asked = f"{duration_text(found.bound)} was asked as the most"
         lines = [f"refreshed every {every} ({asked})"]
         if found.along:
-            more = f", … {len(found.along) - SHOWN} more" if len(found.along) > SHOWN else ""
-            shown = ", ".join(found.along[:SHOWN]) + more
+            more = f", … {len(found.along) - COMPANIONS_SHOWN} more" if len(found.along) > COMPANIONS_SHOWN else ""
+            shown = ", ".join(found.along[:COMPANIONS_SHOWN]) + more
             lines.append(f"  each time together with {shown}: one run, one scan of their synopsis")
         if found.longest < found.bound:
             lines.append("  sooner than asked: it rides along with runs that others need, and needs none of its own")
