@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 def scan(warehouse: Warehouse, query: str) -> pl.LazyFrame:
     """A query's relation, to be read when it is collected: of the version of the results that is the newest now, only
     files and columns that are asked for, pages checked. ``.collect()`` gives a frame, ``.collect().to_pandas()`` one of
-    pandas. Raises HDL-507 for a query that no plan has known, HDL-624 without Polars."""
+    pandas. Raises HDL-507 for a query that no plan has known, HDL-904 without Polars."""
     try:
         import polars as pl
     except ImportError as error:
-        raise HeddleError("HDL-624", "Polars is not installed", "pip install 'heddle[polars]'") from error
+        raise HeddleError("HDL-904", "Polars is not installed", "pip install 'heddle[polars]'") from error
     current = warehouse.table("results")
     known = relation(warehouse, query, current)
     rows = pl.scan_pyarrow_dataset(warehouse.checked_dataset("results", current)).filter(pl.col("query") == query)

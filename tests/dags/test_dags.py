@@ -90,7 +90,7 @@ def test_a_fixed_handful_of_tasks_in_order(parsed: dict[str, Any]) -> None:
     dags = parsed["dags"]
     assert dags["maintain_warehouse"]["tasks"] == {"maintain": []}
     assert dags["repair_results"]["tasks"] == {"look": ["repair"], "repair": []}
-    assert dags["refresh_sharing_plan"]["tasks"] == {"refresh": ["announce"], "announce": []}
+    assert dags["refresh_sharing_plan"]["tasks"] == {"refresh": ["announce"], "announce": ["views"], "views": []}
     assert dags["aggregate_windows"]["tasks"] == {
         "pin_plan": ["aggregate", "report"],
         "aggregate": ["report"],
@@ -105,7 +105,7 @@ def test_intervals_schedule_and_assets(parsed: dict[str, Any]) -> None:
         assert found["catchup"] is False and found["max_active_runs"] == 1
         assert set(found["retries"].values()) == {2}
     assert aggregate["outlets"] == {"pin_plan": [], "aggregate": [], "report": ["heddle://results/"]}
-    assert refresh["outlets"] == {"refresh": [], "announce": ["heddle://sharing_plan/"]}
+    assert refresh["outlets"] == {"refresh": [], "announce": ["heddle://sharing_plan/"], "views": []}
     assert aggregate["params"] == ["from", "to"]
     assert refresh["params"] == [
         *("algorithm", "allow_removals", "cost_model", "dry_run", "expected_plan", "expected_version"),
