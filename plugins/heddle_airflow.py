@@ -217,6 +217,7 @@ class ViewsOperator(SubmitOperator):
     def execute(self, context: Any) -> None:
         """Submit the job if there is a place for views."""
         from airflow.sdk.exceptions import AirflowSkipException
+
         from spark_jobs.settings import settings
 
         if settings().catalog_schema is None:

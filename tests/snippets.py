@@ -46,14 +46,15 @@ from spark_jobs.results.connect import connect
 from spark_jobs.warehouse.warehouse import Warehouse
 
 connection = connect(Warehouse.open("var/warehouse"))
-connection.sql("SELECT window_start, window_end, carrier, mean_delay FROM carrier_delay_1h WHERE window_end > '2013-01-01'")
+connection.sql("SELECT window_start, carrier, mean_delay FROM carrier_delay_1h WHERE window_end > '2013-01-01'")
 """
 
 POLARS = """
 from spark_jobs.results.frames import scan
 from spark_jobs.warehouse.warehouse import Warehouse
 
-scan(Warehouse.open("var/warehouse"), "carrier_delay_1h").select("window_start", "window_end", "carrier", "mean_delay").collect()
+answers = scan(Warehouse.open("var/warehouse"), "carrier_delay_1h")
+answers.select("window_start", "carrier", "mean_delay").collect()
 """
 
 DELTA = '''

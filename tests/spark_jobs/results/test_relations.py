@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ import yaml
 from hypothesis import Phase, given, settings
 
 from optimizer.errors.diagnostics import HeddleError
+from spark_jobs import create_views as job
 from spark_jobs.results.catalogue import create_views, register
 from spark_jobs.results.connect import connect
 from spark_jobs.results.dbt import sources
@@ -56,7 +58,9 @@ def test_spark_finds_them_too(spark: SparkSession, steps: Any) -> None:
             same(spark.table(view).toArrow(), made.expected(name))
 
 
-def test_a_catalogue_keeps_views_of_all_that_was_ever_answered(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_catalogue_keeps_views_of_all_that_was_ever_answered(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They go on with the table, are made anew over new definitions, and those of removed queries stay."""
     spark.sql("CREATE SCHEMA IF NOT EXISTS answers_of_tests")
     try:
@@ -68,6 +72,11 @@ def test_a_catalogue_keeps_views_of_all_that_was_ever_answered(spark: SparkSessi
         assert spark.sql(read_by["whole"]).collect()[0][0] == 2
         create_views(spark, again.warehouse, "spark_catalog.answers_of_tests")
         assert [spark.sql(text).collect()[0][0] for text in read_by.values()] == [3, 5]
+        asked = ["--warehouse", str(made.warehouse.root), "--catalog-schema"]
+        monkeypatch.setattr(job, "start_session", lambda name: SimpleNamespace(sql=spark.sql, stop=lambda: None))
+        assert job.main([*asked, "answers_of_tests", "--plan-version", "3"]) == 0
+        with pytest.raises(HeddleError, match=r"HDL-624.*no_such_schema"):
+            job.main([*asked, "no_such_schema"])
     finally:
         spark.sql("DROP SCHEMA answers_of_tests CASCADE")
 
