@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import Type
-from spark_jobs.results.relations import Definition, Relation, Slot, relation
+from spark_jobs.results.relations import Layout, Relation, Slot, relation
 from spark_jobs.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -24,18 +24,18 @@ def scan(warehouse: Warehouse, query: str) -> pl.LazyFrame:
     current = warehouse.table("results")
     known = relation(warehouse, query, current)
     rows = pl.scan_pyarrow_dataset(warehouse.checked_dataset("results", current)).filter(pl.col("query") == query)
-    return pl.concat([_selected(known, definition, rows) for definition in known.definitions])
+    return pl.concat([_selected(known, layout, rows) for layout in known.layouts])
 
 
-def _selected(known: Relation, definition: Definition, rows: pl.LazyFrame) -> pl.LazyFrame:
-    """The rows that a definition answered."""
+def _selected(known: Relation, layout: Layout, rows: pl.LazyFrame) -> pl.LazyFrame:
+    """The rows that are laid out so."""
     import polars as pl
 
-    answered = pl.col("fingerprint") == definition.fingerprint
-    if definition.plan_versions:
-        answered |= pl.col("fingerprint").is_null() & pl.col("plan_version").is_in(definition.plan_versions)
-    pairs = zip(known.columns, definition.slots, strict=True)
-    return rows.filter(answered).select(**{column.name: _value(slot, column.type) for column, slot in pairs})
+    chosen = pl.col("fingerprint").is_in(layout.fingerprints)
+    if layout.plan_versions:
+        chosen |= pl.col("fingerprint").is_null() & pl.col("plan_version").is_in(layout.plan_versions)
+    pairs = zip(known.columns, layout.slots, strict=True)
+    return rows.filter(chosen).select(**{column.name: _value(slot, column.type) for column, slot in pairs})
 
 
 def _value(slot: Slot | None, type: Type) -> pl.Expr:
