@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -10,17 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import ACQ, LONG, STRING, Column, Output, Window
 from spark_jobs.results.connect import ask, connect
+from spark_jobs.results.frames import scan
 from spark_jobs.results.read import read
 from spark_jobs.results.relations import relations
 from spark_jobs.warehouse.plans import load_plan
 from tests.in_process import Clock, heddle, without_spark
-from tests.spark_jobs.results.stored import HOUR, NOON, Stored, store
+from tests.spark_jobs.results.stored import HOUR, NOON, Stored, same, store
 
 BY_TEXT = ACQ(
     "by.text",
@@ -143,6 +147,21 @@ def test_a_removed_query_keeps_its_relation(tmp_path: Path) -> None:
     assert [query.name for query in load_plan(world.warehouse, 2).workload.queries] == ["whole"]
     assert ask(world.warehouse, 'SELECT n FROM "by.text"').to_pylist() == [{"n": 1}]
     assert list(relations(world.warehouse)) == ["by.text", "whole"]
+
+
+def test_a_table_without_fingerprints_is_read_by_plan_versions(tmp_path: Path) -> None:
+    """Of an older warehouse that this user may not widen."""
+    other = replace(WHOLE, outputs=tuple(reversed(WHOLE.outputs)))
+    steps = [([query], [row(query, hours, 1) | {"marked": False}]) for hours, query in enumerate((WHOLE, other))]
+    world = store(tmp_path / "w", steps)
+    rows = world.warehouse.dataset("results").to_table().drop_columns("fingerprint")
+    shutil.rmtree(world.warehouse.path("results"))
+    write_deltalake(world.warehouse.path("results"), rows, partition_by=["day"])
+    expected = world.expected("whole")
+    assert len(expected) == 2 and not pc.any(pc.is_null(expected["n"])).as_py()
+    same(read(world.warehouse, "whole", full=True), expected)
+    same(connect(world.warehouse).table("whole").to_arrow_table(), expected)
+    same(scan(world.warehouse, "whole").collect().to_arrow(), expected)
 
 
 def test_read_has_the_columns_that_it_had(made: Stored) -> None:
