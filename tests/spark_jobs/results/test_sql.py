@@ -22,7 +22,9 @@ from spark_jobs.results.connect import ask, connect
 from spark_jobs.results.frames import scan
 from spark_jobs.results.read import read
 from spark_jobs.results.relations import relations
+from spark_jobs.warehouse import plans
 from spark_jobs.warehouse.plans import load_plan
+from spark_jobs.warehouse.warehouse import Warehouse
 from tests.in_process import Clock, heddle, without_spark
 from tests.spark_jobs.results.stored import HOUR, NOON, Stored, same, store
 
@@ -142,6 +144,18 @@ def test_names_that_differ_in_case_are_two_views(tmp_path: Path) -> None:
     assert connection.sql("SELECT n FROM whole").fetchall() == [(1,)]
 
 
+def test_all_relations_take_one_look_at_the_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many versions there are, and whatever the queries meant in them; no plan is put together."""
+    steps = [([replace(WHOLE, window=Window(n * HOUR, HOUR)), BY_TEXT], []) for n in range(1, 7)]
+    world, looks = store(tmp_path / "w", steps), list[str]()
+    plain = Warehouse.dataset
+    monkeypatch.setattr(Warehouse, "dataset", lambda *given: looks.append(given[1]) or plain(*given))
+    monkeypatch.setattr(plans, "from_rows", lambda rows: pytest.fail("a plan was built"))
+    known = relations(world.warehouse)
+    assert {name: len(known[name].definitions) for name in known} == {"by.text": 1, "whole": 6}
+    assert [len(known[name].layouts) for name in known] == [1, 1] and looks == ["sharing_plans"]
+
+
 def test_a_removed_query_keeps_its_relation(tmp_path: Path) -> None:
     world = store(tmp_path / "w", [([WHOLE, BY_TEXT], [row(BY_TEXT, 0, 1, "A")]), ([WHOLE], [])])
     assert [query.name for query in load_plan(world.warehouse, 2).workload.queries] == ["whole"]
@@ -151,8 +165,8 @@ def test_a_removed_query_keeps_its_relation(tmp_path: Path) -> None:
 
 def test_a_table_without_fingerprints_is_read_by_plan_versions(tmp_path: Path) -> None:
     """Of an older warehouse that this user may not widen."""
-    other = replace(WHOLE, outputs=tuple(reversed(WHOLE.outputs)))
-    steps = [([query], [row(query, hours, 1) | {"marked": False}]) for hours, query in enumerate((WHOLE, other))]
+    other = replace(WHOLE, outputs=(replace(WHOLE.outputs[0], name="m"), *WHOLE.outputs))
+    steps = [([each], [row(each, hours, 1) | {"marked": False, "m": 7}]) for hours, each in enumerate((WHOLE, other))]
     world = store(tmp_path / "w", steps)
     rows = world.warehouse.dataset("results").to_table().drop_columns("fingerprint")
     shutil.rmtree(world.warehouse.path("results"))
