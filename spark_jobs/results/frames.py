@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import Type
-from spark_jobs.results.relations import Layout, Relation, Slot, relation
+from spark_jobs.results.relations import Arrangement, Relation, Slot, relation
 from spark_jobs.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -24,17 +24,17 @@ def scan(warehouse: Warehouse, query: str) -> pl.LazyFrame:
     current = warehouse.table("results")
     known = relation(warehouse, query, current)
     rows = pl.scan_pyarrow_dataset(warehouse.checked_dataset("results", current)).filter(pl.col("query") == query)
-    return pl.concat([_selected(known, layout, rows) for layout in known.layouts])
+    return pl.concat([_selected(known, arrangement, rows) for arrangement in known.arrangements])
 
 
-def _selected(known: Relation, layout: Layout, rows: pl.LazyFrame) -> pl.LazyFrame:
+def _selected(known: Relation, arrangement: Arrangement, rows: pl.LazyFrame) -> pl.LazyFrame:
     """The rows that are laid out so."""
     import polars as pl
 
-    chosen = pl.col("fingerprint").is_in(layout.fingerprints)
-    if layout.plan_versions:
-        chosen |= pl.col("fingerprint").is_null() & pl.col("plan_version").is_in(layout.plan_versions)
-    pairs = zip(known.columns, layout.slots, strict=True)
+    chosen = pl.col("fingerprint").is_in(arrangement.fingerprints)
+    if arrangement.plan_versions:
+        chosen |= pl.col("fingerprint").is_null() & pl.col("plan_version").is_in(arrangement.plan_versions)
+    pairs = zip(known.columns, arrangement.slots, strict=True)
     return rows.filter(chosen).select(**{column.name: _value(slot, column.type) for column, slot in pairs})
 
 

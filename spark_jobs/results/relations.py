@@ -61,7 +61,7 @@ class Definition:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Arrangement:
     """Definitions that have every column of the relation in the same slot, so that their rows are read together: rows
     with one of these fingerprints, and those with none and one of these plan versions."""
 
@@ -97,13 +97,13 @@ class Relation:
         return ["window_start", *self.named("time", "position", "group")[1:]]
 
     @property
-    def layouts(self) -> list[Layout]:
+    def arrangements(self) -> list[Arrangement]:
         """Its definitions by where they have the columns, the newest first."""
         alike: dict[tuple[Slot | None, ...], list[Definition]] = {}
         for definition in self.definitions:
             alike.setdefault(definition.slots, []).append(definition)
         return [
-            Layout(
+            Arrangement(
                 slots,
                 tuple(definition.fingerprint for definition in definitions),
                 tuple(sorted({version for definition in definitions for version in definition.plan_versions})),

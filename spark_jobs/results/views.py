@@ -17,7 +17,7 @@ from sqlglot.errors import SqlglotError
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.synopses.synopsis import CARRIERS
 from optimizer.workload.values import DOUBLE, LONG, STRING, Type, digest
-from spark_jobs.results.relations import Layout, Relation, Relations, Slot, unknown
+from spark_jobs.results.relations import Arrangement, Relation, Relations, Slot, unknown
 from spark_jobs.warehouse.warehouse import Warehouse
 
 UNUSABLE = "HDL-623"
@@ -111,25 +111,25 @@ def select(relation: Relation, source: exp.Table, dialect: str) -> exp.Query:
     """A relation's rows as a query over the results table ``source``: rows of definitions that have every column in
     the same slot are found together, and no value is ever taken from another column's slot."""
     parts = []
-    for layout in relation.layouts:
+    for arrangement in relation.arrangements:
         columns = [
             exp.Alias(this=_value(slot, column.type, dialect), alias=exp.to_identifier(column.name, quoted=True))
-            for column, slot in zip(relation.columns, layout.slots, strict=True)
+            for column, slot in zip(relation.columns, arrangement.slots, strict=True)
         ]
-        chosen = exp.and_(_equals("query", [relation.name]), _answered(layout), copy=False)
+        chosen = exp.and_(_equals("query", [relation.name]), _answered(arrangement), copy=False)
         rows = source.copy()
         rows.set("alias", exp.TableAlias(this=exp.to_identifier("r")))
         parts.append(exp.select(*columns, copy=False).from_(rows, copy=False).where(chosen, copy=False))
     return parts[0] if len(parts) == 1 else exp.union(*parts, distinct=False, copy=False)
 
 
-def _answered(layout: Layout) -> exp.Expr:
+def _answered(arrangement: Arrangement) -> exp.Expr:
     """Which rows of a query are laid out so."""
-    marked = _equals("fingerprint", layout.fingerprints)
-    if not layout.plan_versions:
+    marked = _equals("fingerprint", arrangement.fingerprints)
+    if not arrangement.plan_versions:
         return marked
     none = exp.Is(this=_column("fingerprint"), expression=exp.null())
-    unmarked = exp.and_(none, _equals("plan_version", layout.plan_versions))
+    unmarked = exp.and_(none, _equals("plan_version", arrangement.plan_versions))
     return exp.paren(exp.or_(marked, unmarked, copy=False), copy=False)
 
 

@@ -153,7 +153,7 @@ def test_all_relations_take_one_look_at_the_plans(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(plans, "from_rows", lambda rows: pytest.fail("a plan was built"))
     known = relations(world.warehouse)
     assert {name: len(known[name].definitions) for name in known} == {"by.text": 1, "whole": 6}
-    assert [len(known[name].layouts) for name in known] == [1, 1] and looks == ["sharing_plans"]
+    assert [len(known[name].arrangements) for name in known] == [1, 1] and looks == ["sharing_plans"]
 
 
 def test_a_removed_query_keeps_its_relation(tmp_path: Path) -> None:
@@ -214,7 +214,10 @@ def test_the_command_prints_views_that_duckdb_takes(house: list[str], made: Stor
     connection.execute('CREATE SCHEMA lake; CREATE SCHEMA mart; CREATE VIEW lake.answers AS FROM "heddle results"')
     connection.execute(said.out)
     assert connection.sql('SELECT max(n) FROM mart."by.text"').fetchall() == [(661,)]
-    assert heddle("views", "nope", *house).code != 0
+    assert heddle("views", "nope", *house).code != 0 and heddle("views", *house, "--dbt", "--json").code == 2
+    (view,) = json.loads(heddle("views", "whole", *house, "--json").out)["views"]
+    assert view["query"] == "whole" and view["statement"].startswith('CREATE OR REPLACE VIEW "whole"')
+    assert heddle("views", *house, "--dbt", "--output", "sources.yml").code == 0 and Path("sources.yml").exists()
     assert "HDL-623" in heddle("views", *house, "--dialect", "mysql").err
     assert "HDL-623" in heddle("views", *house, "--dialect", "trino").err
     assert "HDL-623" in heddle("views", *house, "--from", "a; DROP TABLE b").err
