@@ -9,6 +9,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 if __name__ == "__main__":  # spark-submit puts this file's folder first; the project root is its parent
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
@@ -18,6 +22,14 @@ from optimizer.errors.diagnostics import HeddleError, count
 from spark_jobs.results.catalogue import create_views
 from spark_jobs.session.session import start_session
 from spark_jobs.warehouse.warehouse import Warehouse
+
+
+def check_stays(spark: SparkSession, place: str) -> None:
+    """Raises HDL-624 for a place in a catalogue that ends with the session."""
+    named, _, schema = place.partition(".")
+    if (named == "spark_catalog" or not schema) and spark.conf.get("spark.sql.catalogImplementation") == "in-memory":
+        message = f"Spark's catalogue is kept in memory: views in {place} would be gone with this job"
+        raise HeddleError("HDL-624", message, "set spark.sql.catalogImplementation=hive in Spark's spark-defaults.conf")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warehouse = Warehouse.open(given.warehouse, create=False)
     spark = start_session("heddle views")
     try:
+        check_stays(spark, given.catalog_schema)
         names = create_views(spark, warehouse, given.catalog_schema)
     except PySparkException as error:
         first = str(error).strip().partition("\n")[0]

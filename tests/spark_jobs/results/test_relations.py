@@ -73,7 +73,12 @@ def test_a_catalogue_keeps_views_of_all_that_was_ever_answered(
         create_views(spark, again.warehouse, "spark_catalog.answers_of_tests")
         assert [spark.sql(text).collect()[0][0] for text in read_by.values()] == [3, 5]
         asked = ["--warehouse", str(made.warehouse.root), "--catalog-schema"]
-        monkeypatch.setattr(job, "start_session", lambda name: SimpleNamespace(sql=spark.sql, stop=lambda: None))
+        kept = SimpleNamespace(sql=spark.sql, stop=lambda: None, conf=spark.conf)
+        monkeypatch.setattr(job, "start_session", lambda name: kept)
+        for gone in ("answers_of_tests", "spark_catalog.answers_of_tests"):
+            with pytest.raises(HeddleError, match=r"HDL-624.*gone with this job"):
+                job.main([*asked, gone])
+        kept.conf = {"spark.sql.catalogImplementation": "hive"}
         assert job.main([*asked, "answers_of_tests", "--plan-version", "3"]) == 0
         with pytest.raises(HeddleError, match=r"HDL-624.*no_such_schema"):
             job.main([*asked, "no_such_schema"])
