@@ -16,7 +16,7 @@ from airflow.sdk import Param, PokeReturnValue, dag, get_current_context, task
 from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert
 from airflow.sdk.exceptions import AirflowSkipException
-from heddle_airflow import RESULTS, AggregateOperator, interval_of, pinned_run
+from heddle_airflow import ANSWERS, RESULTS, AggregateOperator, interval_of, pinned_run
 from heddle_timetable import NextRefresh, RefreshTimetable, overloaded
 
 RETRY = {"retries": 2, "retry_delay": timedelta(seconds=30)}
@@ -55,13 +55,15 @@ def aggregate_windows() -> None:
             raise AirflowSkipException("an earlier run, which was late, has answered this interval")
         return PokeReturnValue(is_done=found is not None, xcom_value=found)
 
-    @task(outlets=[RESULTS])
+    @task(outlets=[RESULTS, ANSWERS], inlets=[ANSWERS])
     def report(pinned: dict[str, Any]) -> dict[str, Any]:
-        """The record of the run that stands for this interval now, as XCom and as asset event."""
-        from heddle_airflow import published_record
+        """The record of the run that stands for this interval now, as XCom and as asset event; an event of each query
+        that is an asset and has new answers."""
+        from heddle_airflow import announce_run, published_record
 
-        record = published_record(pinned)
-        get_current_context()["outlet_events"][RESULTS].extra = {
+        record, context = published_record(pinned), get_current_context()
+        announce_run(context, pinned)
+        context["outlet_events"][RESULTS].extra = {
             "from": pinned["from"],
             "to": pinned["to"],
             **{key: record[key] for key in ("plan_version", "revision", "answers", "run_id")},

@@ -1,5 +1,8 @@
 """Publish intervals again whose source has changed since: late events, files that came or went. Hourly; costs no Spark
 session while there are none.
+
+Then announces what no run of `aggregate_windows` has: the new answers of queries that are assets, by repairs, by runs
+outside Airflow, and by runs that failed after they had published.
 """
 
 from __future__ import annotations
@@ -8,9 +11,10 @@ from datetime import timedelta
 from typing import Any
 
 import pendulum
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import CronDataIntervalTimetable, Param, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
-from heddle_airflow import RepairOperator
+from heddle_airflow import ANSWERS, RepairOperator, announce_others
 
 
 @dag(
@@ -47,7 +51,14 @@ def repair_results() -> None:
             print(f"outdated: {one}")
         return {"plan_version": current_version(warehouse), "days": days}
 
-    RepairOperator(task_id="repair", name="heddle", conn_id="spark_default", outdated=look())
+    @task(outlets=[ANSWERS], inlets=[ANSWERS], trigger_rule="all_done")
+    def report() -> list[dict[str, Any]]:
+        """Announce new answers of queries that are assets, also if nothing, or not everything, could be repaired."""
+        return announce_others(get_current_context())
+
+    repair = RepairOperator(task_id="repair", name="heddle", conn_id="spark_default", outdated=look())
+    # a run whose repair failed has failed, whatever could be reported
+    repair >> [report(), EmptyOperator(task_id="repaired")]
 
 
 repair_results()

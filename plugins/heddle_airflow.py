@@ -7,18 +7,19 @@ Great Expectations come in inside tasks.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.plugins_manager import AirflowPlugin
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, BaseOperatorLink
+from airflow.sdk import Asset, AssetAlias, BaseOperatorLink
 
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
 
+    from spark_jobs.operations.announcements import Announcement
     from spark_jobs.settings import Settings
 
 PLAN = Asset("heddle_sharing_plan", uri="heddle://sharing_plan")
@@ -26,6 +27,15 @@ PLAN = Asset("heddle_sharing_plan", uri="heddle://sharing_plan")
 
 RESULTS = Asset("heddle_results", uri="heddle://results")
 """A published interval; extra: ``plan_version``, ``from``, ``to``, ``revision``, ``answers``."""
+
+ANSWERS = AssetAlias("heddle_answers")
+"""All of :func:`answers_of`, of a task that announces them: which queries are assets is not known when it is parsed."""
+
+
+def answers_of(query: str) -> Asset:
+    """The asset of a query with the setting ``-- asset``: events are publications with other answers of it; extra: see
+    :class:`spark_jobs.operations.announcements.Announcement`. Another DAG names it by its name alone."""
+    return Asset(f"heddle://answers/{query}")
 
 
 def home() -> Path:
@@ -122,6 +132,51 @@ def published_record(pinned: Mapping[str, Any]) -> dict[str, Any]:
     if not published:
         raise HeddleError("HDL-596", f"nothing is published for {pinned['from']} to {pinned['to']}")
     return max(published, key=lambda row: row.revision).stored_record
+
+
+def announce(context: Mapping[str, Any], news: Sequence[Announcement]) -> list[dict[str, Any]]:
+    """Add the events of new answers to those that the task emits by succeeding; what was added.
+
+    Airflow stores a task's events in the transaction that makes it successful, so an attempt that fails emits none and
+    one that succeeds all, once. A publication that has its event already, as when a successful task is cleared and runs
+    again, gets no second one.
+    """
+    from spark_jobs.operations.announcements import key_of
+
+    if not news:
+        return []
+    # an event is later than its publication, but the clocks are those of two machines
+    since = datetime.fromtimestamp(min(one.at for one in news) / 1e6, UTC) - timedelta(hours=1)
+    known = {key_of(event.extra) for event in context["inlet_events"][ANSWERS].after(since.isoformat())}
+    added = [one for one in news if one.key not in known]
+    for one in added:
+        print(f"new answers: {one.extra}")
+        context["outlet_events"][ANSWERS].add(answers_of(one.query), extra=one.extra)
+    return [one.extra for one in added]
+
+
+def announce_run(context: Mapping[str, Any], pinned: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """:func:`announce` what this run of ``aggregate_windows`` published of the interval ``pinned``."""
+    from spark_jobs.operations.announcements import of_run
+    from spark_jobs.settings import settings
+    from spark_jobs.sources.decoding import parse_instant
+    from spark_jobs.warehouse.warehouse import Warehouse
+
+    begin, end = (parse_instant(pinned[name]) for name in ("from", "to"))
+    return announce(context, of_run(Warehouse.open(settings().warehouse), begin, end, context["run_id"]))
+
+
+def announce_others(context: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """:func:`announce` what no run of ``aggregate_windows`` announces, or none has, of the last days."""
+    from spark_jobs.operations.announcements import of_others
+    from spark_jobs.settings import settings
+    from spark_jobs.warehouse.schemas import MARKER
+    from spark_jobs.warehouse.warehouse import Warehouse
+
+    house = settings().warehouse
+    if not (house / MARKER).exists():
+        return []
+    return announce(context, of_others(Warehouse.open(house, create=False), micros(datetime.now(UTC))))
 
 
 class SharingPlanLink(BaseOperatorLink):

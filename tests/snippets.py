@@ -6,6 +6,7 @@ A page is tried by its blocks, in their order:
   prints. ``heddle`` runs in this process, with tasks in the driver instead of Spark, and without the checks that need
   Spark. Elsewhere every command of a ``sh`` block has to exist, with its options.
 - ``sql``, ``yaml``: read by the parsers that read users' files.
+- ``pycon``: a session over the warehouse of tests/fixtures, which tests/heddle/test_opened_warehouse.py plays.
 - ``python``: one of :data:`PYTHON`, which tests/spark_jobs/test_read.py evaluates.
 """
 

@@ -512,7 +512,8 @@ found = {
             "tasks": {
                 task.task_id: {
                     "after": sorted(task.upstream_task_ids), "retries": task.retries,
-                    "delay": str(task.retry_delay), "outlets": [asset.uri for asset in task.outlets],
+                    "delay": str(task.retry_delay),
+                    "outlets": [getattr(asset, "uri", asset.name) for asset in task.outlets],
                     "kind": task.task_type,
                 } for task in dag.tasks
             },

@@ -6,6 +6,7 @@ GROUP BY host;
 
 -- name: slow_paths
 -- owner: web
+-- asset
 SELECT path, median(milliseconds) AS median_ms, max(milliseconds) AS worst_ms
 FROM requests WINDOW RANGE '2 hours' SLIDE '1 hour' ON time
 GROUP BY path;

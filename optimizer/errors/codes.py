@@ -104,8 +104,8 @@ DECLARED = (
     Code("HDL-108", "A comment or a quote is opened and never closed.", "Close it."),
     Code(
         "HDL-109",
-        "A comment that gives a query its name, owner or lifetime stands twice, has a value that it cannot have, or "
-        "gives a lifetime to a query over a number of rows.",
+        "A setting in the comments before a query (its name, owner, lifetime, …) stands twice, has a value that it "
+        "cannot have, or gives a lifetime to a query over a number of rows.",
         "Correct the comment; if it stands twice, a semicolon may be missing above.",
     ),
     Code(

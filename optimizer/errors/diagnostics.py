@@ -77,6 +77,22 @@ class HeddleError(Exception):
         self.diagnostic = Diagnostic(code, message, hint, **where)  # type: ignore[arg-type]
         super().__init__(str(self.diagnostic))
 
+    @property
+    def code(self) -> str:
+        """``HDL-`` and three digits (docs/errors.md)."""
+        return self.diagnostic.code
+
+    @property
+    def hint(self) -> str:
+        """What to do about it; empty if nothing is known."""
+        return self.diagnostic.hint
+
+    @property
+    def position(self) -> tuple[str, int, int] | None:
+        """File, line and column (from 1) of what is wrong; None if it is no text of a file."""
+        found = self.diagnostic
+        return (found.file, found.line, found.column) if found.line else None
+
     @classmethod
     def of(cls, diagnostic: Diagnostic, *causes: Diagnostic) -> HeddleError:
         """The error of a diagnostic that is there already, with what caused it."""

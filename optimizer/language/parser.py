@@ -61,7 +61,7 @@ def parse(
 
     Statements end with ``;``. A line ``-- name: x`` before a statement names it (otherwise the file's stem
     and its number in the file do), ``-- owner: y`` says whose it is, ``-- until: instant`` the last instant that
-    it answers. A statement is::
+    it answers, ``-- asset`` that Airflow is to announce its new answers. A statement is::
 
         SELECT <group column or aggregate> [AS name], … FROM stream
         [PATTERN SEQ(type, …) ON column [PARTITION BY column, …]]
@@ -117,7 +117,7 @@ def parse(
             message = "a query over a number of rows has no lifetime"
             report.add(Refused("HDL-109", message, hint), name, statement.start)
         elif query is not None:
-            queries[name] = replace(query, until=settings.until)
+            queries[name] = replace(query, until=settings.until, asset=settings.asset)
     positions = tuple(report.position(starts[name]) for name in queries)
     return ParseResult(tuple(queries.values()), tuple(report.diagnostics), positions)
 

@@ -35,6 +35,7 @@ class Settings:
     owner: str
     until: int | None
     broken: tuple[Broken, ...]
+    asset: bool = False
 
 
 _PIECE = re.compile(
@@ -44,12 +45,14 @@ _PIECE = re.compile(
     re.VERBOSE,
 )
 
-_SETTING = re.compile(r"--\s*(name|owner|until)\s*:(.*)", re.IGNORECASE)
+_SETTING = re.compile(r"--\s*((?:name|owner|until|asset)(?=\s*:)|asset(?=\s*$))\s*(?::(.*))?", re.IGNORECASE)
+"""Name and value; a flag may stand without a value, and then alone: ``-- asset prices`` is a remark."""
 
 _RULES = {
     "name": "1 to 128 letters, digits, _ . - (a letter or _ first)",
     "owner": "1 to 128 printable characters",
     "until": "an instant in ISO 8601, UTC without a zone: 2026-12-31 or 2026-12-31T18:00:00",
+    "asset": "yes or no; `-- asset` alone says yes",
 }
 
 _NAMED_LINE = re.compile(r"^[ \t]*--\s*name\s*:", re.IGNORECASE | re.MULTILINE)
@@ -129,14 +132,14 @@ def split_statements(text: str) -> Iterator[Statement]:
 
 def settings_of(statement: Statement, name: str) -> Settings:
     """The settings in a statement's comments. ``name``: that of a query without one."""
-    owner, until = "", None
+    owner, until, asset = "", None, False
     broken: list[Broken] = []
     given: set[str] = set()
     for at, comment in statement.comments:
         setting = _SETTING.fullmatch(comment)
         if setting is None:
             continue
-        what, value = setting[1].lower(), setting[2].strip()
+        what, value = setting[1].lower(), "yes" if setting[2] is None else setting[2].strip()
         if what in given:
             broken.append((at, "HDL-109", f"a second {what} for one query", "is a semicolon missing above?"))
         given.add(what)
@@ -146,6 +149,8 @@ def settings_of(statement: Statement, name: str) -> Settings:
             name = value
         elif what == "until" and (instant := instant_of_text(value)) is not None:
             until = instant
+        elif what == "asset" and value.lower() in ("yes", "no"):
+            asset = value.lower() == "yes"
         else:
             broken.append((at, "HDL-109", f"{shown_text(value)} is no {what}", _RULES[what]))
-    return Settings(name, owner, until, tuple(broken))
+    return Settings(name, owner, until, tuple(broken), asset)

@@ -6,16 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import NamedTuple
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import ExecutionTree, SharingPlan
 from optimizer.plan.schedules import schedules_of
 from optimizer.plan.sequence_plans import sequence_plans
 from optimizer.search.cost import PAPER, Coefficients, CostModel, SearchProblem, cost_model, tick_of
-from optimizer.search.search import ALGORITHMS, SECONDS, find, keep
+from optimizer.search.search import ALGORITHMS, SECONDS, SearchResult, find, keep
 from optimizer.sequences.sharing_plan import SequencePlan
 from optimizer.synopses.sharing import Profile, bases, choose
-from optimizer.synopses.synopsis import Family
 from optimizer.workload.values import ACQ, Stream, Workload
 
 
@@ -67,77 +67,111 @@ def build_plan(
     within = Fraction(tolerance) if math.isfinite(tolerance) else Fraction(10**9)
     read = {query.stream for query in workload.queries}
     workload = Workload(workload.queries, tuple(s for s in workload.streams if s.name in read))
-    trees: list[ExecutionTree] = []
-    costs: list[Fraction] = []
-    alone, together, distinct, optimal = Fraction(0), Fraction(0), 0, True
-    greedy: Fraction | None = Fraction(0)
-    scratch = Fraction(0)
-    bounded: list[str] = []
+    planning = _Planning(algorithm, chosen, counter, seconds, previous, tolerance, within, profiles or {})
+    plans: list[_DomainPlan] = []
     for stream, queries in _domains(workload):
-        rate = _rate(rates, stream.name)
-        profile = (profiles or {}).get(stream.name) if queries[0].is_plain else None
-        coefficients = chosen.coefficients if chosen.name == "measured" else Coefficients()
-        shares = bases(profile, queries, coefficients) if profile and chosen.base(stream.name) else None
-
-        def problem_of(
-            collapse: bool,
-            queries: Sequence[ACQ] = queries,
-            rate: Fraction = rate,
-            shares: Mapping[Family, float] | None = shares,
-        ) -> SearchProblem:
-            return SearchProblem.of(queries, rate, chosen, collapse, counter, shares)
-
-        found = find(problem_of, algorithm, seconds)
-        if earlier := _earlier_trees(previous, stream.name, queries):
-            found = keep(found, earlier, within)
-        scratch += sum(found.costs) if found.scratch is None else found.scratch
-        members = [found.problem.expand([tree])[0] for tree in found.partition]
-        order = sorted(range(len(members)), key=lambda n: members[n])
-        before = sum(tree.stream == stream.name for tree in trees)
-        held = [names for tree in (previous.trees if previous else ()) for names in tree.together]
-        known = [one for tree in (previous.trees if previous else ()) for one in tree.sequences]
-        for number, at in enumerate(order, start=before + 1):
-            mine = tuple(queries[i] for i in members[at])
-            sharing = choose(profile, mine, coefficients, held) if mine[0].is_plain else ()
-            sequences: tuple[SequencePlan, ...] = ()
-            if mine[0].pattern is not None:
-                sample, kept = (profiles or {}).get(stream.name), tolerance if previous else 0.0
-                sequences = sequence_plans(mine, rate, sample, known, kept)
-            tick = tick_of(mine[0].window, rate)
-            tree = ExecutionTree(f"{stream.name}-{number}", stream.name, mine, tick, sharing, sequences)
-            # what the search has counted is not counted again
-            tree.__dict__["edge_bounds"] = found.bounds[at]
-            trees.append(tree)
-            costs.append(found.costs[at])
-            if not tree.is_exact:
-                bounded.append(tree.id)
-        alone += found.problem.unshared
-        together += found.shared
-        greedy = None if greedy is None or found.weave_share is None else greedy + found.weave_share
-        distinct += found.distinct_edge_sets
-        optimal = optimal and found.optimal
-        bounded += [name for name in found.inexact if name not in bounded]
+        numbered = sum(len(plan.trees) for plan in plans if plan.stream == stream.name)
+        plans.append(_domain_plan(planning, stream.name, queries, _rate(rates, stream.name), numbered + 1))
+    trees = tuple(tree for plan in plans for tree in plan.trees)
     used = tuple((stream.name, Fraction(rates[stream.name])) for stream in workload.streams)
-    earlier_schedules = previous.schedules if previous else ()
-    schedules = schedules_of(
-        trees, workload, dict(used), chosen, earlier_schedules, within if previous else Fraction(0)
-    )
+    earlier = previous.schedules if previous else ()
+    schedules = schedules_of(trees, workload, dict(used), chosen, earlier, within if previous else Fraction(0))
+    greedy = [plan.result.weave_share for plan in plans]
     return SharingPlan(
-        tuple(trees),
+        trees,
         workload,
         algorithm,
         chosen,
         used,
-        tuple(costs),
-        alone,
-        together,
-        greedy,
-        optimal,
-        tuple(bounded),
-        distinct,
-        scratch,
+        tuple(cost for plan in plans for cost in plan.costs),
+        sum((plan.result.problem.unshared for plan in plans), Fraction(0)),
+        sum((plan.result.shared for plan in plans), Fraction(0)),
+        None if None in greedy else sum((cost for cost in greedy if cost is not None), Fraction(0)),
+        all(plan.result.optimal for plan in plans),
+        tuple(dict.fromkeys(name for plan in plans for name in plan.inexact)),
+        sum(plan.result.distinct_edge_sets for plan in plans),
+        sum((plan.scratch for plan in plans), Fraction(0)),
         schedules,
     )
+
+
+class _Planning(NamedTuple):
+    """What :func:`build_plan` was asked for; ``within``: the tolerance as a fraction."""
+
+    algorithm: str
+    model: CostModel
+    counter: str
+    seconds: float
+    previous: SharingPlan | None
+    tolerance: Fraction | float
+    within: Fraction
+    profiles: Mapping[str, Profile]
+
+    @property
+    def earlier(self) -> tuple[ExecutionTree, ...]:
+        """The trees of the plan in force."""
+        return self.previous.trees if self.previous else ()
+
+
+class _DomainPlan(NamedTuple):
+    """The plan of one domain: its trees, their costs, what the search found, and what a plan from scratch costs."""
+
+    stream: str
+    trees: tuple[ExecutionTree, ...]
+    costs: tuple[Fraction, ...]
+    result: SearchResult
+    scratch: Fraction
+
+    @property
+    def inexact(self) -> list[str]:
+        """What was bounded, not counted: trees, and sets that the search has met."""
+        return [tree.id for tree in self.trees if not tree.is_exact] + list(self.result.inexact)
+
+
+def _domain_plan(planning: _Planning, stream: str, queries: Sequence[ACQ], rate: Fraction, first: int) -> _DomainPlan:
+    """The plan of one domain, whose trees are numbered from ``first``."""
+    model = planning.model
+    profile = planning.profiles.get(stream) if queries[0].is_plain else None
+    coefficients = model.coefficients if model.name == "measured" else Coefficients()
+    shares = bases(profile, queries, coefficients) if profile and model.base(stream) else None
+
+    def problem_of(collapse: bool) -> SearchProblem:
+        return SearchProblem.of(queries, rate, model, collapse, planning.counter, shares)
+
+    result = find(problem_of, planning.algorithm, planning.seconds)
+    if earlier := _earlier_trees(planning.previous, stream, queries):
+        result = keep(result, earlier, planning.within)
+    members = [result.problem.expand([tree])[0] for tree in result.partition]
+    order = sorted(range(len(members)), key=lambda n: members[n])
+    trees = []
+    for number, at in enumerate(order, start=first):
+        chosen = tuple(queries[i] for i in members[at])
+        tree = _tree(planning, f"{stream}-{number}", chosen, rate, profile, coefficients)
+        # what the search has counted is not counted again
+        tree.__dict__["edge_bounds"] = result.bounds[at]
+        trees.append(tree)
+    scratch = sum(result.costs, Fraction(0)) if result.scratch is None else result.scratch
+    return _DomainPlan(stream, tuple(trees), tuple(result.costs[at] for at in order), result, scratch)
+
+
+def _tree(
+    planning: _Planning,
+    name: str,
+    queries: tuple[ACQ, ...],
+    rate: Fraction,
+    profile: Profile | None,
+    coefficients: Coefficients,
+) -> ExecutionTree:
+    """The queries of one tree, with the synopses and the sequences that they share."""
+    together = [names for tree in planning.earlier for names in tree.together]
+    sharing = choose(profile, queries, coefficients, together) if queries[0].is_plain else ()
+    sequences: tuple[SequencePlan, ...] = ()
+    stream = queries[0].stream
+    if queries[0].pattern is not None:
+        known = [plan for tree in planning.earlier for plan in tree.sequences]
+        kept = planning.tolerance if planning.previous else 0.0
+        sequences = sequence_plans(queries, rate, planning.profiles.get(stream), known, kept)
+    return ExecutionTree(name, stream, queries, tick_of(queries[0].window, rate), sharing, sequences)
 
 
 def sharing_as(plan: SharingPlan, earlier: SharingPlan) -> SharingPlan:

@@ -236,7 +236,7 @@ class ACQ:
     are returned, in the same order (a group column that is not selected is returned all the same). Only answers that
     satisfy every condition of ``having`` exist. With a ``pattern``, what is aggregated is not the events but the
     sequences of them that match it, each wholly inside the window. ``until``: the last instant (microseconds)
-    that it answers.
+    that it answers. ``asset``: its new answers are announced to Airflow as an asset of its own.
     """
 
     name: str
@@ -251,6 +251,7 @@ class ACQ:
     having: tuple[Condition, ...] = _later(())
     pattern: Pattern | None = _later(None)
     until: int | None = _later(None)
+    asset: bool = _later(False)
 
     @property
     def kind(self) -> WindowKind:
@@ -286,10 +287,10 @@ class ACQ:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of what the query answers: its meaning, neither its owner nor its layout or comments."""
+        """Hash of what the query answers: its meaning, neither its owner or asset nor its layout or comments."""
         meaning = to_json(self)
-        for cosmetic in ("owner", "text"):
-            meaning.pop(cosmetic)
+        for cosmetic in ("owner", "text", "asset"):
+            meaning.pop(cosmetic, None)
         return digest(meaning)
 
     @property

@@ -37,6 +37,7 @@ class QueryListing:
             "until": format_instant(query.until) if query.until is not None else None,
             "fingerprint": query.fingerprint,
             "plan_version": self.plan_version,
+            **({"asset": True} if query.asset else {}),
             "text": query.text,
         }
 

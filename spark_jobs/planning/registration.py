@@ -90,6 +90,7 @@ class RegistrationRequest:
                 same = was.last.fingerprint == query.fingerprint
                 what = [] if same else [what_changed(was.query, query) or "definition"]
                 what += ["owner"] if same and was.last.owner != query.owner else []
+                what += ["asset"] if same and was.last.asset != query.asset else []
                 what += ["file"] if was.file is not None and file not in (None, was.file) else []
                 found += [f"~ query {query.name} ({', '.join(what)})"] if what else []
         found += [f"+ query {query.name}" for query in put if query.name not in live]

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from spark_jobs.warehouse.data_files import opened, reading
@@ -40,6 +41,7 @@ class Readers:
     after: Counter[str] = field(default_factory=Counter)
     gone: list[pa.Table] = field(default_factory=list)
     known: bool = False
+    _windows: dict[str, Counter[str]] = field(default_factory=dict)
 
     def replace(self, stored: pa.Table, inside: pa.Array, gone: pa.Array) -> None:
         """Count the rows of a stored file: those ``inside`` the interval, and those of them that are ``gone``."""
@@ -55,7 +57,9 @@ class Readers:
         have answers now that had none, have none any more, have others. ``fewer``: of each query that has fewer answers
         than before, how many it had and has. ``queries``: which of them lost or changed answers, the first hundred.
         """
-        new = [_hashed(_read(path, bool(self.gone))) for path in staged]
+        if not self.gone:
+            return self._first(staged)
+        new = [_hashed(_read(path)) for path in staged]
         self.after = Counter(self.before)
         for part in self.gone:
             self.after.subtract(_by_query(part))
@@ -68,16 +72,41 @@ class Readers:
         lost = both.filter(pc.is_null(now))["query"]
         changed = both.filter(pc.fill_null(pc.not_equal(was, now), False))["query"]
         fewer = {name: [count, self.after[name]] for name, count in self.before.items() if self.after[name] < count}
-        names = sorted({*lost.unique().to_pylist(), *changed.unique().to_pylist()})
+        kinds = {"gained": gained, "lost": lost, "changed": changed}
+        self._windows = {kind: Counter(_counts(queries)) for kind, queries in kinds.items()}
+        names = sorted({*self._windows["lost"], *self._windows["changed"]})
         return {
             "before": self.before.total(),
             "after": self.after.total(),
-            **{
-                kind: [len(queries.unique()), len(queries)]
-                for kind, queries in (("gained", gained), ("lost", lost), ("changed", changed))
-            },
+            **{kind: [len(windows), windows.total()] for kind, windows in self._windows.items()},
             "fewer": dict(sorted(fewer.items())),
             "queries": names[:NAMED],
+        }
+
+    def _first(self, staged: Iterable[Path]) -> dict[str, Any]:
+        """The change where nothing is replaced: every window is gained, and no answer need be compared."""
+        found = _Counted()
+        for path in staged:
+            with reading(path):
+                found.add(opened(path, read_dictionary=["query"]))
+        self.after = self.before + found.answers
+        self._windows = {"gained": found.windows(), "lost": Counter(), "changed": Counter()}
+        return {
+            "before": self.before.total(),
+            "after": self.after.total(),
+            **{kind: [len(windows), windows.total()] for kind, windows in self._windows.items()},
+            "fewer": {},
+            "queries": [],
+        }
+
+    def change_of(self, names: Collection[str]) -> dict[str, dict[str, int]]:
+        """The change (:meth:`change` comes first) of each of some queries of which anything changed: its answers in the
+        interval ``before`` and ``after``, how many windows ``gained``, ``lost`` or ``changed`` answers."""
+        return {
+            name: {"before": self.before[name], "after": self.after[name]}
+            | {kind: windows[name] for kind, windows in self._windows.items()}
+            for name in sorted(names)
+            if any(windows[name] for windows in self._windows.values())
         }
 
     def without_answers(self, names: Collection[str]) -> list[str]:
@@ -85,16 +114,80 @@ class Readers:
         return sorted(name for name in names if not self.after[name])
 
 
-def _read(path: Path, with_content: bool) -> pa.Table:
-    """The answers of a file; unless ``with_content``, only their windows: there is nothing to compare with."""
+MOST_PLACES = 1 << 24
+"""Queries times instants of a batch up to which its windows are found in a table of bits."""
+
+BATCH = 1 << 17
+"""Rows that are counted at once: few enough to stay in the cache."""
+
+
+class _Counted:
+    """Answers by query, and windows, of some files: answers repeat a window in millions, so it is not joined on.
+
+    A window is the query's number, instant and position (-1: none).
+    """
+
+    def __init__(self) -> None:
+        self.answers: Counter[str] = Counter()
+        self.numbers: dict[str, int] = {}
+        self.found: list[NDArray[np.int64]] = []
+
+    def add(self, file: pq.ParquetFile) -> None:
+        """Count the answers of a file whose queries are read as a dictionary."""
+        names = [name for name in WINDOW if name in file.schema_arrow.names]
+        for batch in file.iter_batches(BATCH, columns=names):
+            queries = batch["query"].dictionary.to_pylist()
+            codes = batch["query"].indices.to_numpy()
+            counts = np.bincount(codes, minlength=len(queries)).tolist()
+            self.answers.update({name: count for name, count in zip(queries, counts, strict=True) if count})
+            known = np.array([self.numbers.setdefault(name, len(self.numbers)) for name in queries], dtype=np.int64)
+            positions = None
+            if "position" in names and batch["position"].null_count < len(batch):
+                positions = pc.fill_null(batch["position"], -1).to_numpy()
+            windows = _distinct(codes, batch["instant"].cast(pa.int64()).to_numpy(), positions)
+            windows[0] = known[windows[0]]
+            self.found.append(windows)
+
+    def windows(self) -> Counter[str]:
+        """How many windows of each query the answers are of."""
+        if not self.found:
+            return Counter()
+        windows = np.unique(np.concatenate(self.found, axis=1), axis=1)
+        counts = np.bincount(windows[0], minlength=len(self.numbers)).tolist()
+        return Counter({name: counts[number] for name, number in self.numbers.items() if counts[number]})
+
+
+def _distinct(
+    codes: NDArray[np.int32], instants: NDArray[np.int64], positions: NDArray[np.int64] | None
+) -> NDArray[np.int64]:
+    """The windows (3, w) of some answers (n,), each once."""
+    if not len(codes):
+        return np.empty((3, 0), dtype=np.int64)
+    first, last, width = int(instants.min()), int(instants.max()), int(codes.max()) + 1
+    step = int(np.gcd.reduce(instants - first)) or 1
+    places = (last - first) // step + 1
+    if positions is not None or places * width > MOST_PLACES:
+        every = np.full(len(codes), -1) if positions is None else positions
+        return np.unique(np.stack([codes.astype(np.int64), instants, every]), axis=1)
+    seen = np.zeros(places * width, dtype=bool)
+    seen[(instants - first) // step + codes * np.int64(places)] = True
+    query, place = np.divmod(np.flatnonzero(seen), places)
+    return np.stack([query, first + place * step, np.full(len(query), -1)])
+
+
+def _read(path: Path) -> pa.Table:
+    """The answers of a file, as far as readers see them."""
     with reading(path):
         file = opened(path)
-        names = [name for name in (*WINDOW, *CONTENT * with_content) if name in file.schema_arrow.names]
-        return file.read(columns=names)
+        return file.read(columns=[name for name in (*WINDOW, *CONTENT) if name in file.schema_arrow.names])
 
 
 def _by_query(rows: pa.Table) -> dict[str, int]:
-    return {entry["values"]: entry["counts"] for entry in pc.value_counts(rows["query"]).to_pylist()}
+    return _counts(rows["query"])
+
+
+def _counts(names: pa.ChunkedArray) -> dict[str, int]:
+    return {entry["values"]: entry["counts"] for entry in pc.value_counts(names).to_pylist()}
 
 
 def _hashed(rows: pa.Table) -> pa.Table:

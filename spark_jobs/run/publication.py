@@ -22,7 +22,7 @@ from spark_jobs.results.revisions import Readers
 from spark_jobs.run import narrowing
 from spark_jobs.run.values import CheckedRun, Instants, PublishedRun, Run
 from spark_jobs.sources.decoding import parse_instant
-from spark_jobs.warehouse import checks_log, publish_log
+from spark_jobs.warehouse import checks_log, publish_log, registry
 from spark_jobs.warehouse.data_files import DataFile
 from spark_jobs.warehouse.plans import planned
 from spark_jobs.warehouse.publish_log import LogRow, RunRecord, interval_label
@@ -47,11 +47,12 @@ def publish(run: Run, checked: CheckedRun) -> PublishedRun:
         if query.stream in filled.sources
     }
     since = max(allocated.table_version, allocated.base.table_version or 0 if allocated.base is not None else 0)
-    readers = Readers()
+    readers, assets = Readers(), registry.assets(registry.events(run.warehouse))
     table_version = commit(run.warehouse, record, answered.staged, until, readers, filled.instants, since)
     if readers.known:
         root = run.warehouse.root / "results"
         record.readers = readers.change([root / file.path for file in answered.staged])
+        record.assets = readers.change_of(assets)
         due = [query for query in filled.plan.workload.queries if query.name in until]
         record.empty = readers.without_answers(
             [query.name for query in due if is_due(query, record.begin, until[query.name])]

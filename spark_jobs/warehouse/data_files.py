@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import errno
 import json
+import math
 import re
 import shutil
 import tempfile
@@ -46,6 +47,15 @@ BUCKETS = 64
 
 ROW_GROUP = 1 << 17
 """Rows of a row group of a results file."""
+
+FOOTER_ROWS = 95
+"""Rows of results that are as large as what a footer says of a row group (1,140 bytes at 12 a row)."""
+
+FILE_ROWS = 1 << 18
+"""Rows of results from which on a day gets another file when its files are written anew."""
+
+MOST_FILES = 8
+"""Files of a day that results are written into at once: as many as maintenance leaves as they are."""
 
 BUCKET_ROWS = 1 << 13
 """Rows at which the row group of some buckets in a partials file is large enough: smaller ones cost more to write and
@@ -89,27 +99,40 @@ def bucket_of(keys: Sequence[str]) -> NDArray[np.int32]:
 
 
 def write_files(root: str | Path, rows: pa.Table) -> Iterator[DataFile]:
-    """Write rows as one file a day under a table's folder; nothing for no rows.
+    """Write rows as one file a day, or a few, under a table's folder; nothing for no rows.
 
-    ``rows`` has the table's columns, ``day`` among them. Where it has a ``bucket``, row groups are by bucket.
+    ``rows`` has the table's columns, ``day`` among them. Row groups of partials are by ``bucket``; results are laid out
+    by query, so that who reads one query of thousands reads little else.
     """
     days = pc.unique(rows["day"]).sort().to_pylist()
     for day in days:
         part = (rows if len(days) == 1 else rows.filter(pc.equal(rows["day"], day))).drop_columns("day")
-        file = Path(root) / f"day={day}/part-{uuid.uuid4().hex}.parquet"
-        leaves = {field.name: _leaf(field) for field in part.schema}
-        plain = [name for name, leaf in leaves.items() if name == leaf]
-        # doubles of measured values hardly shrink
-        codecs = {leaf: "NONE" if name == "doubles" else "SNAPPY" for name, leaf in leaves.items()}
-        options = {"compression": codecs, "use_dictionary": REPEATED, "write_statistics": plain}
-        with writing(file):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with pq.ParquetWriter(file, part.schema, write_page_checksum=True, **options) as writer:
-                for group in _row_groups(part):
-                    writer.write_table(group, row_group_size=len(group))
-            named = signed(file)
-            size = named.stat().st_size
-        yield DataFile(f"day={day}/{named.name}", day, size, len(part), statistics(part))
+        if "bucket" in part.schema.names:
+            yield _write_file(Path(root), day, part, _by_bucket(part))
+            continue
+        for file in _by_query(part):
+            size = min(max(math.isqrt(FOOTER_ROWS * len(file)), 1 << 10), ROW_GROUP)
+            groups = (file.slice(first, size) for first in range(0, len(file), size))
+            yield _write_file(Path(root), day, file, groups)
+
+
+def _write_file(root: Path, day: str, rows: pa.Table, groups: Iterable[pa.Table]) -> DataFile:
+    """Write rows of a day, in these row groups."""
+    file = root / f"day={day}/part-{uuid.uuid4().hex}.parquet"
+    leaves = {field.name: _leaf(field) for field in rows.schema}
+    # of results just those that queries are found by: what else is in a footer is read by whoever reads a query
+    found_by = ["query"] if "query" in leaves else [name for name, leaf in leaves.items() if name == leaf]
+    # doubles of measured values hardly shrink
+    codecs = {leaf: "NONE" if name == "doubles" else "SNAPPY" for name, leaf in leaves.items()}
+    options = {"compression": codecs, "use_dictionary": REPEATED, "write_statistics": found_by}
+    with writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with pq.ParquetWriter(file, rows.schema, write_page_checksum=True, **options) as writer:
+            for group in groups:
+                writer.write_table(group, row_group_size=len(group))
+        named = signed(file)
+        size = named.stat().st_size
+    return DataFile(f"day={day}/{named.name}", day, size, len(rows), statistics(rows))
 
 
 @contextmanager
@@ -180,11 +203,8 @@ def _leaf(field: pa.Field) -> str:
     return f"{field.name}.list.element" if pa.types.is_list(field.type) else str(field.name)
 
 
-def _row_groups(part: pa.Table) -> Iterator[pa.Table]:
-    if "bucket" not in part.schema.names:
-        for first in range(0, len(part), ROW_GROUP):
-            yield part.slice(first, ROW_GROUP)
-        return
+def _by_bucket(part: pa.Table) -> Iterator[pa.Table]:
+    """Row groups of partials."""
     buckets = part["bucket"].to_numpy()
     # rows come in runs that ascend, one a synopsis
     runs = np.concatenate([[0], np.flatnonzero(buckets[1:] < buckets[:-1]) + 1, [len(part)]])
@@ -203,6 +223,25 @@ def _row_groups(part: pa.Table) -> Iterator[pa.Table]:
             pieces = zip(cuts[:, first], cuts[:, number + 1], strict=True)
             yield pa.concat_tables([part.slice(low, high - low) for low, high in pieces if high > low])
             first, gathered = number + 1, 0
+
+
+def _by_query(part: pa.Table) -> Iterator[pa.Table]:
+    """Results in the order of their queries, in as many files as pay.
+
+    Who reads one query reads the footers of the files that may have it, and the row groups: least, together, where a
+    row group has about as many bytes as the footer; the more files a day has, the smaller are both.
+    """
+    encoded = part["query"].combine_chunks().dictionary_encode()
+    order = pc.rank(encoded.dictionary, tiebreaker="first").to_numpy()[encoded.indices.to_numpy()]
+    if np.any(order[1:] < order[:-1]):
+        places = np.argsort(order, kind="stable")
+        part, order = part.take(pa.array(places)), order[places]
+    files = min(max(len(part) // FILE_ROWS, 1), MOST_FILES)
+    cuts = [len(part) * number // files for number in range(1, files)]
+    starts = np.unique(np.searchsorted(order, order[cuts])).tolist() if cuts else []
+    edges = [0, *(start for start in starts if start), len(part)]
+    for first, last in zip(edges, edges[1:], strict=False):
+        yield part.slice(first, last - first)
 
 
 def statistics(part: pa.Table) -> str:

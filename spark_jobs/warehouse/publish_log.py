@@ -53,8 +53,10 @@ class RunRecord:
     were published again, which is so if ``basis``, the hash of what decides answers beside the sources, is what it was.
 
     Of the answers: ``readers`` what the revision changed for them (:meth:`spark_jobs.results.revisions.Readers.change`;
-    None: not known, or nothing was published), ``empty`` the queries with windows in the interval that have no answer
-    there. ``diagnostics`` are errors and warnings: a run with warnings alone has done all that was asked.
+    None: not known, or nothing was published), ``assets`` the same of each query that is an asset and has other answers
+    now (:meth:`spark_jobs.results.revisions.Readers.change_of`), ``empty`` the queries with windows in the interval
+    that have no answer there. ``diagnostics`` are errors and warnings: a run with warnings alone has done all that was
+    asked.
     """
 
     run_id: str
@@ -85,6 +87,7 @@ class RunRecord:
     basis: str = ""
     narrow: bool = False
     readers: dict[str, Any] | None = None
+    assets: dict[str, dict[str, int]] | None = None
     empty: list[str] = field(default_factory=list)
     live: bool = False
     late: bool = False

@@ -1,8 +1,9 @@
 """What is registered, since when, by whom, and what of it is paused: the events of ``workload_queries``.
 
-A query is registered by a plan that has it, replaced when it means something else or is somebody else's, moved when it
-comes from another file, and removed when somebody asks for that: by its name, or by saying that some files are the
-whole workload. A *paused* query stays registered and is in no plan until it is resumed; its published answers stay.
+A query is registered by a plan that has it, replaced when it means something else, is somebody else's or is an asset
+now and was none (or the other way round), moved when it comes from another file, and removed when somebody asks for
+that: by its name, or by saying that some files are the whole workload. A *paused* query stays registered and is in no
+plan until it is resumed; its published answers stay.
 Nothing is ever taken out of the table: the state of a query is what its events add up to.
 """
 
@@ -55,6 +56,12 @@ class QueryEvent:
         """As the table has it."""
         return {**vars(self), "at": moment(self.at)}
 
+    @property
+    def asset(self) -> bool:
+        """Whether the query's new answers are announced as an asset of its own."""
+        # most are none: their definitions are not read
+        return '"asset"' in self.definition and bool(json.loads(self.definition).get("asset", False))
+
 
 @dataclass(frozen=True)
 class Registered:
@@ -75,9 +82,9 @@ class Registered:
         return self.last.file
 
     @property
-    def standing(self) -> tuple[str, str, bool] | None:
+    def standing(self) -> tuple[str, str, bool, bool] | None:
         """What may not have changed since a plan was thought out that leaves the query alone; None: not registered."""
-        return None if self.removed else (self.last.fingerprint, self.last.owner, self.paused)
+        return None if self.removed else (self.last.fingerprint, self.last.owner, self.last.asset, self.paused)
 
     @cached_property
     def query(self) -> ACQ:
@@ -122,6 +129,13 @@ def paused(registered: Mapping[str, Registered]) -> dict[str, ACQ]:
     return {name: one.query for name, one in registered.items() if one.paused}
 
 
+def assets(events: Iterable[QueryEvent], at: int | None = None) -> set[str]:
+    """The names of the registered queries whose new answers are announced as assets; ``at``: as it was at a moment
+    (microseconds)."""
+    known = registered(event for event in events if at is None or event.at <= at)
+    return {name for name, one in known.items() if not one.removed and one.last.asset}
+
+
 def check_registered(registered: Mapping[str, Registered], names: Sequence[str]) -> None:
     """Raises HDL-521, with the nearest name, for a name that is not registered."""
     live = sorted(name for name, one in registered.items() if not one.removed)
@@ -152,7 +166,7 @@ def changes(
         file = (files or {}).get(query.name, last)
         if was is None:
             found.append((query, "registered", file))
-        elif (was.last.fingerprint, was.last.owner) != (query.fingerprint, query.owner):
+        elif (was.last.fingerprint, was.last.owner, was.last.asset) != (query.fingerprint, query.owner, query.asset):
             found.append((query, "replaced", file))
         elif file != last:
             found.append((query, "moved", file))

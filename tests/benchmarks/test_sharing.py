@@ -144,6 +144,7 @@ def answers_of(query: ACQ, events: pa.Table) -> pa.Table:
     return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
 
 
+@pytest.mark.longer
 @pytest.mark.spark
 def test_every_peer_answers_as_the_oracle(peer: Peer, expected: dict[ACQ, pa.Table]) -> None:
     queries = list(expected)

@@ -168,6 +168,7 @@ def test_a_full_disk_at_every_size(places: tuple[Path, Path], driver: Drivers, n
 
 
 # ------------------------------------------------------------------------------------ Spark's own processes
+@pytest.mark.longer
 @pytest.mark.spark
 @pytest.mark.parametrize("stage", ["lift_task", pytest.param("finals_task", marks=pytest.mark.slow)])
 def test_a_worker_that_is_killed_fails_the_run_and_doubles_nothing(

@@ -31,7 +31,9 @@ print("RESULT" + json.dumps({
     "dags": {
         name: {
             "tasks": {task.task_id: sorted(task.downstream_task_ids) for task in found.tasks},
-            "outlets": {task.task_id: [a.uri for a in task.outlets] for task in found.tasks},
+            "outlets": {task.task_id: [getattr(a, "uri", a.name) for a in task.outlets] for task in found.tasks},
+            "inlets": {task.task_id: [a.name for a in task.inlets] for task in found.tasks if task.inlets},
+            "rules": {task.task_id: task.trigger_rule.value for task in found.tasks},
             "retries": {task.task_id: task.retries for task in found.tasks},
             "catchup": found.catchup, "max_active_runs": found.max_active_runs,
             "timetable": type(found.timetable).__name__, "params": sorted(found.params),
@@ -89,7 +91,11 @@ def test_parsing_takes_a_fraction_of_a_second(parsed: dict[str, Any]) -> None:
 def test_a_fixed_handful_of_tasks_in_order(parsed: dict[str, Any]) -> None:
     dags = parsed["dags"]
     assert dags["maintain_warehouse"]["tasks"] == {"maintain": []}
-    assert dags["repair_results"]["tasks"] == {"look": ["repair"], "repair": []}
+    assert dags["repair_results"]["tasks"] == {
+        **{"look": ["repair"], "repair": ["repaired", "report"], "report": [], "repaired": []},
+    }
+    rules = dags["repair_results"]["rules"]
+    assert rules.pop("report") == "all_done" and set(rules.values()) == {"all_success"}
     assert dags["refresh_sharing_plan"]["tasks"] == {"refresh": ["announce"], "announce": ["views"], "views": []}
     assert dags["aggregate_windows"]["tasks"] == {
         "pin_plan": ["aggregate", "report"],
@@ -104,7 +110,11 @@ def test_intervals_schedule_and_assets(parsed: dict[str, Any]) -> None:
     for found in (aggregate, refresh):
         assert found["catchup"] is False and found["max_active_runs"] == 1
         assert set(found["retries"].values()) == {2}
-    assert aggregate["outlets"] == {"pin_plan": [], "aggregate": [], "report": ["heddle://results/"]}
+    announced = ["heddle://results/", "heddle_answers"]
+    assert aggregate["outlets"] == {"pin_plan": [], "aggregate": [], "report": announced}
+    assert parsed["dags"]["repair_results"]["outlets"]["report"] == announced[1:]
+    for name in ("aggregate_windows", "repair_results"):
+        assert parsed["dags"][name]["inlets"] == {"report": ["heddle_answers"]}
     assert refresh["outlets"] == {"refresh": [], "announce": ["heddle://sharing_plan/"], "views": []}
     assert aggregate["params"] == ["from", "to"]
     assert refresh["params"] == [

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.spark
 
 WORKLOAD = """
 -- name: volume
+-- asset
 SELECT kind, count(*) AS n, sum(amount) AS total FROM events
 WINDOW RANGE '1 hour' SLIDE '20 minutes' ON ts GROUP BY kind;
 """
@@ -64,8 +65,13 @@ runs = {
     "again": lambda: run("refresh_sharing_plan", dry_run=False, reason="test"),
     "aggregate": lambda: run("aggregate_windows", **day),
     "repeat": lambda: run("aggregate_windows", **day),
+    "repair": lambda: late() or run("repair_results", days=10000),
+    "look": lambda: run("repair_results", days=10000),
 }
-print("RESULT" + json.dumps({name: runs[name]() for name in sys.argv[2:]}))
+def late():
+    with Path(sys.argv[2]).open("a") as events:
+        events.write("2013-07-01 12:05:00,a,5\\n")
+print("RESULT" + json.dumps({name: runs[name]() for name in sys.argv[3:]}))
 """
 
 
@@ -104,7 +110,7 @@ def standalone_cluster(place: Path) -> Iterator[str]:
             process.wait(60)
 
 
-ALL = ("dry", "first", "again", "aggregate", "repeat")
+ALL = ("dry", "first", "again", "aggregate", "repeat", "repair", "look")
 
 
 @pytest.fixture(
@@ -152,7 +158,7 @@ def both_dags(place: Path, master: str, runs: Sequence[str] = ALL) -> tuple[dict
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(ROOT / "dags"), *runs],
+        [sys.executable, "-c", SCRIPT, str(ROOT / "dags"), str(place / "events.csv"), *runs],
         env=environment,
         capture_output=True,
         text=True,
@@ -163,6 +169,24 @@ def both_dags(place: Path, master: str, runs: Sequence[str] = ALL) -> tuple[dict
     return json.loads(lines[-1].removeprefix("RESULT")), place
 
 
+FIRST = {
+    **{
+        "query": "volume",
+        "from": "2013-07-01T00:00:00Z",
+        "to": "2013-07-02T00:00:00Z",
+        "revision": 1,
+        "plan_version": 1,
+    },
+    **{"answers": 2 * 3 * 24, "first": True, "windows": {"added": 3 * 24, "removed": 0, "changed": 0}, "late": None},
+}
+
+
+def answers_told(run: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was said after a run, by then, of new answers of the one query."""
+    return [extra for uri, extra in run["events"] if uri == "heddle://answers/volume"]
+
+
+@pytest.mark.longer
 def test_a_plan_is_stored_and_an_interval_published(tmp_path: Path) -> None:
     """Each DAG once."""
     from deltalake import DeltaTable
@@ -173,6 +197,7 @@ def test_a_plan_is_stored_and_an_interval_published(tmp_path: Path) -> None:
     (published,) = (extra for uri, extra in results["aggregate"]["events"] if uri == "heddle://results/")
     # By hand: 24 h of hourly windows that slide by 20 minutes and end within the day, for two kinds.
     assert (published["plan_version"], published["answers"]) == (1, 2 * 3 * 24)
+    assert answers_told(results["aggregate"]) == [FIRST | {"run_id": published["run_id"]}]
     assert DeltaTable(str(place / "warehouse" / "results")).to_pyarrow_table().num_rows == 2 * 3 * 24
 
 
@@ -199,6 +224,8 @@ def test_an_interval_is_published_and_a_repetition_changes_nothing(
     results, place = outcome
     assert set(results["aggregate"]["tasks"].values()) == {"success"}
     assert set(results["repeat"]["tasks"].values()) == {"success"}
+    # what a run over the same found unchanged is no news
+    assert answers_told(results["aggregate"]) == answers_told(results["repeat"])
     published = [extra for uri, extra in results["repeat"]["events"] if uri == "heddle://results/"]
     assert len(published) == 2 and published[0] == published[1]
     assert published[0]["plan_version"] == 1 and published[0]["answers"] > 0
@@ -206,3 +233,16 @@ def test_an_interval_is_published_and_a_repetition_changes_nothing(
     assert table.to_pyarrow_table().num_rows == published[0]["answers"]
     # By hand: 24 h of hourly windows that slide by 20 minutes and end within the day, for two kinds.
     assert published[0]["answers"] == 2 * 3 * 24
+
+
+def test_what_a_repair_revised_is_announced_once(outcome: tuple[dict[str, Any], Path]) -> None:
+    results = outcome[0]
+    for name, repaired in (("repair", "success"), ("look", "skipped")):
+        assert results[name]["tasks"] == {
+            **{"look": repaired, "repair": repaired, "repaired": repaired, "report": "success"},
+        }
+    first, again = answers_told(results["repair"])
+    assert first == answers_told(results["aggregate"])[0] and answers_told(results["look"]) == [first, again]
+    # By hand: hourly windows that slide by 20 minutes hold one event thrice.
+    assert again["windows"] == {"added": 0, "removed": 0, "changed": 3} and again["first"] is False
+    assert (again["revision"], again["answers"]) == (2, first["answers"]) and again["run_id"].startswith("repair/")

@@ -853,6 +853,39 @@ def test_a_lifetime_that_is_none_is_refused(line: str) -> None:
     assert not found.queries and [error.code for error in found.diagnostics] == ["HDL-109"]
 
 
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        *((line, True) for line in ("-- asset", "--asset", "-- ASSET  ", "-- asset\r", "-- Asset:YES")),
+        *((line, False) for line in ("-- asset: no", "-- asset prices", "-- assets", "-- assets: yes", "/* asset */")),
+    ],
+)
+def test_an_asset_is_asked_for_before_the_query_and_changes_no_answer(line: str, asked: bool) -> None:
+    window = "RANGE '1 hour' SLIDE AT MOST '10 minutes'"
+    (query,) = bound(window, line).queries
+    (plain,) = bound(window).queries
+    assert query.asset is asked and query == replace(plain, asset=asked)
+    assert query.fingerprint == plain.fingerprint and query.definition == plain.definition
+    assert from_json(to_json(query)) == query and ("asset" in to_json(query)) is asked
+
+
+@pytest.mark.parametrize(
+    ("lines", "at", "message"),
+    [
+        ("-- asset: maybe", (1, 1), "'maybe' is no asset"),
+        ("-- owner: desk\n  -- asset: true", (2, 3), "'true' is no asset"),
+        ("-- asset:", (1, 1), "is no asset"),
+        ("-- asset\n-- asset: yes", (2, 1), "a second asset for one query"),
+    ],
+)
+def test_an_asset_that_is_none_is_refused_where_it_stands(lines: str, at: tuple[int, int], message: str) -> None:
+    found = bound("RANGE '1 hour' SLIDE AT MOST '10 minutes'", lines)
+    (error,) = found.diagnostics
+    assert not found.queries and (error.code, error.line, error.column) == ("HDL-109", *at)
+    assert message in error.message
+    assert "second" in message or error.hint == "yes or no; `-- asset` alone says yes"
+
+
 def test_rows_have_no_lifetime() -> None:
     found = bound("ROWS 10 SLIDE 3", "-- until: 2026-03-01")
     assert not found.queries and [(error.code, error.line) for error in found.diagnostics] == [("HDL-109", 2)]

@@ -253,6 +253,17 @@ def test_rows_rebuild_the_plan_from_any_order_and_with_other_columns() -> None:
     assert len(rows) == len(TWO_STREAMS.queries)
 
 
+def test_which_queries_are_assets_is_in_the_rows_and_changes_no_fingerprint() -> None:
+    """By what is stored: rows of before there were assets lack the word, and are read as none."""
+    plain, told = (plan_of(query("a", 16, 4), replace(query("b", 10, 5), asset=asked)) for asked in (False, True))
+    assert told.fingerprint == plain.fingerprint and told.workload.fingerprint == plain.workload.fingerprint
+    rows = json.loads(json.dumps(to_rows(told)))
+    assert from_rows(rows) == told and [one.asset for one in from_rows(rows).workload.queries] == [False, True]
+    former = [row | {"query_definition": row["query_definition"].replace('"asset":true,', "")} for row in rows]
+    assert former != rows and former == json.loads(json.dumps(to_rows(plain)))
+    assert from_rows(former) == plain and not any("asset" in row["query_definition"] for row in former)
+
+
 def test_rows_of_no_plan_part_of_a_plan_or_two_plans_are_refused() -> None:
     rows = to_rows(build_plan(TWO_STREAMS, {"trades": Fraction(1), "requests": Fraction(2)}))
     with pytest.raises(ValueError, match="at least one row"):
@@ -334,6 +345,7 @@ def test_a_stream_that_is_declared_otherwise_is_told(changed: dict[str, Any], to
         ({"group_by": ()}, "group-by"),
         ({"outputs": (Output("m", "count", None, None, LONG),)}, "outputs"),
         ({"owner": "ben", "until": 5}, "lifetime, owner"),
+        ({"asset": True}, "asset"),
         ({"stream": "requests", "window": Window(32 * SECOND, 4 * SECOND)}, "stream, window"),
         ({"text": "select"}, ""),
     ],
@@ -342,7 +354,7 @@ def test_what_changed_of_a_query_is_told(changed: dict[str, Any], told: str) -> 
     before = query("a", 16, 4)
     after = replace(before, **changed)
     assert what_changed(before, after) == told
-    if told and "owner" not in told and "stream" not in told:
+    if told and not {"owner", "asset", "stream"} & set(told.split(", ")):
         assert f"~ query a ({told})" in diff(plan_of(before), plan_of(after)).lines()
 
 

@@ -63,7 +63,7 @@ def test_nan_survives_json() -> None:
 
 def test_a_query_is_known_by_its_meaning_alone(case_of_two: Workload) -> None:
     query = case_of_two.queries[0]
-    assert replace(query, owner="x", text="y").fingerprint == query.fingerprint
+    assert replace(query, owner="x", text="y", asset=True).fingerprint == query.fingerprint
     assert replace(query, window=Window(7, 7)).fingerprint != query.fingerprint
     assert replace(query, filter=Literal(True, Type("boolean"))).fingerprint != query.fingerprint
 

@@ -154,6 +154,7 @@ def test_features_that_change_nothing_for_a_reader(spark: Any, make: Make, name:
     check(spark, make(*case.pop("then", ()), **case))
 
 
+@pytest.mark.longer
 @pytest.mark.spark
 def test_features_together_that_change_nothing_for_a_reader(spark: Any, make: Make) -> None:
     how = properties(
@@ -389,6 +390,7 @@ def _volumes(read: Any) -> list[int]:
 
 
 # ------------------------------------------------------------------------------------------------- logs
+@pytest.mark.longer
 @pytest.mark.spark
 def test_logs_that_were_cut_off_after_a_checkpoint_and_logs_with_gaps(spark: Any, make: Make, tmp_path: Path) -> None:
     path = make(*MORE, how=properties(checkpointInterval="3"))
@@ -431,6 +433,7 @@ def test_checkpoints_of_the_second_version_are_read(spark: Any, make: Make) -> N
 
 
 # ----------------------------------------------------------------------------------------------- places
+@pytest.mark.longer
 @pytest.mark.spark
 def test_a_shallow_clone_is_read_where_its_files_may_be(
     spark: Any, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -259,6 +259,7 @@ def test_published_answers_are_the_oracles(
     check()
 
 
+@pytest.mark.longer
 @pytest.mark.spark
 @pytest.mark.parametrize("generated_cases", [cases, sequence_cases])
 def test_spark_and_this_process_give_the_same_bytes(

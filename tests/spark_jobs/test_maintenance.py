@@ -42,6 +42,7 @@ def stored(laboratory: Laboratory, table: str) -> set[str]:
     return {repr(sorted(row.items())) for row in rows}
 
 
+@pytest.mark.longer
 def test_files_of_queries_with_other_columns_are_merged(laboratory: Laboratory) -> None:
     """A file of results has only the columns that its queries use."""
     counts = QUERIES[QUERIES.index("-- name: all") :].partition("FROM")

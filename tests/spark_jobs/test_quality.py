@@ -307,6 +307,7 @@ def test_answers_are_compared_as_having_lets_them_be() -> None:
     assert compare(query, [ours("A", longs=[None], error="HDL-601 x")], [theirs("A", huge)]) == []
 
 
+@pytest.mark.longer
 @pytest.mark.spark
 @pytest.mark.parametrize("local, few", [(True, False), (True, True), (False, True)])
 def test_samples_are_recomputed_wherever_they_are_read(

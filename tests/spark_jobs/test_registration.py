@@ -61,11 +61,13 @@ class Text:
     stream: str = "trades"
     owner: str = "anna"
     broken: bool = False
+    asset: bool = False
 
     def written(self, name: str) -> str:
         column = "volum" if self.broken else "volume"
         return (
-            f"-- name: {name}\n-- owner: {self.owner}\nSELECT symbol, sum({column}) AS total FROM {self.stream}\n"
+            f"-- name: {name}\n-- owner: {self.owner}\n{'-- asset' * self.asset}\n"
+            f"SELECT symbol, sum({column}) AS total FROM {self.stream}\n"
             f"WINDOW RANGE '{self.minutes} minutes' SLIDE '15 minutes' ON ts GROUP BY symbol;\n"
         )
 
@@ -496,6 +498,24 @@ def test_a_file_adds_and_replaces_by_name(at: Place) -> None:
     assert at.registered()["a"].file == str(at.place / "two.sql")
     _, _, err = heddle(at, "run", "two.sql")
     assert changes(err) == [] and at.told("a") == ["registered", "replaced"]
+
+
+def test_a_query_that_becomes_an_asset_is_replaced_and_the_plan_stays(at: Place) -> None:
+    """Nothing that is answered changes: the registry says which queries are assets."""
+    at.write("two.sql", {"g": Text()})
+    heddle(at, "run", "two.sql")
+    version = current_version(at.warehouse)
+    for number, asked in enumerate((True, False, True), 1):
+        at.write("two.sql", {"g": Text(asset=asked)})
+        _, _, err = heddle(at, "run", "two.sql")
+        assert changes(err) == ["~ query g (asset)"] and current_version(at.warehouse) == version
+        held = registered(events(at.warehouse))["g"]
+        assert held.last.asset is asked is held.query.asset
+        assert at.told("g") == ["registered"] + ["replaced"] * number
+        _, _, err = heddle(at, "run", "two.sql")
+        assert changes(err) == [] and at.told("g")[-1] == "replaced"
+    _, out, _ = heddle(at, "queries", "--json")
+    assert [one["query"] for one in json.loads(out)["queries"] if one.get("asset")] == ["g"]
 
 
 def test_a_query_that_is_wrong_stays_as_it_is_registered(at: Place) -> None:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_jobs.results import revisions
 from spark_jobs.results.revisions import Readers
 from spark_jobs.warehouse.schemas import RESULTS
 from tests.sizes import examples
@@ -87,15 +88,17 @@ def replaced(old: Sequence[Row], new: Sequence[Row], gone: set[str], folder: Pat
     return readers.change(paths) | {"none": readers.without_answers(["p", "q", "r"])}
 
 
-@given(old=answers("a"), new=answers("b"), gone=st.sets(st.sampled_from("pq")))
+@given(old=answers("a"), new=answers("b"), gone=st.sets(st.sampled_from("pq")), places=st.sampled_from((0, 1 << 20)))
 @settings(max_examples=examples(40), deadline=None)
 def test_changes_are_those_of_comparing_every_row(
-    old: list[Row], new: list[Row], gone: set[str], tmp_path_factory: pytest.TempPathFactory
+    old: list[Row], new: list[Row], gone: set[str], places: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     new = [row for row in new if row["query"] in gone]
     if old:
         new += [row for row in old[::2] if row["query"] in gone and windows([row]).keys().isdisjoint(windows(new))]
-    told = replaced(old, new, gone, tmp_path_factory.mktemp("staged"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(revisions, "MOST_PLACES", places)
+        told = replaced(old, new, gone, tmp_path_factory.mktemp("staged"))
     was, now = windows([row for row in old if row["query"] in gone]), windows(new)
     expected = {
         "gained": [key for key in now if key not in was],

@@ -435,6 +435,7 @@ def test_wrong_windows_are_found_in_staged_files(tmp_path: Path, column: str, ch
     assert findings(made.paths[0], made) == {"wrong_window": 1}
 
 
+@pytest.mark.longer
 @pytest.mark.spark
 def test_sampled_windows_are_recomputed_from_raw_events(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -468,6 +469,7 @@ def test_sampled_windows_are_recomputed_from_raw_events(
 
 
 # --------------------------------------------------------------------------------------------- beside Spark
+@pytest.mark.longer
 @pytest.mark.spark
 @settings(
     FAST, max_examples=examples(8), suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate]

@@ -334,6 +334,7 @@ WINDOW RANGE '25 minutes' SLIDE '10 minutes' ON ts GROUP BY symbol HAVING sum(vo
 """
 
 
+@pytest.mark.longer
 def test_historical_windows_windows_of_rows_and_thresholds_in_one_run(lab: Laboratory) -> None:
     version = lab.plan(EVERY_KIND)
     for begin, end in ((60, 90), (90, 120)):

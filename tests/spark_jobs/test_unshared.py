@@ -89,6 +89,7 @@ def interpreted(spark: SparkSession) -> Iterator[None]:
         spark.conf.unset(name)
 
 
+@pytest.mark.longer
 @FEW
 @given(case=st.one_of(cases(most_queries=3, most_events=30), sequence_cases(most_queries=3)))
 def test_the_oracle_agrees_with_sparks_window(spark: SparkSession, case: Case) -> None:
@@ -172,6 +173,7 @@ def of_every_type() -> tuple[Output, ...]:
     return tuple(found)
 
 
+@pytest.mark.longer
 def test_every_aggregate_of_every_type(spark: SparkSession) -> None:
     chance = random.Random(7)
     at = [chance.randrange(40) * SECOND // 2 for _ in range(60)]

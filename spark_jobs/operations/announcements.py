@@ -1,0 +1,146 @@
+"""Which answers of queries that are assets are new, publication by publication, for whoever announces them.
+
+Two tasks of Airflow announce, and each publication is the business of one of them, by what its log row says, so that
+they cannot announce it both at the same time: a run of ``aggregate_windows`` its own, unless that failed (then no task
+follows, though it has published what it could); the hourly ``repair_results`` all others, and what nobody has announced
+after a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from optimizer.workload.instants import DAY, format_instant
+from spark_jobs.warehouse import publish_log, registry
+from spark_jobs.warehouse.plans import planned
+from spark_jobs.warehouse.publish_log import LogRow
+from spark_jobs.warehouse.registry import QueryEvent
+from spark_jobs.warehouse.schemas import INSTANT
+from spark_jobs.warehouse.warehouse import Warehouse
+
+OTHER_RUNS = ("repair/", "cli/", "backfill/")
+"""How the names of runs begin that are no run of the DAG ``aggregate_windows``."""
+
+NEWS = 3 * DAY
+"""How long after a publication (microseconds) it is looked at whether it was announced."""
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """A publication (``at``, microseconds) that gave readers other answers of a query that is an asset.
+
+    ``first``: there were no answers of the query in the interval [begin, end) (microseconds); ``answers``: how many
+    there are; ``windows``: how many were ``added``, ``removed`` or ``changed``; ``late``: files that had come or gone
+    and events that had come since the interval was published before. None: not known, see :func:`announcements`.
+    """
+
+    query: str
+    begin: int
+    end: int
+    revision: int
+    plan_version: int
+    run_id: str
+    at: int
+    answers: int
+    first: bool | None
+    windows: dict[str, int] | None
+    late: dict[str, int] | None
+
+    @property
+    def key(self) -> tuple[str, str, str, int, str]:
+        """What no two publications have in common; also of the ``extra`` of an event."""
+        return key_of(self.extra)
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """What the asset's event says."""
+        return {
+            "query": self.query,
+            "from": format_instant(self.begin),
+            "to": format_instant(self.end),
+            "revision": self.revision,
+            "plan_version": self.plan_version,
+            "run_id": self.run_id,
+            "answers": self.answers,
+            "first": self.first,
+            "windows": self.windows,
+            "late": self.late,
+        }
+
+
+def key_of(extra: dict[str, Any]) -> tuple[str, str, str, int, str]:
+    """The publication and the query that the extra of an event is about."""
+    return extra["query"], extra["from"], extra["to"], extra["revision"], extra["run_id"]
+
+
+def of_run(warehouse: Warehouse, begin: int, end: int, run_id: str) -> list[Announcement]:
+    """What a run of ``aggregate_windows`` has to announce of its interval; nothing if it found nothing to change."""
+    rows = publish_log.rows_of_interval(warehouse, begin, end)
+    return announcements(warehouse, (row for row in rows if row.run_id == run_id and not _is_of_others(row)))
+
+
+def of_others(warehouse: Warehouse, clock: int) -> list[Announcement]:
+    """What was published in the :data:`NEWS` until now (``clock``, microseconds) that no run of ``aggregate_windows``
+    announces, or had a day for."""
+    lately = publish_log.PUBLISHED & (ds.field("at") > pa.scalar(clock - NEWS, INSTANT))
+    rows = publish_log.rows(warehouse, lately)
+    return announcements(warehouse, (row for row in rows if row.at < clock - DAY or _is_of_others(row)))
+
+
+def _is_of_others(row: LogRow) -> bool:
+    return row.run_id.startswith(OTHER_RUNS) or row.record.has_failed
+
+
+def announcements(warehouse: Warehouse, rows: Iterable[LogRow]) -> list[Announcement]:
+    """What publications among the rows of the log have to say, oldest first.
+
+    A query with the same answers as before has nothing to say. If the process that published died before it recorded
+    what changed, all that were assets then and are in its plan say so, without what changed.
+    """
+    found: list[Announcement] = []
+    events: list[QueryEvent] | None = None
+    for row in sorted((row for row in rows if row.event == "published"), key=lambda row: row.at):
+        if row.record.assets is None:
+            events = registry.events(warehouse) if events is None else events
+            found += _of_unknown(warehouse, row, registry.assets(events, row.at))
+            continue
+        radius = row.record.radius
+        late = None if radius is None else {name: radius[name] for name in ("files", "rows")}
+        for query, change in row.record.assets.items():
+            windows = {kind: change[was] for kind, was in _KINDS.items()}
+            found.append(_announcement(row, query, change["after"], change["before"] == 0, windows, late))
+    return found
+
+
+_KINDS = {"added": "gained", "removed": "lost", "changed": "changed"}
+
+
+def _of_unknown(warehouse: Warehouse, row: LogRow, names: Collection[str]) -> list[Announcement]:
+    if not names:
+        return []
+    asked = (ds.field("plan_version") == row.plan_version) & ds.field("query").isin(sorted(names))
+    counts = {one.query: _answers(warehouse, row, one.query) for one in planned(warehouse, asked)}
+    return [_announcement(row, query, counts[query], None, None, None) for query in sorted(counts)]
+
+
+def _answers(warehouse: Warehouse, row: LogRow, query: str) -> int:
+    begin, end = pa.scalar(row.begin, INSTANT), pa.scalar(row.end, INSTANT)
+    inside = (ds.field("instant") > begin) & (ds.field("instant") <= end)
+    return int(warehouse.dataset("results").count_rows(filter=inside & (ds.field("query") == query)))
+
+
+def _announcement(
+    row: LogRow,
+    query: str,
+    answers: int,
+    first: bool | None,
+    windows: dict[str, int] | None,
+    late: dict[str, int] | None,
+) -> Announcement:
+    publication = (row.begin, row.end, row.revision, row.plan_version, row.run_id, row.at)
+    return Announcement(query, *publication, answers, first, windows, late)
