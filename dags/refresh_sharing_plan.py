@@ -2,7 +2,8 @@
 
 Queries that the folder has no more are removed; their answers stay. If these are more than a tenth of all, and at
 least three, or all that came from one file, nothing is changed unless `allow_removals` says so: a folder that is not
-mounted is no wish to remove queries. Emits the asset ``heddle://sharing_plan`` only when the stored plan changed.
+mounted is no wish to remove queries. Emits the asset ``heddle://sharing_plan`` only when the stored plan changed. With
+`HEDDLE_CATALOG_SCHEMA` set, every query becomes a view there then; views of queries that were removed stay.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import pendulum
 from airflow.sdk import CronDataIntervalTimetable, Param, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-from heddle_airflow import PLAN
+from heddle_airflow import PLAN, ViewsOperator
 
 ALGORITHMS = ["best", "optimal", "weave-share", "no-share", "shared", "random", "insert-then-weave", "local-search"]
 
@@ -103,8 +104,8 @@ def refresh_sharing_plan() -> None:
         return outcome
 
     @task(outlets=[PLAN], retries=2, retry_delay=timedelta(seconds=20))
-    def announce(outcome: dict[str, Any]) -> None:
-        """The asset event of a new version. Skipped, and so without an event, if nothing was stored."""
+    def announce(outcome: dict[str, Any]) -> dict[str, Any]:
+        """The asset event of a new version. Skipped, and so without an event and views, if nothing was stored."""
         if outcome["dry_run"] or not outcome["changed"]:
             raise AirflowSkipException("the stored plan did not change")
         plan = outcome["plan"]
@@ -114,8 +115,16 @@ def refresh_sharing_plan() -> None:
             **plan["baselines"],
             "trees": len(plan["trees"]),
         }
+        return {"plan_version": outcome["version"]}
 
-    announce(refresh())
+    ViewsOperator(
+        task_id="views",
+        name="heddle views",
+        conn_id="spark_default",
+        announced=announce(refresh()),
+        retries=2,
+        retry_delay=timedelta(seconds=20),
+    )
 
 
 refresh_sharing_plan()

@@ -171,7 +171,7 @@ class House:
         return Answers(table, query)
 
     def scan(self, query: str) -> polars.LazyFrame:
-        """A query's relation as a lazy frame of Polars: only what is asked for is read. Raises HDL-507, HDL-624."""
+        """A query's relation as a lazy frame of Polars: only what is asked for is read. Raises HDL-507, HDL-904."""
         from spark_jobs.results.frames import scan
 
         return scan(self._warehouse, query)

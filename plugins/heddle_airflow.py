@@ -259,6 +259,33 @@ class RepairOperator(SubmitOperator):
         return ["--days", str(self.given["days"])]
 
 
+class ViewsOperator(SubmitOperator):
+    """``spark_jobs/create_views.py``: every query a view in Spark's catalogue, in one session. Skipped unless the
+    setting ``HEDDLE_CATALOG_SCHEMA`` says where.
+
+    Parameters: ``announced``, the return value of the task that announced the plan (``{"plan_version"}``).
+    """
+
+    def __init__(self, *, announced: Any, **arguments: Any) -> None:
+        super().__init__(job="create_views", given=announced, **arguments)
+
+    def execute(self, context: Any) -> None:
+        """Submit the job if there is a place for views."""
+        from airflow.sdk.exceptions import AirflowSkipException
+
+        from spark_jobs.settings import settings
+
+        if settings().catalog_schema is None:
+            raise AirflowSkipException("HEDDLE_CATALOG_SCHEMA is not set: no views are made")
+        super().execute(context)
+
+    def options(self, context: Any) -> list[str]:
+        """Where the views are to be."""
+        from spark_jobs.settings import settings
+
+        return ["--catalog-schema", str(settings().catalog_schema)]
+
+
 class HeddlePlugin(AirflowPlugin):
     """Registers the link, so that the api-server knows it."""
 

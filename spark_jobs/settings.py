@@ -61,6 +61,8 @@ class Settings:
     lease_dsn
         Of the PostgreSQL that keeps the lease of warehouses; None: a file beside the tables does. It is no part of the
         value's text: it holds a password.
+    catalog_schema
+        Where the DAG of the plan makes every query a view, as Spark writes its name; None: nowhere.
     debug
         Whether tracebacks, and what the JVM logs, are printed.
     airflow_port_text
@@ -134,6 +136,13 @@ class Settings:
         "HDL-513 when something is written",
         is_secret=True,
     )
+    catalog_schema: str | None = _setting(
+        "HEDDLE_CATALOG_SCHEMA",
+        "schema, or catalogue.schema",
+        "none: no views are made",
+        "where Spark's catalogue gets a view of every query after each new version of the plan",
+        "HDL-623 or HDL-624 when they are made; answers are not concerned",
+    )
     debug: bool = _setting(
         "HEDDLE_DEBUG",
         "switch",
@@ -165,6 +174,7 @@ class Settings:
             driver_memory=environment.get("HEDDLE_DRIVER_MEMORY", "2g"),
             jars=Path(environment.get("HEDDLE_JARS") or PROJECT / ".cache" / "ivy" / "jars"),
             lease_dsn=environment.get("HEDDLE_LEASE_DSN") or None,
+            catalog_schema=environment.get("HEDDLE_CATALOG_SCHEMA") or None,
             debug=is_debugging(environment),
             airflow_port_text=environment.get("HEDDLE_AIRFLOW_PORT", ""),
         )

@@ -35,26 +35,36 @@ FINGERPRINT = "470c488b1202511a"
 """Of carrier_delay_1h in dags/workload/flights.sql."""
 
 SPARK = """
-(spark.read.format("delta").load("var/warehouse/results")
- .where("query = 'carrier_delay_1h' AND fingerprint = '470c488b1202511a'")
- .selectExpr("window_start", "window_end", "from_json(key, 'array<string>')[0] AS carrier", "doubles[0] AS mean_delay"))
+from spark_jobs.results.catalogue import register
+from spark_jobs.warehouse.warehouse import Warehouse
+
+register(spark, Warehouse.open("var/warehouse"))
+spark.sql("SELECT window_start, window_end, carrier, mean_delay FROM carrier_delay_1h")
 """
 
-DUCKDB = '''
+DUCKDB = """
+from spark_jobs.results.connect import connect
+from spark_jobs.warehouse.warehouse import Warehouse
+
+connection = connect(Warehouse.open("var/warehouse"))
+connection.sql("SELECT window_start, carrier, mean_delay FROM carrier_delay_1h WHERE window_end > '2013-01-01'")
+"""
+
+POLARS = """
+from spark_jobs.results.frames import scan
+from spark_jobs.warehouse.warehouse import Warehouse
+
+answers = scan(Warehouse.open("var/warehouse"), "carrier_delay_1h")
+answers.select("window_start", "carrier", "mean_delay").collect()
+"""
+
+DELTA = '''
 results = DeltaTable("var/warehouse/results").to_pyarrow_dataset()
 duckdb.sql("""SELECT window_start, window_end, key ->> '$[0]' AS carrier, doubles[1] AS mean_delay
               FROM results WHERE query = 'carrier_delay_1h' AND fingerprint = '470c488b1202511a'""")
 '''
 
-POLARS = """
-(pl.scan_delta("var/warehouse/results")
- .filter(pl.col("query") == "carrier_delay_1h", pl.col("fingerprint") == "470c488b1202511a")
- .select("window_start", "window_end", mean_delay=pl.col("doubles").list.get(0),
-         carrier=pl.col("key").str.json_decode(pl.List(pl.String)).list.get(0))
- .collect())
-"""
-
-PYTHON = (SPARK, DUCKDB, POLARS)
+PYTHON = (SPARK, DUCKDB, POLARS, DELTA)
 
 PLAYED = ("README.md", *(f"examples/{name}/README.md" for name in ("web-requests", "sensor-readings", "shop-orders")))
 

@@ -19,6 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from optimizer.workload.values import ACQ
+from spark_jobs.results.connect import connect
+from spark_jobs.results.frames import scan
 from spark_jobs.results.read import read
 from spark_jobs.sources.decoding import parse_instant
 from spark_jobs.warehouse.plans import current_version, load_plan
@@ -127,6 +129,17 @@ def test_it_says_what_it_said(clock: Clock, what: str) -> None:
 def test_all_answers_are_read(clock: Clock) -> None:
     assert len(SAID["read"]) == 15 and sum(len(said["rows"]) for said in SAID["read"].values()) == 112
     assert {name: done("read", name) for name in SAID["read"]} == SAID["read"]
+
+
+def test_its_queries_are_relations(clock: Clock) -> None:
+    house = Warehouse.open("warehouse", create=False)
+    connection = connect(house)
+    for name in SAID["read"]:
+        rows = sorted(map(str, read(house, name, full=True).to_pylist()))
+        assert len(rows) == len(SAID["read"][name]["rows"]) > 0
+        for table in (connection.sql(f'FROM "{name}"').to_arrow_table(), scan(house, name).collect().to_arrow()):
+            schema = read(house, name, full=True).schema
+            assert sorted(map(str, table.cast(schema).to_pylist())) == rows, name
 
 
 def test_partial_aggregates_are_looked_up(clock: Clock) -> None:

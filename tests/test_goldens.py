@@ -456,12 +456,13 @@ def test_data_docs() -> None:
 
 # ------------------------------------------------------------------------------------------------- Airflow
 PROBE = """
-import json, sys
+import json, os, sys
 from pathlib import Path
 from airflow.api_fastapi.app import create_auth_manager
 create_auth_manager()
 from airflow.dag_processing.dagbag import BundleDagBag
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowSkipException
 from fastapi.routing import APIRoute
 import heddle_airflow as wiring
 import sharing_plan_page as pages
@@ -478,6 +479,13 @@ def submitted(operator):
     return {"arguments": operator.application_args, "settings": sorted(operator.conf), "name": operator.name,
             "connection": operator._conn_id}
 
+def viewed(place):
+    os.environ.update({} if place is None else {"HEDDLE_CATALOG_SCHEMA": place})
+    try:
+        return submitted(wiring.ViewsOperator(task_id="d", announced={"plan_version": 3}))
+    except AirflowSkipException as skipped:
+        return str(skipped)
+
 pinned = {"plan_version": 3, "from": "2013-07-01T00:00:00Z", "to": "2013-07-02T00:00:00Z"}
 plugin = pages.SharingPlanPlugin
 found = {
@@ -492,6 +500,7 @@ found = {
         "aggregate": submitted(wiring.AggregateOperator(task_id="a", pinned=pinned)),
         "live": submitted(wiring.AggregateOperator(task_id="b", pinned=pinned | {"live": True, "late": True})),
         "repair": submitted(wiring.RepairOperator(task_id="c", outdated={"plan_version": 3, "days": 7})),
+        "views": [viewed(None), viewed("main.answers")],
     },
     "dags": {
         name: {

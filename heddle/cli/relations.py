@@ -12,7 +12,7 @@ from heddle.cli import terminal
 from heddle.cli.answers import chosen_format, deliver_answers
 from heddle.cli.inputs import existing_warehouse
 from heddle.cli.options import AsJson, Format, House
-from heddle.cli.output import telling_errors, writing_to
+from heddle.cli.output import json_text, telling_errors, writing_to
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import count as number_of
 
@@ -62,11 +62,12 @@ def views(
     ] = None,
     dbt: Annotated[bool, typer.Option("--dbt", help="Print dbt's sources.yml of the views instead.")] = False,
     output: Annotated[Path | None, typer.Option("--output", help="Write to this file.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """The statements that make every query a view of its own name in another engine. Print them again after every new
     plan version: a view knows the definitions that were planned when it was made. Needs no JVM."""
     with telling_errors():
-        text = _written(existing_warehouse(warehouse), queries or None, dialect, place, source, dbt)
+        text = _written(existing_warehouse(warehouse), queries or None, dialect, place, source, dbt, as_json)
     if output is None:
         sys.stdout.write(text)
         return
@@ -76,9 +77,17 @@ def views(
 
 
 def _written(
-    house: Warehouse, queries: list[str] | None, dialect: str, place: str | None, source: str | None, dbt: bool
+    house: Warehouse,
+    queries: list[str] | None,
+    dialect: str,
+    place: str | None,
+    source: str | None,
+    dbt: bool,
+    as_json: bool,
 ) -> str:
     """The statements, or what dbt is told of the views."""
+    if dbt and as_json:
+        raise typer.BadParameter("--dbt is YAML, not --json")
     from spark_jobs.results.dbt import sources
     from spark_jobs.results.relations import relations
     from spark_jobs.results.views import results_of, table_named, view_statements
@@ -87,4 +96,8 @@ def _written(
     if dbt:
         return sources(known, dialect, schema, queries)
     table = table_named(source, dialect) if source else results_of(house, dialect)
-    return "".join(f"{statement};\n\n" for _, statement in view_statements(known, table, dialect, schema, queries))
+    made = view_statements(known, table, dialect, schema, queries)
+    if as_json:
+        views = [{"query": query, "statement": statement} for query, statement in made]
+        return json_text({"format_version": 1, "dialect": dialect, "views": views})
+    return "".join(f"{statement};\n\n" for _, statement in made)

@@ -659,7 +659,11 @@ DECLARED = (
         "Take a dialect that the hint names, or name the table with --from.",
         exit_code=2,
     ),
-    Code("HDL-624", "A package that is asked for is not installed.", "Install what the hint names."),
+    Code(
+        "HDL-624",
+        "Spark's catalogue does not take the views of HEDDLE_CATALOG_SCHEMA; answers are not concerned.",
+        "Make the schema, or permit it, and run `spark_jobs/create_views.py`.",
+    ),
     # ------------------------------------------------------------------------------------- not foreseen
     Code("HDL-900", "An error of Heddle itself.", "Report it, with the traceback that the message names."),
     Code("HDL-901", "There is not enough memory.", "Give more, or ask for less at once."),

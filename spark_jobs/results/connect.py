@@ -21,13 +21,10 @@ from spark_jobs.warehouse.warehouse import Warehouse
 RESULTS = "heddle results"
 """What the stored rows are called in a connection; no query can be."""
 
-APART: dict[str, str | bool | int | float | list[str]] = {
-    "autoinstall_known_extensions": False,
-    "autoload_known_extensions": False,
-}
+APART: dict[str, Any] = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 """Settings of a connection that looks for nothing in the network."""
 
-LOCKED = {
+LOCKED: dict[str, Any] = {
     "errors_as_json": True,
     "python_enable_replacements": False,
     "enable_external_access": False,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import Type
-from spark_jobs.results.relations import Definition, Relation, Slot, relation
+from spark_jobs.results.relations import Arrangement, Relation, Slot, relation
 from spark_jobs.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 def scan(warehouse: Warehouse, query: str) -> pl.LazyFrame:
     """A query's relation, to be read when it is collected: of the version of the results that is the newest now, only
     files and columns that are asked for, pages checked. ``.collect()`` gives a frame, ``.collect().to_pandas()`` one of
-    pandas. Raises HDL-507 for a query that no plan has known, HDL-624 without Polars."""
+    pandas. Raises HDL-507 for a query that no plan has known, HDL-904 without Polars."""
     try:
         import polars as pl
     except ImportError as error:
-        raise HeddleError("HDL-624", "Polars is not installed", "pip install 'heddle[polars]'") from error
+        raise HeddleError("HDL-904", "Polars is not installed", "pip install 'heddle[polars]'") from error
     current = warehouse.table("results")
     known = relation(warehouse, query, current)
     rows = pl.scan_pyarrow_dataset(warehouse.checked_dataset("results", current)).filter(pl.col("query") == query)
-    return pl.concat([_selected(known, definition, rows) for definition in known.definitions])
+    return pl.concat([_selected(known, arrangement, rows) for arrangement in known.arrangements])
 
 
-def _selected(known: Relation, definition: Definition, rows: pl.LazyFrame) -> pl.LazyFrame:
-    """The rows that a definition answered."""
+def _selected(known: Relation, arrangement: Arrangement, rows: pl.LazyFrame) -> pl.LazyFrame:
+    """The rows that are laid out so."""
     import polars as pl
 
-    answered = pl.col("fingerprint") == definition.fingerprint
-    if definition.plan_versions:
-        answered |= pl.col("fingerprint").is_null() & pl.col("plan_version").is_in(definition.plan_versions)
-    pairs = zip(known.columns, definition.slots, strict=True)
-    return rows.filter(answered).select(**{column.name: _value(slot, column.type) for column, slot in pairs})
+    chosen = pl.col("fingerprint").is_in(arrangement.fingerprints)
+    if arrangement.plan_versions:
+        chosen |= pl.col("fingerprint").is_null() & pl.col("plan_version").is_in(arrangement.plan_versions)
+    pairs = zip(known.columns, arrangement.slots, strict=True)
+    return rows.filter(chosen).select(**{column.name: _value(slot, column.type) for column, slot in pairs})
 
 
 def _value(slot: Slot | None, type: Type) -> pl.Expr:

@@ -39,12 +39,12 @@ def read(
     rows = _rows(warehouse, query, begin, end)
     known = relation(warehouse, query)
     tables = [known.schema.empty_table()]
-    for definition in known.definitions:
-        answered = pc.equal(rows["fingerprint"], definition.fingerprint)
-        by_version = pc.is_in(rows["plan_version"], pa.array(definition.plan_versions, pa.int64()))
-        chosen = rows.filter(pc.coalesce(answered, by_version))
+    for arrangement in known.arrangements:
+        marked = pc.is_in(rows["fingerprint"], pa.array(arrangement.fingerprints, pa.string()))
+        unmarked = pc.is_in(rows["plan_version"], pa.array(arrangement.plan_versions, pa.int64()))
+        chosen = rows.filter(pc.if_else(pc.is_null(rows["fingerprint"]), unmarked, marked))
         if len(chosen):
-            tables.append(_shaped(list(zip(known.columns, definition.slots, strict=True)), chosen))
+            tables.append(_shaped(list(zip(known.columns, arrangement.slots, strict=True)), chosen))
     table = _sorted(known.columns, pa.concat_tables(tables))
     return table if full else _plain(table)
 

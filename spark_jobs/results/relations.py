@@ -61,6 +61,16 @@ class Definition:
 
 
 @dataclass(frozen=True)
+class Arrangement:
+    """Definitions that have every column of the relation in the same slot, so that their rows are read together: rows
+    with one of these fingerprints, and those with none and one of these plan versions."""
+
+    slots: tuple[Slot | None, ...]
+    fingerprints: tuple[str, ...]
+    plan_versions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Relation:
     """A query as a table. ``columns``: ``window_start``, ``window_end``, then ``instant`` of historical windows or
     ``position`` of windows of rows, group columns, outputs, ``revision`` and ``error``. ``definitions``: all that the
@@ -85,6 +95,21 @@ class Relation:
     def grain(self) -> list[str]:
         """The columns whose values, nulls among them, no two rows share."""
         return ["window_start", *self.named("time", "position", "group")[1:]]
+
+    @property
+    def arrangements(self) -> list[Arrangement]:
+        """Its definitions by where they have the columns, the newest first."""
+        alike: dict[tuple[Slot | None, ...], list[Definition]] = {}
+        for definition in self.definitions:
+            alike.setdefault(definition.slots, []).append(definition)
+        return [
+            Arrangement(
+                slots,
+                tuple(definition.fingerprint for definition in definitions),
+                tuple(sorted({version for definition in definitions for version in definition.plan_versions})),
+            )
+            for slots, definitions in alike.items()
+        ]
 
     @property
     def schema(self) -> pa.Schema:

@@ -17,7 +17,7 @@ from sqlglot.errors import SqlglotError
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.synopses.synopsis import CARRIERS
 from optimizer.workload.values import DOUBLE, LONG, STRING, Type, digest
-from spark_jobs.results.relations import Definition, Relation, Relations, Slot, unknown
+from spark_jobs.results.relations import Arrangement, Relation, Relations, Slot, unknown
 from spark_jobs.warehouse.warehouse import Warehouse
 
 UNUSABLE = "HDL-623"
@@ -110,29 +110,26 @@ def results_of(warehouse: Warehouse, dialect: str) -> exp.Table:
 def select(relation: Relation, source: exp.Table, dialect: str) -> exp.Query:
     """A relation's rows as a query over the results table ``source``: rows of definitions that have every column in
     the same slot are found together, and no value is ever taken from another column's slot."""
-    alike: dict[tuple[Slot | None, ...], list[Definition]] = {}
-    for definition in relation.definitions:
-        alike.setdefault(definition.slots, []).append(definition)
     parts = []
-    for slots, definitions in alike.items():
+    for arrangement in relation.arrangements:
         columns = [
             exp.Alias(this=_value(slot, column.type, dialect), alias=exp.to_identifier(column.name, quoted=True))
-            for column, slot in zip(relation.columns, slots, strict=True)
+            for column, slot in zip(relation.columns, arrangement.slots, strict=True)
         ]
-        chosen = exp.and_(_equals("query", [relation.name]), _answered(definitions), copy=False)
+        chosen = exp.and_(_equals("query", [relation.name]), _answered(arrangement), copy=False)
         rows = source.copy()
         rows.set("alias", exp.TableAlias(this=exp.to_identifier("r")))
         parts.append(exp.select(*columns, copy=False).from_(rows, copy=False).where(chosen, copy=False))
     return parts[0] if len(parts) == 1 else exp.union(*parts, distinct=False, copy=False)
 
 
-def _answered(definitions: Sequence[Definition]) -> exp.Expr:
-    """Which rows of a query some definitions of it answered."""
-    marked = _equals("fingerprint", [definition.fingerprint for definition in definitions])
-    versions = sorted({version for definition in definitions for version in definition.plan_versions})
-    if not versions:
+def _answered(arrangement: Arrangement) -> exp.Expr:
+    """Which rows of a query are laid out so."""
+    marked = _equals("fingerprint", arrangement.fingerprints)
+    if not arrangement.plan_versions:
         return marked
-    unmarked = exp.and_(exp.Is(this=_column("fingerprint"), expression=exp.null()), _equals("plan_version", versions))
+    none = exp.Is(this=_column("fingerprint"), expression=exp.null())
+    unmarked = exp.and_(none, _equals("plan_version", arrangement.plan_versions))
     return exp.paren(exp.or_(marked, unmarked, copy=False), copy=False)
 
 

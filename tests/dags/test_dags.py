@@ -96,7 +96,7 @@ def test_a_fixed_handful_of_tasks_in_order(parsed: dict[str, Any]) -> None:
     }
     rules = dags["repair_results"]["rules"]
     assert rules.pop("report") == "all_done" and set(rules.values()) == {"all_success"}
-    assert dags["refresh_sharing_plan"]["tasks"] == {"refresh": ["announce"], "announce": []}
+    assert dags["refresh_sharing_plan"]["tasks"] == {"refresh": ["announce"], "announce": ["views"], "views": []}
     assert dags["aggregate_windows"]["tasks"] == {
         "pin_plan": ["aggregate", "report"],
         "aggregate": ["report"],
@@ -115,7 +115,7 @@ def test_intervals_schedule_and_assets(parsed: dict[str, Any]) -> None:
     assert parsed["dags"]["repair_results"]["outlets"]["report"] == announced[1:]
     for name in ("aggregate_windows", "repair_results"):
         assert parsed["dags"][name]["inlets"] == {"report": ["heddle_answers"]}
-    assert refresh["outlets"] == {"refresh": [], "announce": ["heddle://sharing_plan/"]}
+    assert refresh["outlets"] == {"refresh": [], "announce": ["heddle://sharing_plan/"], "views": []}
     assert aggregate["params"] == ["from", "to"]
     assert refresh["params"] == [
         *("algorithm", "allow_removals", "cost_model", "dry_run", "expected_plan", "expected_version"),

@@ -192,7 +192,7 @@ def test_a_plan_is_stored_and_an_interval_published(tmp_path: Path) -> None:
     from deltalake import DeltaTable
 
     results, place = both_dags(tmp_path, "local[2]", ("first", "aggregate"))
-    assert results["first"]["tasks"] == {"refresh": "success", "announce": "success"}
+    assert results["first"]["tasks"] == {"refresh": "success", "announce": "success", "views": "skipped"}
     assert set(results["aggregate"]["tasks"].values()) == {"success"}
     (published,) = (extra for uri, extra in results["aggregate"]["events"] if uri == "heddle://results/")
     # By hand: 24 h of hourly windows that slide by 20 minutes and end within the day, for two kinds.
@@ -204,12 +204,12 @@ def test_a_plan_is_stored_and_an_interval_published(tmp_path: Path) -> None:
 def test_a_dry_run_stores_nothing_and_says_nothing(outcome: tuple[dict[str, Any], Path]) -> None:
     dry = outcome[0]["dry"]
     assert dry["state"] == "success" and dry["events"] == []
-    assert dry["tasks"] == {"refresh": "success", "announce": "skipped"}
+    assert dry["tasks"] == {"refresh": "success", "announce": "skipped", "views": "skipped"}
 
 
 def test_a_new_plan_is_announced_once(outcome: tuple[dict[str, Any], Path]) -> None:
     first, again = outcome[0]["first"], outcome[0]["again"]
-    assert first["tasks"] == {"refresh": "success", "announce": "success"}
+    assert first["tasks"] == {"refresh": "success", "announce": "success", "views": "skipped"}
     [[uri, extra]] = first["events"]
     assert uri == "heddle://sharing_plan/" and extra["plan_version"] == 1 and extra["cost"] > 0
     assert again["state"] == "success" and again["tasks"]["announce"] == "skipped"
