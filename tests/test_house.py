@@ -36,6 +36,7 @@ LONG_MODULES = {
 
 SAME_NAMES = {
     "heddle main": "each program's own",
+    "heddle read": "what a command does, and the same in Python",
     "heddle page": "one a kind of page, called by its module's name",
     "optimizer Counts": "answers of a paper's algorithm, and the kernels' state of COUNT(*)",
     "optimizer Group": "of a schedule, and of sequence queries",
