@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -122,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 numbers = (cost["rows"], cost["answer"], cost["read"])
                 texts = (f"{groups}, {how}", f"{files:,}", *(f"{number:,}" for number in numbers))
                 shown.add_row(*texts, f"{cost['ratio']:.1f}", f"{cost['cpu']:.2f}", f"{writing:.3f}")
-    Console().print(shown)
+    Console(width=None if sys.stdout.isatty() else 140).print(shown)
     if options.json:
         options.json.write_text(json.dumps(found, indent=2) + "\n")
     return 0
