@@ -465,6 +465,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from fastapi.routing import APIRoute
 import heddle_airflow as wiring
 import sharing_plan_page as pages
+from heddle.pages import served
 
 root = Path(sys.argv[1])
 bag = BundleDagBag(root / "dags", bundle_path=root / "dags", bundle_name="dags-folder")
@@ -487,7 +488,7 @@ found = {
     "views": plugin.external_views,
     "links": [link.name for link in wiring.HeddlePlugin.operator_extra_links],
     "headers": pages.HEADERS,
-    "without a plan": pages.render([]),
+    "without a plan": served.plan_html(Path("no/such/folder"), None),
     "submitted": {
         "aggregate": submitted(wiring.AggregateOperator(task_id="a", pinned=pinned)),
         "live": submitted(wiring.AggregateOperator(task_id="b", pinned=pinned | {"live": True, "late": True})),

@@ -599,6 +599,14 @@ DECLARED = (
         "The plan would be another than the dry run showed; nothing was applied.",
         "Make a new dry run and look at its difference.",
     ),
+    Code("HDL-571", "What serves the pages is not installed.", "pip install 'heddle[serve]'."),
+    Code(
+        "HDL-572",
+        "Other machines may reach the address that pages are to be served at.",
+        "Leave --host out, or permit it with --expose behind what asks for a user.",
+        exit_code=2,
+    ),
+    Code("HDL-573", "The address that pages are to be served at cannot be listened on.", "Choose another port."),
     Code("HDL-591", "This machine gives out no free port on 127.0.0.1.", "Stop what holds them."),
     Code("HDL-592", "PostgreSQL (pgserver) is not installed.", "Run `make setup`."),
     Code(
