@@ -61,7 +61,7 @@ def pages_of(root: Path, host: str, expose: bool) -> FastAPI:
     """The app of a warehouse's pages. Raises HDL-571 if what serves them is not installed."""
     try:
         import uvicorn  # noqa: F401
-        from starlette.middleware.trustedhost import TrustedHostMiddleware
+        from fastapi.middleware.trustedhost import TrustedHostMiddleware
 
         from heddle.pages.app import build_app
     except ImportError as error:

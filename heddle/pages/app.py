@@ -121,7 +121,7 @@ def _add_answers(app: FastAPI, warehouse: Callable[[], Path], may: Sequence[Any]
     @app.get("/query", dependencies=may)
     def query(request: Request, name: str = "", span: str = "", to: str = "", group: str = "") -> HTMLResponse:
         from heddle.pages import served
-        from heddle.pages.query import span_of
+        from heddle.pages.spans import span_of
 
         chosen = span_of(span, _moment(request.query_params.get("from", "")), _moment(to))
         return html(served.query_html(warehouse(), name, chosen, group))
@@ -135,6 +135,20 @@ def _add_runs(app: FastAPI, warehouse: Callable[[], Path], may: Sequence[Any]) -
         from heddle.pages import served
 
         return html(served.operations_html(warehouse(), look == "1"))
+
+    @app.get("/streams", dependencies=may)
+    def streams(span: str = "") -> HTMLResponse:
+        from heddle.pages import served
+        from heddle.pages.spans import span_of
+
+        return html(served.streams_html(warehouse(), span_of(span, None, None, "month")))
+
+    @app.get("/trends", dependencies=may)
+    def trends(span: str = "") -> HTMLResponse:
+        from heddle.pages import served
+        from heddle.pages.spans import span_of
+
+        return html(served.trends_html(warehouse(), span_of(span, None, None, "month")))
 
     @app.get("/radius", dependencies=may)
     def radius(request: Request, to: str | None = None, revision: str | None = None) -> HTMLResponse:

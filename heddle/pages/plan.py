@@ -13,6 +13,7 @@ from fractions import Fraction
 from heddle.pages.folding import Table, fold
 from heddle.pages.formats import CostUnit, Saved, bar_width, cut, duration, figure, length, number, saved
 from heddle.pages.mermaid import TREES_SHOWN
+from heddle.pages.picture import Picture, picture
 from heddle.pages.render import render
 from heddle.pages.timeline import Timeline, timeline
 from optimizer.errors.diagnostics import count
@@ -146,6 +147,7 @@ class PlanPage:
     refresh_summaries: Sequence[str]
     trees_note: str
     tree_bars: Sequence[TreeBar]
+    picture: Picture | None
     trees: Sequence[TreeCard]
     left_out: str
 
@@ -157,7 +159,7 @@ def page(plan: SharingPlan, facts: Mapping[str, str] | None = None, in_menu: boo
     ``facts``: more lines for its head, such as the plan's version. ``in_menu``: whether it is one of the pages of the
     server, and has their menu above it. ``chosen``: a tree that is shown open, however little it costs.
     """
-    return render("plan.html.j2", plan=plan_page(plan, facts or {}, chosen), in_menu=in_menu)
+    return render("plan.html.j2", plan=plan_page(plan, facts or {}, chosen, in_menu), in_menu=in_menu)
 
 
 def no_plan() -> str:
@@ -165,7 +167,7 @@ def no_plan() -> str:
     return render("no_plan.html.j2")
 
 
-def plan_page(plan: SharingPlan, facts: Mapping[str, str], chosen: str = "") -> PlanPage:
+def plan_page(plan: SharingPlan, facts: Mapping[str, str], chosen: str = "", links: bool = False) -> PlanPage:
     """What the page of a plan shows, counted and put into words."""
     unit = CostUnit.of(plan)
     books = accounts(plan)
@@ -183,6 +185,7 @@ def plan_page(plan: SharingPlan, facts: Mapping[str, str], chosen: str = "") -> 
         refresh_summaries=[summary(schedule) for schedule in plan.schedules],
         trees_note=trees_note,
         tree_bars=tree_bars,
+        picture=picture(plan, books, {bar.name: bar.anchor for bar in tree_bars}, unit, links),
         trees=_trees(plan, books, shown, unit, chosen),
         left_out=_left_out(plan, shown, unit),
     )

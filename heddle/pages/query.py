@@ -15,20 +15,9 @@ from heddle.pages.lines import LineChart, line_chart
 from heddle.pages.operations import ROWS_SHOWN
 from heddle.pages.plan import Tile
 from heddle.pages.render import render
+from heddle.pages.spans import Link, field_of, span_links
 from optimizer.workload.instants import format_instant
-from spark_jobs.operations.series import FailedAnswer, Group, Happened, QueryCost, QueryRun, QueryView, Span
-
-SPANS = (("day", "last day"), ("week", "last week"), ("month", "last month"), ("all", "all"))
-
-
-@dataclass(frozen=True)
-class Link:
-    """A choice that is a link; ``is_chosen``: it is the one that is shown."""
-
-    address: str
-    label: str
-    is_chosen: bool
-    note: str = ""
+from spark_jobs.operations.series import FailedAnswer, Group, Happened, QueryCost, QueryRun, QueryView
 
 
 @dataclass(frozen=True)
@@ -82,10 +71,10 @@ def query_page(view: QueryView) -> QueryPage:
         view=view,
         tiles=_tiles(view),
         facts=_facts(view),
-        spans=[Link(_address(view, span=name), label, span.name == name) for name, label in SPANS],
+        spans=span_links(span, lambda name: _address(view, span=name)),
         groups=_groups(view),
-        begin=_field(span.begin) if span.name == "between" else "",
-        end=_field(span.end) if span.name == "between" else "",
+        begin=field_of(span.begin) if span.name == "between" else "",
+        end=field_of(span.end) if span.name == "between" else "",
         shown=_shown(view),
         charts=[(output, chart) for output, chart in drawn if chart is not None],
         failed=_failed(view),
@@ -129,16 +118,11 @@ def _address(view: QueryView, span: str = "", group: str | None = None) -> str:
     if span:
         chosen["span"] = span
     elif view.span.name == "between":
-        chosen |= {"from": _field(view.span.begin), "to": _field(view.span.end)}
+        chosen |= {"from": field_of(view.span.begin), "to": field_of(view.span.end)}
     else:
         chosen["span"] = view.span.name
     chosen["group"] = view.group if group is None else group
     return "query?" + urlencode({name: value for name, value in chosen.items() if value})
-
-
-def _field(at: int | None) -> str:
-    """An instant as a form has it."""
-    return "" if at is None else format_instant(at).removesuffix("Z")
 
 
 def _groups(view: QueryView) -> list[Link]:
@@ -237,11 +221,3 @@ def snippets(view: QueryView) -> list[Snippet]:
         ),
         Snippet("Spark", f'spark.read.format("delta").load({f"{house}/results"!r}).where({where!r})'),
     ]
-
-
-def span_of(name: str, begin: int | None, end: int | None) -> Span:
-    """The span that is asked for: a name of :data:`SPANS`, or instants; the last week for anything else."""
-    if begin is not None or end is not None:
-        return Span("between", begin, end)
-    known = {"day": Span("day"), "month": Span("month"), "all": Span("all")}
-    return known.get(name, Span("week"))

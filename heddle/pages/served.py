@@ -6,13 +6,14 @@ import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
-from heddle.pages import answers, data_docs, history, operations, plan, query
+from heddle.pages import answers, data_docs, history, operations, plan, query, streams, trends
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.checks.data_docs import FOLDER, document_file, read_document
 from spark_jobs.operations.answers import list_answers, read_query
 from spark_jobs.operations.read import change_of, opened, read_operations, read_radius, read_versions
-from spark_jobs.operations.series import Choice, Listing, Span
+from spark_jobs.operations.series import Choice, Listing, Span, Streams, Trends
 from spark_jobs.operations.snapshots import books_of, first_planned, newest_plan
+from spark_jobs.operations.trends import read_streams, read_trends
 from spark_jobs.operations.values import Operations
 from spark_jobs.warehouse.plans import PlannedQuery
 from spark_jobs.warehouse.schemas import moment
@@ -83,6 +84,18 @@ def history_html(root: Path, shown: int | None) -> str | None:
     versions, total = read_versions(warehouse)
     chosen = shown or newest
     return history.page(versions, total, newest, chosen, change_of(warehouse, chosen), datetime.now(UTC))
+
+
+def streams_html(root: Path, span: Span) -> str:
+    """The streams over time."""
+    warehouse, now = opened(root), datetime.now(UTC)
+    return streams.page(read_streams(warehouse, span, now) if warehouse is not None else Streams(now, span))
+
+
+def trends_html(root: Path, span: Span) -> str:
+    """What runs did and cost, day by day."""
+    warehouse, now = opened(root), datetime.now(UTC)
+    return trends.page(read_trends(warehouse, span, now) if warehouse is not None else Trends(now, span))
 
 
 def docs_html(root: Path, name: str) -> str | None:

@@ -44,6 +44,7 @@ from spark_jobs.operations.snapshots import (
     Results,
     books_of,
     known_queries,
+    limited,
     newest_runs,
     newest_version_with,
 )
@@ -70,9 +71,6 @@ TOP = 6
 FAILURES_SHOWN = 20
 RUNS_SHOWN = 10
 SHARERS_SHOWN = 12
-
-SPANS = {"day": 86_400 * SECOND, "week": 7 * 86_400 * SECOND, "month": 30 * 86_400 * SECOND}
-"""The lengths of the spans that have a name."""
 
 ADDITIVE = ("count", "sum")
 """Functions of which the answers of several groups are added up."""
@@ -218,7 +216,7 @@ def read_query(
     if name not in known.queries:
         raise HeddleError("HDL-521", f"there is no registered query {name}", meant(name, known.queries, "registered"))
     registered = known.queries[name]
-    query, span = registered.query, _limited(warehouse, span or Span("week"))
+    query, span = registered.query, limited(warehouse, span or Span("week"))
     stored = _results_in(warehouse, name, span)
     rows = _by_query({name: query}, stored).get(name, stored.slice(0, 0))
     groups = _groups(query, rows)
@@ -255,14 +253,6 @@ def read_query(
         newest=_newest_window(rows) if len(rows) else None,
         late=_lateness(runs).get(name, 0) if query.window.at_most is not None else None,
     )
-
-
-def _limited(warehouse: Warehouse, span: Span) -> Span:
-    """A span of a name with its instants."""
-    if span.name not in SPANS:
-        return span
-    end = newest_runs(warehouse).end
-    return span if end is None else replace(span, begin=end - SPANS[span.name], end=end)
 
 
 def _results_in(warehouse: Warehouse, name: str, span: Span) -> pa.Table:

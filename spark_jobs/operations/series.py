@@ -225,3 +225,98 @@ class QueryView:
     warehouse: str
     newest: tuple[int, int, int] | None = None
     late: int | None = None
+
+
+# -------------------------------------------------------------------------------------------- streams and days
+@dataclass(frozen=True)
+class StreamDay:
+    """What came of a stream on a UTC day: ``events`` of the intervals that end on it; of the files that arrived on it
+    how many, how many brought events from before the newest one known (``unordered``), and how many of their events
+    were ``refused`` as too late; ``quarantined``: rows that runs of this day left out."""
+
+    day: str
+    events: int
+    files: int
+    unordered: int
+    refused: int
+    quarantined: int
+
+
+@dataclass(frozen=True)
+class StreamView:
+    """One stream over time.
+
+    ``rates``: events a second of each measured interval, at its end; ``newest``: the end of the newest events that the
+    ledger or a measurement knows of; ``gaps``: spans [begin, end) between measured intervals, or of intervals without
+    an event, newest first.
+    """
+
+    name: str
+    queries: int
+    newest: int | None
+    rates: tuple[Sample, ...]
+    gaps: tuple[tuple[int, int], ...]
+    days: tuple[StreamDay, ...]
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The streams of a warehouse in a span."""
+
+    now: datetime
+    span: Span
+    streams: tuple[StreamView, ...] = ()
+
+
+@dataclass(frozen=True)
+class TrendDay:
+    """The publications whose intervals end on a UTC day.
+
+    ``answers``, ``events``: of the newest publication of each interval; ``measured``: CPU seconds of all of them, None
+    if none was measured; ``unshared``: what these would have been without sharing, by the cost model; ``late``: queries
+    that were answered too late, once a run.
+    """
+
+    day: str
+    runs: int
+    failed: int
+    answers: int
+    events: int
+    measured: float | None
+    unshared: float | None
+    late: int
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """What ``heddle compare`` measured of an interval: CPU seconds of the shared run, and of ``sampled`` of its
+    ``queries`` unshared."""
+
+    at: str
+    begin: int
+    end: int
+    queries: int
+    sampled: int
+    shared: float
+    unshared: float
+
+
+@dataclass(frozen=True)
+class PlanCost:
+    """The cost of a plan version, in the unit of its model, and that of its queries unshared."""
+
+    version: int
+    cost_model: str
+    cost: float
+    no_share: float
+
+
+@dataclass(frozen=True)
+class Trends:
+    """A warehouse over days."""
+
+    now: datetime
+    span: Span
+    days: tuple[TrendDay, ...] = ()
+    compared: tuple[ComparedRun, ...] = ()
+    plans: tuple[PlanCost, ...] = ()

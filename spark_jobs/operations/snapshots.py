@@ -7,7 +7,7 @@ the table.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,6 +19,8 @@ import pyarrow.fs as fs
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.accounts import Account, accounts
 from optimizer.plan.definition import SharingPlan
+from optimizer.workload.values import SECOND
+from spark_jobs.operations.series import Span
 from spark_jobs.warehouse import publish_log, registry
 from spark_jobs.warehouse.data_files import reading
 from spark_jobs.warehouse.plans import PlannedQuery, load_plan, planned
@@ -131,6 +133,18 @@ def _newest(root: str, table: str, version: int) -> NewestRuns:
     rows = publish_log.rows(warehouse, ended & publish_log.written_at(micros(moment) for moment in moments))
     end = pc.max(light["interval_end"].filter(pc.equal(light["event"], "published"))).as_py()
     return NewestRuns(tuple(rows[::-1][:NEWEST]), None if end is None else micros(end))
+
+
+SPANS = {"day": 86_400 * SECOND, "week": 7 * 86_400 * SECOND, "month": 30 * 86_400 * SECOND}
+"""The lengths of the spans that have a name."""
+
+
+def limited(warehouse: Warehouse, span: Span) -> Span:
+    """A span with its instants: one of a name is counted back from the newest published interval."""
+    if span.name not in SPANS:
+        return span
+    end = newest_runs(warehouse).end
+    return span if end is None else replace(span, begin=end - SPANS[span.name], end=end)
 
 
 # ------------------------------------------------------------------------------------------------- days of results

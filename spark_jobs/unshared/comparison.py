@@ -65,12 +65,14 @@ class Comparison:
 @dataclass(frozen=True)
 class StoredComparison:
     """A comparison as a warehouse keeps it: made ``at`` (text), of the interval [begin, end) (microseconds) that a run
-    of ``plan_version`` published; ``shared``: CPU seconds of that run; ``samples`` as in :class:`Comparison`."""
+    of ``plan_version``, with so many ``queries``, published; ``shared``: CPU seconds of that run; ``samples`` as in
+    :class:`Comparison`."""
 
     at: str
     begin: int
     end: int
     plan_version: int
+    queries: int
     shared: float
     samples: tuple[Mapping[str, Any], ...]
 
@@ -83,6 +85,7 @@ def keep_comparison(warehouse: Warehouse, comparison: Comparison) -> None:
         "begin": format_instant(shared.begin),
         "end": format_instant(shared.end),
         "plan_version": shared.plan_version,
+        "queries": comparison.queries,
         "shared": comparison.shared_cpu,
         "samples": [dict(sample) for sample in comparison.samples],
     }
@@ -103,6 +106,7 @@ def stored_comparisons(warehouse: Warehouse) -> list[StoredComparison]:
             instant_of_text(line["begin"]) or 0,
             instant_of_text(line["end"]) or 0,
             line["plan_version"],
+            line["queries"],
             line["shared"],
             tuple(line["samples"]),
         )
