@@ -21,7 +21,7 @@ from spark_jobs.operations.series import Line, Sample
 WIDTH, HEIGHT, LEFT, TOP, BELOW = 1040, 220, 64, 8, 22
 """Of the picture, of it above its axis, what stands left of the lines, above and below them; units of the SVG."""
 
-COLUMNS = 240
+COLUMNS = 120
 """Columns of pixels that samples are put into."""
 
 COLOURS = 8

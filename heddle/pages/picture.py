@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from heddle.pages.formats import CostUnit, count, cut
 from optimizer.plan.accounts import Account, dearest
-from optimizer.plan.definition import ExecutionTree, SharingPlan
+from optimizer.plan.definition import SharingPlan
 
 TREES_DRAWN = 14
 """Trees of a picture, the dearest; the others are drawn as one."""
@@ -27,7 +27,8 @@ WIDTH, COST, SLOT = 1040, 240, 19
 COLUMNS = (150, 470, 800)
 """Where streams, trees and queries stand: the left edge of their bars."""
 
-BAR = 12
+BAR, GAP = 12, 4
+"""How wide a bar is, and how far it is from the next."""
 
 
 @dataclass(frozen=True)
@@ -85,35 +86,31 @@ def picture(
     pages."""
     if not plan.cost:
         return None
-    streams = [stream for stream, _ in plan.rates if any(tree.stream == stream for tree in plan.trees)]
     drawn = dearest(plan, TREES_DRAWN)
     own = {tree.id for tree, _ in drawn}
-    rest: dict[str, list[tuple[ExecutionTree, Fraction]]] = defaultdict(list)
-    for tree, cost in zip(plan.trees, plan.tree_costs, strict=True):
-        if tree.id not in own:
-            rest[tree.stream].append((tree, cost))
+    left = [priced for priced in zip(plan.trees, plan.tree_costs, strict=True) if priced[0].id not in own]
     accounts: dict[str, list[Account]] = defaultdict(list)
     for account in books:
         accounts[account.tree].append(account)
     by_query = len(plan.workload.queries) <= QUERIES_DRAWN
-    costs: dict[str, Fraction] = defaultdict(Fraction)
+    streams: list[_Part] = []
     trees: list[_Part] = []
     queries: list[_Part] = []
-    for number, stream in enumerate(streams):
-        for tree, cost in (pair for pair in drawn if pair[0].stream == stream):
-            costs[stream] += cost
-            trees.append(
-                _Part(tree.id, f"{unit.text(cost)}", f"#{anchors[tree.id]}" if tree.id in anchors else "", cost, number)
-            )
+    for stream in dict.fromkeys(tree.stream for tree in plan.trees):
+        total = Fraction(0)
+        for tree, cost in (priced for priced in drawn if priced[0].stream == stream):
+            address = f"#{anchors[tree.id]}" if tree.id in anchors else ""
+            trees.append(_Part(tree.id, unit.text(cost), address, cost, len(streams)))
             queries += _queries(accounts[tree.id], len(trees) - 1, trees[-1], by_query, unit, links)
-        if rest[stream]:
-            cost = sum((cost for _, cost in rest[stream]), Fraction(0))
-            costs[stream] += cost
-            trees.append(_Part(count(len(rest[stream]), "more tree"), unit.text(cost), "", cost, number))
-            size = sum(len(tree.queries) for tree, _ in rest[stream])
+            total += cost
+        if others := [priced for priced in left if priced[0].stream == stream]:
+            cost = sum((cost for _, cost in others), Fraction(0))
+            trees.append(_Part(count(len(others), "more tree"), unit.text(cost), "", cost, len(streams)))
+            size = sum(len(tree.queries) for tree, _ in others)
             queries.append(_Part(count(size, "query"), "", "", cost, len(trees) - 1))
-    roots = [_Part(stream, unit.text(costs[stream]), "", costs[stream]) for stream in streams]
-    return _drawn(plan, (roots, trees, queries), unit)
+            total += cost
+        streams.append(_Part(stream, unit.text(total), "", total))
+    return _drawn(plan, (streams, trees, queries), unit)
 
 
 def _queries(
@@ -137,7 +134,7 @@ def _queries(
 def _drawn(plan: SharingPlan, columns: Sequence[Sequence[_Part]], unit: CostUnit) -> Picture:
     scale = COST / float(plan.cost)
     heights = [[max(float(part.cost) * scale, 1.0) for part in column] for column in columns]
-    needed = [sum(max(height, SLOT) for height in column) for column in heights]
+    needed = [sum(max(height, SLOT) + GAP for height in column) for column in heights]
     total = max(needed)
     nodes, ribbons = [], []
     middles: list[list[float]] = []
@@ -146,7 +143,7 @@ def _drawn(plan: SharingPlan, columns: Sequence[Sequence[_Part]], unit: CostUnit
         gap = (total - needed[number]) / (len(column) + 1)
         y, own = gap, []
         for part, size in zip(column, sizes, strict=True):
-            slot = max(size, SLOT)
+            slot = max(size, SLOT) + GAP
             own.append(y + slot / 2)
             nodes.append(_node(part, number, y + slot / 2, size, unit))
             y += slot + gap
@@ -186,10 +183,9 @@ def _ribbons(
     """What feeds each part of a column, below one another at the bar that it comes from."""
     begin, end = COLUMNS[column - 1] + BAR, COLUMNS[column]
     used = [middle - size / 2 for middle, size in zip(middles[column - 1], before, strict=True)]
-    fed = [
-        sum(size for part, size in zip(parts, sizes, strict=True) if part.source == source)
-        for source in range(len(before))
-    ]
+    fed = [0.0] * len(before)
+    for part, size in zip(parts, sizes, strict=True):
+        fed[part.source] += size
     found = []
     for part, size, middle in zip(parts, sizes, middles[column], strict=True):
         # smallest bars are drawn larger than they are: together they may not leave the bar that feeds them

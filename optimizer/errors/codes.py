@@ -462,7 +462,12 @@ DECLARED = (
         "Run again once the source is still.",
     ),
     Code("HDL-520", "Delta's jar is not there.", "Run `make setup`, or set HEDDLE_JARS."),
-    Code("HDL-521", "There is no registered query of this name.", "Take the name that the hint gives."),
+    Code(
+        "HDL-521",
+        "There is no registered query of this name.",
+        "Take the name that the hint gives.",
+        http_status=404,
+    ),
     Code(
         "HDL-522",
         "Queries were registered, changed or planned by somebody else meanwhile; nothing was stored.",
