@@ -81,6 +81,8 @@ def listening(host: str, port: int) -> socket.socket:
         place = socket.socket(family, socket.SOCK_STREAM)
         place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         place.bind(address)
+        # from now on requests wait until they are answered
+        place.listen()
     except OSError as error:
         message = f"cannot listen on {host}, port {port}: {error.strerror or error}"
         raise HeddleError("HDL-573", message, "choose another with --port; 0 takes one that is free") from error

@@ -178,7 +178,7 @@ def told(answer):
 
 nobody, viewer, user = client(), client("VIEWER"), client("USER")
 paths = ["", "history", "operations", "operations?look=1", "refresh", "data-docs/0123456789abcdef.html",
-         "radius?from=1&to=2&revision=1"]
+         "radius?from=1&to=2&revision=1", "answers", "query?name=volume", "query?name=nothing", "streams", "trends"]
 found = {"gets": {}, "posts": {}, "hostile": {}}
 for path in paths:
     found["gets"][path] = [one.get("/sharing-plan/" + path).status_code for one in (nobody, viewer, user)]
@@ -349,10 +349,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_every_route_has_its_permission(served: dict[str, Any]) -> None:
     """Nobody, a viewer, a user: reading takes a viewer, whatever runs something a user."""
     gets = served["gets"]
-    for path in ("", "history", "operations", "operations?look=1"):
-        assert gets[path] == [401, 200, 200]
+    for path in ("", "history", "operations", "operations?look=1", "answers", "streams", "trends"):
+        assert gets[path] == [401, 200, 200], path
     assert gets["refresh"] == [401, 403, 200]
     assert gets["data-docs/0123456789abcdef.html"] == gets["radius?from=1&to=2&revision=1"] == [401, 404, 404]
+    assert gets["query?name=nothing"] == [401, 404, 404]
     assert served["posts"]["refresh"] == [401, 403, 400] and served["posts"]["apply"] == [401, 403, 400]
 
 
