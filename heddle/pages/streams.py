@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import chain
 
 from heddle.pages.charts import Chart, Column, chart
@@ -17,8 +18,8 @@ from heddle.pages.operations import CHARTED, ROWS_SHOWN
 from heddle.pages.plan import Tile
 from heddle.pages.render import render
 from heddle.pages.spans import Link, span_links
+from optimizer.workload.expression import EPOCH
 from spark_jobs.operations.series import Line, SpanName, StreamDay, Streams, StreamView
-from spark_jobs.warehouse.schemas import moment
 
 SPANS: Sequence[SpanName] = ("week", "month", "all")
 
@@ -81,7 +82,11 @@ def _card(place: int, stream: StreamView, streams: Streams) -> StreamCard:
 def _tiles(stream: StreamView, streams: Streams) -> list[Tile]:
     rate = figure(stream.rates[-1].value) if stream.rates else "none"
     newest = instant(stream.newest) if stream.newest is not None else "none"
-    since = ago(moment(stream.newest), streams.now) if stream.newest is not None else "no event is known"
+    since = (
+        ago(EPOCH + timedelta(microseconds=stream.newest), streams.now)
+        if stream.newest is not None
+        else "no event is known"
+    )
     late = sum(chain.from_iterable((day.refused, day.quarantined) for day in stream.days))
     return [
         Tile("events a second", rate, "in the newest measured interval"),

@@ -10,8 +10,15 @@ of which the median counts. The goal: a page of the answers, and of a query, bel
 
 from __future__ import annotations
 
+import argparse
 import json
+import statistics
+import sys
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -19,7 +26,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from fastapi.testclient import TestClient
+from rich.console import Console
+from rich.table import Table
 
+from heddle.pages.app import build_app
 from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.windows.alignment import day_label
@@ -260,3 +271,97 @@ def make(root: Path, queries: int, days: int, last: int) -> Warehouse:
         ]
         warehouse.append("quarantine", [{**vars(row), "at": moment(row.at)} for row in left_out], token)
     return warehouse
+
+
+# ------------------------------------------------------------------------------------------- measuring
+PAGES = (
+    *("answers", "answers?page=20", "answers?q=trades&owner=fraud", "query?name={plain}", "query?name={grouped}"),
+    *("query?name={grouped}&span=month", "query?name={plain}&span=all", "streams", "trends", "", "history"),
+    "operations",
+)
+"""Addresses; a plain query is not grouped."""
+
+QUICK = ("answers", "query?name={plain}", "query?name={grouped}")
+"""Beginnings of those that the goal is for, without a longer span."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Of one page: seconds of its first request, the median of the others, their CPU seconds, and its size."""
+
+    page: str
+    first: float
+    wall: float
+    cpu: float
+    bytes: int
+    is_quick: bool
+
+    @property
+    def is_met(self) -> bool:
+        return not self.is_quick or self.wall < GOAL
+
+
+def measure(root: Path, queries: int, rounds: int) -> list[Times]:
+    """The times of every page, asked for in turn."""
+    client = TestClient(build_app(lambda: root))
+    known = workload(queries).queries
+    names = {
+        "plain": next(query.name for query in known if not query.group_by),
+        "grouped": next(query.name for query in known if query.group_by),
+    }
+    found: dict[str, list[tuple[float, float]]] = {page: [] for page in PAGES}
+    sizes: dict[str, int] = {}
+    for _ in range(rounds + 1):
+        for page, times in found.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            answer = client.get("/" + page.format(**names))
+            times.append((time.perf_counter() - wall, time.process_time() - cpu))
+            assert answer.status_code == 200, answer.text
+            sizes[page] = len(answer.content)
+    return [
+        Times(
+            "/" + page.format(**names),
+            times[0][0],
+            statistics.median(wall for wall, _ in times[1:]),
+            statistics.median(cpu for _, cpu in times[1:]),
+            sizes[page],
+            page.startswith(QUICK) and "span" not in page,
+        )
+        for page, times in found.items()
+    ]
+
+
+def show(found: Sequence[Times], queries: int, days: int) -> None:
+    """The times as a table."""
+    table = Table(title=f"{queries:,} queries, {days} days of hourly runs", title_justify="left")
+    for name in ("page", "first s", "s", "CPU-s", "KiB", f"goal {GOAL} s"):
+        table.add_column(name, justify="left" if name == "page" else "right")
+    for one in found:
+        goal = ("met" if one.is_met else "missed") if one.is_quick else ""
+        figures = (f"{seconds:.2f}" for seconds in (one.first, one.wall, one.cpu))
+        table.add_row(one.page, *figures, f"{one.bytes / 1024:,.0f}", goal)
+    Console().print(table)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; 1 if a page misses the goal."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--queries", type=int, default=2000)
+    parser.add_argument("--days", type=int, default=365)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--warehouse", type=Path, help="made there unless it is one already")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        root = (given.warehouse or Path(folder) / "house").absolute()
+        if not root.exists():
+            make(root, given.queries, given.days, int(datetime.now(UTC).timestamp()) // 86_400 * 24)
+        found = measure(root, given.queries, given.rounds)
+    show(found, given.queries, given.days)
+    if given.json:
+        given.json.write_text(json.dumps([vars(one) for one in found], indent=1))
+    return int(not all(one.is_met for one in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -70,7 +70,7 @@ WINDOW = Window(2 * HOUR, HOUR)
 SAMPLES = tuple(Sample(number * HOUR, float(number % 5), 1 + (number == 3)) for number in range(8))
 
 
-def listing(**rest: Any) -> Listing:
+def listing() -> Listing:
     one = ListedQuery("volume", "ops", "trades", "running", WINDOW, (0, 2 * HOUR, 3))
     line = Sparkline("n", 4, "sum", SAMPLES)
     rows = (
@@ -78,8 +78,8 @@ def listing(**rest: Any) -> Listing:
         replace(one, name="watch", late=90 * SECOND, errors=2, is_missing=True, sparkline=replace(line, groups=1)),
         replace(one, name=HOSTILE, owner=HOSTILE, stream=HOSTILE, text=HOSTILE, state="paused", newest=None),
     )
-    given = {"total": 120, "pages": 3, "states": {"running": 119, "paused": 1}, "owners": ("", "ops", HOSTILE)}
-    return Listing(NOW, Choice(), rows, **(given | {"days": ("2026-02-27", "2026-02-28"), "late": 1} | rest))
+    states, owners, days = {"running": 119, "paused": 1}, ("", "ops", HOSTILE), ("2026-02-27", "2026-02-28")
+    return Listing(NOW, Choice(), rows, 120, 3, states, owners, days, 1)
 
 
 def view(**rest: Any) -> QueryView:
@@ -121,7 +121,7 @@ def test_the_list_says_what_is_newest_late_and_missing() -> None:
 
 
 def test_what_was_chosen_stays_in_the_form_and_the_pages() -> None:
-    found = listing(choice=Choice("a b&", "ops", "running", 2))
+    found = replace(listing(), choice=Choice("a b&", "ops", "running", 2))
     html = answers.page(found)
     assert "answers?q=a+b%26&amp;owner=ops&amp;state=running&amp;page=3" in html
     assert 'value="a b&amp;"' in html and '<option value="ops" selected>' in html
