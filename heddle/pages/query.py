@@ -17,6 +17,7 @@ from heddle.pages.plan import Tile
 from heddle.pages.render import render
 from heddle.pages.spans import Link, field_of, span_links
 from optimizer.workload.instants import format_instant
+from optimizer.workload.values import SECOND
 from spark_jobs.operations.series import FailedAnswer, Group, Happened, QueryCost, QueryRun, QueryView
 
 
@@ -104,7 +105,7 @@ def _facts(view: QueryView) -> list[tuple[str, str]]:
         ("stream", query.stream),
         ("owner", query.owner or "none"),
         ("window", f"{length(window.range, window.per)}, {period}"),
-        ("registered", format_instant(view.since)),
+        ("registered", format_instant(view.since // SECOND * SECOND)),
         ("file", view.file),
         ("fingerprint", query.definition),
     ]

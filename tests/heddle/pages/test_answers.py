@@ -145,6 +145,11 @@ def test_the_page_of_a_query() -> None:
     assert "heddle compare has not run it unshared" in found.text and "saved" not in found.text
     assert "./?version=2&tree=trades-1#chosen" in found.links
     assert "HDL-601" in found.text and "run-1" in found.text
+    # texts of several lines are shown in lines
+    assert "import read\nfrom spark_jobs" in html
+    assert "sum(volume)\nFROM trades" in query.page(
+        view(query=replace(view().query, text="SELECT sum(volume)\nFROM trades"))
+    )
 
 
 def test_what_is_saved_is_said_only_where_it_was_measured() -> None:
