@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from heddle.pages.formats import count, duration, figure, interval, length, number
 from heddle.pages.lines import SPARK_HEIGHT, SPARK_WIDTH, sparkline
@@ -97,7 +97,7 @@ def _tiles(listing: Listing) -> list[Tile]:
 
 def _address(choice: Choice, page: int) -> str:
     chosen = {"q": choice.text, "owner": choice.owner, "state": choice.state, "page": str(page)}
-    return "answers?" + urlencode({name: value for name, value in chosen.items() if value})
+    return "answers?" + urlencode({name: value for name, value in chosen.items() if value}, quote_via=quote)
 
 
 def _row(query: ListedQuery) -> AnswerRow:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from heddle.pages.folding import Table, fold
 from heddle.pages.formats import count, duration, figure, instant, interval, length, number, seconds
@@ -123,7 +123,7 @@ def _address(view: QueryView, span: str = "", group: str | None = None) -> str:
     else:
         chosen["span"] = view.span.name
     chosen["group"] = view.group if group is None else group
-    return "query?" + urlencode({name: value for name, value in chosen.items() if value})
+    return "query?" + urlencode({name: value for name, value in chosen.items() if value}, quote_via=quote)
 
 
 def _groups(view: QueryView) -> list[Link]:

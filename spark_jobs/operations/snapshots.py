@@ -12,7 +12,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
@@ -26,7 +25,6 @@ from spark_jobs.warehouse.data_files import reading
 from spark_jobs.warehouse.plans import PlannedQuery, load_plan, planned
 from spark_jobs.warehouse.publish_log import LogRow
 from spark_jobs.warehouse.registry import QueryEvent, Registered
-from spark_jobs.warehouse.schemas import micros
 from spark_jobs.warehouse.warehouse import Warehouse
 
 KEPT = 6
@@ -125,14 +123,10 @@ def newest_runs(warehouse: Warehouse) -> NewestRuns:
 def _newest(root: str, table: str, version: int) -> NewestRuns:
     warehouse = Warehouse(Path(root))
     ended = ds.field("event").isin(["published", "failed"])
-    light = warehouse.dataset("publish_log").to_table(["at", "event", "interval_end"], filter=ended)
-    if not len(light):
-        return NewestRuns((), None)
-    chosen = pc.select_k_unstable(light, NEWEST, [("at", "descending")])
-    moments = light["at"].take(chosen).to_pylist()
-    rows = publish_log.rows(warehouse, ended & publish_log.written_at(micros(moment) for moment in moments))
-    end = pc.max(light["interval_end"].filter(pc.equal(light["event"], "published"))).as_py()
-    return NewestRuns(tuple(rows[::-1][:NEWEST]), None if end is None else micros(end))
+    light = publish_log.rows(warehouse, ended, records=False)
+    chosen = publish_log.written_at(row.at for row in light[-NEWEST:])
+    rows = publish_log.rows(warehouse, ended & chosen)[::-1][:NEWEST] if light else ()
+    return NewestRuns(tuple(rows), max((row.end for row in light if row.event == "published"), default=None))
 
 
 SPANS = {"day": 86_400 * SECOND, "week": 7 * 86_400 * SECOND, "month": 30 * 86_400 * SECOND}

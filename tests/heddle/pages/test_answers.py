@@ -123,7 +123,7 @@ def test_the_list_says_what_is_newest_late_and_missing() -> None:
 def test_what_was_chosen_stays_in_the_form_and_the_pages() -> None:
     found = replace(listing(), choice=Choice("a b&", "ops", "running", 2))
     html = answers.page(found)
-    assert "answers?q=a+b%26&amp;owner=ops&amp;state=running&amp;page=3" in html
+    assert "answers?q=a%20b%26&amp;owner=ops&amp;state=running&amp;page=3" in html
     assert 'value="a b&amp;"' in html and '<option value="ops" selected>' in html
     assert "No query is like this" in read(answers.page(replace(found, queries=()))).text
 
