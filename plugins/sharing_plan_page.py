@@ -1,9 +1,9 @@
-"""The pages "Sharing plan" in Airflow: the plan, what its runs did, its history, and a refresh by hand.
+"""The pages in Airflow: answers, the plan, what its runs did, its history, and a refresh by hand.
 
 A plugin's FastAPI routes have no authentication of their own, so each of these asks for Airflow's user and for what the
-user may do: the plan and its history for reading the DAG ``refresh_sharing_plan``, the operating view and Data Docs for
-reading the runs of ``aggregate_windows``, a refresh for triggering ``refresh_sharing_plan``. The pages are plain HTML
-(:mod:`heddle.pages`), made from the warehouse's rows without a JVM.
+user may do: the plan and its history for reading the DAG ``refresh_sharing_plan``, answers, the operating view and Data
+Docs for reading the runs of ``aggregate_windows``, a refresh for triggering ``refresh_sharing_plan``. The pages are
+those of ``heddle serve`` (:mod:`heddle.pages.app`), made from the warehouse's rows without a JVM.
 
 A refresh, dry or not, is a run of the DAG that the user triggers here as by Airflow's own API: planning reads whole
 streams and takes seconds of CPU, which the api-server has not to spare, a worker has the environment in which the plan
@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
@@ -23,19 +22,11 @@ from urllib.parse import parse_qs, quote, urlsplit
 from airflow.plugins_manager import AirflowPlugin
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from fastapi.routing import APIRoute
+
+from heddle.pages import app as pages
+from heddle.pages.app import HEADERS, Access, html
 
 REFRESH, AGGREGATE = "refresh_sharing_plan", "aggregate_windows"
-
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    # without a referrer browsers send no origin along with a form either
-    "Referrer-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
 
 MOST_BYTES = 16_384
 """Of a form's body."""
@@ -44,115 +35,12 @@ MOST_RATES = 64
 RECENT = 20
 """Refreshes that the form lists."""
 
-_looking = threading.Lock()
-"""Only one look at all sources at a time."""
-
 
 def _warehouse() -> Path:
     """The folder of the tables."""
     from spark_jobs.settings import settings
 
     return settings().warehouse
-
-
-def plan_rows(warehouse: str, version: int | None) -> list[dict[str, Any]]:
-    """Rows of one stored plan version (None: the newest), each with its ``row`` read; [] if there is none."""
-    import pyarrow.dataset as ds
-
-    from spark_jobs.warehouse.data_files import LOG
-    from spark_jobs.warehouse.warehouse import Warehouse
-
-    house = Warehouse(Path(warehouse).absolute())
-    if not (house.root / "sharing_plans" / LOG).is_dir():
-        return []
-    table = house.dataset("sharing_plans")
-    if version is None:
-        numbers = table.to_table(columns=["plan_version"]).column("plan_version").to_pylist()
-        if not numbers:
-            return []
-        version = max(numbers)
-    found = table.to_table(filter=ds.field("plan_version") == version).to_pylist()
-    return [stored | json.loads(stored["row"]) for stored in found]
-
-
-def render(rows: list[dict[str, Any]]) -> str:
-    """The page of one stored plan."""
-    from heddle.pages.plan import no_plan, page
-    from optimizer.plan.stored_rows import from_rows
-
-    if not rows:
-        return no_plan()
-    first = rows[0]
-    about = {
-        "version": str(first["plan_version"]),
-        "made": f"{first['created_at']:%Y-%m-%d %H:%M} UTC",
-        "by": first["created_by"] or "",
-        "because": first["reason"] or "",
-    }
-    return page(from_rows(rows), about, in_menu=True)
-
-
-def operations_page(look: bool) -> str:
-    """The operating view of the warehouse; ``look``: also what is outdated. Raises HDL-555 while another looks."""
-    from datetime import UTC, datetime
-
-    from heddle.pages.operations import page
-    from optimizer.errors.diagnostics import HeddleError
-    from spark_jobs.operations.read import opened, read_operations
-    from spark_jobs.operations.values import Operations
-
-    warehouse = opened(_warehouse())
-    if warehouse is None:
-        return page(Operations(datetime.now(UTC)))
-    if not look:
-        return page(read_operations(warehouse))
-    if not _looking.acquire(blocking=False):
-        raise HeddleError("HDL-555", "somebody else is looking for outdated intervals", "try again in a moment")
-    try:
-        return page(read_operations(warehouse, look=True))
-    finally:
-        _looking.release()
-
-
-def radius_page(begin: int, end: int, revision: int) -> str:
-    """What one publication changed. Raises HDL-558 and HDL-559 if that is not known."""
-    from heddle.pages.operations import radius
-    from spark_jobs.operations.read import read_radius
-    from spark_jobs.warehouse.warehouse import Warehouse
-
-    warehouse = Warehouse.open(_warehouse(), create=False)
-    return radius(read_radius(warehouse, begin, end, revision))
-
-
-def history_page(shown: int | None) -> str | None:
-    """The history of the plan; None if there is no version ``shown`` (None: the newest)."""
-    from datetime import UTC, datetime
-
-    from heddle.pages.history import page
-    from spark_jobs.operations.read import change_of, opened, read_versions
-    from spark_jobs.warehouse.plans import current_version
-
-    warehouse = opened(_warehouse())
-    newest = current_version(warehouse) if warehouse is not None else None
-    if warehouse is None or newest is None:
-        return page((), 0, 0, None, None, datetime.now(UTC)) if shown is None else None
-    if shown is not None and shown > newest:
-        return None
-    versions, total = read_versions(warehouse)
-    chosen = shown or newest
-    return page(versions, total, newest, chosen, change_of(warehouse, chosen), datetime.now(UTC))
-
-
-def docs_page(name: str) -> str | None:
-    """A page of Data Docs; None if there is none of that name. Only names that runs give: never a path."""
-    from heddle.pages.data_docs import page
-    from spark_jobs.checks.data_docs import FOLDER, document_file, read_document
-
-    file = document_file(_warehouse() / FOLDER, name)
-    if file is None:
-        return None
-    # runs of earlier versions kept pages
-    return file.read_text("utf-8", "replace") if file.suffix == ".html" else page(read_document(file))
 
 
 # ------------------------------------------------------------------------------------------- refresh
@@ -299,108 +187,38 @@ async def form_of(request: Request) -> dict[str, str]:
     return {name: values[-1] for name, values in fields.items()}
 
 
-def _html(text: str, status: int = 200) -> HTMLResponse:
-    return HTMLResponse(text, status, headers=HEADERS)
-
-
-def _number(text: str | None) -> int | None:
-    """A version that a table may have; None for any other text."""
-    # any text: FastAPI's own refusals repeat what they refuse, and a table's numbers have 64 bits
-    return int(text) if text and re.fullmatch(r"[1-9]\d{0,17}", text, re.ASCII) else None
-
-
-def _instant(text: str | None) -> int | None:
-    """Microseconds since the epoch; None for any other text."""
-    return int(text) if text and re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else None
-
-
-class CodedRoute(APIRoute):
-    """Answers a coded error (:class:`optimizer.errors.diagnostics.HeddleError`) with its page."""
-
-    def get_route_handler(self) -> Callable[..., Any]:
-        """The route's handler, whose coded errors become a page with their status."""
-        answer = super().get_route_handler()
-
-        async def handle(request: Request) -> Response:
-            try:
-                return await answer(request)
-            except Exception as error:
-                # the class itself would have to be imported wherever plugins are
-                found = getattr(error, "diagnostic", None)
-                if found is None:
-                    raise
-                from heddle.pages import refresh
-                from optimizer.errors.codes import http_status
-
-                return _html(refresh.refused(found), http_status(found.code))
-
-        return handle
-
-
 def build_app() -> FastAPI:
     """The FastAPI app; every route asks for an authenticated Airflow user with a permission of its own."""
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-    from airflow.api_fastapi.common.db.common import _get_session
-    from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
+    from airflow.api_fastapi.core_api.security import requires_access_dag
 
     def may(method: Any, dag: str, entity: Any = None) -> list[Any]:
         return [Depends(requires_access_dag(method, entity, param_dag_id=dag))]
 
-    see_plan, see_runs = may("GET", REFRESH), may("GET", AGGREGATE, DagAccessEntity.RUN)
+    access = Access(plan=may("GET", REFRESH), runs=may("GET", AGGREGATE, DagAccessEntity.RUN))
     may_refresh = may("POST", REFRESH, DagAccessEntity.RUN)
-    app = FastAPI(title="Heddle")
-    # No interactive documentation: those routes would not ask for a user.
-    app.router.routes.clear()
-    app.router.route_class = CodedRoute
+    return pages.build_app(_warehouse, access, lambda app: _add_refresh(app, may_refresh))
+
+
+def _add_refresh(app: FastAPI, may: list[Any]) -> None:
+    """The routes of a refresh by hand."""
+    from airflow.api_fastapi.common.db.common import _get_session
+    from airflow.api_fastapi.core_api.security import get_user
+
     as_user, in_session, sent = Depends(get_user), Depends(_get_session, scope="function"), Depends(form_of)
 
-    @app.get("/", dependencies=see_plan)
-    def page(version: str | None = None) -> HTMLResponse:
-        number = _number(version)
-        rows = plan_rows(str(_warehouse()), number) if version is None or number else []
-        if version is not None and not rows:
-            raise HTTPException(404, "there is no such plan version")
-        return _html(render(rows))
-
-    @app.get("/history", dependencies=see_plan)
-    def versions(version: str | None = None) -> HTMLResponse:
-        number = _number(version)
-        found = history_page(number) if version is None or number else None
-        if found is None:
-            raise HTTPException(404, "there is no such plan version")
-        return _html(found)
-
-    @app.get("/operations", dependencies=see_runs)
-    def operating(look: str | None = None) -> HTMLResponse:
-        return _html(operations_page(look == "1"))
-
-    @app.get("/radius", dependencies=see_runs)
-    def changed(request: Request, to: str | None = None, revision: str | None = None) -> HTMLResponse:
-        begin, end = _instant(request.query_params.get("from")), _instant(to)
-        number = _number(revision)
-        if begin is None or end is None or number is None:
-            raise HTTPException(404, "there is no such revision")
-        return _html(radius_page(begin, end, number))
-
-    @app.get("/data-docs/{name}", dependencies=see_runs)
-    def data_docs(name: str) -> HTMLResponse:
-        found = docs_page(name)
-        if found is None:
-            raise HTTPException(404, "there is no such page")
-        return _html(found)
-
-    @app.get("/refresh", dependencies=may_refresh)
+    @app.get("/refresh", dependencies=may)
     def ask(run: str | None = None, session: Any = in_session) -> HTMLResponse:
         from heddle.pages import refresh
 
         if run is None:
-            return _html(refresh.form(recent_refreshes(session), paused=is_paused(session)))
+            return html(refresh.form(recent_refreshes(session), paused=is_paused(session)))
         found = refresh_of(session, run) if len(run) <= 250 else None
         if found is None:
             raise HTTPException(404, "there is no such run")
-        return _html(refresh.outcome(found, _in_force()))
+        return html(refresh.outcome(found, _in_force()))
 
-    @app.post("/refresh", dependencies=[*may_refresh, Depends(check_origin)])
+    @app.post("/refresh", dependencies=[*may, Depends(check_origin)])
     def dry_run(
         request: Request,
         given: Any = sent,
@@ -414,10 +232,10 @@ def build_app() -> FastAPI:
             conf = requested_conf(given)
         except HeddleError as error:
             found = refresh.form(recent_refreshes(session), given, error.diagnostic, is_paused(session))
-            return _html(found, 400)
+            return html(found, 400)
         return _shown(trigger(conf, user, session, request))
 
-    @app.post("/apply", dependencies=[*may_refresh, Depends(check_origin)])
+    @app.post("/apply", dependencies=[*may, Depends(check_origin)])
     def apply(
         request: Request,
         given: Any = sent,
@@ -426,8 +244,6 @@ def build_app() -> FastAPI:
     ) -> Response:
         run = given.get("run", "")
         return _shown(trigger(applied(refresh_of(session, run[:250])), user, session, request))
-
-    return app
 
 
 def _shown(run_id: str) -> Response:
@@ -457,6 +273,7 @@ class SharingPlanPlugin(AirflowPlugin):
             "url_route": route,
         }
         for name, page, route in (
+            ("Answers", "answers", "heddle-answers"),
             ("Sharing plan", "", "sharing-plan"),
             ("Sharing plan: operations", "operations", "sharing-plan-operations"),
         )

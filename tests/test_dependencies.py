@@ -24,7 +24,6 @@ OWN = {"heddle", "optimizer", "spark_jobs", "plugins", "dags", "docker", "tests"
 TOOLS = {"pip", "uv", "heddle"}
 """Installed by the Makefile itself, before the pins or after them."""
 THROUGH = {
-    "fastapi": "apache-airflow",
     "httpx": "apache-airflow",
     "llvmlite": "numba",
     "markupsafe": "jinja2",

@@ -22,7 +22,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from heddle.pages import data_docs, history, operations, plan, refresh
+from heddle.pages import answers, data_docs, history, operations, plan, query, refresh, streams, trends
 from heddle.pages.refresh import Refresh
 from optimizer.errors.diagnostics import Diagnostic
 from optimizer.language.parser import parse
@@ -34,7 +34,10 @@ from optimizer.workload.values import Workload
 from optimizer.workload.values import to_json as stored
 from spark_jobs.checks.data_docs import document
 from spark_jobs.checks.inspection import FINDINGS, expectations
+from spark_jobs.operations.answers import list_answers, read_query
 from spark_jobs.operations.read import change_of, read_operations, read_radius, read_versions
+from spark_jobs.operations.series import Choice, Listing, Span, Streams, Trends
+from spark_jobs.operations.trends import read_streams, read_trends
 from spark_jobs.operations.values import (
     Check,
     Operations,
@@ -403,6 +406,27 @@ def refreshes() -> dict[str, str]:
     }
 
 
+def of_answers(house: Warehouse) -> dict[str, str]:
+    """The pages of answers, streams and days, of the fixture and of nothing."""
+
+    def shown(name: str, span: Span, group: str = "") -> str:
+        return query.page(replace(read_query(house, name, span, group, NOW), warehouse="/the/warehouse"))
+
+    return {
+        "answers": answers.page(list_answers(house, Choice(), NOW)),
+        "answers_chosen": answers.page(list_answers(house, Choice("symbol", "", "running", 7), NOW)),
+        "answers_of_nothing": answers.page(Listing(NOW, Choice())),
+        "query": shown("by_symbol", Span("all")),
+        "query_without_answers": shown("bound", Span("between", 0, 1)),
+        "streams": streams.page(read_streams(house, Span("all"), NOW)),
+        "streams_of_nothing": streams.page(Streams(NOW, Span("month"))),
+        "trends": trends.page(read_trends(house, Span("all"), NOW)),
+        "trends_of_nothing": trends.page(Trends(NOW, Span("month"))),
+        "read_only": refresh.read_only(),
+        "not_shown": refresh.refused(Diagnostic("HDL-521", f"there is no registered query {HOSTILE}", "look"), False),
+    }
+
+
 @pytest.fixture(scope="module")
 def pages(world: Path) -> dict[str, str]:
     """Every page, by name."""
@@ -422,11 +446,15 @@ def pages(world: Path) -> dict[str, str]:
         "history_first": history.page(versions, total, 4, 1, change_of(house, 1), NOW),
         "history_of_nothing": history.page((), 0, 0, None, None, NOW),
         **{f"refresh_{name}": page for name, page in refreshes().items()},
+        **of_answers(house),
     }
     return found
 
 
-PAGES = ("plan", "plan_in_airflow", "operations", "operations_ill", "revision", "history", "refresh_form_again")
+PAGES = (
+    *("plan", "plan_in_airflow", "operations", "operations_ill", "revision", "history", "refresh_form_again"),
+    *("answers", "query", "streams", "trends"),
+)
 """Pages with a file of their own; the others are shorter and stand together."""
 
 
@@ -466,6 +494,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from fastapi.routing import APIRoute
 import heddle_airflow as wiring
 import sharing_plan_page as pages
+from heddle.pages import served
 
 root = Path(sys.argv[1])
 bag = BundleDagBag(root / "dags", bundle_path=root / "dags", bundle_name="dags-folder")
@@ -495,7 +524,7 @@ found = {
     "views": plugin.external_views,
     "links": [link.name for link in wiring.HeddlePlugin.operator_extra_links],
     "headers": pages.HEADERS,
-    "without a plan": pages.render([]),
+    "without a plan": served.plan_html(Path("no/such/folder"), None),
     "submitted": {
         "aggregate": submitted(wiring.AggregateOperator(task_id="a", pinned=pinned)),
         "live": submitted(wiring.AggregateOperator(task_id="b", pinned=pinned | {"live": True, "late": True})),

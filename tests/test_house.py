@@ -26,7 +26,6 @@ DIALECT = frozenset({"told", "held", "beside", "asked", "one", "whole", "mine", 
 """Words that say nothing of what they name."""
 
 LONG_FUNCTIONS = {
-    "plugins/sharing_plan_page.py build_app": "routes are functions inside their app, each a few lines",
     "optimizer/papers/reference/sharon.py _feed": "the paper's algorithm, whose steps share all of their state",
 }
 

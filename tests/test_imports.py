@@ -55,6 +55,11 @@ def test_templates_are_loaded_for_pages_only() -> None:
     assert loaded("import heddle, heddle.pages.mermaid, heddle.pages.formats, spark_jobs.operations.values") == set()
     assert loaded("import heddle.pages.plan, heddle.pages.operations, heddle.pages.history") == {"jinja2"}
     assert loaded("import heddle.pages.refresh, heddle.pages.data_docs") == {"jinja2"}
+    assert loaded("import heddle.pages.answers, heddle.pages.query, heddle.pages.streams, heddle.pages.trends") == {
+        "jinja2"
+    }
+    # Airflow imports it wherever it loads plugins
+    assert loaded("import heddle.pages.app") == set()
 
 
 def test_only_the_pages_name_jinja() -> None:

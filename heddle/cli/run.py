@@ -402,7 +402,7 @@ def compare(
 
 def _compared(warehouse: Path, begin: str, end: str, sample: int) -> Comparison:
     from spark_jobs.sources.decoding import parse_instant
-    from spark_jobs.unshared.comparison import Comparison, measured_run
+    from spark_jobs.unshared.comparison import Comparison, keep_comparison, measured_run
     from spark_jobs.unshared.measure import measure
 
     house, (plan, _) = existing_warehouse(warehouse), stored_plan(warehouse)
@@ -411,7 +411,9 @@ def _compared(warehouse: Path, begin: str, end: str, sample: int) -> Comparison:
     # long plain jobs are cheaper under the JVM's optimising compiler, short ones under its quick one
     with spark_session("heddle compare", quick=shared.rows_scanned < 1_000_000) as (spark, report):
         samples = measure(spark, plan, first, last, sample, report=report)
-    return Comparison(len(plan.workload.queries), tuple(samples), shared)
+    comparison = Comparison(len(plan.workload.queries), tuple(samples), shared)
+    keep_comparison(house, comparison)
+    return comparison
 
 
 def show_comparison(comparison: Comparison, interval: str) -> None:

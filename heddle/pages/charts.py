@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from heddle.pages.formats import figure
+from heddle.pages.formats import count, figure
 
-WIDTH, HEIGHT, LEFT = 1040, 96, 46
+WIDTH, HEIGHT, LEFT = 1040, 96, 64
 """Of the picture, of its columns, and of what stands to the left of them, in units of the SVG."""
 
 
@@ -42,7 +42,7 @@ class DrawnColumn:
 
 @dataclass(frozen=True)
 class Chart:
-    """Stacked columns, one a run, oldest left; ``label``: what is charted; ``largest``: the value at the top."""
+    """Stacked columns, each a run or a day, oldest left; ``label``: what is charted; ``largest``: the value on top."""
 
     label: str
     largest: str
@@ -52,14 +52,14 @@ class Chart:
     left: int = LEFT
 
 
-def chart(columns: Sequence[Column], unit: str) -> Chart:
-    """The chart of at least one column, whose values are in ``unit``."""
+def chart(columns: Sequence[Column], unit: str, noun: str = "run") -> Chart:
+    """The chart of at least one column, whose values are in ``unit``; ``noun``: what a column is of."""
     tops = [max(sum(value for _, value in column.parts), column.mark or 0.0) for column in columns]
     largest = max(tops) or 1.0
     pitch = (WIDTH - LEFT - 4) / max(len(columns), 12)
     width = max(pitch * 0.72, 1.0)
     drawn = [_drawn(column, LEFT + place * pitch, width, largest) for place, column in enumerate(columns)]
-    return Chart(f"{unit} of {len(columns)} runs", figure(largest), drawn)
+    return Chart(f"{unit} of {count(len(columns), noun)}", figure(largest), drawn)
 
 
 def _drawn(column: Column, x: float, width: float, largest: float) -> DrawnColumn:

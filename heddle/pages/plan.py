@@ -13,6 +13,7 @@ from fractions import Fraction
 from heddle.pages.folding import Table, fold
 from heddle.pages.formats import CostUnit, Saved, bar_width, cut, duration, figure, length, number, saved
 from heddle.pages.mermaid import TREES_SHOWN
+from heddle.pages.picture import Picture, picture
 from heddle.pages.render import render
 from heddle.pages.timeline import Timeline, timeline
 from optimizer.errors.diagnostics import count
@@ -124,6 +125,7 @@ class TreeCard:
     anchor: str
     name: str
     is_open: bool
+    is_chosen: bool
     about: str
     saved: Saved
     timeline: Timeline
@@ -145,18 +147,19 @@ class PlanPage:
     refresh_summaries: Sequence[str]
     trees_note: str
     tree_bars: Sequence[TreeBar]
+    picture: Picture | None
     trees: Sequence[TreeCard]
     left_out: str
 
 
 # ---------------------------------------------------------------------------------------------- page
-def page(plan: SharingPlan, facts: Mapping[str, str] | None = None, in_menu: bool = False) -> str:
+def page(plan: SharingPlan, facts: Mapping[str, str] | None = None, in_menu: bool = False, chosen: str = "") -> str:
     """The plan as one HTML page without scripts or anything from elsewhere, light and dark.
 
     ``facts``: more lines for its head, such as the plan's version. ``in_menu``: whether it is one of the pages of the
-    plugin, and has their menu above it.
+    server, and has their menu above it. ``chosen``: a tree that is shown open, however little it costs.
     """
-    return render("plan.html.j2", plan=plan_page(plan, facts or {}), in_menu=in_menu)
+    return render("plan.html.j2", plan=plan_page(plan, facts or {}, chosen, in_menu), in_menu=in_menu)
 
 
 def no_plan() -> str:
@@ -164,11 +167,11 @@ def no_plan() -> str:
     return render("no_plan.html.j2")
 
 
-def plan_page(plan: SharingPlan, facts: Mapping[str, str]) -> PlanPage:
+def plan_page(plan: SharingPlan, facts: Mapping[str, str], chosen: str = "", links: bool = False) -> PlanPage:
     """What the page of a plan shows, counted and put into words."""
     unit = CostUnit.of(plan)
     books = accounts(plan)
-    shown = dearest(plan, TREES_SHOWN)
+    shown = _shown(plan, chosen)
     trees_note, tree_bars = _tree_bars(plan, books, shown, unit)
     return PlanPage(
         queries=len(plan.workload.queries),
@@ -182,7 +185,8 @@ def plan_page(plan: SharingPlan, facts: Mapping[str, str]) -> PlanPage:
         refresh_summaries=[summary(schedule) for schedule in plan.schedules],
         trees_note=trees_note,
         tree_bars=tree_bars,
-        trees=_trees(plan, books, shown, unit),
+        picture=picture(plan, books, {bar.name: bar.anchor for bar in tree_bars}, unit, links),
+        trees=_trees(plan, books, shown, unit, chosen),
         left_out=_left_out(plan, shown, unit),
     )
 
@@ -266,6 +270,12 @@ Priced = tuple[ExecutionTree, Fraction]
 """A tree and its cost per second."""
 
 
+def _shown(plan: SharingPlan, chosen: str) -> list[Priced]:
+    """The trees that the page shows, in the plan's order: the dearest, and the one that was chosen."""
+    known = {tree.id for tree, _ in dearest(plan, TREES_SHOWN)} | {chosen}
+    return [priced for priced in zip(plan.trees, plan.tree_costs, strict=True) if priced[0].id in known]
+
+
 def _tree_bars(
     plan: SharingPlan, books: Sequence[Account], shown: Sequence[Priced], unit: CostUnit
 ) -> tuple[str, list[TreeBar]]:
@@ -306,7 +316,9 @@ def _left_out(plan: SharingPlan, shown: Sequence[Priced], unit: CostUnit) -> str
     )
 
 
-def _trees(plan: SharingPlan, books: Sequence[Account], shown: Sequence[Priced], unit: CostUnit) -> list[TreeCard]:
+def _trees(
+    plan: SharingPlan, books: Sequence[Account], shown: Sequence[Priced], unit: CostUnit, chosen: str
+) -> list[TreeCard]:
     by_tree: dict[str, list[Account]] = {}
     for account in books:
         by_tree.setdefault(account.tree, []).append(account)
@@ -323,7 +335,8 @@ def _trees(plan: SharingPlan, books: Sequence[Account], shown: Sequence[Priced],
             TreeCard(
                 anchor=f"t{place}",
                 name=tree.id,
-                is_open=place < OPEN_TREES,
+                is_open=tree.id == chosen or place < OPEN_TREES,
+                is_chosen=tree.id == chosen,
                 about=" · ".join(about),
                 saved=saved(sum((account.alone for account in own), Fraction(0)), cost),
                 timeline=timeline(tree),

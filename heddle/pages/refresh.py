@@ -67,9 +67,16 @@ class Refresh:
         return str(self.conf.get("reason") or "")
 
 
-def refused(problem: Diagnostic) -> str:
-    """The page of a request that was refused."""
-    return render("refused.html.j2", title="Refresh", facts=(), problem=problem)
+def refused(problem: Diagnostic, is_form: bool = True) -> str:
+    """The page of a request that was refused: of a form, or to see something."""
+    return render(
+        "refused.html.j2", title="Refresh" if is_form else "Not shown", facts=(), problem=problem, is_form=is_form
+    )
+
+
+def read_only() -> str:
+    """The page that stands in place of the form where nothing can be refreshed."""
+    return render("read_only.html.j2", title="Refresh", facts=())
 
 
 # ---------------------------------------------------------------------------------------------- form

@@ -462,7 +462,12 @@ DECLARED = (
         "Run again once the source is still.",
     ),
     Code("HDL-520", "Delta's jar is not there.", "Run `make setup`, or set HEDDLE_JARS."),
-    Code("HDL-521", "There is no registered query of this name.", "Take the name that the hint gives."),
+    Code(
+        "HDL-521",
+        "There is no registered query of this name.",
+        "Take the name that the hint gives.",
+        http_status=404,
+    ),
     Code(
         "HDL-522",
         "Queries were registered, changed or planned by somebody else meanwhile; nothing was stored.",
@@ -599,6 +604,14 @@ DECLARED = (
         "The plan would be another than the dry run showed; nothing was applied.",
         "Make a new dry run and look at its difference.",
     ),
+    Code("HDL-571", "What serves the pages is not installed.", "pip install 'heddle[serve]'."),
+    Code(
+        "HDL-572",
+        "Other machines may reach the address that pages are to be served at.",
+        "Leave --host out, or permit it with --expose behind what asks for a user.",
+        exit_code=2,
+    ),
+    Code("HDL-573", "The address that pages are to be served at cannot be listened on.", "Choose another port."),
     Code("HDL-591", "This machine gives out no free port on 127.0.0.1.", "Stop what holds them."),
     Code("HDL-592", "PostgreSQL (pgserver) is not installed.", "Run `make setup`."),
     Code(

@@ -19,12 +19,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
-from optimizer.plan.accounts import accounts
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.diff import PlanDiff, diff
 from optimizer.plan.rhythms import rhythms
 from optimizer.workload.values import SECOND, digest
 from spark_jobs.checks.data_docs import FOLDER, document_file, page_name
+from spark_jobs.operations.snapshots import Books, books_of, newest_plan
 from spark_jobs.operations.values import (
     Check,
     Operations,
@@ -44,7 +44,7 @@ from spark_jobs.planning.publication import overtaken
 from spark_jobs.warehouse import checks_log, publish_log, quarantine
 from spark_jobs.warehouse.checks_log import CheckRow
 from spark_jobs.warehouse.data_files import log_place
-from spark_jobs.warehouse.plans import PlannedQuery, current_version, facts_of, load_plan, planned
+from spark_jobs.warehouse.plans import PlannedQuery, facts_of, planned
 from spark_jobs.warehouse.publish_log import LogRow
 from spark_jobs.warehouse.quarantine import LeftOut
 from spark_jobs.warehouse.schemas import INSTANT, MARKER, micros, moment
@@ -84,8 +84,8 @@ def docs_page(run_id: str, revision: int) -> str:
 def read_operations(warehouse: Warehouse, now: datetime | None = None, look: bool = False) -> Operations:
     """Everything that the operating view shows. ``look``: also which intervals are outdated; that lists all sources."""
     now = now or datetime.now(UTC)
-    version = current_version(warehouse)
-    plan = load_plan(warehouse, version) if version is not None else None
+    version = newest_plan(warehouse)
+    plan = books_of(warehouse, version).plan if version is not None else None
     log = _log(warehouse)
     runs = _runs(warehouse, log)
     failed, passed, wrong, sampled = _checks(warehouse)
@@ -348,23 +348,23 @@ def _savings(warehouse: Warehouse, runs: Iterable[Run]) -> tuple[tuple[Saving, .
     queries: dict[str, set[str]] = {}
     unpriced = 0
     for number, version in enumerate(sorted(measured, reverse=True)):
-        plan = _stored(warehouse, version) if number < PRICED else None
-        if plan is None or not plan.cost:
+        books = _stored(warehouse, version) if number < PRICED else None
+        if books is None or not books.plan.cost:
             unpriced += len(measured[version])
             continue
         seconds = sum(measured[version])
-        for account in accounts(plan):
-            owner = account.query.owner
-            part[owner] = part.get(owner, 0.0) + seconds * float(account.here / plan.cost)
-            unshared[owner] = unshared.get(owner, 0.0) + seconds * float(account.alone / plan.cost)
+        for account in books.accounts.values():
+            owner, cost = account.query.owner, books.plan.cost
+            part[owner] = part.get(owner, 0.0) + seconds * float(account.here / cost)
+            unshared[owner] = unshared.get(owner, 0.0) + seconds * float(account.alone / cost)
             queries.setdefault(owner, set()).add(account.query.name)
     found = [Saving(owner, len(queries[owner]), part[owner], unshared[owner]) for owner in queries]
     return tuple(sorted(found, key=lambda one: (-one.unshared, one.owner))), unpriced
 
 
-def _stored(warehouse: Warehouse, version: int) -> SharingPlan | None:
+def _stored(warehouse: Warehouse, version: int) -> Books | None:
     try:
-        return load_plan(warehouse, version)
+        return books_of(warehouse, version)
     except HeddleError:
         return None
 
@@ -451,8 +451,8 @@ def read_versions(warehouse: Warehouse) -> tuple[list[Version], int]:
 
 def change_of(warehouse: Warehouse, version: int) -> PlanDiff:
     """What a version changed of the one before it (of nothing, if it is the first). Raises HDL-506."""
-    plan = load_plan(warehouse, version)
-    return diff(_stored(warehouse, version - 1), plan)
+    plan, before = books_of(warehouse, version).plan, _stored(warehouse, version - 1)
+    return diff(before.plan if before is not None else None, plan)
 
 
 # ------------------------------------------------------------------------------------------- refresh

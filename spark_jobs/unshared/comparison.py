@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.instants import format_instant, instant_of_text
 from spark_jobs.warehouse import publish_log
-from spark_jobs.warehouse.publish_log import RunRecord
+from spark_jobs.warehouse.data_files import reading, writing
+from spark_jobs.warehouse.publish_log import RunRecord, now_micros
 from spark_jobs.warehouse.warehouse import Warehouse
+
+FILE = "comparisons.jsonl"
+"""Where a warehouse keeps what was compared, a line each."""
 
 
 def measured_run(warehouse: Warehouse, begin: int, end: int) -> RunRecord:
@@ -54,3 +60,62 @@ class Comparison:
             },
             "unshared_extrapolated": {name: self.extrapolated(name) for name in ("rows_scanned", "cpu_seconds")},
         }
+
+
+@dataclass(frozen=True)
+class StoredComparison:
+    """A comparison as a warehouse keeps it: made ``at`` (text), of the interval [begin, end) (microseconds) that a run
+    of ``plan_version``, with so many ``queries``, published; ``shared``: CPU seconds of that run; ``samples`` as in
+    :class:`Comparison`."""
+
+    at: str
+    begin: int
+    end: int
+    plan_version: int
+    queries: int
+    shared: float
+    samples: tuple[Mapping[str, Any], ...]
+
+
+def keep_comparison(warehouse: Warehouse, comparison: Comparison) -> None:
+    """Keep a comparison in the warehouse. Raises HDL-542 or HDL-545 if it cannot be written."""
+    shared = comparison.shared
+    line = {
+        "at": format_instant(now_micros()),
+        "begin": format_instant(shared.begin),
+        "end": format_instant(shared.end),
+        "plan_version": shared.plan_version,
+        "queries": comparison.queries,
+        "shared": comparison.shared_cpu,
+        "samples": [dict(sample) for sample in comparison.samples],
+    }
+    file = warehouse.root / FILE
+    # whole or not at all, and no reader sees a part of it
+    new = file.with_name(FILE + ".new")
+    with warehouse.lease(), writing(new):
+        lines = [*_lines(warehouse), line]
+        new.write_text("".join(f"{json.dumps(one)}\n" for one in lines), "utf-8")
+        new.replace(file)
+
+
+def stored_comparisons(warehouse: Warehouse) -> list[StoredComparison]:
+    """What was compared, oldest first. Raises HDL-543 if it cannot be read."""
+    return [
+        StoredComparison(
+            line["at"],
+            instant_of_text(line["begin"]) or 0,
+            instant_of_text(line["end"]) or 0,
+            line["plan_version"],
+            line["queries"],
+            line["shared"],
+            tuple(line["samples"]),
+        )
+        for line in _lines(warehouse)
+    ]
+
+
+def _lines(warehouse: Warehouse) -> list[dict[str, Any]]:
+    file = warehouse.root / FILE
+    with reading(file):
+        text = file.read_text("utf-8") if file.exists() else ""
+    return [json.loads(line) for line in text.splitlines()]

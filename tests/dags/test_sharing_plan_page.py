@@ -23,6 +23,7 @@ from optimizer.workload.values import ACQ, LONG, SECOND, TIMESTAMP, Output, Sour
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.warehouse.warehouse import Warehouse
 import sharing_plan_page as page
+from heddle.pages import served
 client = TestClient(page.build_app())
 hostile = "<script>alert(1)</script>"
 stream = Stream(hostile, Source("csv", "x"), (("ts", TIMESTAMP),), "ts")
@@ -36,15 +37,15 @@ for rate in (1000, 2000):
     for chosen in (queries, queries[:1]):
         plan = build_plan(Workload(tuple(chosen), (stream,)), {hostile: Fraction(rate)}, "weave-share")
         publish_plan(warehouse, plan, hostile, hostile)
-first, newest = page.plan_rows("warehouse", 1), page.plan_rows("warehouse", None)
+house = Path("warehouse").absolute()
 print("RESULT" + json.dumps({
     "statuses": {
         path: client.get(path).status_code for path in ("/", "/?version=1", "/docs", "/openapi.json")
     },
     "forged": client.get("/", headers={"Authorization": "Bearer nonsense"}).status_code,
-    "first": page.render(first), "newest": page.render(newest),
-    "empty": page.render([]), "none": page.plan_rows("no/such/folder", None),
-    "beyond": page.plan_rows("warehouse", 9),
+    "first": served.plan_html(house, 1), "newest": served.plan_html(house, None),
+    "empty": served.plan_html(Path("no/such/folder"), None), "none": served.plan_html(Path("no/such/folder"), 1),
+    "beyond": served.plan_html(house, 9),
 }))
 """
 
@@ -84,26 +85,28 @@ def test_the_page_is_of_the_version_asked_for(probed: dict[str, Any]) -> None:
         "<i>version</i> 4<" in probed["newest"]
         and "other" not in probed["newest"].split("</style>")[1].split("<footer")[0]
     )
-    assert probed["beyond"] == []
+    assert probed["beyond"] is None
 
 
 def test_without_a_plan_it_says_what_to_do(probed: dict[str, Any]) -> None:
-    assert probed["none"] == [] and "refresh_sharing_plan" in probed["empty"]
+    assert probed["none"] is None and "refresh_sharing_plan" in probed["empty"]
 
 
 # ------------------------------------------------------------------------------- without users
 REFUSED = """
 import json, os
-import heddle_airflow, sharing_plan_page as page
+from pathlib import Path
+import heddle_airflow
+from heddle.pages import served
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.warehouse.warehouse import Warehouse
 Warehouse.open(os.environ["HEDDLE_WAREHOUSE"])
 found = []
 for call in (
-    lambda: page.operations_page(look=True),
+    lambda: served.operations_html(Path(os.environ["HEDDLE_WAREHOUSE"]), look=True),
     lambda: heddle_airflow.published_record({"from": "2024-03-01T00:00:00+00:00", "to": "2024-03-02T00:00:00+00:00"}),
 ):
-    with page._looking:
+    with served._looking:
         try:
             found.append(str(call()))
         except HeddleError as error:
@@ -175,7 +178,7 @@ def told(answer):
 
 nobody, viewer, user = client(), client("VIEWER"), client("USER")
 paths = ["", "history", "operations", "operations?look=1", "refresh", "data-docs/0123456789abcdef.html",
-         "radius?from=1&to=2&revision=1"]
+         "radius?from=1&to=2&revision=1", "answers", "query?name=volume", "query?name=nothing", "streams", "trends"]
 found = {"gets": {}, "posts": {}, "hostile": {}}
 for path in paths:
     found["gets"][path] = [one.get("/sharing-plan/" + path).status_code for one in (nobody, viewer, user)]
@@ -346,10 +349,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_every_route_has_its_permission(served: dict[str, Any]) -> None:
     """Nobody, a viewer, a user: reading takes a viewer, whatever runs something a user."""
     gets = served["gets"]
-    for path in ("", "history", "operations", "operations?look=1"):
-        assert gets[path] == [401, 200, 200]
+    for path in ("", "history", "operations", "operations?look=1", "answers", "streams", "trends"):
+        assert gets[path] == [401, 200, 200], path
     assert gets["refresh"] == [401, 403, 200]
     assert gets["data-docs/0123456789abcdef.html"] == gets["radius?from=1&to=2&revision=1"] == [401, 404, 404]
+    assert gets["query?name=nothing"] == [401, 404, 404]
     assert served["posts"]["refresh"] == [401, 403, 400] and served["posts"]["apply"] == [401, 403, 400]
 
 

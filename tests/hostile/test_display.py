@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,14 +19,37 @@ from typer.testing import CliRunner
 from heddle.cli import answers, changes, output, terminal
 from heddle.cli import plan as plan_module
 from heddle.cli.app import app
+from heddle.pages import answers as answers_page
+from heddle.pages import query as query_page
+from heddle.pages import streams as streams_page
 from heddle.pages.mermaid import mermaid
 from heddle.pages.plan import page
+from heddle.pages.refresh import refused
 from optimizer.errors.diagnostics import Diagnostic, printable
 from optimizer.language.parser import load_workload
 from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.diff import diff
 from optimizer.workload.values import Stream, Workload
+from spark_jobs.operations.series import (
+    Choice,
+    FailedAnswer,
+    Group,
+    Happened,
+    Line,
+    ListedQuery,
+    Listing,
+    OutputLines,
+    QueryCost,
+    QueryRun,
+    QueryView,
+    Sample,
+    Span,
+    Sparkline,
+    StreamDay,
+    Streams,
+    StreamView,
+)
 from tests.hostile import attacks
 from tests.hostile.attacks import LEGAL
 from tests.hostile.guard import SECRET_NAME, STREAMS, Canary, filled
@@ -73,6 +97,37 @@ def test_the_page_and_the_flowchart(names: bool, canary: Canary) -> None:
         assert "x" * 1000 not in html
     assert "&lt;script&gt;alert(1)" in page(plan)
     assert "\\x1b[31m" in page(plan, {"because": TRICKS[3]})
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_the_pages_of_answers(trick: str, canary: Canary) -> None:
+    """Names, owners, streams, groups, codes and texts that nobody would choose, in every place of a page."""
+    moment, span = datetime(2026, 3, 1, tzinfo=UTC), Span("all")
+    query = replace(_plan(canary, False).workload.queries[0], name=trick, owner=trick, stream=trick, text=trick)
+    line = Line(trick, trick, (Sample(0, 1.0, 2), Sample(60_000_000, 2.0, 1)))
+    listed = ListedQuery(trick, trick, trick, "running", query.window, text=trick)
+    drawn = replace(listed, sparkline=Sparkline(trick, 2, "sum", line.samples))
+    run = QueryRun(trick, "failed", moment, 0, 60_000_000, 1, 1, 0, 1.0, 1.0)
+    cost = QueryCost(1, trick, 9, (trick,), 0.1, 1, 1.0, 1.0, 1.0)
+    view = QueryView(
+        *(moment, query, "running", 0, trick, span, (OutputLines(trick, (line, line)),), 2, 1, 9),
+        *((Group(trick, trick, 1.0),), trick, 1, (FailedAnswer(0, trick, trick),), 1, (run,), cost),
+        *((Happened(0, "replaced", 1, trick),), trick),
+    )
+    stream = StreamView(trick, 1, 0, line.samples, ((0, 1),), (StreamDay("2026-03-01", 1, 1, 1, 1, 1),))
+    pages = (
+        answers_page.page(
+            Listing(moment, Choice(trick, trick, trick), (listed, drawn), 60, 2, {"running": 2}, (trick,))
+        ),
+        query_page.page(view),
+        streams_page.page(Streams(moment, span, (stream,))),
+        refused(Diagnostic("HDL-521", trick, trick), False),
+        page(_plan(canary, True), {"because": trick}, in_menu=True, chosen=trick),
+    )
+    canary.check(*pages)
+    for html in pages:
+        assert not [active for active in ACTIVE if active in html]
+        assert html.count("<script") == 0 and html.count("<a ") == html.count("</a>")
 
 
 def _terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:

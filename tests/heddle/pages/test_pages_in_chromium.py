@@ -15,11 +15,22 @@ from typing import Any
 
 import pytest
 
-from heddle.pages import history, operations, refresh
+from heddle.pages import answers, history, operations, refresh, streams, trends
+from heddle.pages import query as query_page
 from heddle.pages.plan import page
 from optimizer.errors.diagnostics import Diagnostic
 from optimizer.plan.diff import diff
 from optimizer.workload.instants import DAY
+from spark_jobs.operations.series import (
+    ComparedRun,
+    PlanCost,
+    Span,
+    StreamDay,
+    Streams,
+    StreamView,
+    TrendDay,
+    Trends,
+)
 from spark_jobs.operations.values import (
     Check,
     Operations,
@@ -31,6 +42,7 @@ from spark_jobs.operations.values import (
     Saving,
     Stale,
 )
+from tests.heddle.pages.test_answers import listing, view
 from tests.heddle.pages.test_operations import DRY, NOW, OUTCOME, VERSION, WELL, run
 from tests.heddle.pages.test_plan import EXAMPLE_3, planned, query
 
@@ -47,7 +59,8 @@ WIDE = 987_654_321
 MEASURE = """
 <script>
 const beyond = [...document.querySelectorAll("main *")].filter(
-  (one) => !one.closest(".wide") && one.getBoundingClientRect().right > document.documentElement.clientWidth + 1);
+  (one) => !one.closest(".wide, .menu, pre") &&
+    one.getBoundingClientRect().right > document.documentElement.clientWidth + 1);
 const cells = [...document.querySelectorAll("td, th, .tile, .card, h1, h2, summary, .chips")].filter(
   (one) => one.offsetParent && one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX == "visible");
 const told = (one) => one.tagName + ": " + one.textContent.slice(0, 80);
@@ -104,6 +117,31 @@ def pages() -> dict[str, str]:
         "history": history.page((version,) * 12, 12, 1, 1, diff(planned(EXAMPLE_3), many), NOW),
         "refresh": refresh.form((replace(DRY, run_id=LONG, by=LONG),) * 3, wrong=Diagnostic("HDL-552", LONG, LONG)),
         "dry-run": refresh.outcome(replace(DRY, outcome=told, run_id=LONG), 4),
+        **of_answers(),
+    }
+
+
+def of_answers() -> dict[str, str]:
+    """The pages of answers with names and numbers as wide as they come."""
+    listed, shown = listing(), view()
+    line = replace(shown.outputs[0].lines[0], label=LONG)
+    rows = tuple(replace(one, name=LONG, owner=LONG, stream=LONG) for one in listed.queries)
+    acq = replace(shown.query, name=LONG, owner=LONG, stream=LONG, text=LONG * 9)
+    group = replace(shown.top[0], label=LONG, value=1e15 / 7)
+    output = replace(shown.outputs[0], output=LONG, lines=(line,) * 6)
+    wide = replace(shown, query=acq, top=(group,) * 7, outputs=(output,), file=LONG, warehouse=f"/{LONG}" * 3)
+    stream = StreamView(
+        LONG, WIDE, DAY // 7, line.samples, ((0, DAY // 7),) * 9, (StreamDay("2026-02-28", *(WIDE,) * 5),)
+    )
+    days = tuple(
+        TrendDay(f"2026-02-{day:02}", 1440, 1440, WIDE, WIDE, WIDE / 7, 3.0 * WIDE, WIDE) for day in range(1, 29)
+    )
+    compared = ComparedRun("2026-02-02T00:00:00Z", 0, DAY // 7, WIDE, 5, WIDE / 7, 3.0 * WIDE)
+    return {
+        "answers": answers.page(replace(listed, queries=rows, owners=(LONG,))),
+        "query": query_page.page(wide),
+        "streams": streams.page(Streams(NOW, Span("month"), (stream,) * 2)),
+        "trends": trends.page(Trends(NOW, Span("month"), days, (compared,), (PlanCost(1, "paper", WIDE, WIDE * 9.0),))),
     }
 
 
@@ -127,7 +165,7 @@ def browse(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
 def test_nothing_overflows(name: str, tmp_path: Path, browse: Callable[..., str]) -> None:
     file = tmp_path / f"{name}.html"
     file.write_text(pages()[name].replace("</body>", MEASURE))
-    for width in (1280, 1040):
+    for width in (1280, 1040, 390):
         dumped = browse(file, width, "--dump-dom")
         found = json.loads(unescape(re.search(r'data-measured="([^"]*)"', dumped)[1]))  # type: ignore[index]
         assert found["marked"] >= 1
@@ -147,7 +185,9 @@ def test_the_measure_sees_what_overflows(tmp_path: Path, browse: Callable[..., s
     file = tmp_path / "page.html"
     cell = '<table style="width:30px"><tr><td>too long</td></tr></table>'
     wide = f'<div style="width:3000px">x</div>{cell}'
-    file.write_text(operations.page(WELL).replace("<main>", f"<main>{wide}").replace("</body>", MEASURE))
+    file.write_text(
+        operations.page(WELL).replace('<main id="content">', f'<main id="content">{wide}').replace("</body>", MEASURE)
+    )
     dumped = browse(file, 1280, "--dump-dom")
     found = json.loads(unescape(re.search(r'data-measured="([^"]*)"', dumped)[1]))  # type: ignore[index]
     assert found["width"] > 0 and found["beyond"] and found["cells"]

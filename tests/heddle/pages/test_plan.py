@@ -132,7 +132,7 @@ def test_the_page_has_the_figures() -> None:
     assert "−22 %" in text  # 4.3 of 5.5
     # owners: ops pays 3.8 alone and 3.2 here, nobody 1.7 and 1.1
     assert re.search(r"ops 2 3.8 3.2 74% −16 %", text) and re.search(r"no owner 1 1.7 1.1 26% −35 %", text)
-    assert found.elements.count("svg") == 3  # the sign, and a timeline for each tree
+    assert found.elements.count("svg") == 4  # the sign, the picture, and a timeline for each tree
     assert "a 16 s every 4 s" in text.replace("ops ", "")
 
 

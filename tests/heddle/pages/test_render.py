@@ -65,5 +65,6 @@ def test_every_template_compiles_and_the_style_is_the_file() -> None:
         ENVIRONMENT.get_template(source.name)
     style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
     assert ENVIRONMENT.get_template("style.css").render() == style.removesuffix("\n")
-    page = render("refused.html.j2", title="Refresh", facts=(), problem={"code": "c", "message": "m", "hint": ""})
+    problem = {"code": "c", "message": "m", "hint": ""}
+    page = render("refused.html.j2", title="Refresh", facts=(), problem=problem, is_form=True)
     assert style.strip() in page and page.startswith("<!doctype html>") and page.endswith("</html>\n")

@@ -1,0 +1,106 @@
+"""``heddle serve``."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heddle.cli import terminal
+from heddle.cli.output import telling_errors
+from heddle.cli.root import app
+from optimizer.errors.diagnostics import HeddleError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+STOPPING = 3
+"""Seconds that requests have to end once the server is told to stop."""
+
+
+@app.command(epilog="Example: heddle serve --warehouse var/warehouse")
+def serve(
+    warehouse: Annotated[
+        Path | None,
+        typer.Option("--warehouse", help="The folder of Heddle's tables. Default: HEDDLE_WAREHOUSE."),
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0: any that is free.")] = 8765,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    expose: Annotated[
+        bool, typer.Option("--expose", help="Permit a --host that others reach. There is no authentication.")
+    ] = False,
+) -> None:
+    """The pages in a browser, without Airflow: answers, streams, the plan, its runs. They only read. Ctrl-C stops."""
+    from spark_jobs.settings import settings
+
+    with telling_errors():
+        check_host(host, expose)
+        root = (warehouse or settings().warehouse).absolute()
+        app = pages_of(root, host, expose)
+        with listening(host, port) as place:
+            terminal.errors.print(announcement(root, host, place.getsockname()[1], expose), highlight=False)
+            serve_until_stopped(app, place)
+
+
+def check_host(host: str, expose: bool) -> None:
+    """Raises HDL-572 for an address that other machines may reach, unless that is wanted."""
+    if host == "localhost" or expose:
+        return
+    with suppress(ValueError):
+        if ip_address(host).is_loopback:
+            return
+    message = f"{host} may be reached by other machines, and these pages ask nobody who they are"
+    raise HeddleError("HDL-572", message, "leave --host out; --expose permits it, behind what asks for a user")
+
+
+def pages_of(root: Path, host: str, expose: bool) -> FastAPI:
+    """The app of a warehouse's pages. Raises HDL-571 if what serves them is not installed."""
+    try:
+        import uvicorn  # noqa: F401
+        from fastapi.middleware.trustedhost import TrustedHostMiddleware
+
+        from heddle.pages.app import build_app
+    except ImportError as error:
+        hint = "pip install 'heddle[serve]'"
+        raise HeddleError("HDL-571", f"{error.name} is not installed, which the pages are served by", hint) from None
+    app = build_app(lambda: root)
+    if not expose:
+        # a page from elsewhere whose name leads here would be read as one of ours
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]", host])
+    return app
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens. Raises HDL-573 if there can be none."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        place = socket.socket(family, socket.SOCK_STREAM)
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind(address)
+        # from now on requests wait until they are answered
+        place.listen()
+    except OSError as error:
+        message = f"cannot listen on {host}, port {port}: {error.strerror or error}"
+        raise HeddleError("HDL-573", message, "choose another with --port; 0 takes one that is free") from error
+    return place
+
+
+def announcement(root: Path, host: str, port: int, expose: bool) -> str:
+    """What is said of the server: where it is, and who can see it."""
+    shown = f"[{host}]" if ":" in host else host
+    who = "whoever reaches it" if expose else "every user of this machine"
+    return f"http://{shown}:{port}/answers shows {root}. No authentication: {who} can read it. Ctrl-C stops it."
+
+
+def serve_until_stopped(app: FastAPI, place: socket.socket) -> None:
+    """Serve until the process is told to stop."""
+    import uvicorn
+
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=STOPPING, server_header=False)
+    # it ends its requests first, and passes the signal on
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run([place])

@@ -1,0 +1,322 @@
+"""What the pages of answers show, as values: read by :mod:`spark_jobs.operations.answers`.
+
+Instants of data, and spans of time, are microseconds, instants since 1970 (UTC); moments of the clock are datetimes
+that know their zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+from optimizer.workload.values import ACQ, Window
+
+Grouping = Literal["", "sum", "largest"]
+"""How the answers of several groups become one number: not at all, their sum, or the largest."""
+
+
+class Sample(NamedTuple):
+    """The value of an output at an instant, and which revision of the interval published it."""
+
+    instant: int
+    value: float
+    revision: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """The samples of one group, by instant. ``key``: the group as results have it; ``label``: as people read it."""
+
+    key: str
+    label: str
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True)
+class OutputLines:
+    """The lines of one numeric output."""
+
+    output: str
+    lines: tuple[Line, ...]
+
+
+# -------------------------------------------------------------------------------------------- all queries
+@dataclass(frozen=True)
+class Sparkline:
+    """The newest samples of a query's first numeric output; of ``groups`` groups put together as ``grouping`` says."""
+
+    output: str
+    groups: int
+    grouping: Grouping
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True)
+class ListedQuery:
+    """A query in the list of answers.
+
+    ``newest``: its newest window [start, end) and the revision of it; None: it has none in the days read. ``late``: by
+    how much its refresh bound was exceeded in the newest live run, None without a bound. ``is_missing``: that run left
+    it without an answer. ``errors``: answers with an error in the days read. ``text``: its newest answer in words,
+    where no output is a number.
+    """
+
+    name: str
+    owner: str
+    stream: str
+    state: str
+    window: Window
+    newest: tuple[int, int, int] | None = None
+    late: int | None = None
+    is_missing: bool = False
+    errors: int = 0
+    sparkline: Sparkline | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which queries are listed: whose name or stream has ``text``, of an ``owner``, in a ``state`` ("": all); and which
+    page of them, from 1."""
+
+    text: str = ""
+    owner: str = ""
+    state: str = ""
+    page: int = 1
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A page of the list of answers. ``total``: how many queries are chosen; ``states``: how many are in each state, of
+    all; ``days``: the first and last day of results that was read ("": there are none); ``late``: of all queries, those
+    that were answered too late in the newest live run."""
+
+    now: datetime
+    choice: Choice
+    queries: tuple[ListedQuery, ...] = ()
+    total: int = 0
+    pages: int = 1
+    states: Mapping[str, int] = field(default_factory=dict)
+    owners: tuple[str, ...] = ()
+    days: tuple[str, str] = ("", "")
+    late: int = 0
+
+
+# -------------------------------------------------------------------------------------------- one query
+SpanName = Literal["day", "week", "month", "all", "between"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """The instants (begin, end] that are shown; None: no limit."""
+
+    name: SpanName
+    begin: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class FailedAnswer:
+    """An answer that could not be given: of an instant and a group, with its code."""
+
+    instant: int
+    group: str
+    code: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of a query's answers, and its newest value of the first numeric output (None: it has none)."""
+
+    key: str
+    label: str
+    value: float | None
+
+
+@dataclass(frozen=True)
+class QueryRun:
+    """One run that answered a query, or was to. ``late``: by how much it was; ``part``: CPU seconds, the query's part
+    of what was measured of the run."""
+
+    run_id: str
+    status: str
+    at: datetime
+    begin: int
+    end: int
+    revision: int
+    plan_version: int
+    late: int
+    measured: float | None
+    part: float | None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What ``heddle compare`` measured of a query in an interval, in CPU seconds: run unshared, and beside it the
+    query's ``part`` of the shared run."""
+
+    at: str
+    begin: int
+    end: int
+    unshared: float
+    part: float
+
+
+@dataclass(frozen=True)
+class QueryCost:
+    """What a query costs in the plan that answers it.
+
+    ``tree`` with so many ``sharers``, of which ``names`` are some; ``anchor``: where the plan's page shows the tree.
+    ``share``: its part of the plan's cost, from 0 to 1; ``part``: the same part of the CPU seconds that were measured
+    of ``runs`` runs; ``unshared``: what these runs would have measured of it in a tree of its own, by the cost model.
+    """
+
+    plan_version: int
+    tree: str
+    sharers: int
+    names: tuple[str, ...]
+    share: float
+    runs: int
+    measured: float
+    part: float
+    unshared: float
+    compared: Compared | None = None
+
+
+@dataclass(frozen=True)
+class Happened:
+    """What happened to a query, when and why."""
+
+    at: int
+    event: str
+    plan_version: int | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class QueryView:
+    """All that the page of one query shows.
+
+    ``answers``: in the span, of the definition in force; ``earlier``: those of definitions before it, which are not
+    drawn; ``groups``: how many the span has, of which ``top`` have the largest newest values; ``group``: the key of the
+    one that was chosen, "" for the top ones; ``revised``: samples of a revision after the first.
+    """
+
+    now: datetime
+    query: ACQ
+    state: str
+    since: int
+    file: str
+    span: Span
+    outputs: tuple[OutputLines, ...]
+    answers: int
+    earlier: int
+    groups: int
+    top: tuple[Group, ...]
+    group: str
+    revised: int
+    failed: tuple[FailedAnswer, ...]
+    failures: int
+    runs: tuple[QueryRun, ...]
+    cost: QueryCost | None
+    history: tuple[Happened, ...]
+    warehouse: str
+    newest: tuple[int, int, int] | None = None
+    late: int | None = None
+
+
+# -------------------------------------------------------------------------------------------- streams and days
+@dataclass(frozen=True)
+class StreamDay:
+    """What came of a stream on a UTC day: ``events`` of the intervals that end on it; of the files that arrived on it
+    how many, how many brought events from before the newest one known (``unordered``), and how many of their events
+    were ``refused`` as too late; ``quarantined``: rows that runs of this day left out."""
+
+    day: str
+    events: int
+    files: int
+    unordered: int
+    refused: int
+    quarantined: int
+
+
+@dataclass(frozen=True)
+class StreamView:
+    """One stream over time.
+
+    ``rates``: events a second of each measured interval, at its end; ``newest``: the end of the newest events that the
+    ledger or a measurement knows of; ``gaps``: spans [begin, end) between measured intervals, or of intervals without
+    an event, newest first.
+    """
+
+    name: str
+    queries: int
+    newest: int | None
+    rates: tuple[Sample, ...]
+    gaps: tuple[tuple[int, int], ...]
+    days: tuple[StreamDay, ...]
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The streams of a warehouse in a span."""
+
+    now: datetime
+    span: Span
+    streams: tuple[StreamView, ...] = ()
+
+
+@dataclass(frozen=True)
+class TrendDay:
+    """The publications whose intervals end on a UTC day.
+
+    ``answers``, ``events``: of the newest publication of each interval; ``measured``: CPU seconds of all of them, None
+    if none was measured; ``unshared``: what these would have been without sharing, by the cost model; ``late``: queries
+    that were answered too late, once a run.
+    """
+
+    day: str
+    runs: int
+    failed: int
+    answers: int
+    events: int
+    measured: float | None
+    unshared: float | None
+    late: int
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """What ``heddle compare`` measured of an interval: CPU seconds of the shared run, and of ``sampled`` of its
+    ``queries`` unshared."""
+
+    at: str
+    begin: int
+    end: int
+    queries: int
+    sampled: int
+    shared: float
+    unshared: float
+
+
+@dataclass(frozen=True)
+class PlanCost:
+    """The cost of a plan version, in the unit of its model, and that of its queries unshared."""
+
+    version: int
+    cost_model: str
+    cost: float
+    no_share: float
+
+
+@dataclass(frozen=True)
+class Trends:
+    """A warehouse over days."""
+
+    now: datetime
+    span: Span
+    days: tuple[TrendDay, ...] = ()
+    compared: tuple[ComparedRun, ...] = ()
+    plans: tuple[PlanCost, ...] = ()
