@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURES = ROOT / "tests/fixtures"
 
 HEAVY = {"pandas", "numba", "scipy", "polars", "duckdb", "pyspark", "matplotlib", "psycopg2", "great_expectations"}
 """Libraries that take a tenth of a second or more to import."""
@@ -46,6 +48,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_nothing_is_loaded_that_is_not_needed(command: str, place: Path) -> None:
     code = CODE.format(names=HEAVY | COMMANDS[command])
-    done = subprocess.run([sys.executable, "-c", code, *command.split()], cwd=place, capture_output=True, text=True)
+    given, here = [sys.executable, "-c", code, *command.split()], os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(given, cwd=place, env=here, capture_output=True, text=True)
     assert done.returncode in (0, 1) and done.stdout, done.stderr
     assert done.stderr.splitlines()[-1] == "[]"
