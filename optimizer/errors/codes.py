@@ -104,8 +104,8 @@ DECLARED = (
     Code("HDL-108", "A comment or a quote is opened and never closed.", "Close it."),
     Code(
         "HDL-109",
-        "A comment that gives a query its name, owner or lifetime stands twice, has a value that it cannot have, or "
-        "gives a lifetime to a query over a number of rows.",
+        "A comment that gives a query its name, owner, table or lifetime stands twice, has a value that it cannot "
+        "have, or gives a lifetime to a query over a number of rows.",
         "Correct the comment; if it stands twice, a semicolon may be missing above.",
     ),
     Code(
@@ -263,6 +263,11 @@ DECLARED = (
         "HDL-225",
         "The range of a query with a refresh bound is no multiple of the step of the stream.",
         "Take the range that the hint names, or give the stream another `step`.",
+    ),
+    Code(
+        "HDL-226",
+        "Two queries ask for the same table of their own; the first one keeps it.",
+        "Give one of them another `-- table`.",
     ),
     # ------------------------------------------------------------------------------------------- limits
     Code("HDL-301", "The query has too many bytes.", "Split it."),

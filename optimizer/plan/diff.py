@@ -137,6 +137,7 @@ def what_changed(was: ACQ, now: ACQ) -> str:
         "having": ("having",),
         "lifetime": ("until",),
         "owner": ("owner",),
+        "table": ("table",),
     }
 
     def as_json(query: ACQ, names: Sequence[str]) -> Any:

@@ -229,6 +229,14 @@ class Condition:
 
 
 @dataclass(frozen=True)
+class AnswerTable:
+    """A Delta table of its own that a query asks for: its folder, and whether it has a change data feed."""
+
+    name: str
+    has_changes: bool = _later(False)
+
+
+@dataclass(frozen=True)
 class ACQ:
     """An aggregate continuous query over one stream.
 
@@ -236,7 +244,7 @@ class ACQ:
     are returned, in the same order (a group column that is not selected is returned all the same). Only answers that
     satisfy every condition of ``having`` exist. With a ``pattern``, what is aggregated is not the events but the
     sequences of them that match it, each wholly inside the window. ``until``: the last instant (microseconds)
-    that it answers.
+    that it answers. ``table``: where its answers are besides.
     """
 
     name: str
@@ -251,6 +259,7 @@ class ACQ:
     having: tuple[Condition, ...] = _later(())
     pattern: Pattern | None = _later(None)
     until: int | None = _later(None)
+    table: AnswerTable | None = _later(None)
 
     @property
     def kind(self) -> WindowKind:
@@ -286,10 +295,10 @@ class ACQ:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of what the query answers: its meaning, neither its owner nor its layout or comments."""
+        """Hash of what the query answers: its meaning, neither its owner, its table nor its layout or comments."""
         meaning = to_json(self)
-        for cosmetic in ("owner", "text"):
-            meaning.pop(cosmetic)
+        for cosmetic in ("owner", "text", "table"):
+            meaning.pop(cosmetic, None)
         return digest(meaning)
 
     @property
@@ -379,7 +388,10 @@ class Workload:
 # ------------------------------------------------------------------------------------- stored as JSON
 _CLASSES = {
     cls.__name__: cls
-    for cls in (Type, Column, Literal, Call, Window, Pattern, Output, Condition, ACQ, Source, Stream, Workload)
+    for cls in (
+        *(Type, Column, Literal, Call, Window, Pattern, Output, Condition),
+        *(AnswerTable, ACQ, Source, Stream, Workload),
+    )
 }
 
 

@@ -1,9 +1,9 @@
 """What is registered, since when, by whom, and what of it is paused: the events of ``workload_queries``.
 
-A query is registered by a plan that has it, replaced when it means something else or is somebody else's, moved when it
-comes from another file, and removed when somebody asks for that: by its name, or by saying that some files are the
-whole workload. A *paused* query stays registered and is in no plan until it is resumed; its published answers stay.
-Nothing is ever taken out of the table: the state of a query is what its events add up to.
+A query is registered by a plan that has it, replaced when it means something else, is somebody else's or asks for
+another table, moved when it comes from another file, and removed when somebody asks for that: by its name, or by saying
+that some files are the whole workload. A *paused* query stays registered and is in no plan until it is resumed; its
+published answers stay. Nothing is ever taken out of the table: the state of a query is what its events add up to.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from optimizer.errors.diagnostics import HeddleError, meant
-from optimizer.workload.values import ACQ, from_json, to_json
+from optimizer.workload.values import ACQ, AnswerTable, from_json, to_json
 from spark_jobs.warehouse.schemas import micros, moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -75,9 +75,15 @@ class Registered:
         return self.last.file
 
     @property
-    def standing(self) -> tuple[str, str, bool] | None:
+    def standing(self) -> tuple[object, ...] | None:
         """What may not have changed since a plan was thought out that leaves the query alone; None: not registered."""
-        return None if self.removed else (self.last.fingerprint, self.last.owner, self.paused)
+        return None if self.removed else (self.last.fingerprint, self.last.owner, self.table, self.paused)
+
+    @property
+    def table(self) -> AnswerTable | None:
+        """The table of its own that it asks for."""
+        # most ask for none, and are not read for that
+        return self.query.table if AnswerTable.__name__ in self.last.definition else None
 
     @cached_property
     def query(self) -> ACQ:
@@ -152,7 +158,7 @@ def changes(
         file = (files or {}).get(query.name, last)
         if was is None:
             found.append((query, "registered", file))
-        elif (was.last.fingerprint, was.last.owner) != (query.fingerprint, query.owner):
+        elif (was.last.fingerprint, was.last.owner, was.table) != (query.fingerprint, query.owner, query.table):
             found.append((query, "replaced", file))
         elif file != last:
             found.append((query, "moved", file))
