@@ -189,7 +189,8 @@ def replace(
     warehouse.check_lease(token)
     with warehouse.exactly(request.name, current):
         if not np.isin(instants_of(old), changed).any():
-            write_deltalake(current, rows, mode="append", commit_properties=written)
+            new = rows.filter(pa.array(np.isin(instants_of(rows), changed)))
+            write_deltalake(current, new, mode="append", commit_properties=written)
         else:
             every = np.union1d(instants_of(old), instants_of(rows))
             runs = list(_runs(every, np.isin(every, changed), spans))
