@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -66,16 +67,19 @@ def existing(warehouse: Warehouse, name: str) -> DeltaTable | None:
     if not folder.exists():
         return None
     if not (folder / LOG).is_dir():
-        raise _another(warehouse, name, "it is no Delta table")
+        raise NotATable(warehouse.path(name), "it is no Delta table")
     found = warehouse.table(name)
     if OWNER not in found.metadata().configuration:
-        raise _another(warehouse, name, "it was not made by Heddle")
+        raise NotATable(warehouse.path(name), "it was not made by Heddle")
     return found
 
 
-def _another(warehouse: Warehouse, name: str, why: str) -> HeddleError:
-    hint = "move it elsewhere, or give the query another -- table"
-    return HeddleError("HDL-562", f"{warehouse.path(name)} is no table of a query: {why}", hint)
+class NotATable(HeddleError):
+    """HDL-562: what is in the folder of a table is none."""
+
+    def __init__(self, path: str, why: str) -> None:
+        hint = "move it elsewhere, or give the query another -- table"
+        super().__init__("HDL-562", f"{path} is no table of a query: {why}", hint)
 
 
 def query_of(table: DeltaTable) -> str:
@@ -120,8 +124,8 @@ def check_fits(request: TableRequest, current: DeltaTable, schema: pa.Schema) ->
         if was is not None and (was.name, was.type) != (field.name, field.type):
             raise HeddleError(
                 "HDL-561",
-                f"the column {field.name} of the table {request.table.name} is {was.name} {was.type} there, "
-                f"and {field.type} in the query now; the table stays as it is",
+                f"the column {was.name} ({was.type}) of the table {request.table.name} is {field.name} ({field.type}) "
+                "in the query now; the table stays as it is",
                 f"`heddle tables --rebuild {request.table.name}` makes it anew from the published answers",
             )
 
@@ -189,7 +193,8 @@ def replace(
     warehouse.check_lease(token)
     with warehouse.exactly(request.name, current):
         if not np.isin(instants_of(old), changed).any():
-            write_deltalake(current, rows, mode="append", commit_properties=written)
+            new = rows.filter(pa.array(np.isin(instants_of(rows), changed)))
+            write_deltalake(current, new, mode="append", commit_properties=written)
         else:
             every = np.union1d(instants_of(old), instants_of(rows))
             runs = list(_runs(every, np.isin(every, changed), spans))
@@ -270,6 +275,16 @@ def newest_window(current: DeltaTable) -> tuple[int, str]:
     rows = pc.sum(files["num_records"]).as_py() or 0 if len(files) else 0
     last = pc.max(files["max.window_end"]).as_py() if rows and "max.window_end" in files.schema.names else None
     return int(rows), "" if last is None else format_instant(micros(pa.scalar(last, INSTANT).as_py()))
+
+
+def names(warehouse: Warehouse) -> list[str]:
+    """The tables of queries that are there, as the warehouse knows them; not what somebody else put beside them."""
+    found = []
+    for folder in folders(warehouse):
+        with suppress(NotATable):
+            existing(warehouse, f"{FOLDER}/{folder.name}")
+            found.append(f"{FOLDER}/{folder.name}")
+    return found
 
 
 def folders(warehouse: Warehouse) -> list[Path]:

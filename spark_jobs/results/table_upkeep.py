@@ -16,6 +16,10 @@ from spark_jobs.results.tables import table_requests
 from spark_jobs.warehouse.warehouse import Warehouse
 
 
+GONE = ".gone-"
+"""With what the names of folders begin that are being deleted."""
+
+
 @dataclass(frozen=True)
 class TableListing:
     """A table: the query that asks for it or did, its rows, the end of its newest window (as text; empty: none), its
@@ -92,9 +96,9 @@ def drop(warehouse: Warehouse, name: str) -> None:
         own_table.existing(warehouse, f"{FOLDER}/{name}")
         warehouse.check_lease(token)
         # at once for readers, and no half of it stays if this is cut off
-        gone = warehouse.root / FOLDER / f".{uuid.uuid4().hex}"
-        (warehouse.root / FOLDER / name).rename(gone)
-    shutil.rmtree(gone)
+        (warehouse.root / FOLDER / name).rename(warehouse.root / FOLDER / f"{GONE}{uuid.uuid4().hex}")
+    for gone in (warehouse.root / FOLDER).glob(f"{GONE}*"):
+        shutil.rmtree(gone)
 
 
 def _unknown(message: str, name: str, known: Sequence[str]) -> HeddleError:

@@ -106,9 +106,10 @@ class _Following:
 
     def _since(self, request: TableRequest, current: DeltaTable | None) -> int | None:
         """The version of ``results`` that a table is as of; None: of none, or of one that is not known here."""
-        at = None if current is None else own_table.followed(current)
-        if at is not None:
-            at = max(at, self.notes.version_of(request) or 0)
+        if current is None:
+            return None
+        known = [own_table.followed(current), self.notes.version_of(request)]
+        at = max((version for version in known if version is not None), default=None)
         return None if at is None or at > self.version else at
 
     def _bring(self, since: int | None, tables: Sequence[TableRequest]) -> None:
@@ -166,10 +167,9 @@ class _Following:
         if current is None:
             current = own_table.made(self.warehouse, request, schema, token)
         own_table.check_fits(request, current, schema)
-        at = own_table.followed(current)
-        if at is not None and at > self.version:  # somebody else has followed more
+        if (own_table.followed(current) or 0) > self.version:  # somebody else has followed more
             return
-        if at is None and spans is not None:
+        if spans is not None and self._since(request, current) is None:
             raise HeddleError("HDL-510", f"the table {request.table.name} was made anew meanwhile", AGAIN)
         current = own_table.dressed(self.warehouse, request, current, schema, token)
         if rows is not None:
