@@ -33,6 +33,10 @@ def _setting(variable: str, kind: str, default: str, meaning: str, wrong: str, i
     return field(metadata=about, repr=not is_secret)
 
 
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 @dataclass(frozen=True)
 class Settings:
     """The settings of Heddle.
@@ -52,6 +56,8 @@ class Settings:
         The only folders that streams are read from; None: any but the system's.
     owner_quota_text
         See :attr:`owner_quota`.
+    tables_of_owners
+        Owners whose queries have tables of their own.
     spark_master
         The master's URL; None: not said.
     driver_memory
@@ -110,6 +116,14 @@ class Settings:
         f"`{OWNER_QUOTA}`",
         "most registered queries of one owner (`-- owner:`); later ones are refused with HDL-311",
         "HDL-120 when queries are read",
+    )
+    tables_of_owners: tuple[str, ...] = _setting(
+        "HEDDLE_TABLES_OF_OWNERS",
+        "owners, `,` between them",
+        "none",
+        "their queries have [tables of their own](tables.md#a-table-of-its-own), under the query's name unless "
+        "`-- table:` says another",
+        "not checked",
     )
     spark_master: str | None = _setting(
         "HEDDLE_SPARK_MASTER", "URL", "`local[*]`", "where Spark runs: any Spark master", "HDL-900: Spark refuses it"
@@ -170,6 +184,7 @@ class Settings:
             workload=environment.get("HEDDLE_WORKLOAD") or str(home / "dags" / "workload" / "*.sql"),
             source_roots=tuple(folder for folder in roots.split(os.pathsep) if folder) if roots else None,
             owner_quota_text=environment.get("HEDDLE_OWNER_QUOTA") or str(OWNER_QUOTA),
+            tables_of_owners=_listed(environment.get("HEDDLE_TABLES_OF_OWNERS", "")),
             spark_master=environment.get("HEDDLE_SPARK_MASTER"),
             driver_memory=environment.get("HEDDLE_DRIVER_MEMORY", "2g"),
             jars=Path(environment.get("HEDDLE_JARS") or PROJECT / ".cache" / "ivy" / "jars"),

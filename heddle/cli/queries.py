@@ -13,7 +13,7 @@ import typer
 from heddle.cli import changes, terminal
 from heddle.cli.inputs import existing_warehouse
 from heddle.cli.options import AsJson, DryRun, House, Names, Reason, Yes
-from heddle.cli.output import interval_text, print_json, print_rows, print_table, telling_errors
+from heddle.cli.output import interval_text, print_diagnostics, print_json, print_rows, print_table, telling_errors
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.diagnostics import count as number_of
@@ -138,6 +138,7 @@ def remove(
             print_json(removal.to_json())
         else:
             show_removal(removal)
+        print_diagnostics(removal.diagnostics)
         if not (removal.agreed or dry_run):
             raise HeddleError("HDL-527", "answers are deleted once somebody agrees: nothing was changed", "say --yes")
 

@@ -264,6 +264,11 @@ DECLARED = (
         "The range of a query with a refresh bound is no multiple of the step of the stream.",
         "Take the range that the hint names, or give the stream another `step`.",
     ),
+    Code(
+        "HDL-226",
+        "Two queries ask for the same table of their own; the first one keeps it.",
+        "Give one of them another `-- table`.",
+    ),
     # ------------------------------------------------------------------------------------------- limits
     Code("HDL-301", "The query has too many bytes.", "Split it."),
     Code("HDL-302", "The query has too many words.", "Split it."),
@@ -603,6 +608,26 @@ DECLARED = (
         "HDL-560",
         "The plan would be another than the dry run showed; nothing was applied.",
         "Make a new dry run and look at its difference.",
+    ),
+    Code(
+        "HDL-561",
+        "A column of a query's own table has another type in the query now; the table stays as it was.",
+        "`heddle tables --rebuild NAME` makes it anew from the published answers; or name another `-- table`.",
+    ),
+    Code(
+        "HDL-562",
+        "Where the table of a query is to be, there is another query's table or something else.",
+        "`heddle tables --rebuild NAME` takes another query's table over; move what is no table of a query elsewhere.",
+    ),
+    Code(
+        "HDL-563",
+        "The table of a query could not be written; its answers are published.",
+        "Nothing is lost: the next run writes what is missing, or `heddle tables`.",
+    ),
+    Code(
+        "HDL-564",
+        "No query has a table of that name.",
+        "`heddle tables` lists them.",
     ),
     Code("HDL-571", "What serves the pages is not installed.", "pip install 'heddle[serve]'."),
     Code(

@@ -25,7 +25,7 @@ from optimizer.language.reader import NamedStatement, read_query
 from optimizer.language.refusals import Findings, Refused
 from optimizer.language.statements import Broken, Statement, settings_of, split_statements
 from optimizer.language.words import LEFT_OUT, MOST_PROBLEMS, QUERY_NAME, Limits, check_characters
-from optimizer.workload.values import ACQ, Stream, Workload
+from optimizer.workload.values import ACQ, AnswerTable, Stream, Workload
 
 FILE_BYTES = 64 << 20
 """Largest workload file that is read."""
@@ -61,7 +61,8 @@ def parse(
 
     Statements end with ``;``. A line ``-- name: x`` before a statement names it (otherwise the file's stem
     and its number in the file do), ``-- owner: y`` says whose it is, ``-- until: instant`` the last instant that
-    it answers, ``-- asset`` that Airflow is to announce its new answers. A statement is::
+    it answers, ``-- table: z`` the Delta table that its answers are in besides, ``-- asset`` that Airflow is to
+    announce its new answers. A statement is::
 
         SELECT <group column or aggregate> [AS name], … FROM stream
         [PATTERN SEQ(type, …) ON column [PARTITION BY column, …]]
@@ -117,7 +118,7 @@ def parse(
             message = "a query over a number of rows has no lifetime"
             report.add(Refused("HDL-109", message, hint), name, statement.start)
         elif query is not None:
-            queries[name] = replace(query, until=settings.until, asset=settings.asset)
+            queries[name] = replace(query, until=settings.until, table=settings.table, asset=settings.asset)
     positions = tuple(report.position(starts[name]) for name in queries)
     return ParseResult(tuple(queries.values()), tuple(report.diagnostics), positions)
 
@@ -161,6 +162,13 @@ def beyond_quota(query: ACQ, quota: int, file: str, line: int = 0, column: int =
     return Diagnostic("HDL-311", message, hint, file, line, column, query.name)
 
 
+def table_taken(query: ACQ, by: ACQ, file: str, line: int = 0, column: int = 0) -> Diagnostic:
+    """HDL-226: another query asks for its table. Names that differ in case alone are one folder on some disks."""
+    name = query.table.name if query.table is not None else ""
+    message = f"{query.name} asks for the table {name}, which is that of {by.name}"
+    return Diagnostic("HDL-226", message, "give it another -- table", file, line, column, query.name)
+
+
 def load_workload(
     files: Iterable[str | Path],
     streams: Mapping[str, Stream],
@@ -169,6 +177,7 @@ def load_workload(
     origin: dict[str, str] | None = None,
     unreadable: Collection[str] = (),
     wrong: set[str] | None = None,
+    tables_of: Collection[str] = (),
 ) -> tuple[Workload, tuple[Diagnostic, ...]]:
     """The workload of some files, and what was found wrong with them.
 
@@ -177,11 +186,15 @@ def load_workload(
     are kept, the others are refused one by one (HDL-311). ``origin`` is told the file of each query, ``wrong`` the
     names of those with an error, as findings have them.
 
-    A file that cannot be read gives HDL-111, a name that an earlier file has HDL-209; the first one is kept.
+    ``tables_of``: owners whose queries have tables of their own, under the query's name where it names none.
+
+    A file that cannot be read gives HDL-111, a name that an earlier file has HDL-209, a table that an earlier query
+    asks for HDL-226; the first one is kept.
     """
     queries: dict[str, ACQ] = {}
     origin = {} if origin is None else origin
     per_owner: Counter[str] = Counter()
+    tables: dict[str, ACQ] = {}
     diagnostics: list[Diagnostic] = []
     for path in files:
         try:
@@ -200,14 +213,19 @@ def load_workload(
             continue
         found = parse(text, streams, str(path), limits, unreadable)
         diagnostics += found.diagnostics
-        for query, position in zip(found.queries, found.positions, strict=True):
+        for read, position in zip(found.queries, found.positions, strict=True):
+            given = read.table is not None or read.owner not in tables_of
+            query = read if given else replace(read, table=AnswerTable(read.name))
             if query.name in queries:
                 message = f"two queries are named {query.name}"
                 hint = f"the first is in {origin[query.name]} and is kept"
                 diagnostics.append(Diagnostic("HDL-209", message, hint, str(path), *position, query.name))
             elif quota is not None and per_owner[query.owner] >= quota:
                 diagnostics.append(beyond_quota(query, quota, str(path), *position))
+            elif (asked := query.table) is not None and asked.name.lower() in tables:
+                diagnostics.append(table_taken(query, tables[asked.name.lower()], str(path), *position))
             else:
+                tables |= {query.table.name.lower(): query} if query.table is not None else {}
                 per_owner[query.owner] += 1
                 queries[query.name], origin[query.name] = query, str(path)
     if wrong is not None:

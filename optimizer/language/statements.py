@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from optimizer.language.refusals import shown_text
 from optimizer.language.words import QUERY_NAME
 from optimizer.workload.instants import instant_of_text
+from optimizer.workload.values import AnswerTable
 
 Broken = tuple[int, str, str, str]
 
@@ -34,6 +35,7 @@ class Settings:
     name: str
     owner: str
     until: int | None
+    table: AnswerTable | None
     broken: tuple[Broken, ...]
     asset: bool = False
 
@@ -45,7 +47,7 @@ _PIECE = re.compile(
     re.VERBOSE,
 )
 
-_SETTING = re.compile(r"--\s*((?:name|owner|until|asset)(?=\s*:)|asset(?=\s*$))\s*(?::(.*))?", re.IGNORECASE)
+_SETTING = re.compile(r"--\s*((?:name|owner|until|table|asset)(?=\s*:)|asset(?=\s*$))\s*(?::(.*))?", re.IGNORECASE)
 """Name and value; a flag may stand without a value, and then alone: ``-- asset prices`` is a remark."""
 
 _RULES = {
@@ -53,7 +55,10 @@ _RULES = {
     "owner": "1 to 128 printable characters",
     "until": "an instant in ISO 8601, UTC without a zone: 2026-12-31 or 2026-12-31T18:00:00",
     "asset": "yes or no; `-- asset` alone says yes",
+    "table": "a name as a query's, to which may be added: , change data feed",
 }
+
+_TABLE = re.compile(rf"({QUERY_NAME.pattern})(\s*,\s*change\s+data\s+feed)?", re.ASCII | re.IGNORECASE)
 
 _NAMED_LINE = re.compile(r"^[ \t]*--\s*name\s*:", re.IGNORECASE | re.MULTILINE)
 
@@ -132,7 +137,7 @@ def split_statements(text: str) -> Iterator[Statement]:
 
 def settings_of(statement: Statement, name: str) -> Settings:
     """The settings in a statement's comments. ``name``: that of a query without one."""
-    owner, until, asset = "", None, False
+    owner, until, table, asset = "", None, None, False
     broken: list[Broken] = []
     given: set[str] = set()
     for at, comment in statement.comments:
@@ -149,8 +154,10 @@ def settings_of(statement: Statement, name: str) -> Settings:
             name = value
         elif what == "until" and (instant := instant_of_text(value)) is not None:
             until = instant
+        elif what == "table" and (asked := _TABLE.fullmatch(value)) is not None:
+            table = AnswerTable(asked[1], asked[2] is not None)
         elif what == "asset" and value.lower() in ("yes", "no"):
             asset = value.lower() == "yes"
         else:
             broken.append((at, "HDL-109", f"{shown_text(value)} is no {what}", _RULES[what]))
-    return Settings(name, owner, until, tuple(broken), asset)
+    return Settings(name, owner, until, table, tuple(broken), asset)

@@ -138,6 +138,7 @@ def what_changed(was: ACQ, now: ACQ) -> str:
         "lifetime": ("until",),
         "owner": ("owner",),
         "asset": ("asset",),
+        "table": ("table",),
     }
 
     def as_json(query: ACQ, names: Sequence[str]) -> Any:

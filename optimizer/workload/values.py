@@ -229,6 +229,14 @@ class Condition:
 
 
 @dataclass(frozen=True)
+class AnswerTable:
+    """A Delta table of its own that a query asks for: its folder, and whether it has a change data feed."""
+
+    name: str
+    has_changes: bool = _later(False)
+
+
+@dataclass(frozen=True)
 class ACQ:
     """An aggregate continuous query over one stream.
 
@@ -236,7 +244,8 @@ class ACQ:
     are returned, in the same order (a group column that is not selected is returned all the same). Only answers that
     satisfy every condition of ``having`` exist. With a ``pattern``, what is aggregated is not the events but the
     sequences of them that match it, each wholly inside the window. ``until``: the last instant (microseconds)
-    that it answers. ``asset``: its new answers are announced to Airflow as an asset of its own.
+    that it answers. ``table``: where its answers are besides. ``asset``: its new answers are announced to Airflow as an
+    asset of its own.
     """
 
     name: str
@@ -251,6 +260,7 @@ class ACQ:
     having: tuple[Condition, ...] = _later(())
     pattern: Pattern | None = _later(None)
     until: int | None = _later(None)
+    table: AnswerTable | None = _later(None)
     asset: bool = _later(False)
 
     @property
@@ -287,9 +297,9 @@ class ACQ:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of what the query answers: its meaning, neither its owner or asset nor its layout or comments."""
+        """Hash of what the query answers: its meaning, neither its owner, table or asset nor its layout or comments."""
         meaning = to_json(self)
-        for cosmetic in ("owner", "text", "asset"):
+        for cosmetic in ("owner", "text", "table", "asset"):
             meaning.pop(cosmetic, None)
         return digest(meaning)
 
@@ -380,7 +390,10 @@ class Workload:
 # ------------------------------------------------------------------------------------- stored as JSON
 _CLASSES = {
     cls.__name__: cls
-    for cls in (Type, Column, Literal, Call, Window, Pattern, Output, Condition, ACQ, Source, Stream, Workload)
+    for cls in (
+        *(Type, Column, Literal, Call, Window, Pattern, Output, Condition),
+        *(AnswerTable, ACQ, Source, Stream, Workload),
+    )
 }
 
 

@@ -4,13 +4,14 @@ Live runs write small files and small commits, killed runs leave files that no c
 readers that have begun. Maintenance reads every file: partial aggregates of a day that is damaged are dropped and
 computed again when they are needed, damaged answers are told. Then it merges the small files of a day into large ones,
 drops partial aggregates that no recent plan and no paused query can use, removes files that no version younger than the
-retention refers to, and checkpoints the logs. Each commit is made under the warehouse's lease, as those of runs are; it
-needs no JVM.
+retention refers to, and checkpoints the logs, of queries' own tables too. Each commit is made under the warehouse's
+lease, as those of runs are; it needs no JVM.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -27,6 +28,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.synopses.synopsis import counts_of, synopses_of
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
+from spark_jobs.results import own_table
 from spark_jobs.sources.repetitions import forget
 from spark_jobs.warehouse import publish_log, registry
 from spark_jobs.warehouse.data_files import (
@@ -112,7 +114,7 @@ def maintain(
                 continue
             report(f"merging {table} of {day}")
             _merge(warehouse, table, day, wanted, horizon, dry_run, found)
-    for name in TABLES:
+    for name in (*TABLES, *own_table.names(warehouse)):
         report(f"removing what nothing refers to: {name}")
         try:
             found.tables[name] = _swept(warehouse, name, retention, dry_run)
@@ -128,16 +130,18 @@ def maintain(
 
 
 def _swept(warehouse: Warehouse, name: str, retention: int, dry_run: bool) -> int:
-    """Merge a small table (but not below a folder whose name delta-rs cannot read), remove what no version refers to,
-    shorten the log; how many files went."""
+    """Merge a small table (but not below a folder whose name delta-rs cannot read), of a query's own the days of many
+    files, remove what no version refers to, shorten the log; how many files went."""
     with warehouse.lease() as token:
         table = warehouse.table(name)
         warehouse.check_lease(token)
         place = warehouse.path(name)
         elsewhere = is_awkward(place)
-        if name in SMALL_TABLES and not dry_run and not elsewhere:
+        days = None if name in TABLES else _crowded(warehouse, name, table)
+        if (name in SMALL_TABLES or days) and not dry_run and not elsewhere:
+            chosen = None if days is None else [("day", "in", days)]
             with warehouse.exactly(name, table):
-                table.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
+                table.optimize.compact(chosen, commit_properties=CommitProperties(max_commit_retries=0))
             table = warehouse.table(name)
         hours = retention // (3600 * 1_000_000)
         if elsewhere:
@@ -150,6 +154,12 @@ def _swept(warehouse: Warehouse, name: str, retention: int, dry_run: bool) -> in
             table.create_checkpoint()
             table.cleanup_metadata()
         return len(gone)
+
+
+def _crowded(warehouse: Warehouse, name: str, table: DeltaTable) -> list[str]:
+    """The days of a query's own table that have more than a few small files."""
+    files = Counter(file["day"] for file in warehouse.files(name, "", "9", table) if file["size"] < LARGE)
+    return sorted(day for day, count in files.items() if count > FEW)
 
 
 def _damaged(warehouse: Warehouse, table: str, report: Callable[[str], None], done: Maintained) -> list[str]:

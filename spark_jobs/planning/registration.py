@@ -90,6 +90,7 @@ class RegistrationRequest:
                 what = [] if same else [what_changed(was.query, query) or "definition"]
                 what += ["owner"] if same and was.last.owner != query.owner else []
                 what += ["asset"] if same and was.last.asset != query.asset else []
+                what += ["table"] if same and was.table != query.table else []
                 what += ["file"] if was.file is not None and file not in (None, was.file) else []
                 found += [f"~ query {query.name} ({', '.join(what)})"] if what else []
         found += [f"+ query {query.name}" for query in put if query.name not in live]
@@ -115,6 +116,9 @@ def registering(inputs: Inputs, warehouse: Warehouse | None, exactly: bool = Fal
         removed = tuple(name for name in missing if name not in stays)
     # of an owner who has as many as are permitted nothing new is taken
     kept = {name: live[name].query for name in missing if name not in removed}
+    # the parser's library is not for those who only read what is planned
+    from optimizer.language.parser import beyond_quota, table_taken
+
     quota = settings().owner_quota
     owned = Counter(one.last.owner for name, one in live.items() if name not in removed)
     given: dict[str, ACQ] = {}
@@ -125,11 +129,13 @@ def registering(inputs: Inputs, warehouse: Warehouse | None, exactly: bool = Fal
             owned.update({query.owner: int(owner != query.owner)})
             given[query.name] = query
             continue
-        from optimizer.language.parser import beyond_quota
-
         diagnostics.append(beyond_quota(query, quota, inputs.files.get(query.name, "")))
         if query.name in live:
             kept[query.name], stays[query.name] = live[query.name].query, "the quota of its new owner is used up"
+    for query, by in _without_table(given, kept, live):
+        diagnostics.append(table_taken(query, by, inputs.files.get(query.name, "")))
+        if query.name in live:
+            stays[query.name] = "another query has the table that it asks for"
     newest = plans.current_version(warehouse) if warehouse is not None else None
     plan = plans.load_plan(warehouse, newest) if warehouse is not None and newest is not None else None
     earlier = last_with(warehouse, list(kept)) if warehouse is not None else []
@@ -151,6 +157,24 @@ def registering(inputs: Inputs, warehouse: Warehouse | None, exactly: bool = Fal
     workload = Workload(tuple(queries), workload_streams)
     said = {name: why for name, why in stays.items() if name in live}
     return RegistrationRequest(workload, paused, given, removed, files, said, registered, tuple(diagnostics))
+
+
+def _without_table(
+    given: dict[str, ACQ], kept: dict[str, ACQ], live: Mapping[str, registry.Registered]
+) -> list[tuple[ACQ, ACQ]]:
+    """The given queries whose table one of those kept has; they are kept as they are registered, or left out."""
+    found: list[tuple[ACQ, ACQ]] = []
+    while True:
+        tables = {query.table.name.lower(): query for query in kept.values() if query.table is not None}
+        asking = ((query, query.table) for query in given.values() if query.table is not None)
+        taken = [(query, tables[table.name.lower()]) for query, table in asking if table.name.lower() in tables]
+        if not taken:
+            return found
+        # what is kept instead may have the table of another
+        for query, _ in taken:
+            del given[query.name]
+            kept |= {query.name: live[query.name].query} if query.name in live else {}
+        found += taken
 
 
 def _wrong(inputs: Inputs, live: Mapping[str, registry.Registered]) -> dict[str, str]:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from optimizer.errors.diagnostics import Diagnostic
 from optimizer.workload.instants import format_instant
 from spark_jobs.planning.changes import remove_queries
+from spark_jobs.results import tables
 from spark_jobs.results.deletion import Deleted, delete_answers
 from spark_jobs.warehouse import registry
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -16,12 +18,14 @@ from spark_jobs.warehouse.warehouse import Warehouse
 @dataclass(frozen=True)
 class Removal:
     """What was removed, or would be: the change of the plan as :func:`spark_jobs.planning.changes.remove_queries` gives
-    it, the published answers that go, whether somebody ``agreed`` to that, and whether it ``is_done``."""
+    it, the published answers that go, whether somebody ``agreed`` to that, whether it ``is_done``, and what kept tables
+    of queries from following."""
 
     change: Mapping[str, Any]
     answers: tuple[Deleted, ...]
     agreed: bool
     is_done: bool
+    diagnostics: tuple[Diagnostic, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As ``heddle remove --json`` prints it."""
@@ -62,7 +66,8 @@ def remove(
         change |= remove_queries(warehouse, live, reason)
     if is_done and answers:
         answers = _deleted(warehouse, names, False)
-    return Removal(change, answers, agreed, is_done)
+    problems = tables.follow(warehouse) if is_done and answers else ()
+    return Removal(change, answers, agreed, is_done, tuple(problems))
 
 
 def _deleted(warehouse: Warehouse, names: Sequence[str], dry_run: bool) -> tuple[Deleted, ...]:

@@ -90,7 +90,7 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
     unreadable = {*streams, *(one[1] for one in named if one)} - set(known)
     origin: dict[str, str] = {}
     wrong: set[str] = set()
-    workload, found = load_workload(files, known, quota=quota, origin=origin, unreadable=unreadable, wrong=wrong)
+    workload, found = load_workload(files, known, None, quota, origin, unreadable, wrong, settings().tables_of_owners)
     whence = {name: os.path.abspath(path) for name, path in origin.items()}  # noqa: PTH100 - of links the name
     return Inputs(workload, (*diagnostics, *found), whence, tuple(map(str, files)), streams_wrong, frozenset(wrong))
 

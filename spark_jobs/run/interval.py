@@ -21,6 +21,7 @@ from spark_jobs.costs.fit import fit_of
 from spark_jobs.costs.measurements import FEATURES, events_between
 from spark_jobs.costs.prediction import Work, predict
 from spark_jobs.partials.stored_coverage import EVER
+from spark_jobs.results import tables
 from spark_jobs.run import checks_stage, finals_stage, narrowing, partials_stage, preparation, publication
 from spark_jobs.run.partials_stage import used_contexts
 from spark_jobs.run.values import Allocated, PreparedRun, PublishedRun, Report, Run, RunRequest
@@ -86,6 +87,7 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
         checked = checks_stage.check(run, answers)
     with run.stage("publish", "publishing"):
         published = publication.publish(run, checked)
+        _follow(run)
     _log(run, published)
     return run.record
 
@@ -119,6 +121,7 @@ def _stands(run: Run, prepared: PreparedRun) -> bool:
         return False
     record.diagnostics += partials_stage.standing_silences(prepared)
     record.status, record.revision, record.answers = "unchanged", previous.revision, previous.answers or 0
+    _follow(run)
     run.report(f"nothing changed since revision {record.revision}")
     return True
 
@@ -154,6 +157,11 @@ def _log(run: Run, published: PublishedRun) -> None:
     predict(costs, run.warehouse, plan, record, Work(record.begin, parts, gaps, filled.sources))
     publication.log_statistics(run.warehouse, record)
     publish_log.log_event(run.warehouse, record, "published", filled.content, published.table_version)
+
+
+def _follow(run: Run) -> None:
+    """Bring the tables of queries up to date, also with what a run before did not come to."""
+    run.record.diagnostics += [found.to_json() for found in tables.follow(run.warehouse, run.report)]
 
 
 def _count_refreshes(

@@ -112,7 +112,7 @@ def commit(
 
     def still() -> None:
         readers.known = True
-        for application in warehouse.transactions("results", since):
+        for _, application, _ in warehouse.transactions("results", since):
             if application == DELETED:
                 if instants is not None:  # what was deleted does not come back by half
                     message = "answers were deleted by name meanwhile"

@@ -1,10 +1,10 @@
 """What is registered, since when, by whom, and what of it is paused: the events of ``workload_queries``.
 
-A query is registered by a plan that has it, replaced when it means something else, is somebody else's or is an asset
-now and was none (or the other way round), moved when it comes from another file, and removed when somebody asks for
-that: by its name, or by saying that some files are the whole workload. A *paused* query stays registered and is in no
-plan until it is resumed; its published answers stay.
-Nothing is ever taken out of the table: the state of a query is what its events add up to.
+A query is registered by a plan that has it, replaced when it means something else, is somebody else's, asks for another
+table or is an asset now and was none (or the other way round), moved when it comes from another file, and removed when
+somebody asks for that: by its name, or by saying that some files are the whole workload. A *paused* query stays
+registered and is in no plan until it is resumed; its published answers stay. Nothing is ever taken out of the table:
+the state of a query is what its events add up to.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from optimizer.errors.diagnostics import HeddleError, meant
-from optimizer.workload.values import ACQ, from_json, to_json
+from optimizer.workload.values import ACQ, AnswerTable, from_json, to_json
 from spark_jobs.warehouse.schemas import micros, moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -82,9 +82,20 @@ class Registered:
         return self.last.file
 
     @property
-    def standing(self) -> tuple[str, str, bool, bool] | None:
+    def standing(self) -> tuple[object, ...] | None:
         """What may not have changed since a plan was thought out that leaves the query alone; None: not registered."""
-        return None if self.removed else (self.last.fingerprint, self.last.owner, self.last.asset, self.paused)
+        return None if self.removed else (*self.cosmetics, self.last.fingerprint, self.paused)
+
+    @property
+    def cosmetics(self) -> tuple[object, ...]:
+        """What is registered of it besides its meaning."""
+        return self.last.owner, self.table, self.last.asset
+
+    @property
+    def table(self) -> AnswerTable | None:
+        """The table of its own that it asks for."""
+        # most ask for none, and are not read for that
+        return self.query.table if AnswerTable.__name__ in self.last.definition else None
 
     @cached_property
     def query(self) -> ACQ:
@@ -166,7 +177,7 @@ def changes(
         file = (files or {}).get(query.name, last)
         if was is None:
             found.append((query, "registered", file))
-        elif (was.last.fingerprint, was.last.owner, was.last.asset) != (query.fingerprint, query.owner, query.asset):
+        elif (was.last.fingerprint, *was.cosmetics) != (query.fingerprint, query.owner, query.table, query.asset):
             found.append((query, "replaced", file))
         elif file != last:
             found.append((query, "moved", file))

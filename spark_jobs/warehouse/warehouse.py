@@ -339,8 +339,9 @@ class Warehouse:
                     return int(path.stem) if found["version"] == revision else None
         return None
 
-    def transactions(self, table: str, since: int) -> Iterator[str]:
-        """Who committed to ``table`` after a version: applications. Raises HDL-541 if its log does not reach back."""
+    def transactions(self, table: str, since: int) -> Iterator[tuple[int, str, int]]:
+        """Who committed to ``table`` after a version: the version that it made, the application and the version of its
+        transaction. Raises HDL-541 if the table's log does not reach back."""
         for version in range(since + 1, self.version(table) + 1):
             try:
                 text = (self.root / table / "_delta_log" / f"{version:020}.json").read_text()
@@ -348,7 +349,7 @@ class Warehouse:
                 message = f"the log of {table} does not reach back to version {version}"
                 raise HeddleError("HDL-541", message, "run it again") from error
             made = (json.loads(line).get("txn") for line in text.splitlines())
-            yield from (found["appId"] for found in made if found is not None)
+            yield from ((version, found["appId"], found["version"]) for found in made if found is not None)
 
     # --------------------------------------------------------------------- partials and results
     def files(

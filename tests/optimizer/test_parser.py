@@ -30,6 +30,7 @@ from optimizer.workload.values import (
     LONG,
     STRING,
     TIMESTAMP,
+    AnswerTable,
     Call,
     Column,
     Condition,
@@ -119,6 +120,46 @@ def test_a_whole_query() -> None:
     )
     assert query.text.startswith("SELECT symbol") and query.text.endswith("GROUP BY symbol")
     assert from_json(to_json(query)) == query
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("departures_1h", AnswerTable("departures_1h")),
+        ("a.b-c , Change  data feed", AnswerTable("a.b-c", True)),
+        ("a,change data feed", AnswerTable("a", True)),
+    ],
+)
+def test_a_query_asks_for_a_table_and_means_the_same(asked: str, expected: AnswerTable) -> None:
+    text = f"SELECT count(*) FROM trades {WINDOW}"
+    query, plain = read(f"-- name: q\n-- table: {asked}\n{text}"), read(f"-- name: q\n{text}")
+    assert query.table == expected and from_json(to_json(query)) == query
+    assert query.fingerprint == plain.fingerprint and to_json(plain) == {
+        key: value for key, value in to_json(query).items() if key != "table"
+    }
+
+
+@pytest.mark.parametrize(
+    "asked", ["", "../up", "a/b", ".a", "9a", "a" * 129, "a b", "a,", "a, feed", "ä", "a;b", "a%20"]
+)
+def test_what_cannot_be_a_table_is_refused_where_it_stands(asked: str) -> None:
+    (found,) = parse(f"-- name: q\n-- table: {asked}\nSELECT count(*) FROM trades {WINDOW}", STREAMS, "w").diagnostics
+    assert (found.code, found.line, found.column) == ("HDL-109", 2, 1)
+
+
+def test_a_table_is_that_of_one_query(tmp_path: Path) -> None:
+    """As some disks see names; owners of whom all queries have tables name them by the query."""
+    text = f"SELECT count(*) FROM trades {WINDOW};\n"
+    (tmp_path / "a.sql").write_text(f"-- name: q\n-- table: Busy\n{text}-- name: r\n-- owner: ops\n{text}")
+    (tmp_path / "b.sql").write_text(f"-- name: busy\n-- owner: ops\n{text}-- name: s\n-- table: r\n{text}")
+    files = [tmp_path / "a.sql", tmp_path / "b.sql"]
+    workload, found = load_workload(files, STREAMS, tables_of=["ops"])
+    assert {one.name: one.table for one in workload.queries} == {"q": AnswerTable("Busy"), "r": AnswerTable("r")}
+    assert [(one.code, Path(one.file).name, one.line, one.query) for one in found] == [
+        ("HDL-226", "b.sql", 3, "busy"),
+        ("HDL-226", "b.sql", 6, "s"),
+    ]
+    assert len(load_workload(files, STREAMS)[0].queries) == 4
 
 
 def test_the_window_may_follow_group_by() -> None:

@@ -61,12 +61,14 @@ class Text:
     stream: str = "trades"
     owner: str = "anna"
     broken: bool = False
+    table: str = ""
     asset: bool = False
 
     def written(self, name: str) -> str:
         column = "volum" if self.broken else "volume"
+        table = f"-- table: {self.table}\n" * bool(self.table)
         return (
-            f"-- name: {name}\n-- owner: {self.owner}\n{'-- asset' * self.asset}\n"
+            f"-- name: {name}\n-- owner: {self.owner}\n{table}{'-- asset' * self.asset}\n"
             f"SELECT symbol, sum({column}) AS total FROM {self.stream}\n"
             f"WINDOW RANGE '{self.minutes} minutes' SLIDE '15 minutes' ON ts GROUP BY symbol;\n"
         )
@@ -785,6 +787,26 @@ def test_an_owner_has_so_many_queries_however_they_came(at: Place, monkeypatch: 
     code, _, err = heddle(at, "run", "two.sql")
     assert code == 1 and "HDL-311 [g] there are 6 queries of anna already" in err
     assert set(at.registered()) == {*NAMES, "h"} and at.registered()["a"].minutes == 45
+
+
+def tables(at: Place) -> dict[str, str]:
+    found = registered(events(at.warehouse))
+    return {name: one.table.name for name, one in found.items() if one.table is not None}
+
+
+def test_a_table_belongs_to_one_registered_query(at: Place) -> None:
+    """It changes hands when its query gives it away, not when another asks for it."""
+    at.write("one.sql", {"a": Text(table="x"), "b": Text(table="y")})
+    assert at.run("one.sql") < 2
+    at.write("two.sql", {"b": Text(table="X"), "d": Text(table="Y")})
+    code, _, err = heddle(at, "run", "two.sql")
+    # b may not have a's table, so it keeps its own, which d may not have
+    assert code == 1 and [f"HDL-226 [{name}]" in err for name in "abd"] == [False, True, True]
+    assert "query b stays as it is registered: another query has the table that it asks for" in err
+    assert tables(at) == {"a": "x", "b": "y"}
+    at.write("one.sql", {"a": Text(table="y"), "b": Text(table="x")})
+    assert at.run("one.sql") < 2
+    assert tables(at) == {"a": "y", "b": "x"} and at.told("a") == ["registered", "replaced", "replaced"]
 
 
 def test_a_warehouse_that_knows_no_files_goes_on(at: Place) -> None:

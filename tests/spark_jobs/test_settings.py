@@ -106,6 +106,7 @@ def test_what_is_said_is_taken() -> None:
             "HEDDLE_WORKLOAD": "/d/*.sql",
             "HEDDLE_SOURCES": "/e::/f",
             "HEDDLE_OWNER_QUOTA": "7",
+            "HEDDLE_TABLES_OF_OWNERS": " ops,, desk one ",
             "HEDDLE_SPARK_MASTER": "spark://g:7077",
             "HEDDLE_DRIVER_MEMORY": "5g",
             "HEDDLE_JARS": "/h",
@@ -116,6 +117,7 @@ def test_what_is_said_is_taken() -> None:
     )
     assert (found.home, found.warehouse, found.streams) == (Path("/a"), Path("/b"), Path("/c.yaml"))
     assert (found.workload, found.source_roots, found.owner_quota) == ("/d/*.sql", ("/e", "/f"), 7)
+    assert found.tables_of_owners == ("ops", "desk one")
     assert (found.spark_master, found.driver_memory, found.jars) == ("spark://g:7077", "5g", Path("/h"))
     assert (found.lease_dsn, found.debug, found.airflow_port) == ("postgresql://i", True, 8090)
 

@@ -1,0 +1,75 @@
+"""``heddle tables``: the Delta tables that queries have of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heddle.cli import terminal
+from heddle.cli.inputs import existing_warehouse
+from heddle.cli.options import AsJson, House
+from heddle.cli.output import print_diagnostics, print_json, print_rows, telling_errors
+from heddle.cli.root import app
+from optimizer.errors.diagnostics import HeddleError
+
+if TYPE_CHECKING:
+    from spark_jobs.results.table_upkeep import TableListing
+
+
+@app.command(
+    epilog="Examples: heddle tables --warehouse var/warehouse   "
+    "|   heddle tables --warehouse var/warehouse --rebuild departures_1h"
+)
+def tables(
+    warehouse: House,
+    rebuild: Annotated[
+        str | None, typer.Option("--rebuild", help="Make this table anew from the published answers.", metavar="TABLE")
+    ] = None,
+    drop: Annotated[
+        str | None, typer.Option("--drop", help="Delete this table, with --yes; the answers stay.", metavar="TABLE")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete it.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """The Delta tables that queries ask for (`-- table:`), brought up to date: query, rows, newest window, state. Needs
+    no JVM."""
+    with telling_errors():
+        listings, has_failed = _done(warehouse, rebuild, drop, yes)
+    if as_json:
+        print_json({"tables": [listing.to_json() for listing in listings]})
+    else:
+        show_tables(listings)
+    if has_failed:
+        raise typer.Exit(1)
+
+
+def _done(warehouse: Path, rebuild: str | None, drop: str | None, yes: bool) -> tuple[list[TableListing], bool]:
+    """The tables after what was asked for, and whether some could not be brought up to date."""
+    from spark_jobs.results import table_upkeep
+    from spark_jobs.results.tables import follow
+
+    house = existing_warehouse(warehouse)
+    if drop is not None and not yes:
+        message = f"the table {drop} is deleted once somebody agrees: nothing was changed"
+        raise HeddleError("HDL-527", message, "say --yes")
+    if rebuild is not None:
+        table_upkeep.rebuild(house, rebuild)
+    if drop is not None:
+        table_upkeep.drop(house, drop)
+        return table_upkeep.table_listings(house, ()), False
+    problems = follow(house)
+    print_diagnostics(problems)
+    return table_upkeep.table_listings(house, problems), bool(problems)
+
+
+def show_tables(listings: Sequence[TableListing]) -> None:
+    """The tables for people."""
+    if not listings:
+        terminal.console.print("no query asks for a table of its own (-- table: name)", highlight=False)
+        return
+    columns = ("query", "table", "rows", "newest", "state")
+    shown = [listing.to_json() | {"rows": f"{listing.rows:,}"} for listing in listings]
+    print_rows("tables of queries", columns, [[row[name] for name in columns] for row in shown])

@@ -1,0 +1,57 @@
+"""Notes of which tables of queries are as of which version of ``results``, so that hundreds of them need not be opened
+to find that nothing is to be done. Nothing is lost with them: the tables say it themselves, for the last version that
+changed something of theirs."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+from optimizer.workload.values import digest
+from spark_jobs.results.own_table import TableRequest
+from spark_jobs.warehouse.data_files import LOG
+
+
+class TableNotes:
+    """The notes of the tables in a folder: of each the version of ``results`` and its own, and what was asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path = folder, folder / ".followed.json"
+        try:
+            self.kept: dict[str, Any] = json.loads(self.path.read_text())
+        except (OSError, ValueError):
+            self.kept = {}
+
+    def version_of(self, request: TableRequest) -> int | None:
+        """The version of ``results`` that a table is as of; None if the table is no longer as it was noted."""
+        noted = self.kept.get(request.table.name)
+        if noted is None:
+            return None
+        log = self.folder / request.table.name / LOG
+        stands = (log / f"{noted[1]:020}.json").exists() and not (log / f"{noted[1] + 1:020}.json").exists()
+        return int(noted[0]) if stands else None
+
+    def is_noted(self, request: TableRequest) -> bool:
+        """Whether a table was left with what is asked for now."""
+        noted = self.kept.get(request.table.name)
+        return noted is not None and noted[2] == _digest(request)
+
+    def note(self, request: TableRequest, version: int, own: int) -> None:
+        """Note that a table is, in its version ``own``, as of a version of ``results``."""
+        self.kept[request.table.name] = [version, own, _digest(request)]
+
+    def write(self) -> None:
+        """Keep the notes, as far as there is room for them."""
+        try:
+            self.folder.mkdir(exist_ok=True)
+            temporary = self.folder / f"{self.path.name}.{uuid.uuid4().hex}"
+            temporary.write_text(json.dumps(self.kept))
+            temporary.rename(self.path)
+        except OSError:
+            return
+
+
+def _digest(request: TableRequest) -> str:
+    return digest([request.query, request.description, request.table.has_changes])

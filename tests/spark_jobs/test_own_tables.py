@@ -1,0 +1,253 @@
+"""Tables of queries follow the published answers: whatever happens, and wherever it is cut off."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from spark_jobs.operations.maintenance import maintain
+from spark_jobs.planning.changes import pause_or_resume
+from spark_jobs.planning.removal import remove
+from spark_jobs.results import own_table, table_notes, table_upkeep, tables
+from spark_jobs.results.read import read
+from spark_jobs.warehouse import registry
+from spark_jobs.warehouse.plans import current_version
+from spark_jobs.warehouse.warehouse import Warehouse
+from tests.chaos.world import Died, World, without_audit
+from tests.sizes import examples
+from tests.spark_jobs.laboratory import Event, steady
+
+BY_SYMBOL = "SELECT symbol, {} FROM trades WINDOW RANGE '25 minutes' SLIDE '10 minutes' ON ts GROUP BY symbol;\n"
+OTHERS = (
+    "-- name: all\n-- owner: ops\n-- table: All\nSELECT sum(price) AS money, max(volume) AS revised FROM trades\n"
+    "WINDOW RANGE '40 minutes' SLIDE '20 minutes' ENDING '30 minutes' AGO ON ts;\n"
+    "-- name: none\n-- table: none\nSELECT count(*) AS n FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts\n"
+    "WHERE volume > 100;\n"
+    "-- name: rows\n-- table: rows, change data feed\nSELECT avg(price) AS mean FROM trades\n"
+    "WINDOW ROWS 20 SLIDE 20 ON ts;\n-- name: without\nSELECT count(*) AS n FROM trades\n"
+    "WINDOW RANGE '30 minutes' SLIDE '30 minutes' ON ts;\n"
+)
+OUTPUTS = ("count(*) AS n, min(price) AS low", "count(*) AS n", "avg(price) AS high, count(*) AS n", "sum(price) AS n")
+"""Of one query: fewer, more, and ``n`` of another type."""
+
+
+def texts(outputs: int, table: str = "by_symbol, change data feed") -> str:
+    asked = f"-- table: {table}\n" if table else ""
+    return f"-- name: by_symbol\n{asked}{BY_SYMBOL.format(OUTPUTS[outputs])}{OTHERS}"
+
+
+POINTS: dict[str, tuple[Any, str, bool]] = {
+    "before it follows": (tables, "follow", False),
+    "before a table is made": (own_table, "made", False),
+    "after a table is made": (own_table, "made", True),
+    "before a table is written": (own_table, "replace", False),
+    "after a table is written": (own_table, "replace", True),
+    "before the notes are": (table_notes.TableNotes, "write", False),
+}
+"""Where a run is cut off after it has published."""
+
+
+@contextmanager
+def cut_off(point: str | None) -> Iterator[None]:
+    """The first time that a run comes to a point, its process is gone."""
+    with pytest.MonkeyPatch.context() as patch:
+        if point is not None:
+            owner, name, after = POINTS[point]
+            held: Callable[..., Any] = getattr(owner, name)
+            left = [True]
+
+            def dying(*given: Any, **named: Any) -> Any:
+                result = held(*given, **named) if after else None
+                if left:
+                    left.clear()
+                    raise Died
+                return result if after else held(*given, **named)
+
+            patch.setattr(owner, name, dying)
+        yield
+
+
+def table(house: Warehouse, name: str) -> DeltaTable:
+    return DeltaTable(house.path(f"tables/{name}"))
+
+
+def counted(rows: pa.Table, names: list[str]) -> Counter[str]:
+    return Counter(str(list(row.values())) for row in rows.select(names).to_pylist())
+
+
+def wrong(house: Warehouse) -> list[str]:
+    """What differs between the tables of queries, as anybody reads them, and the published answers."""
+    found = []
+    for request in tables.table_requests(house):
+        if not (house.root / request.name).is_dir():
+            continue
+        rows = DeltaTable(house.path(request.name)).to_pyarrow_table()
+        answers = read(house, request.query)
+        names = [name for name in answers.schema.names if name != "error"]
+        if missing := set(names) - set(rows.schema.names):
+            found.append(f"{request.name} lacks {missing}")
+        elif counted(rows, names) != counted(answers, names):
+            found.append(f"{request.name}: {len(rows)} rows, {len(answers)} answers")
+    return found
+
+
+def torn(house: Warehouse) -> list[str]:
+    """Versions of tables that are not what the results were of their query in the version that they name."""
+    found = []
+    for path in own_table.folders(house):
+        newest = DeltaTable(str(path))
+        query = own_table.query_of(newest)
+        for version in range(newest.version() + 1):
+            seen = DeltaTable(str(path), version=version)
+            at = seen.transaction_version("results")
+            rows = seen.to_pyarrow_table(columns=["instant", "revision", "day"])
+            if at is None:
+                found += [f"{path.name} {version}: {len(rows)} rows of nobody knows when"] * (len(rows) > 0)
+                continue
+            results = DeltaTable(house.path("results"), version=at)
+            answers = results.to_pyarrow_table(filters=[("query", "=", query)], columns=rows.schema.names)
+            if counted(rows, rows.schema.names) != counted(answers, rows.schema.names):
+                found.append(f"{path.name} {version}: {len(rows)} rows, {len(answers)} answers then")
+    return found
+
+
+def unfed(house: Warehouse, name: str) -> list[str]:
+    """What a reader of the change data feed of a table has wrong who has applied all of it."""
+    kept: Counter[str] = Counter()
+    delta = table(house, name)
+    names = [field.name for field in delta.schema().fields]
+    changes = pa.table(delta.load_cdf(starting_version=0))
+    for row in changes.to_pylist():
+        text = str([row.get(column) for column in names])
+        kept[text] += {"insert": 1, "delete": -1}[row["_change_type"]]
+    rows = Counter(str(list(row.values())) for row in delta.to_pyarrow_table().select(names).to_pylist())
+    return [] if +kept == rows and not -kept else [f"{name}: {len(rows)} rows, {len(+kept)} by the feed"]
+
+
+# ------------------------------------------------------------------------------------------------ histories
+SPANS = st.sampled_from([(0, 60), (60, 120), (0, 120), (30, 90)])
+STEPS = st.one_of(
+    st.tuples(st.just("run"), SPANS, st.booleans(), st.sampled_from([None, None, *POINTS])),
+    st.tuples(st.just("late"), st.integers(0, 119)),
+    st.tuples(st.just("define"), st.sampled_from([0, 0, 1, 2])),
+    st.tuples(st.just("retype"), st.none()),
+    st.tuples(st.just("pause"), st.sampled_from(["by_symbol", "all"])),
+    st.tuples(st.just("resume"), st.sampled_from(["by_symbol", "all"])),
+    st.tuples(st.just("remove"), st.sampled_from(["by_symbol", "all", "rows"]), st.booleans()),
+    st.tuples(st.just("maintain"), st.none()),
+    st.tuples(st.just("forget"), st.none()),
+)
+
+
+class Played:
+    """A warehouse and what happens to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.world = World.at(folder)
+        self.house = self.world.warehouse
+        self.world.write(steady(120))
+        self.world.write([], "quotes")
+        self.number = 0
+        self.world.plan(texts(0))
+
+    def play(self, step: Any) -> None:
+        self.number += 1
+        getattr(self, step[0])(*step[1:])
+
+    def run(self, span: tuple[int, int], recompute: bool, point: str | None) -> None:
+        version = current_version(self.house) or 0
+        try:
+            with cut_off(point):
+                record = self.world.run(version, *span, f"run {self.number}", recompute=recompute)
+        except Died:
+            assert torn(self.house) == []
+            assert tables.follow(self.house) == []
+        else:
+            assert record.diagnostics == []
+
+    def late(self, minute: int) -> None:
+        event: Event = (minute + 0.25, "A", 7.0, 5)
+        self.world.write([event], name=f"late-{self.number}")
+
+    def define(self, outputs: int) -> None:
+        if self._state("by_symbol") != "paused" != self._state("all"):
+            self.world.plan(texts(outputs))
+
+    def retype(self, _: None) -> None:
+        """Its table is blocked until somebody asks for another."""
+        if self._state("by_symbol") == "paused":
+            return
+        self.world.plan(texts(3))
+        version = current_version(self.house) or 0
+        before = table(self.house, "by_symbol").version() if (self.house.root / "tables/by_symbol").is_dir() else None
+        record = self.world.run(version, 0, 60, f"run {self.number}", recompute=True)
+        if before is not None:
+            assert [found["code"] for found in record.diagnostics] == ["HDL-561"]
+            assert table(self.house, "by_symbol").version() == before
+            assert self._states()["by_symbol"] == "blocked"
+        table_upkeep.rebuild(self.house, "by_symbol")
+        assert wrong(self.house) == []
+        self.world.plan(texts(0))
+        table_upkeep.rebuild(self.house, "by_symbol")
+
+    def pause(self, name: str) -> None:
+        if self._state(name) == "running":
+            pause_or_resume(self.house, "paused", [name])
+
+    def resume(self, name: str) -> None:
+        if self._state(name) == "paused":
+            pause_or_resume(self.house, "resumed", [name])
+
+    def remove(self, name: str, with_answers: bool) -> None:
+        if self._state(name) != "removed":
+            assert remove(self.house, [name], "", with_answers, False, lambda gone: True).diagnostics == ()
+
+    def maintain(self, _: None) -> None:
+        maintain(self.house, retention=0)
+
+    def forget(self, _: None) -> None:
+        """The notes are gone."""
+        (self.house.root / "tables/.followed.json").unlink(missing_ok=True)
+
+    def _state(self, name: str) -> str:
+        return registry.registered(registry.events(self.house))[name].state(0)
+
+    def _states(self) -> dict[str, str]:
+        return {one.table: one.state for one in table_upkeep.table_listings(self.house, tables.follow(self.house))}
+
+
+@given(steps=st.lists(STEPS, max_size=7))
+@example(steps=[("run", (0, 120), False, None), ("late", 20), ("run", (0, 120), False, None), ("remove", "all", True)])
+@example(steps=[("run", (0, 60), False, "after a table is made"), ("late", 7), ("run", (0, 120), False, None)])
+@example(steps=[("run", (0, 120), False, None), ("define", 1), ("run", (0, 60), True, None), ("define", 2)])
+@example(steps=[("run", (0, 120), False, None), ("retype", None), ("run", (60, 120), True, "after a table is written")])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_tables_are_what_is_published_whatever_happens(
+    steps: list[Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with without_audit():
+        played = Played(tmp_path_factory.mktemp("house"))
+        maintained = False
+        for step in steps:
+            played.play(step)
+            maintained = maintained or step[0] == "maintain"
+            assert tables.follow(played.house) == []
+            assert wrong(played.house) == []
+            if not maintained:  # files of versions before are gone
+                assert torn(played.house) == []
+        for name in ("by_symbol", "rows"):
+            was_fed = not maintained and "retype" not in {step[0] for step in steps}
+            if was_fed and (played.house.root / "tables" / name).is_dir():
+                assert unfed(played.house, name) == []
+        before = {path: DeltaTable(str(path)).version() for path in own_table.folders(played.house)}
+        assert tables.follow(played.house) == []
+        assert {path: DeltaTable(str(path)).version() for path in before} == before
