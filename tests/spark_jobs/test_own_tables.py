@@ -179,12 +179,12 @@ class Played:
         self.world.write([event], name=f"late-{self.number}")
 
     def define(self, outputs: int) -> None:
-        if self._state("by_symbol") != "paused" != self._state("all"):
+        if not self._is_any_paused():
             self.world.plan(texts(outputs))
 
     def retype(self, _: None) -> None:
         """Its table is blocked until somebody asks for another."""
-        if self._state("by_symbol") == "paused":
+        if self._is_any_paused():
             return
         self.world.plan(texts(3))
         version = current_version(self.house) or 0
@@ -217,6 +217,9 @@ class Played:
     def forget(self, _: None) -> None:
         """The notes are gone."""
         (self.house.root / "tables/.followed.json").unlink(missing_ok=True)
+
+    def _is_any_paused(self) -> bool:
+        return "paused" in (self._state("by_symbol"), self._state("all"))
 
     def _state(self, name: str) -> str:
         return registry.registered(registry.events(self.house))[name].state(0)
