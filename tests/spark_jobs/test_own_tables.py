@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +29,9 @@ from spark_jobs.warehouse.plans import current_version
 from spark_jobs.warehouse.schemas import INSTANT
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.chaos.world import Died, World, without_audit
+from tests.in_process import heddle
 from tests.sizes import examples
+from tests.spark_jobs.followed import counted, torn, wrong
 from tests.spark_jobs.laboratory import Event, steady
 
 BY_SYMBOL = "SELECT symbol, {} FROM trades WINDOW RANGE '25 minutes' SLIDE '10 minutes' ON ts GROUP BY symbol;\n"
@@ -83,46 +86,6 @@ def cut_off(point: str | None) -> Iterator[None]:
 
 def table(house: Warehouse, name: str) -> DeltaTable:
     return DeltaTable(house.path(f"tables/{name}"))
-
-
-def counted(rows: pa.Table, names: list[str]) -> Counter[str]:
-    return Counter(str(list(row.values())) for row in rows.select(names).to_pylist())
-
-
-def wrong(house: Warehouse) -> list[str]:
-    """What differs between the tables of queries, as anybody reads them, and the published answers."""
-    found = []
-    for request in tables.table_requests(house):
-        if not (house.root / request.name).is_dir():
-            continue
-        rows = DeltaTable(house.path(request.name)).to_pyarrow_table()
-        answers = read(house, request.query)
-        names = [name for name in answers.schema.names if name != "error"]
-        if missing := set(names) - set(rows.schema.names):
-            found.append(f"{request.name} lacks {missing}")
-        elif counted(rows, names) != counted(answers, names):
-            found.append(f"{request.name}: {len(rows)} rows, {len(answers)} answers")
-    return found
-
-
-def torn(house: Warehouse) -> list[str]:
-    """Versions of tables that are not what the results were of their query in the version that they name."""
-    found = []
-    for path in own_table.folders(house):
-        newest = DeltaTable(str(path))
-        query = own_table.query_of(newest)
-        for version in range(newest.version() + 1):
-            seen = DeltaTable(str(path), version=version)
-            at = seen.transaction_version("results")
-            rows = seen.to_pyarrow_table(columns=["instant", "revision", "day"])
-            if at is None:
-                found += [f"{path.name} {version}: {len(rows)} rows of nobody knows when"] * (len(rows) > 0)
-                continue
-            results = DeltaTable(house.path("results"), version=at)
-            answers = results.to_pyarrow_table(filters=[("query", "=", query)], columns=rows.schema.names)
-            if counted(rows, rows.schema.names) != counted(answers, rows.schema.names):
-                found.append(f"{path.name} {version}: {len(rows)} rows, {len(answers)} answers then")
-    return found
 
 
 def unfed(house: Warehouse, name: str) -> list[str]:
@@ -435,3 +398,60 @@ def test_a_commit_replaces_what_differs_within_its_spans_alone(
     expected = rows([*outside, *inside])
     assert counted(table(house, "t").to_pyarrow_table(), schema.names) == counted(expected, schema.names)
     assert unfed(house, "t") == []
+
+
+# ------------------------------------------------------------------------------------------ the command line
+def test_heddle_tables(played: Played) -> None:
+    house = str(played.house.root)
+    said = heddle("tables", "--warehouse", house, "--json")
+    rows = {row["table"]: row for row in json.loads(said.out)["tables"]}
+    assert said.code == 0 and {name: row["state"] for name, row in rows.items()} == dict.fromkeys(
+        ["All", "by_symbol", "none", "rows"], "up to date"
+    )
+    assert rows["by_symbol"] == {
+        **{"query": "by_symbol", "table": "by_symbol", "rows": 12, "state": "up to date", "problem": ""},
+        "newest": "2013-07-01T00:55:00Z",
+    }
+    played.world.plan(texts(3))
+    played.world.run(current_version(played.house) or 0, 0, 60, "retyped", recompute=True)
+    said = heddle("tables", "--warehouse", house)
+    assert said.code == 1 and "HDL-561 [by_symbol]" in said.err and "blocked" in said.out
+    assert heddle("tables", "--warehouse", house, "--rebuild", "by_symbol").code == 0
+    assert wrong(played.house) == []
+    said = heddle("tables", "--warehouse", house, "--drop", "by_symbol")
+    assert said.code == 2 and "HDL-527" in said.err and (played.house.root / "tables/by_symbol").exists()
+    said = heddle("tables", "--warehouse", house, "--drop", "by_symbol", "--yes")
+    assert said.code == 0 and "not made" in said.out and not (played.house.root / "tables/by_symbol").exists()
+    said = heddle("tables", "--warehouse", house, "--drop", "by_symbol", "--yes")
+    assert said.code == 1 and "HDL-564 there is no table by_symbol" in said.err
+    # whoever asks for it still has it made anew
+    assert "up to date" in heddle("tables", "--warehouse", house).out and wrong(played.house) == []
+
+
+@pytest.mark.parametrize("command", [("repair",), ("tick", "--at", "2013-07-01T00:30"), ("tables",)])
+def test_commands_without_a_run_make_up_for_what_is_missing(played: Played, command: tuple[str, ...]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "follow", lambda *given: [])
+        played.world.run(current_version(played.house) or 0, 60, 120, "more", live=True)
+    assert wrong(played.house) != []
+    assert heddle(*command, "--warehouse", str(played.house.root)).code == 0
+    assert wrong(played.house) == []
+
+
+def test_a_warehouse_without_tables_says_so(tmp_path: Path) -> None:
+    house = Warehouse.open(tmp_path / "house")
+    assert "no query asks for a table of its own" in heddle("tables", "--warehouse", str(house.root)).out
+    assert tables.follow(house) == [] and not (house.root / "tables").exists()
+
+
+def test_maintenance_keeps_tables_small(played: Played) -> None:
+    for begin in range(60, 120, 20):
+        played.run((begin, begin + 20), False, None)
+    before = table(played.house, "by_symbol").to_pyarrow_table()
+    files = len(table(played.house, "by_symbol").file_uris())
+    maintain(played.house, retention=0)
+    found, folder = table(played.house, "by_symbol"), played.house.root / "tables/by_symbol"
+    assert len(found.file_uris()) == 1 < files and len(list(folder.glob("day=*/*"))) == 1
+    assert counted(found.to_pyarrow_table(), before.schema.names) == counted(before, before.schema.names)
+    played.run((0, 120), True, None)
+    assert wrong(played.house) == []
