@@ -53,7 +53,12 @@ POLARS = """
  .collect())
 """
 
-PYTHON = (SPARK, DUCKDB, POLARS)
+OWN_TABLE = """
+delays = DeltaTable("var/warehouse/tables/carrier_delay_1h").to_pyarrow_dataset()
+duckdb.sql("SELECT window_start, window_end, carrier, mean_delay FROM delays WHERE error IS NULL")
+"""
+
+PYTHON = (SPARK, DUCKDB, POLARS, OWN_TABLE)
 
 PLAYED = ("README.md", *(f"examples/{name}/README.md" for name in ("web-requests", "sensor-readings", "shop-orders")))
 

@@ -258,14 +258,19 @@ def repair(warehouse: House, dry_run: DryRun = False, as_json: AsJson = False) -
             stale = outdated(house, time.time_ns() // 1000)
         if not as_json:
             show_outdated(stale)
-        spans = [(interval.begin, interval.end) for interval in stale]
-        records = [] if dry_run or not spans else publish_intervals(house, version, spans, "repair")
-        if not (dry_run or spans):
-            follow_tables(house)
+        records = [] if dry_run else _repaired(house, version, stale)
     if as_json:
         data = {"format_version": 1, "outdated": [asdict(interval) for interval in stale]}
         print_json(data | _records_json(records))
     raise typer.Exit(_finish(records, as_json))
+
+
+def _repaired(house: Warehouse, version: int, stale: Sequence[Outdated]) -> list[dict[str, Any]]:
+    """The records of the runs that publish what is outdated again."""
+    if not stale:
+        follow_tables(house)
+        return []
+    return publish_intervals(house, version, [(interval.begin, interval.end) for interval in stale], "repair")
 
 
 def show_outdated(stale: Sequence[Outdated]) -> None:

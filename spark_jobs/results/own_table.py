@@ -36,6 +36,9 @@ OWNER = "heddle.query"
 
 FEED = "delta.enableChangeDataFeed"
 
+CHECKPOINT = "delta.checkpointInterval"
+"""Commits between two checkpoints: a table is opened for each publication, and read from its last one."""
+
 RUNS = 64
 """Spans of instants that one commit replaces by themselves; if there are more, all from the first to the last are."""
 
@@ -105,7 +108,7 @@ def made(warehouse: Warehouse, request: TableRequest, schema: pa.Schema, token: 
         partition_by=["day"],
         name=request.table.name,
         description=request.description,
-        configuration={OWNER: request.query, FEED: str(request.table.has_changes).lower()},
+        configuration={OWNER: request.query, FEED: str(request.table.has_changes).lower(), CHECKPOINT: "10"},
         raise_if_key_not_exists=False,
         commit_properties=_ONCE,
     )
