@@ -367,6 +367,15 @@ def test_columns_that_tables_have_themselves_are_renamed(tmp_path: Path) -> None
     assert names == ["window_start", "window_end", "instant", "day_", "n", "error", "revision", "day"]
 
 
+def test_a_folder_that_delta_cannot_write_to_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a[1]").mkdir()
+    with without_audit():
+        played = Played(tmp_path / "a[1]")
+        record = played.world.run(1, 0, 60, "first")
+    assert record.status == "published" and {one["code"] for one in record.diagnostics} == {"HDL-546"}
+    assert sorted(one["query"] for one in record.diagnostics) == ["all", "by_symbol", "none", "rows"]
+
+
 INSTANTS = st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 2)), max_size=12)
 
 
@@ -449,6 +458,10 @@ def test_maintenance_keeps_tables_small(played: Played) -> None:
         played.run((begin, begin + 20), False, None)
     before = table(played.house, "by_symbol").to_pyarrow_table()
     files = len(table(played.house, "by_symbol").file_uris())
+    maintain(played.house)
+    assert len(table(played.house, "by_symbol").file_uris()) == 1
+    # merging is no change, and the feed is kept for as long as files are
+    assert unfed(played.house, "by_symbol") == []
     maintain(played.house, retention=0)
     found, folder = table(played.house, "by_symbol"), played.house.root / "tables/by_symbol"
     assert len(found.file_uris()) == 1 < files and len(list(folder.glob("day=*/*"))) == 1
