@@ -64,7 +64,12 @@ duckdb.sql("""SELECT window_start, window_end, key ->> '$[0]' AS carrier, double
               FROM results WHERE query = 'carrier_delay_1h' AND fingerprint = '470c488b1202511a'""")
 '''
 
-PYTHON = (SPARK, DUCKDB, POLARS, DELTA)
+OWN_TABLE = """
+delays = DeltaTable("var/warehouse/tables/carrier_delay_1h").to_pyarrow_dataset()
+duckdb.sql("SELECT window_start, window_end, carrier, mean_delay FROM delays WHERE error IS NULL")
+"""
+
+PYTHON = (SPARK, DUCKDB, POLARS, DELTA, OWN_TABLE)
 
 PLAYED = ("README.md", *(f"examples/{name}/README.md" for name in ("web-requests", "sensor-readings", "shop-orders")))
 

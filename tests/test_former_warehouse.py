@@ -11,6 +11,7 @@ import json
 import os
 import tarfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from optimizer.workload.values import ACQ
+from optimizer.workload.values import ACQ, AnswerTable
+from spark_jobs.results import tables
 from spark_jobs.results.connect import connect
 from spark_jobs.results.frames import scan
 from spark_jobs.results.read import read
+from spark_jobs.results.table_upkeep import table_listings
 from spark_jobs.sources.decoding import parse_instant
 from spark_jobs.warehouse.plans import current_version, load_plan
+from spark_jobs.warehouse.registry import QueryEvent, registered
+from spark_jobs.warehouse.registry import events as registered_events
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests import oracle
 from tests.in_process import Clock, Said, heddle, without_spark
+from tests.spark_jobs.followed import wrong
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SAID: dict[str, Any] = json.loads((FIXTURES / "answers_0_1.json").read_text())
@@ -241,3 +247,19 @@ def test_ticks_follow_one_another(clock: Clock) -> None:
     for record in (first, second):
         assert differences((record["begin"], record["end"]), refreshes(record), names=["by_symbol", "bound"]) == []
     assert done("tick", "--at", "2013-07-02T03:31:00")["status"] == "nothing due"
+
+
+def test_queries_of_then_may_have_tables_now(clock: Clock) -> None:
+    """Of all answers, those of before definitions had fingerprints too."""
+    house = Warehouse.open("warehouse")
+    known = registered(registered_events(house))
+    asked = [replace(one.query, table=AnswerTable(name, True)) for name, one in known.items() if not one.removed]
+    now = max(event.at for event in registered_events(house)) + 1
+    rows = [QueryEvent.of(query, "replaced", now, 1, "").to_row() for query in asked]
+    with house.lease() as token:
+        house.append("workload_queries", rows, token)
+    assert tables.follow(house) == [] and wrong(house) == []
+    assert len(tables.table_requests(house)) == len(asked) > 3
+    read_then = {query.name: len(read(house, query.name)) for query in asked}
+    assert sum(read_then.values()) > 100
+    assert {one.query: one.rows for one in table_listings(house, ())} == read_then

@@ -41,6 +41,7 @@ from heddle.cli.output import (
 )
 from heddle.cli.root import app
 from heddle.cli.sessions import publish_interval, publish_intervals, spark_session
+from heddle.cli.tables import follow_tables
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.diagnostics import count as number_of
 
@@ -170,6 +171,7 @@ def tick(
         stored_plan(warehouse)
         run = due(house, clock, parse_instant(begin) if begin else None)
         if run is None:
+            follow_tables(house)
             return show_nothing_due(clock, as_json)
         record = publish_interval(house, run.plan_version, run.begin, run.end, False, clock, run.late)
     raise typer.Exit(1 if show_run(record, as_json) else 0)
@@ -256,12 +258,19 @@ def repair(warehouse: House, dry_run: DryRun = False, as_json: AsJson = False) -
             stale = outdated(house, time.time_ns() // 1000)
         if not as_json:
             show_outdated(stale)
-        spans = [(interval.begin, interval.end) for interval in stale]
-        records = [] if dry_run or not spans else publish_intervals(house, version, spans, "repair")
+        records = [] if dry_run else _repaired(house, version, stale)
     if as_json:
         data = {"format_version": 1, "outdated": [asdict(interval) for interval in stale]}
         print_json(data | _records_json(records))
     raise typer.Exit(_finish(records, as_json))
+
+
+def _repaired(house: Warehouse, version: int, stale: Sequence[Outdated]) -> list[dict[str, Any]]:
+    """The records of the runs that publish what is outdated again."""
+    if not stale:
+        follow_tables(house)
+        return []
+    return publish_intervals(house, version, [(interval.begin, interval.end) for interval in stale], "repair")
 
 
 def show_outdated(stale: Sequence[Outdated]) -> None:
@@ -497,7 +506,3 @@ def _show_costs(fit: Fit) -> None:
     terminal.console.print(table)
     if fit.error is not None:
         terminal.console.print(f"half of the runs are explained to within {fit.error:.0%}", highlight=False)
-
-
-if __name__ == "__main__":
-    app()

@@ -17,6 +17,7 @@ from optimizer.errors.diagnostics import HeddleError
 
 if TYPE_CHECKING:
     from spark_jobs.results.table_upkeep import TableListing
+    from spark_jobs.warehouse.warehouse import Warehouse
 
 
 @app.command(
@@ -63,6 +64,13 @@ def _done(warehouse: Path, rebuild: str | None, drop: str | None, yes: bool) -> 
     problems = follow(house)
     print_diagnostics(problems)
     return table_upkeep.table_listings(house, problems), bool(problems)
+
+
+def follow_tables(warehouse: Warehouse) -> None:
+    """Make up for what the tables of queries lack, where no run does; what is wrong with them is told."""
+    from spark_jobs.results.tables import follow
+
+    print_diagnostics(follow(warehouse))
 
 
 def show_tables(listings: Sequence[TableListing]) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 
 from optimizer.errors.diagnostics import HeddleError
@@ -34,6 +35,9 @@ OWNER = "heddle.query"
 """The property of a table that names its query."""
 
 FEED = "delta.enableChangeDataFeed"
+
+CHECKPOINT = "delta.checkpointInterval"
+"""Commits between two checkpoints: a table is opened for each publication, and read from its last one."""
 
 RUNS = 64
 """Spans of instants that one commit replaces by themselves; if there are more, all from the first to the last are."""
@@ -104,7 +108,7 @@ def made(warehouse: Warehouse, request: TableRequest, schema: pa.Schema, token: 
         partition_by=["day"],
         name=request.table.name,
         description=request.description,
-        configuration={OWNER: request.query, FEED: str(request.table.has_changes).lower()},
+        configuration={OWNER: request.query, FEED: str(request.table.has_changes).lower(), CHECKPOINT: "10"},
         raise_if_key_not_exists=False,
         commit_properties=_ONCE,
     )
@@ -178,15 +182,15 @@ def replace(
     spans: Sequence[Span] | None,
     transactions: Sequence[tuple[str, int]],
     token: int,
-) -> bool:
+) -> None:
     """Let a table have ``rows`` (of its own columns) at the instants of some spans, in one commit; None: at all.
 
-    Only instants that differ are replaced. False, and no commit, if none does.
+    Only instants that differ are replaced; if none does, there is no commit. ``current`` is the table afterwards.
     """
     old = _stored(warehouse, request.name, current, spans)
     changed = differing(old, rows) if len(old) else np.unique(instants_of(rows))
     if not len(changed):
-        return False
+        return
     written = CommitProperties(
         max_commit_retries=0, app_transactions=[Transaction(name, version) for name, version in transactions]
     )
@@ -201,7 +205,6 @@ def replace(
             inside = rows.filter(_inside(rows, runs))
             predicate = _predicate(runs)
             write_deltalake(current, inside, mode="overwrite", predicate=predicate, commit_properties=written)
-    return True
 
 
 def overwrite(
@@ -217,7 +220,8 @@ def overwrite(
 def _stored(warehouse: Warehouse, name: str, current: DeltaTable, spans: Sequence[Span] | None) -> pa.Table:
     schema = columns(current)
     first, last = ("", "9") if spans is None else (day_label(spans[0][0]), day_label(spans[-1][1] - 1))
-    if not any(_may_hold(file, spans) for file in warehouse.files(name, first, last, current)):
+    files = warehouse.files(name, first, last, current)
+    if not any(_may_hold(warehouse.root / name / file["path"], file, spans) for file in files):
         return schema.empty_table()
     condition = None if spans is None else (ds.field("day") >= first) & (ds.field("day") <= last)
     with reading(warehouse.path(name)):
@@ -225,12 +229,19 @@ def _stored(warehouse: Warehouse, name: str, current: DeltaTable, spans: Sequenc
     return rows if spans is None else rows.filter(_within(rows, spans))
 
 
-def _may_hold(file: dict[str, object], spans: Sequence[Span] | None) -> bool:
+def _may_hold(path: Path, file: dict[str, object], spans: Sequence[Span] | None) -> bool:
+    """Whether a file may have rows of some spans. The log's bounds are of whole milliseconds, the file's are exact."""
     first, last = file.get("min.instant"), file.get("max.instant")
     if spans is None or first is None or last is None:
         return True
-    # statistics may be of whole milliseconds
-    return any(micros(first) - 1000 <= end and micros(last) + 1000 > begin for begin, end in spans)
+    near = [(begin, end) for begin, end in spans if micros(first) <= end and micros(last) + 1000 > begin]
+    if not near or any(micros(last) > begin for begin, _ in near):
+        return bool(near)
+    with reading(path):
+        written = pq.ParquetFile(path).metadata
+    at = written.schema.names.index("instant")
+    bounds = [written.row_group(number).column(at).statistics for number in range(written.num_row_groups)]
+    return any(bound is None or micros(bound.max) > begin for bound in bounds for begin, _ in near)
 
 
 def _within(rows: pa.Table, spans: Sequence[Span]) -> pa.Array:

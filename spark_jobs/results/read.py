@@ -44,7 +44,7 @@ def read(
         unmarked = pc.is_in(rows["plan_version"], pa.array(arrangement.plan_versions, pa.int64()))
         chosen = rows.filter(pc.if_else(pc.is_null(rows["fingerprint"]), unmarked, marked))
         if len(chosen):
-            tables.append(_shaped(list(zip(known.columns, arrangement.slots, strict=True)), chosen))
+            tables.append(shaped(list(zip(known.columns, arrangement.slots, strict=True)), chosen))
     table = _sorted(known.columns, pa.concat_tables(tables))
     return table if full else _plain(table)
 
@@ -94,10 +94,10 @@ def typed_rows(query: ACQ, rows: pa.Table) -> pa.Table:
     """Stored answers of one definition of a query as :func:`read` gives them; of a run or a look-up, without the
     columns that publication adds."""
     columns = [(column, slot) for column, slot in slotted(query) if column.role != "revision"]
-    return _plain(_sorted([column for column, _ in columns], _shaped(columns, rows)))
+    return _plain(_sorted([column for column, _ in columns], shaped(columns, rows)))
 
 
-def _shaped(columns: Sequence[tuple[RelationColumn, Slot | None]], rows: pa.Table) -> pa.Table:
+def shaped(columns: Sequence[tuple[RelationColumn, Slot | None]], rows: pa.Table) -> pa.Table:
     """Columns of a relation, of rows that have them in these slots."""
     groups = max((slot.index + 1 for _, slot in columns if slot is not None and slot.carrier == "key"), default=0)
     values = group_values(rows["key"], groups)

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import day_label
 from optimizer.workload.values import ACQ, Output
-from spark_jobs.results.read import group_names, typed_rows
+from spark_jobs.results.read import shaped
+from spark_jobs.results.relations import slotted
 from spark_jobs.warehouse.data_files import CHECKED, reading
 from spark_jobs.warehouse.plans import load_plan, newest_versions
 from spark_jobs.warehouse.schemas import INSTANT, RESULTS
@@ -33,7 +34,7 @@ _WINDOW = {
     "position": "number of the first row of the window",
 }
 
-_BESIDE = {
+_LAST = {
     "error": (pa.string(), "a code where an answer could not be given"),
     "revision": (pa.int64(), "which publication of its interval the row is of"),
     "day": (pa.string(), "UTC day of the microsecond before the instant"),
@@ -66,8 +67,9 @@ class Definitions:
 def columns_of(query: ACQ) -> pa.Schema:
     """The columns of the table of a query, each with a comment that says what it is."""
     typed = _typed(query, RESULTS.empty_table())
-    groups, outputs = group_names(query), list(query.outputs)
-    said = _WINDOW | {name: about for name, (_, about) in _BESIDE.items()}
+    groups = [column.name for column, _ in slotted(query) if column.role == "group"]
+    outputs = list(query.outputs)
+    said = _WINDOW | {name: about for name, (_, about) in _LAST.items()}
     own = [name for name in typed.schema.names if name not in said]
     said |= {name: f"group column {column}" for name, (column, _) in zip(own, query.group_by, strict=False)}
     said |= {name: _meaning(output) for name, output in zip(own[len(groups) :], outputs, strict=True)}
@@ -121,7 +123,7 @@ def rows_of(rows: pa.Table, definitions: Definitions, query: ACQ, schema: pa.Sch
 
 def _typed(query: ACQ, rows: pa.Table) -> pa.Table:
     """Rows of ``results`` that one definition answered, with all columns of the table."""
-    typed = typed_rows(query, rows)
+    typed = shaped([(column, slot) for column, slot in slotted(query) if column.role != "revision"], rows)
     columns = {"window_start": rows["window_start"], "window_end": rows["window_end"], "instant": rows["instant"]}
     names = [name for name in typed.schema.names if name not in (*columns, "error")]
     taken = {*(name.lower() for name in names)}
@@ -130,7 +132,7 @@ def _typed(query: ACQ, rows: pa.Table) -> pa.Table:
         while own.lower() in ("day", "revision") or (own != name and own.lower() in taken):
             own += "_"
         columns[own] = typed[name]
-    return pa.table(columns | {name: rows[name].cast(type) for name, (type, _) in _BESIDE.items()})
+    return pa.table(columns | {name: rows[name].cast(type) for name, (type, _) in _LAST.items()})
 
 
 def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -15,7 +15,6 @@ from spark_jobs.results.table_rows import Definitions, columns_of, published_row
 from spark_jobs.results.tables import table_requests
 from spark_jobs.warehouse.warehouse import Warehouse
 
-
 GONE = ".gone-"
 """With what the names of folders begin that are being deleted."""
 

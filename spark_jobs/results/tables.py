@@ -16,7 +16,6 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from optimizer.errors.crashes import finding
@@ -93,24 +92,20 @@ class _Following:
         behind: dict[int | None, list[TableRequest]] = {}
         for request in requests:
             with _telling(self.problems, request.query):
-                if self.notes.version_of(request) != self.version or not self.notes.is_noted(request):
-                    current = own_table.existing(self.warehouse, request.name)
-                    if current is not None or not request.removed:
-                        behind.setdefault(self._since(request, current), []).append(request)
+                noted = self.notes.version_of(request)
+                if noted == self.version and self.notes.is_noted(request):
+                    continue
+                current = own_table.existing(self.warehouse, request.name) if noted is None else None
+                if current is not None or noted is not None or not request.removed:
+                    since = own_table.followed(current) if current is not None else noted
+                    known = since if since is not None and since <= self.version else None
+                    behind.setdefault(known, []).append(request)
         if behind:
             report(f"bringing {sum(map(len, behind.values()))} tables of queries up to date")
             self.definitions = Definitions(self.warehouse)
             for since, tables in behind.items():
                 self._bring(since, tables)
             self.notes.write()
-
-    def _since(self, request: TableRequest, current: DeltaTable | None) -> int | None:
-        """The version of ``results`` that a table is as of; None: of none, or of one that is not known here."""
-        if current is None:
-            return None
-        known = [own_table.followed(current), self.notes.version_of(request)]
-        at = max((version for version in known if version is not None), default=None)
-        return None if at is None or at > self.version else at
 
     def _bring(self, since: int | None, tables: Sequence[TableRequest]) -> None:
         """Bring tables that are as of one version of ``results`` to this one: by the intervals that were published
@@ -167,16 +162,16 @@ class _Following:
         if current is None:
             current = own_table.made(self.warehouse, request, schema, token)
         own_table.check_fits(request, current, schema)
-        if (own_table.followed(current) or 0) > self.version:  # somebody else has followed more
+        at = own_table.followed(current)
+        if (at or 0) > self.version:  # somebody else has followed more
             return
-        if spans is not None and self._since(request, current) is None:
+        if spans is not None and at is None and self.notes.version_of(request) is None:
             raise HeddleError("HDL-510", f"the table {request.table.name} was made anew meanwhile", AGAIN)
         current = own_table.dressed(self.warehouse, request, current, schema, token)
         if rows is not None:
             answers = rows_of(rows, self.definitions, definition, own_table.columns(current))
             done = [*transactions, (FOLLOWED, self.version)]
-            if own_table.replace(self.warehouse, request, current, answers, spans, done, token):
-                current = self.warehouse.table(request.name)
+            own_table.replace(self.warehouse, request, current, answers, spans, done, token)
         self.notes.note(request, self.version, int(current.version()))
 
 

@@ -20,12 +20,14 @@ from deltalake import DeltaTable
 
 from spark_jobs.operations import maintenance as maintenance_module
 from spark_jobs.partials import stored_coverage
+from spark_jobs.results import own_table, tables
 from spark_jobs.results.read import read
 from spark_jobs.run import checks_stage, finals_stage, partials_stage, preparation, publication
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse import warehouse as warehouse_module
 from spark_jobs.warehouse.plans import load_plan
 from tests import oracle
+from tests.spark_jobs import followed
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Event, Laboratory, steady, table_of
 
 
@@ -78,6 +80,8 @@ STEPS: tuple[tuple[Any, str, int], ...] = (
     (checks_stage, "audit", 1),
     (publication, "log_checks", 1),
     (publication, "publish", 1),
+    (tables, "follow", 1),
+    (own_table, "replace", 1),
     (publication, "log_statistics", 1),
     (publish_log, "log_event", 1),
     (stored_coverage, "write_files", 1),
@@ -96,10 +100,12 @@ FAILPOINTS = tuple(
     for after in (False, True)
 )
 
+TABLED = QUERIES.replace("-- name: all\n", "-- name: all\n-- table: all\n")
+
 PLANS = (
-    QUERIES,
-    QUERIES.replace("25 minutes", "35 minutes"),
-    QUERIES
+    TABLED,
+    TABLED.replace("25 minutes", "35 minutes"),
+    TABLED
     + "-- name: more\nSELECT max(price) AS high FROM trades WINDOW RANGE '30 minutes' SLIDE '15 minutes' ON ts;\n",
 )
 INTERVALS = ((0, 60), (60, 120), (120, 180))
@@ -206,6 +212,9 @@ class History:
         keys = [(row["interval_start"], row["interval_end"], row["revision"]) for row in log]
         if len(set(keys)) < len(keys):
             wrong.append("one revision of an interval was published twice")
+        wrong += followed.torn(self.laboratory.warehouse)
+        if maybe is None:
+            wrong += followed.wrong(self.laboratory.warehouse)
         if wrong:
             raise AssertionError("\n".join([*self.told, *wrong[:5]]))
 

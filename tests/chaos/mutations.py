@@ -23,14 +23,16 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.windows.alignment import day_label
 from spark_jobs.operations import maintenance as maintenance_module
 from spark_jobs.partials import stored_coverage
+from spark_jobs.results import own_table, tables
 from spark_jobs.run import finals_stage, narrowing, partials_stage, preparation, publication, rows_stage
 from spark_jobs.run import interval as interval_module
 from spark_jobs.run import values as values_module
 from spark_jobs.warehouse import data_files, plans, publish_log, schemas
 from spark_jobs.warehouse import lease as lease_module
 from spark_jobs.warehouse import warehouse as warehouse_module
+from spark_jobs.warehouse.plans import current_version
 from tests.chaos.commits import answer
-from tests.chaos.world import PLANS, Race, copied, interrupted, judged, race
+from tests.chaos.world import PLANS, Died, Race, copied, die, interrupted, judged, race
 from tests.spark_jobs.laboratory import DAY, MINUTE
 
 Patch = pytest.MonkeyPatch
@@ -359,6 +361,17 @@ def whatever_is_known(patch: Patch) -> None:
     patch.setattr(narrowing, "is_older_than", lambda past, now: False)
 
 
+def tables_follow_the_last(patch: Patch) -> None:
+    """What was published before the last publication is taken for granted."""
+    held = tables._commits
+    patch.setattr(tables, "_commits", lambda house, since, until: held(house, max(since, until - 1), until))
+
+
+def tables_append(patch: Patch) -> None:
+    """What a table has of the interval is not looked at."""
+    patch.setattr(own_table, "_may_hold", lambda *given: False)
+
+
 MUTATIONS: dict[str, tuple[Callable[[Patch], None], str]] = {
     "no lock": (no_lock, "two holders"),
     "no fencing": (no_fencing, "the lease is taken away"),
@@ -398,12 +411,24 @@ MUTATIONS: dict[str, tuple[Callable[[Patch], None], str]] = {
     "windows overlooked": (windows_overlooked, "single windows"),
     "whatever was published": (whatever_was_published, "single windows"),
     "known as of now": (known_as_of_now, "noted by another meanwhile"),
+    "tables follow the last publication": (tables_follow_the_last, "dead before its tables"),
+    "tables on top of anything": (tables_append, "runs in order"),
     "whatever is known": (whatever_is_known, "a run of the same, with late events, before reconcile"),
 }
 """What is taken out, and the witness that is asked first."""
 
 
 # ------------------------------------------------------------------------------------------- witnesses
+def dead_before_its_tables(race: Race) -> None:
+    """The process is gone once it has published; another interval comes next."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "follow", die)
+        with pytest.raises(Died):
+            race.world.run(current_version(race.world.warehouse) or 0, 60, 120, "dead")
+    race.late(0)
+    race.run("next", 0, 60)
+
+
 def _calm(places: Places, body: Callable[[Race], None], name: str) -> None:
     played = copied(*places, random.Random(0), lambda name: None)
     judged(played, lambda: body(played), [name])
@@ -616,6 +641,7 @@ WITNESSES: dict[str, Callable[[Places], None]] = {
     "single windows": lambda places: _calm(places, single_windows, "single windows"),
     "noted by another meanwhile": lambda places: _calm(places, noted_meanwhile, "noted by another meanwhile"),
     "single windows, overtaken": overtaken,
+    "dead before its tables": lambda places: _calm(places, dead_before_its_tables, "dead before its tables"),
     **{
         f"{intruder}, {'after' if after else 'before'} {step}": (
             lambda places, step=step, after=after, intruder=intruder: interrupted(*places, step, after, intruder)

@@ -21,6 +21,7 @@ import pytest
 from deltalake import DeltaTable
 
 from spark_jobs.partials import stored_coverage
+from spark_jobs.results import own_table
 from spark_jobs.warehouse import lease as lease_module
 from spark_jobs.warehouse import warehouse
 
@@ -176,6 +177,7 @@ POINTS: tuple[tuple[Any, str], ...] = (
     (DeltaTable, "__init__"),
     (DeltaTable, "create_write_transaction"),
     (warehouse, "write_deltalake"),
+    (own_table, "write_deltalake"),
     (warehouse, "write_files"),
     (stored_coverage, "write_files"),
 )

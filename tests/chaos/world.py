@@ -28,6 +28,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import format_instant
 from spark_jobs.operations import maintenance as maintenance_module
 from spark_jobs.partials import stored_coverage
+from spark_jobs.results import tables
 from spark_jobs.results.read import typed_rows
 from spark_jobs.run import checks_stage, finals_stage, preparation, publication
 from spark_jobs.warehouse import publish_log
@@ -35,12 +36,15 @@ from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.schemas import TABLES, micros
 from tests import oracle
 from tests.chaos.orders import InProcess, Orders, in_turns
+from tests.spark_jobs import followed
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Event, Laboratory, steady, table_of
 
+TABLED = QUERIES.replace("-- name: by_symbol\n", "-- name: by_symbol\n-- table: by_symbol, change data feed\n")
+
 PLANS = (
-    QUERIES,
-    QUERIES.replace("25 minutes", "35 minutes"),
-    QUERIES
+    TABLED,
+    TABLED.replace("25 minutes", "35 minutes"),
+    TABLED
     + "-- name: more\nSELECT max(price) AS high FROM trades WINDOW RANGE '30 minutes' SLIDE '15 minutes' ON ts;\n",
 )
 MINUTES = 120
@@ -52,7 +56,7 @@ class Died(BaseException):
     """The process is gone: nothing in the code may catch it to go on."""
 
 
-def _die(*given: Any) -> None:
+def die(*given: Any) -> None:
     raise Died
 
 
@@ -205,7 +209,7 @@ class Race:
         """By another plan, and the process is gone between the publication and its log."""
         self.plan(PLANS[1])
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(publication, "log_statistics", _die)
+            patch.setattr(publication, "log_statistics", die)
             with pytest.raises(Died):
                 self.world.run(current_version(self.world.warehouse) or 0, begin, end, "dead")
 
@@ -287,6 +291,7 @@ class Race:
         for name in TABLES:
             isolation = DeltaTable(self.world.warehouse.path(name)).metadata().configuration["delta.isolationLevel"]
             found += [f"{name} isolates {isolation}"] * (isolation != "Serializable")
+        found += followed.wrong(self.world.warehouse) + followed.torn(self.world.warehouse)
         return found + self.seen_wrong(self.first) + self.plans_wrong() + self.partials_wrong()
 
     def said_wrong(self) -> list[str]:
@@ -461,6 +466,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "answer": (finals_stage, "write_finals"),
     "log the checks": (publication, "log_checks"),
     "publish": (publication, "publish"),
+    "follow with the tables": (tables, "follow"),
     "log the statistics": (publication, "log_statistics"),
     "log": (publish_log, "log_event"),
 }

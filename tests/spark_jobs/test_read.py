@@ -41,6 +41,7 @@ SCHEMA = (
 )
 QUERIES = """
 -- name: carrier_delay_1h
+-- table: carrier_delay_1h
 SELECT carrier, avg(delay) AS mean_delay FROM flights WINDOW RANGE '1 hour' SLIDE '15 minutes' ON ts GROUP BY carrier;
 -- name: typed
 SELECT late AS was_late, day, sum(fee) AS fees, avg(fee) AS fee, min(carrier) AS first, max(day) AS last_day,
@@ -169,6 +170,7 @@ def test_the_documented_snippets_give_the_same_rows(house: Warehouse, spark: Spa
         "duckdb": evaluated(snippets.DUCKDB, house, {}).to_arrow_table(),
         "delta": evaluated(snippets.DELTA, house, {"duckdb": duckdb, "DeltaTable": DeltaTable}).to_arrow_table(),
         "polars": evaluated(snippets.POLARS, house, {}).to_arrow(),
+        "own": evaluated(snippets.OWN_TABLE, house, {"duckdb": duckdb, "DeltaTable": DeltaTable}).to_arrow_table(),
     }
     rows = {
         name: sorted(map(str, ((r["window_start"].timestamp(), r["carrier"], r["mean_delay"]) for r in t.to_pylist())))
@@ -182,6 +184,6 @@ def test_the_documents_show_these_snippets() -> None:
     streams, _ = load_streams(root / "dags/workload/streams.yaml")
     workload, _ = load_workload([root / "dags/workload/flights.sql"], streams)
     assert workload.query("carrier_delay_1h").definition == snippets.FINGERPRINT
-    text = (root / "docs/reading.md").read_text()
+    text = "".join((root / f"docs/{name}.md").read_text() for name in ("reading", "tables"))
     for snippet in snippets.PYTHON:
         assert snippet.strip() in text

@@ -809,6 +809,13 @@ def test_a_table_belongs_to_one_registered_query(at: Place) -> None:
     assert tables(at) == {"a": "y", "b": "x"} and at.told("a") == ["registered", "replaced", "replaced"]
 
 
+def test_all_queries_of_an_owner_may_have_tables(at: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEDDLE_TABLES_OF_OWNERS", "ben, anna")
+    at.write("one.sql", {"a": Text(), "b": Text(table="y"), "g": Text(owner="cleo")})
+    assert at.run("one.sql") < 2
+    assert tables(at) == {"a": "a", "b": "y"}
+
+
 def test_a_warehouse_that_knows_no_files_goes_on(at: Place) -> None:
     """Its table of queries has no such column; what is added has."""
     path = at.warehouse.path("workload_queries")

@@ -1,0 +1,52 @@
+"""What must be true of the tables of queries, as anybody reads them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from spark_jobs.results import own_table, tables
+from spark_jobs.results.read import read
+from spark_jobs.warehouse.warehouse import Warehouse
+
+
+def counted(rows: pa.Table, names: list[str]) -> Counter[str]:
+    return Counter(str(list(row.values())) for row in rows.select(names).to_pylist())
+
+
+def wrong(house: Warehouse) -> list[str]:
+    """What differs between the tables of queries, as anybody reads them, and the published answers."""
+    found = []
+    for request in tables.table_requests(house):
+        if not (house.root / request.name).is_dir():
+            continue
+        rows = DeltaTable(house.path(request.name)).to_pyarrow_table()
+        answers = read(house, request.query)
+        names = [name for name in answers.schema.names if name != "error"]
+        if missing := set(names) - set(rows.schema.names):
+            found.append(f"{request.name} lacks {missing}")
+        elif counted(rows, names) != counted(answers, names):
+            found.append(f"{request.name}: {len(rows)} rows, {len(answers)} answers")
+    return found
+
+
+def torn(house: Warehouse) -> list[str]:
+    """Versions of tables that are not what the results were of their query in the version that they name."""
+    found = []
+    for path in own_table.folders(house):
+        newest = DeltaTable(str(path))
+        query = own_table.query_of(newest)
+        for version in range(newest.version() + 1):
+            seen = DeltaTable(str(path), version=version)
+            at = seen.transaction_version("results")
+            rows = seen.to_pyarrow_table(columns=["instant", "revision", "day"])
+            if at is None:
+                found += [f"{path.name} {version}: {len(rows)} rows of nobody knows when"] * (len(rows) > 0)
+                continue
+            results = DeltaTable(house.path("results"), version=at)
+            answers = results.to_pyarrow_table(filters=[("query", "=", query)], columns=rows.schema.names)
+            if counted(rows, rows.schema.names) != counted(answers, rows.schema.names):
+                found.append(f"{path.name} {version}: {len(rows)} rows, {len(answers)} answers then")
+    return found
