@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -421,7 +421,11 @@ def _compared(warehouse: Path, begin: str, end: str, sample: int) -> Comparison:
     with spark_session("heddle compare", quick=shared.rows_scanned < 1_000_000) as (spark, report):
         samples = measure(spark, plan, first, last, sample, report=report)
     comparison = Comparison(len(plan.workload.queries), tuple(samples), shared)
-    keep_comparison(house, comparison)
+    try:
+        keep_comparison(house, comparison)
+    except HeddleError as error:
+        # what was measured is shown all the same
+        print_diagnostics([replace(error.diagnostic, severity="warning")])
     return comparison
 
 

@@ -5,6 +5,7 @@ The values are read by :func:`spark_jobs.operations.answers.read_query`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
@@ -203,22 +204,20 @@ def _spent(spent: float) -> str:
 def snippets(view: QueryView) -> list[Snippet]:
     """What reads the query's answers elsewhere; names and folders are quoted as each language has it."""
     name, house = view.query.name, view.warehouse
-    quoted = "'" + name.replace("'", "''") + "'"
-    where = f"query = {quoted} AND fingerprint = '{view.query.definition}'"
-    shell = "'" + house.replace("'", "'\\''") + "'"
-    shell_name = "'" + name.replace("'", "'\\''") + "'"
+    statement = f'SELECT * FROM "{name.replace(chr(34), 2 * chr(34))}" ORDER BY window_end DESC LIMIT 20'
+    shell, shell_name, shell_statement = ("'" + text.replace("'", "'\\''") + "'" for text in (house, name, statement))
     return [
         Snippet("Shell", f"heddle read {shell_name} --warehouse {shell} --format csv"),
+        Snippet("SQL", f"heddle sql {shell_statement} --warehouse {shell}"),
+        Snippet("Python", f"import heddle\n\nanswers = heddle.open({house!r}).read({name!r})"),
+        Snippet("DuckDB", f"import heddle\n\nheddle.connect({house!r}).sql({statement!r})"),
         Snippet(
-            "Python",
-            "from spark_jobs.results.read import read\nfrom spark_jobs.warehouse.warehouse import Warehouse\n\n"
-            f"answers = read(Warehouse.open({house!r}, create=False), {name!r})",
+            "Spark",
+            f"import heddle\n\nheddle.register(spark, {house!r})\nspark.table({f'`{spark_name(name)}`'!r})",
         ),
-        Snippet(
-            "DuckDB",
-            "import duckdb\nfrom deltalake import DeltaTable\n\n"
-            f"results = DeltaTable({f'{house}/results'!r}).to_pyarrow_dataset()\n"
-            f"duckdb.sql({f'SELECT * FROM results WHERE {where}'!r})",
-        ),
-        Snippet("Spark", f'spark.read.format("delta").load({f"{house}/results"!r}).where({where!r})'),
     ]
+
+
+def spark_name(query: str) -> str:
+    """What a query's view is called in Spark, unless another query's name differs in dots and dashes alone."""
+    return re.sub("[.-]", "_", query)

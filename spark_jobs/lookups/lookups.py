@@ -58,7 +58,7 @@ from spark_jobs.lookups.kernels import (
 from spark_jobs.lookups.single import SINGLE_VALUES
 from spark_jobs.lookups.totals import TOTALS, RunningTotal
 from spark_jobs.partials.cells import Cells
-from spark_jobs.results.read import typed_rows
+from spark_jobs.results.read import typed_answers
 from spark_jobs.results.rows import typed
 from spark_jobs.warehouse.schemas import ANSWERS
 
@@ -213,7 +213,7 @@ class Lookups:
             answers = self._of_groups(windowed, groups, moments)
         stream = self.cells.synopsis.stream
         batches = [found.answered(stream).rows() for found in answers]
-        return typed_rows(query, pa.Table.from_batches(batches, ANSWERS))
+        return typed_answers(query, pa.Table.from_batches(batches, ANSWERS))
 
     def _of_groups(self, windowed: WindowedQuery, groups: Longs, moments: Longs) -> Iterator[AnswerBatch]:
         window, grid = windowed.query.window, self._view.grid

@@ -91,10 +91,14 @@ def _rows(warehouse: Warehouse, query: str, begin: int | None, end: int | None) 
 
 
 def typed_rows(query: ACQ, rows: pa.Table) -> pa.Table:
-    """Stored answers of one definition of a query as :func:`read` gives them; of a run or a look-up, without the
-    columns that publication adds."""
-    columns = [(column, slot) for column, slot in slotted(query) if column.role != "revision"]
-    return _plain(_sorted([column for column, _ in columns], shaped(columns, rows)))
+    """Stored answers of one definition of a query under its names and types, in the order of the rows; of a run or a
+    look-up, without the columns that publication adds."""
+    return _plain(shaped([(column, slot) for column, slot in slotted(query) if column.role != "revision"], rows))
+
+
+def typed_answers(query: ACQ, rows: pa.Table) -> pa.Table:
+    """The same, in the order in which :func:`read` gives answers."""
+    return _sorted([column for column, _ in slotted(query)], typed_rows(query, rows))
 
 
 def shaped(columns: Sequence[tuple[RelationColumn, Slot | None]], rows: pa.Table) -> pa.Table:

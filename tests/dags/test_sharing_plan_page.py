@@ -430,5 +430,5 @@ def test_pages_under_airflow(served: dict[str, Any]) -> None:
     for path, (status, text, headers) in served["pages"].items():
         assert status == 200 and "<nav" in text and "<script" not in text, path
         assert "default-src 'none'" in headers["content-security-policy"]
-    assert "+ query volume" in served["pages"]["history"][1]
+    assert '+ query <a href="query?name=volume">volume</a>' in served["pages"]["history"][1]
     assert "DAG aggregate_windows" in served["pages"]["operations"][1]

@@ -219,7 +219,8 @@ def test_what_is_drawn_is_what_is_read(data: st.DataObject, tmp_path_factory: py
     register(warehouse, known)
     keys = data.draw(KEYS)
     rows = []
-    for hours in data.draw(st.lists(st.integers(1, 60), min_size=1, max_size=8, unique=True)):
+    chosen = data.draw(st.lists(st.integers(1, 60), min_size=1, max_size=8, unique=True))
+    for hours in chosen:
         instant = FIRST + hours * HOUR
         for key in keys:
             values = [data.draw(st.one_of(st.none(), st.integers(-9, 10**12))), data.draw(VALUES)]
@@ -229,7 +230,10 @@ def test_what_is_drawn_is_what_is_read(data: st.DataObject, tmp_path_factory: py
         rows.append(answer(known["plain"], instant, [], [data.draw(VALUES), fee]))
     write(warehouse, rows)
     log(warehouse, FIRST, FIRST + 60 * HOUR)
-    span = data.draw(st.sampled_from([Span("all"), Span("day"), Span("between", FIRST + 9 * HOUR, FIRST + 30 * HOUR)]))
+    # instants at the ends of a span are in it at its end alone
+    ends = st.sampled_from([FIRST, *(FIRST + hours * HOUR for hours in chosen)])
+    between = st.builds(lambda begin, end: Span("between", min(begin, end), max(begin, end)), ends, ends)
+    span = data.draw(st.one_of(st.just(Span("all")), st.just(Span("day")), between))
     for name, outputs in (("grouped", ("n", "mean")), ("plain", ("high", "fees"))):
         view = read_query(warehouse, name, span, now=NOW)
         table = read(warehouse, name, view.span.begin, view.span.end)
@@ -354,7 +358,7 @@ def test_days_sum_up_what_their_runs_did(house: Warehouse) -> None:
     log(house, FIRST, FIRST + HOUR, answers=10, lateness={"bound": 1})
     # published again: answers and events count once, what it took counts
     log(house, FIRST, FIRST + HOUR, answers=12, revision=2)
-    log(house, FIRST + 23 * HOUR, FIRST + DAY, answers=5)
+    log(house, FIRST + 23 * HOUR, FIRST + DAY, answers=5, revision=2)
     log(house, FIRST + DAY, FIRST + DAY + HOUR, "failed")
     trends = read_trends(house, Span("all"), NOW)
     first, second = trends.days

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -146,7 +147,7 @@ def test_the_page_of_a_query() -> None:
     assert "./?version=2&tree=trades-1#chosen" in found.links
     assert "HDL-601" in found.text and "run-1" in found.text
     # texts of several lines are shown in lines
-    assert "import read\nfrom spark_jobs" in html
+    assert "heddle.open(" in html
     assert "sum(volume)\nFROM trades" in query.page(
         view(query=replace(view().query, text="SELECT sum(volume)\nFROM trades"))
     )
@@ -171,12 +172,15 @@ def test_a_query_without_answers_runs_or_a_plan() -> None:
 
 def test_snippets_quote_names_and_folders(tmp_path: Path) -> None:
     """What is copied reads exactly this query: whatever its name and folder are."""
-    odd = view(query=replace(view().query, name="it's"), warehouse=str(tmp_path / "a'b"))
+    name, house = 'it\'s "its"', str(tmp_path / "a'b")
+    odd = view(query=replace(view().query, name=name), warehouse=house)
     snippets = {snippet.title: snippet.text for snippet in query.snippets(odd)}
-    assert snippets["Shell"].startswith("heddle read 'it'\\''s' --warehouse '")
     for title in ("Python", "DuckDB", "Spark"):
         compile(snippets[title], title, "exec")
-    assert "query = 'it''s' AND fingerprint" in snippets["DuckDB"]
+    statement = 'SELECT * FROM "it\'s ""its""" ORDER BY window_end DESC LIMIT 20'
+    assert shlex.split(snippets["Shell"]) == ["heddle", "read", name, "--warehouse", house, "--format", "csv"]
+    assert shlex.split(snippets["SQL"]) == ["heddle", "sql", statement, "--warehouse", house]
+    assert repr(statement) in snippets["DuckDB"] and repr(name) in snippets["Python"]
 
 
 # ------------------------------------------------------------------------------------------ streams and days
