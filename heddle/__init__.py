@@ -13,13 +13,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from heddle.house import Answers, House, Moment, QueryExplanation, StoredPlan
-from optimizer.errors.diagnostics import HeddleError as Error
-
 if TYPE_CHECKING:
     import duckdb
     import polars
     from pyspark.sql import SparkSession
+
+    from heddle.house import Answers, House, Moment, QueryExplanation, StoredPlan
+    from optimizer.errors.diagnostics import HeddleError as Error
 
 __all__ = ["Answers", "Error", "House", "Moment", "QueryExplanation", "StoredPlan", "__version__"]
 __all__ += ["connect", "open", "read", "register", "scan"]
@@ -33,6 +33,7 @@ def open(warehouse: Place) -> House:
 
     Raises HDL-501 for a folder that holds something else, HDL-502 if there is none, HDL-503 for another format.
     """
+    from heddle.house import House
     from spark_jobs.warehouse.warehouse import Warehouse
 
     return House(Warehouse.open(warehouse, create=False))
@@ -59,8 +60,17 @@ def register(spark: SparkSession, warehouse: Place) -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
+    """What is named above, imported when it is first used: DAG files and plugins import this package."""
     if name == "__version__":
         from importlib.metadata import version
 
         return version("heddle")
+    if name == "Error":
+        from optimizer.errors.diagnostics import HeddleError
+
+        return HeddleError
+    if name in __all__:
+        from heddle import house
+
+        return getattr(house, name)
     raise AttributeError(f"module 'heddle' has no attribute {name!r}")
