@@ -43,7 +43,11 @@ PATTERNS = (
 )
 
 
-THIRDS = [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
+THIRDS = [
+    pytest.param(0, marks=pytest.mark.longer),
+    pytest.param(1, marks=pytest.mark.slow),
+    pytest.param(2, marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize("third", THIRDS)

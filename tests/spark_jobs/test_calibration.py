@@ -215,6 +215,7 @@ def stored_rows(lab: Laboratory) -> pa.Table:
     return rows.filter(pa.compute.is_valid(rows["key"]))
 
 
+@pytest.mark.longer
 @pytest.mark.spark
 def test_a_run_records_what_it_did_and_what_was_predicted(lab: Laboratory) -> None:
     version = lab.plan(algorithm="no-share")

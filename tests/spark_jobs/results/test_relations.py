@@ -48,6 +48,7 @@ def test_every_reader_without_a_jvm_finds_the_same_typed_rows(steps: Any) -> Non
             assert relations(made.warehouse)[name].schema == expected.schema
 
 
+@pytest.mark.longer
 @given(steps=worlds())
 @settings(max_examples=examples(4), phases=(Phase.explicit, Phase.generate))
 def test_spark_finds_them_too(spark: SparkSession, steps: Any) -> None:
