@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -267,12 +268,17 @@ class Settings:
 
 def project_file(environment: Mapping[str, str]) -> ProjectFile:
     """The project file of this process, upward from the working directory, else in HEDDLE_HOME. Raises HDL-123."""
-    about = [one.metadata for one in fields(Settings)]
-    forms = {each["key"]: each["form"] for each in about if each["form"]}
-    others = {each["key"]: f"set {each['variable']} in the environment" for each in about if not each["form"]}
-    project = read_project(_home(environment), forms, others)
+    project = read_project(_home(environment), *_keys())
     keep_secret({key: ", ".join(values) for key, values in project.values.items()})
     return project
+
+
+@cache
+def _keys() -> tuple[dict[str, Form], dict[str, str]]:
+    """The forms of what a project file may say, and where else is said what it may not."""
+    about = [one.metadata for one in fields(Settings)]
+    others = {each["key"]: f"set {each['variable']} in the environment" for each in about if not each["form"]}
+    return {each["key"]: each["form"] for each in about if each["form"]}, others
 
 
 def _home(environment: Mapping[str, str]) -> Path:

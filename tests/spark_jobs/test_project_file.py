@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from heddle.local.servers import Place, airflow_environment
+from optimizer.errors import redaction
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.redaction import redacted
 from spark_jobs.project_file import BIGGEST, ProjectFile
@@ -33,6 +34,7 @@ NUMBERS = {"owner_quota": 7, "airflow_port": 8090}
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory, an environment that says nothing, and a HEDDLE_HOME without a project file."""
+    monkeypatch.setattr(redaction, "_given", {})
     for one in fields(Settings):
         monkeypatch.delenv(one.metadata["variable"], raising=False)
     (tmp_path / "home").mkdir()
@@ -328,8 +330,17 @@ def test_files_and_streams_are_the_projects(
     planned = heddle("plan", str(folder / "queries.sql"), *project["streams"], "--format", "mermaid")
     monkeypatch.chdir(folder / "below")
     assert heddle("validate") == with_options and "usable" in with_options.out
-    # FILES are planned without the warehouse unless that is given
     assert heddle("plan", "../queries.sql", "--format", "mermaid").out == planned.out
+
+
+@pytest.mark.parametrize("command", ["plan", "explain by_symbol", "what-if"])
+def test_files_are_planned_without_the_warehouse_unless_that_is_given(
+    command: str, project: Mapping[str, list[str]], folder: Path
+) -> None:
+    written(folder, 'warehouse = "missing"\nstreams = "streams.yaml"')
+    with_files = heddle(*command.split(), "queries.sql")
+    assert with_files.code == 0 and with_files.out
+    assert "missing" in heddle(*command.split()).err
 
 
 def test_without_a_project_file_optional_warehouses_stay_so(folder: Path) -> None:
