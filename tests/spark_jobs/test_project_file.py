@@ -21,7 +21,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.redaction import redacted
 from spark_jobs.project_file import BIGGEST, ProjectFile
 from spark_jobs.settings import Settings, describe, project_file, settings
-from tests.in_process import heddle
+from tests.in_process import Clock, heddle, without_spark
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCHIVE = ROOT / "tests" / "fixtures" / "warehouse_0_1.tar.xz"
@@ -331,6 +331,22 @@ def test_files_and_streams_are_the_projects(
     monkeypatch.chdir(folder / "below")
     assert heddle("validate") == with_options and "usable" in with_options.out
     assert heddle("plan", "../queries.sql", "--format", "mermaid").out == planned.out
+
+
+def test_a_run_of_a_project_publishes_as_one_with_options(
+    project: Mapping[str, list[str]], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interval = ["--from", "2013-07-01T22:00:00", "--to", "2013-07-02T00:00:00"]
+    written(folder, 'warehouse = "new"\nstreams = "streams.yaml"\nworkload = ["queries.sql"]')
+    with without_spark(Clock(1_372_734_300_000_000)):
+        options = [*project["streams"], "--warehouse", "other"]
+        with_options = heddle("run", "queries.sql", *options, *interval)
+        monkeypatch.chdir(folder / "below")
+        assert heddle("run", *interval).code == with_options.code == 0
+        by_symbol = heddle("read", "by_symbol", "--format", "csv").out
+        other = ["--warehouse", str(folder / "other")]
+        assert by_symbol.count("\n") > 3 and by_symbol == heddle("read", "by_symbol", "--format", "csv", *other).out
+    assert not (folder / "below" / "new").exists()
 
 
 @pytest.mark.parametrize("command", ["plan", "explain by_symbol", "what-if"])
