@@ -1,4 +1,4 @@
-"""What Heddle is told by environment variables: one frozen value, read from the environment at each call.
+"""What Heddle is told by environment variables and ``heddle.toml``: one frozen value, read anew at each call.
 
 No other module reads ``HEDDLE_*`` from the environment, but two that cannot ask here: :mod:`optimizer.errors` (the
 science below imports nothing of the jobs) for ``HEDDLE_DEBUG``, by the rule that is used here, and
@@ -14,12 +14,15 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from glob import glob
 from pathlib import Path
 from typing import Any
 
 from optimizer.errors.crashes import is_debugging
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
+from spark_jobs.project_file import NAME, WORDS, Form, ProjectFile, read_project
 
 PROJECT = Path(__file__).resolve().parent.parent
 """The folder of this code: where everything is unless the environment says otherwise."""
@@ -28,13 +31,24 @@ OWNER_QUOTA = 10_000
 """The most queries of one owner, unless ``HEDDLE_OWNER_QUOTA`` says otherwise."""
 
 
-def _setting(variable: str, kind: str, default: str, meaning: str, wrong: str, is_secret: bool = False) -> Any:
+NO_FILE = ProjectFile()
+
+
+def _setting(
+    variable: str,
+    kind: str,
+    default: str,
+    meaning: str,
+    wrong: str,
+    form: Form | None = None,
+    option: str = "",
+    is_secret: bool = False,
+) -> Any:
+    """``form``: of its value in a project file; None: the environment alone says it. ``option``: of commands, which
+    have no other default."""
     about = {"variable": variable, "kind": kind, "default": default, "meaning": meaning, "wrong": wrong}
-    return field(metadata=about, repr=not is_secret)
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    key = variable.removeprefix("HEDDLE_").lower()
+    return field(metadata=about | {"key": key, "form": form, "option": option}, repr=not is_secret)
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,7 @@ class Settings:
 
     A wrong value fails what needs it and nothing else: texts that may be wrong are kept as they are, and checked by the
     property of their name. An empty variable is as one that is not set, but for ``spark_master`` and ``driver_memory``.
+    What no variable says, the project file does.
 
     Parameters
     ----------
@@ -51,7 +66,7 @@ class Settings:
     warehouse, streams
         The folder of the tables, and the file that declares the streams, of the DAGs and pages.
     workload
-        The files of queries that the DAGs register: a pattern of paths.
+        The files of queries that the DAGs register: patterns of paths, and folders.
     source_roots
         The only folders that streams are read from; None: any but the system's.
     owner_quota_text
@@ -86,22 +101,28 @@ class Settings:
         "HEDDLE_WAREHOUSE",
         "folder",
         "`var/warehouse` in HEDDLE_HOME",
-        "the tables, for the DAGs and the pages in Airflow; commands take `--warehouse`",
+        "the tables; the default is for the DAGs and the pages alone, commands have none",
         "HDL-501 or HDL-546 when it is opened",
+        "path",
+        "--warehouse DIR",
     )
     streams: Path = _setting(
         "HEDDLE_STREAMS",
         "file",
         "`dags/workload/streams.yaml` in HEDDLE_HOME",
-        "declares the streams, for the DAGs; commands take `--streams`",
+        "declares the streams; the default is for the DAGs alone, commands have none",
         "HDL-111, or HDL-450 to HDL-461 for what is in it",
+        "path",
+        "--streams FILE",
     )
-    workload: str = _setting(
+    workload: tuple[str, ...] = _setting(
         "HEDDLE_WORKLOAD",
         "pattern of paths",
         "`dags/workload/*.sql` in HEDDLE_HOME",
-        "the files of queries that the DAGs register",
-        "HDL-113 if it names no file",
+        "the files of queries; the default is for the DAGs alone, commands have none",
+        "HDL-113 if it names no file; HDL-111 if one of several names none",
+        "paths",
+        "FILES",
     )
     source_roots: tuple[str, ...] | None = _setting(
         "HEDDLE_SOURCES",
@@ -109,6 +130,7 @@ class Settings:
         "none: any folder but the system's",
         "all files of streams have to lie in them, links followed",
         "HDL-458 for a stream that lies elsewhere",
+        "paths",
     )
     owner_quota_text: str = _setting(
         "HEDDLE_OWNER_QUOTA",
@@ -116,6 +138,7 @@ class Settings:
         f"`{OWNER_QUOTA}`",
         "most registered queries of one owner (`-- owner:`); later ones are refused with HDL-311",
         "HDL-120 when queries are read",
+        "number",
     )
     tables_of_owners: tuple[str, ...] = _setting(
         "HEDDLE_TABLES_OF_OWNERS",
@@ -124,9 +147,15 @@ class Settings:
         "their queries have [tables of their own](tables.md#a-table-of-its-own), under the query's name unless "
         "`-- table:` says another",
         "not checked",
+        "texts",
     )
     spark_master: str | None = _setting(
-        "HEDDLE_SPARK_MASTER", "URL", "`local[*]`", "where Spark runs: any Spark master", "HDL-900: Spark refuses it"
+        "HEDDLE_SPARK_MASTER",
+        "URL",
+        "`local[*]`",
+        "where Spark runs: any Spark master",
+        "HDL-900: Spark refuses it",
+        "text",
     )
     driver_memory: str = _setting(
         "HEDDLE_DRIVER_MEMORY",
@@ -134,6 +163,7 @@ class Settings:
         "`2g`",
         "memory of Spark's driver, as Spark writes it",
         "HDL-900: the JVM does not start",
+        "text",
     )
     jars: Path = _setting(
         "HEDDLE_JARS",
@@ -141,6 +171,7 @@ class Settings:
         "`.cache/ivy/jars` in the folder of the code",
         "Delta's jars, which `make setup` puts there",
         "HDL-520 when a session starts",
+        "path",
     )
     lease_dsn: str | None = _setting(
         "HEDDLE_LEASE_DSN",
@@ -148,6 +179,7 @@ class Settings:
         "none: a file of the warehouse keeps it",
         "the server that keeps the lease of a warehouse that several hosts write; a secret, which nothing repeats",
         "HDL-513 when something is written",
+        "text",
         is_secret=True,
     )
     catalog_schema: str | None = _setting(
@@ -156,6 +188,7 @@ class Settings:
         "none: no views are made",
         "where Spark's catalogue gets a view of every query after each new version of the plan",
         "HDL-623 or HDL-624 when they are made; answers are not concerned",
+        "text",
     )
     debug: bool = _setting(
         "HEDDLE_DEBUG",
@@ -170,28 +203,41 @@ class Settings:
         "that of the last start, else `8080`",
         "where `make up` has Airflow listen on 127.0.0.1; if it is taken, or 0, another is chosen",
         "HDL-120 when Airflow starts",
+        "port",
     )
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """What an environment says. Raises nothing: see the class."""
-        home = Path(environment.get("HEDDLE_HOME") or PROJECT)
-        roots = environment.get("HEDDLE_SOURCES")
+    def from_environment(cls, environment: Mapping[str, str], project: ProjectFile = NO_FILE) -> Settings:
+        """What an environment says, and where it says nothing, a project file. Raises nothing: see the class."""
+        home = _home(environment)
+
+        def text(key: str, takes_empty: bool = False) -> str | None:
+            given = environment.get(f"HEDDLE_{key.upper()}")
+            is_given = given is not None if takes_empty else bool(given)
+            return given if is_given else next(iter(project.values.get(key, ())), None)
+
+        def texts(key: str, separator: str | None = None) -> tuple[str, ...] | None:
+            given = environment.get(f"HEDDLE_{key.upper()}")
+            if not given:
+                return project.values.get(key)
+            return tuple(part for part in (given.split(separator) if separator else [given]) if part)
+
+        memory, owners = text("driver_memory", takes_empty=True), texts("tables_of_owners", ",")
         return cls(
             home=home,
-            warehouse=Path(environment.get("HEDDLE_WAREHOUSE") or home / "var" / "warehouse"),
-            streams=Path(environment.get("HEDDLE_STREAMS") or home / "dags" / "workload" / "streams.yaml"),
-            workload=environment.get("HEDDLE_WORKLOAD") or str(home / "dags" / "workload" / "*.sql"),
-            source_roots=tuple(folder for folder in roots.split(os.pathsep) if folder) if roots else None,
-            owner_quota_text=environment.get("HEDDLE_OWNER_QUOTA") or str(OWNER_QUOTA),
-            tables_of_owners=_listed(environment.get("HEDDLE_TABLES_OF_OWNERS", "")),
-            spark_master=environment.get("HEDDLE_SPARK_MASTER"),
-            driver_memory=environment.get("HEDDLE_DRIVER_MEMORY", "2g"),
-            jars=Path(environment.get("HEDDLE_JARS") or PROJECT / ".cache" / "ivy" / "jars"),
-            lease_dsn=environment.get("HEDDLE_LEASE_DSN") or None,
-            catalog_schema=environment.get("HEDDLE_CATALOG_SCHEMA") or None,
+            warehouse=Path(text("warehouse") or home / "var" / "warehouse"),
+            streams=Path(text("streams") or home / "dags" / "workload" / "streams.yaml"),
+            workload=texts("workload") or (str(home / "dags" / "workload" / "*.sql"),),
+            source_roots=texts("sources", os.pathsep),
+            owner_quota_text=text("owner_quota") or str(OWNER_QUOTA),
+            tables_of_owners=tuple(name.strip() for name in owners or () if name.strip()),
+            spark_master=text("spark_master", takes_empty=True),
+            driver_memory="2g" if memory is None else memory,
+            jars=Path(text("jars") or PROJECT / ".cache" / "ivy" / "jars"),
+            lease_dsn=text("lease_dsn") or None,
+            catalog_schema=text("catalog_schema") or None,
             debug=is_debugging(environment),
-            airflow_port_text=environment.get("HEDDLE_AIRFLOW_PORT", ""),
+            airflow_port_text=text("airflow_port") or "",
         )
 
     @property
@@ -213,32 +259,142 @@ class Settings:
         return int(text)
 
     def workload_files(self) -> list[str]:
-        """The files that :attr:`workload` names, in the order of their names."""
-        return sorted(glob(self.workload))  # noqa: PTH207 - the pattern may be absolute
+        """The files that :attr:`workload` names, in the order of their names; of several patterns one that names none
+        stays as it is, so that whoever reads the files says so: its queries are not to be taken for removed."""
+        files = {pattern: sorted(glob(pattern)) for pattern in self.workload}  # noqa: PTH207 - it may be absolute
+        named = [file for pattern, of in files.items() for file in of or ([pattern] if len(files) > 1 else [])]
+        return sorted(set(named))
+
+
+def project_file(environment: Mapping[str, str]) -> ProjectFile:
+    """The project file of this process, upward from the working directory, else in HEDDLE_HOME. Raises HDL-123."""
+    project = read_project(_home(environment), *_keys())
+    keep_secret({key: ", ".join(values) for key, values in project.values.items()})
+    return project
+
+
+@cache
+def _keys() -> tuple[dict[str, Form], dict[str, str]]:
+    """The forms of what a project file may say, and where else is said what it may not."""
+    about = [one.metadata for one in fields(Settings)]
+    others = {each["key"]: f"set {each['variable']} in the environment" for each in about if not each["form"]}
+    return {each["key"]: each["form"] for each in about if each["form"]}, others
+
+
+def _home(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("HEDDLE_HOME") or PROJECT)
 
 
 def settings() -> Settings:
-    """The settings of this process as its environment is now."""
-    return Settings.from_environment(os.environ)
+    """The settings of this process as its environment and its project file are now. Raises HDL-123."""
+    return Settings.from_environment(os.environ, project_file(os.environ))
+
+
+@dataclass(frozen=True)
+class Described:
+    """A setting as a person is shown it: its value as text, without secrets, and where that comes from.
+
+    ``source`` is ``environment``, ``heddle.toml`` or ``default``; ``file`` and ``line`` (from 1) are of the project
+    file, empty and 0 for another source.
+    """
+
+    name: str
+    variable: str
+    value: str
+    source: str
+    file: str = ""
+    line: int = 0
+
+
+def describe(environment: Mapping[str, str] = os.environ) -> tuple[list[Described], Path | None]:
+    """Every setting, in the order of the page on configuration, and the project file. Raises HDL-123."""
+    project = project_file(environment)
+    configured = Settings.from_environment(environment, project)
+    found = []
+    for one in fields(Settings):
+        key, variable = one.metadata["key"], one.metadata["variable"]
+        value = getattr(configured, one.name)
+        text = HIDDEN if value and not one.repr else _shown(value)
+        is_taken_empty = one.name in ("spark_master", "driver_memory") and variable in environment
+        if environment.get(variable) or is_taken_empty:
+            found.append(Described(key, variable, text, "environment"))
+        elif key in project.values:
+            found.append(Described(key, variable, text, NAME, str(project.path), project.line_of(key)))
+        else:
+            found.append(Described(key, variable, text, "default"))
+    return found, project.path
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return redacted(", ".join(value) if isinstance(value, tuple) else "" if value is None else str(value))
+
+
+def said(name: str) -> Any:
+    """The value of a setting that the environment or the project file says; None if neither does. Raises HDL-123."""
+    project = project_file(os.environ)
+    about = next(one.metadata for one in fields(Settings) if one.name == name)
+    if not os.environ.get(about["variable"]) and about["key"] not in project.values:
+        return None
+    return getattr(Settings.from_environment(os.environ, project), name)
+
+
+def required(name: str) -> Any:
+    """The value of a setting that commands have no default of. Raises HDL-124 if nothing says it, HDL-123."""
+    value = said(name)
+    if value is None:
+        about = next(one.metadata for one in fields(Settings) if one.name == name)
+        hint = f'give {about["option"]}, or set {about["variable"]}, or write {about["key"]} = "…" into {NAME}'
+        raise HeddleError("HDL-124", f"nothing says the {name} of this command", hint)
+    return value
+
+
+INTRODUCTION = """\
+Heddle is configured by options of commands, by environment variables, and by a project file `heddle.toml`. What is
+said first in this order holds: option (or parameter of a DAG), environment variable, project file, default. They are
+read when they are needed, not once at the start; `heddle config` shows each value and where it comes from.
+
+## heddle.toml
+
+```toml
+warehouse = "house"
+streams = "streams.yaml"
+workload = ["queries", "more/*.sql"]
+tables_of_owners = ["desk"]
+```
+
+With this file in a folder, `heddle validate`, `heddle run --from 2013-07-01 --to 2013-07-02`, `heddle status` and all
+other commands there and below need neither files nor `--streams` and `--warehouse`. `heddle plan`, `heddle explain` and
+`heddle what-if` take the warehouse from it only where no FILES are given.
+
+The nearest file upward from the working directory is read; if there is none, that in `HEDDLE_HOME`, which is where DAGs
+have theirs. Only one is read. A file upward that belongs to another user (not root) is refused, for it can say which
+code Spark loads; in `HEDDLE_HOME` it is trusted.
+
+Keys are named in the table below. Paths are relative to the folder of the file. An unknown key, a value of a wrong type
+and bad TOML are HDL-123, with the place.
+
+## Settings
+"""
 
 
 def page() -> str:
-    """The variables as Markdown: one table."""
+    """The settings as Markdown: how they are given, and one table."""
     module = __spec__.name if __spec__ is not None else __name__
     lines = [
         "# Configuration",
         "",
         f"<!-- Generated: edit {module.replace('.', '/')}.py, then python -m {module} > docs/configuration.md -->",
         "",
-        "Heddle is configured by environment variables. They are read when they are needed, not once at the start. "
-        "What can be said on the command line or as a parameter of a DAG is said there instead.",
-        "",
-        "| Variable | Value | Default | Meaning | A wrong value |",
-        "|---|---|---|---|---|",
+        INTRODUCTION,
+        "| Variable | In heddle.toml | Value | Default | Meaning | A wrong value |",
+        "|---|---|---|---|---|---|",
     ]
     for one in fields(Settings):
         about = one.metadata
-        cells = (f"`{about['variable']}`", about["kind"], about["default"], about["meaning"], about["wrong"])
+        key = f"`{about['key']}`: {WORDS[about['form']]}" if about["form"] else "no"
+        cells = (f"`{about['variable']}`", key, about["kind"], about["default"], about["meaning"], about["wrong"])
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", "The codes are explained in [errors](errors.md).", ""])
 

@@ -239,7 +239,7 @@ def test_python_blocks_are_those_that_a_test_evaluates(page: Path) -> None:
 
 @named
 def test_every_block_has_a_language(page: Path) -> None:
-    known = {"sql", "yaml", "python", "pycon", "sh", "text", "console"}
+    known = {"sql", "yaml", "toml", "python", "pycon", "sh", "text", "console"}
     others = [f"{page.name}:{block.line}" for block in blocks(page) if block.language not in known]
     assert others == []
 

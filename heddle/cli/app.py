@@ -1,9 +1,12 @@
 """The ``heddle`` command, whole: every command registers itself as its module is imported."""
 
-from heddle.cli import answers, experiments, plan, queries, relations, run, serve, tables, warehouse
+from heddle.cli import answers, config, experiments, plan, queries, relations, run, serve, tables, warehouse
 from heddle.cli.root import app
 
-_SHOWN = [module.__name__ for module in (plan, run, queries, answers, relations, tables, serve, warehouse, experiments)]
+_SHOWN = [
+    module.__name__
+    for module in (plan, run, queries, answers, relations, tables, serve, warehouse, config, experiments)
+]
 """The order of ``heddle --help``, whatever the order of the imports."""
 
 app.registered_commands.sort(key=lambda command: _SHOWN.index(getattr(command.callback, "__module__", "")))

@@ -2,27 +2,92 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-Files = Annotated[list[Path], typer.Argument(help="Workload files (SQL), or folders of them.", show_default=False)]
+
+def _required(name: str) -> Callable[[], Any]:
+    """What gives a parameter that was not given as the environment or the project file says; HDL-124 if none does."""
+
+    def value() -> Any:
+        from spark_jobs.settings import required
+
+        return required(name)
+
+    return value
+
+
+def _said_streams(streams: Path | None) -> Path | None:
+    """The streams that the environment or the project file says, for who gives none."""
+    from spark_jobs.settings import said
+
+    return said("streams") if streams is None else streams
+
+
+def _said_warehouse(context: typer.Context, warehouse: Path | None) -> Path | None:
+    """The warehouse that the environment or the project file says, for who gives no files and windows to plan."""
+    from spark_jobs.settings import said
+
+    given = context.params.get("files") or context.params.get("windows")
+    return said("warehouse") if warehouse is None and not given else warehouse
+
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        help="Workload files (SQL), or folders of them.",
+        default_factory=_required("workload"),
+        show_default="HEDDLE_WORKLOAD, heddle.toml",
+    ),
+]
 
 OptionalFiles = Annotated[
     list[Path] | None, typer.Argument(help="Workload files (SQL), or folders of them.", show_default=False)
 ]
 
-Streams = Annotated[Path, typer.Option("--streams", help="The file that declares the streams.")]
+Streams = Annotated[
+    Path,
+    typer.Option(
+        "--streams",
+        help="The file that declares the streams.",
+        default_factory=_required("streams"),
+        show_default="HEDDLE_STREAMS, heddle.toml",
+    ),
+]
 
-OptionalStreams = Annotated[Path | None, typer.Option("--streams", help="The file that declares the streams.")]
+OptionalStreams = Annotated[
+    Path | None,
+    typer.Option(
+        "--streams",
+        help="The file that declares the streams. Default: HEDDLE_STREAMS, heddle.toml.",
+        callback=_said_streams,
+    ),
+]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
-House = Annotated[Path, typer.Option("--warehouse", help="The folder that holds Heddle's tables.")]
+House = Annotated[
+    Path,
+    typer.Option(
+        "--warehouse",
+        help="The folder that holds Heddle's tables.",
+        default_factory=_required("warehouse"),
+        show_default="HEDDLE_WAREHOUSE, heddle.toml",
+    ),
+]
 
-OptionalHouse = Annotated[Path | None, typer.Option("--warehouse", help="Take the plan stored in this warehouse.")]
+OptionalHouse = Annotated[
+    Path | None,
+    typer.Option(
+        "--warehouse",
+        help="Take the plan stored in this warehouse. Without FILES: HEDDLE_WAREHOUSE, heddle.toml.",
+        callback=_said_warehouse,
+    ),
+]
 
 Rates = Annotated[
     list[str] | None,

@@ -70,8 +70,9 @@ _COLOURS = {"error": "bold red", "warning": "bold yellow"}
 def _source(diagnostic: Diagnostic) -> list[str]:
     """The line of the workload or of streams.yaml that a finding is about, with ``^`` under the place."""
     is_text_of_ours = diagnostic.code < "HDL-4" or "HDL-45" <= diagnostic.code < "HDL-47"
-    # where HDL-458 points to a password may stand
-    if not diagnostic.line or not diagnostic.column or not is_text_of_ours or diagnostic.code == "HDL-458":
+    # where these point to a password may stand
+    is_secret = diagnostic.code in ("HDL-123", "HDL-458")
+    if not diagnostic.line or not diagnostic.column or not is_text_of_ours or is_secret:
         return []
     try:
         with Path(diagnostic.file).open(encoding="utf-8-sig") as file:

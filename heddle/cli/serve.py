@@ -26,7 +26,7 @@ STOPPING = 3
 def serve(
     warehouse: Annotated[
         Path | None,
-        typer.Option("--warehouse", help="The folder of Heddle's tables. Default: HEDDLE_WAREHOUSE."),
+        typer.Option("--warehouse", help="The folder of Heddle's tables. Default: HEDDLE_WAREHOUSE, heddle.toml."),
     ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0: any that is free.")] = 8765,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",

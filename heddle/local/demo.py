@@ -23,7 +23,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from heddle.local.airflow_api import AirflowApi, AirflowApiError
 from heddle.local.servers import Place, Server, airflow_environment, down, up
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.settings import Settings
+from spark_jobs.settings import Settings, project_file
 
 FIRST_DAY = date(2013, 7, 1)
 SHOWN = ("network_delay_5h", "shuttle_boston_3", "watch_day")
@@ -174,7 +174,7 @@ def demo(place: Place, days: int, keep: bool) -> None:
         if server is None or postgres is None:
             raise DemoError("Airflow was stopped from outside")
         environment = airflow_environment(place, postgres.ports["sql"], server.ports)
-        configured = Settings.from_environment(environment)
+        configured = Settings.from_environment(environment, project_file(environment))
         warehouse, streams = str(configured.warehouse), str(configured.streams)
         files = [str(file) for file in sorted((place.root / "dags" / "workload").glob("*.sql"))]
         heddle(place, environment, "plan", *files, "--streams", streams)

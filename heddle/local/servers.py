@@ -43,7 +43,7 @@ from rich.console import Console
 
 from heddle.local.airflow_api import AirflowApi
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.settings import settings
+from spark_jobs.settings import said, settings
 
 LOOPBACK = "127.0.0.1"
 DATABASE = "airflow"
@@ -496,13 +496,8 @@ def airflow_environment(place: Place, sql_port: int, ports: Mapping[str, int]) -
         "GX_ANALYTICS_ENABLED": "false",
         "HEDDLE_HOME": str(place.root),
     }
-    defaults = {
-        "HEDDLE_WAREHOUSE": str(place.var / "warehouse"),
-        "HEDDLE_STREAMS": str(place.root / "dags" / "workload" / "streams.yaml"),
-        "HEDDLE_WORKLOAD": str(place.root / "dags" / "workload" / "*.sql"),
-        "HEDDLE_JARS": str(place.root / ".cache" / "ivy" / "jars"),
-    }
-    return {**defaults, **inherited, **airflow}
+    # the rest is in HEDDLE_HOME by default, or as its heddle.toml says
+    return {"HEDDLE_JARS": str(said("jars") or place.root / ".cache" / "ivy" / "jars"), **inherited, **airflow}
 
 
 def start_airflow(place: Place, sql_port: int) -> Server:

@@ -165,6 +165,18 @@ DECLARED = (
         "The query is left out because the declaration of its stream cannot be used.",
         "Correct what is told of the stream.",
     ),
+    Code(
+        "HDL-123",
+        "The project file heddle.toml cannot be read, or says what it may not.",
+        "Correct it at the place that is named.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-124",
+        "A command needs a warehouse, streams or files, and nothing says which.",
+        "Give the option, set the variable, or write it into heddle.toml.",
+        exit_code=2,
+    ),
     # ------------------------------------------------------------------------------- meaning of a query
     Code("HDL-201", "There is no stream of this name.", "Correct the name, or declare the stream."),
     Code("HDL-202", "The stream or the query has no column of this name.", "Take the column that the hint names."),

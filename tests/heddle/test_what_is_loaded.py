@@ -23,6 +23,7 @@ COMMANDS = {
     "read by_symbol --warehouse warehouse": {"sqlglot"},
     "diff --warehouse warehouse": {"sqlglot"},
     "explain by_symbol --warehouse warehouse": {"sqlglot"},
+    "config": {"sqlglot", "pyarrow", "numpy", "deltalake", "tomllib"},
     "--help": {"sqlglot", "pyarrow", "numpy", "deltalake"},
 }
 """Commands, and what else each does without."""

@@ -92,7 +92,7 @@ def test_defaults() -> None:
     found = Settings.from_environment({})
     assert found.home == PROJECT == ROOT
     assert (found.warehouse, found.streams) == (ROOT / "var/warehouse", ROOT / "dags/workload/streams.yaml")
-    assert found.workload == str(ROOT / "dags/workload/*.sql") and found.jars == ROOT / ".cache/ivy/jars"
+    assert found.workload == (str(ROOT / "dags/workload/*.sql"),) and found.jars == ROOT / ".cache/ivy/jars"
     assert (found.source_roots, found.spark_master, found.lease_dsn, found.airflow_port) == (None, None, None, None)
     assert (found.owner_quota, found.driver_memory, found.debug) == (10_000, "2g", False)
 
@@ -116,7 +116,7 @@ def test_what_is_said_is_taken() -> None:
         }
     )
     assert (found.home, found.warehouse, found.streams) == (Path("/a"), Path("/b"), Path("/c.yaml"))
-    assert (found.workload, found.source_roots, found.owner_quota) == ("/d/*.sql", ("/e", "/f"), 7)
+    assert (found.workload, found.source_roots, found.owner_quota) == (("/d/*.sql",), ("/e", "/f"), 7)
     assert found.tables_of_owners == ("ops", "desk one")
     assert (found.spark_master, found.driver_memory, found.jars) == ("spark://g:7077", "5g", Path("/h"))
     assert (found.lease_dsn, found.debug, found.airflow_port) == ("postgresql://i", True, 8090)
@@ -125,7 +125,7 @@ def test_what_is_said_is_taken() -> None:
 def test_what_lies_in_the_project_follows_its_folder() -> None:
     found = Settings.from_environment({"HEDDLE_HOME": "/a"})
     assert found.warehouse == Path("/a/var/warehouse") and found.streams == Path("/a/dags/workload/streams.yaml")
-    assert found.workload == "/a/dags/workload/*.sql"
+    assert found.workload == ("/a/dags/workload/*.sql",)
 
 
 def test_an_empty_variable_is_as_none_but_for_spark() -> None:
