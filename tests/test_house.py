@@ -30,7 +30,7 @@ LONG_FUNCTIONS = {
 }
 
 LONG_MODULES = {
-    "optimizer/sequences/kernels.py": "kernels of one family, which Numba compiles together",
+    "optimizer/sequences/kernels.py": "one family: Numba does not see a change of what is inlined from another file",
 }
 
 SAME_NAMES = {
