@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.search.cost import EdgeSet, Partition, SearchProblem
-from optimizer.search.weave_share import merge_trees, weave_share
+from optimizer.search.weave_share import merge_trees, shifts_of, weave_share
 from optimizer.windows.alignment import absorb
 from optimizer.windows.edge_counting import EdgeCounter
 from optimizer.workload.values import SECOND
@@ -291,15 +291,13 @@ def _common_rates(kinds: Sequence[EdgeSet]) -> Floats:
     are compatible and 0 if not (F1 Eq. 4).
     """
     slides = np.array([edges[0][0] for edges in kinds], dtype=np.int64)
-    # without a second progression the first is there twice, and does not count again
-    shifts = np.array([[edges[0][1], edges[-1][1]] for edges in kinds], dtype=np.int64)
-    paired = np.array([[True, len(edges) > 1] for edges in kinds])
+    shifts, there = shifts_of(kinds)
     found = np.empty((len(kinds), len(kinds)))
     for row, edges in enumerate(kinds):
         divisor = np.gcd(slides[row], slides)
         matches = np.zeros(len(kinds))
         for _, shift in edges:
-            matches += (paired & ((shifts - shift) % divisor[:, None] == 0)).sum(axis=1)
+            matches += (there & ((shifts - shift) % divisor == 0)).sum(axis=0)
         found[row] = matches * divisor / (float(slides[row]) * slides)
     return found
 

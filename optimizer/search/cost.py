@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from optimizer.windows.alignment import Progression, absorb
 from optimizer.windows.edge_counting import DEFAULT_BUDGET, edge_bounds, edge_rate
+from optimizer.windows.edge_sets import irregular_edges
 from optimizer.workload.values import ACQ, SECOND, Window
 
 
@@ -202,7 +203,7 @@ Partition = list[list[int]]
 """Trees as sorted lists of item numbers, sorted by their first item."""
 
 EdgeSet = tuple[Progression, ...]
-"""One progression, or two of one slide."""
+"""Disjoint progressions of one slide: one or two, but of a calendar one for each offset of its zone."""
 
 
 @dataclass(frozen=True)
@@ -268,7 +269,7 @@ class SearchProblem:
         kinds: dict[Any, int] = {}
         family_of = [kinds.setdefault((query.filter, query.group_by), len(kinds)) for query in queries]
         return cls.of_windows(
-            np.array([query.window.range for query in queries], dtype=np.int64) * tick,
+            np.array([query.window.average for query in queries], dtype=np.int64) * tick,
             np.array([query.window.slide for query in queries], dtype=np.int64) * tick,
             rate,
             model,
@@ -278,6 +279,7 @@ class SearchProblem:
             counter,
             np.array([query.window.ago for query in queries], dtype=np.int64),
             [Fraction(str(round(bases.get(kind, 1.0), 3))) for kind in kinds] if bases else None,
+            irregular_edges(query.window for query in queries),
         )
 
     @classmethod
@@ -293,9 +295,11 @@ class SearchProblem:
         counter: str = "auto",
         agos: NDArray[np.int64] | None = None,
         bases: Sequence[Fraction] | None = None,
+        edges_of: Mapping[int, EdgeSet] | None = None,
     ) -> SearchProblem:
         """Windows in microseconds, of one stream. ``family_of``: family of each (0 when left out); ``agos``: how far
         back each is shifted. Shapes (n,). ``bases``: per family, how many times the average number of partial rows.
+        ``edges_of``: the edges of windows, by number, that do not follow from their ranges, which are averages.
 
         O(n log n), in arrays: a million windows take a fraction of a second.
         """
@@ -306,6 +310,13 @@ class SearchProblem:
         if agos is not None and (agos % slides).any():
             shifted = -agos % step, (shift - agos) % step
             first_edge, second_edge = np.minimum(*shifted), np.maximum(*shifted)
+        several: dict[EdgeSet, int] = {}
+        for number, found in (edges_of or {}).items():
+            step[number], first_edge[number], second_edge[number] = found[0][0], found[0][1], found[-1][1]
+            if len(found) > 2:
+                # no slide is negative
+                step[number] = ~several.setdefault(found, len(several))
+        given = list(several)
         count = len(ranges)
         family_of = np.zeros(count, dtype=np.int64) if family_of is None else family_of
         if collapse:
@@ -313,7 +324,7 @@ class SearchProblem:
         else:
             item_of = first = np.arange(count, dtype=np.int64)
         edges = tuple(
-            ((s, a), (s, b)) if a < b else ((s, a),)
+            given[~s] if s < 0 else ((s, a), (s, b)) if a < b else ((s, a),)
             for s, a, b in zip(*(column[first].tolist() for column in (step, first_edge, second_edge)), strict=True)
         )
         # an overlap factor r/s is whole + inner/slide; equal (item, slide, inner, family) are added as integers

@@ -35,7 +35,7 @@ from optimizer.search.cost import PAPER, CostModel, Partition, SearchProblem
 from optimizer.search.weave_share import SLACK, merge_trees, weave_share
 from optimizer.windows.alignment import Progression, absorb
 from optimizer.windows.edge_counting import EdgeCounter
-from optimizer.windows.edge_sets import edge_set
+from optimizer.windows.edge_sets import edge_set, irregular_edges
 from optimizer.workload.values import SECOND, Window
 
 Edges = tuple[Progression, ...]
@@ -321,11 +321,12 @@ class IncrementalPlan:
     def _from_scratch(self) -> tuple[SearchProblem, Partition]:
         windows = list(self._windows.values())
         problem = SearchProblem.of_windows(
-            np.array([window.range for window in windows], dtype=np.int64),
+            np.array([window.average for window in windows], dtype=np.int64),
             np.array([window.slide for window in windows], dtype=np.int64),
             self.rate,
             self.model,
             agos=np.array([window.ago for window in windows], dtype=np.int64),
+            edges_of=irregular_edges(windows),
         )
         partition = weave_share(problem)
         # all pairs once, then a row of pairs after every merge (section 8, Cost Lookup)

@@ -29,6 +29,7 @@ The paper leaves ties open; the rule above is ours. Edge rates of pairs: F1 (CIK
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
 
@@ -387,6 +388,14 @@ class Weaver:
         self.alive = np.arange(len(kept))
 
 
+def shifts_of(edges: Sequence[Edges]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The shifts of some edge sets, and which of them there are: both of shape (most progressions of a set, sets)."""
+    most = max((len(found) for found in edges), default=0)
+    shifts = [[shift for _, shift in found] + [0] * (most - len(found)) for found in edges]
+    there = np.arange(most)[:, None] < np.array([len(found) for found in edges])
+    return np.ascontiguousarray(np.array(shifts, dtype=np.int64).T), there
+
+
 def pair_rates(trees: Trees) -> Floats:
     """Lower bounds of the edge rate per second of every union of two trees. Shape (K, K), symmetric.
 
@@ -396,21 +405,17 @@ def pair_rates(trees: Trees) -> Floats:
     count = len(trees.edges)
     single = np.array([len(tree) == 1 for tree in trees.members])
     slide = np.array([edges[0][0] for edges in trees.edges], dtype=np.int64)
-    # without a second progression the first is there twice, and does not count again
-    outer, shift = np.array([(edges[0][1], edges[-1][1]) for edges in trees.edges], dtype=np.int64).reshape(-1, 2).T
-    inner = shift != outer
+    shifts, there = shifts_of([edges if alone else edges[:1] for edges, alone in zip(trees.edges, single, strict=True)])
     found = np.empty((count, count))
     for x in range(count):
         if not single[x]:
             found[x] = np.maximum(trees.rates[x], trees.rates)
             continue
         divisor = np.gcd(slide[x], slide)
-        common = ((outer[x] - outer) % divisor == 0).astype(np.float64)
-        if inner.any():
-            common += inner & ((outer[x] - shift) % divisor == 0)
-            if inner[x]:
-                common += (shift[x] - outer) % divisor == 0
-                common += inner & ((shift[x] - shift) % divisor == 0)
+        common = np.zeros(count)
+        for own in shifts[there[:, x], x].tolist():
+            for others, has in zip(shifts, there, strict=True):
+                common += has & ((own - others) % divisor == 0)
         common *= divisor / (float(slide[x]) * slide) * trees.per_second
         common[~single] = np.minimum(trees.rates[x], trees.rates)[~single]
         found[x] = trees.rates[x] + trees.rates - common

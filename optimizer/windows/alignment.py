@@ -2,9 +2,11 @@
 
 Windows start on multiples of the slide since the epoch, ``[k*s, k*s + r)``, as Spark's ``window()`` and
 Flink's HOP do, so the edges of a query are the multiples of s and the instants ``r mod s`` after them:
-at most two *progressions* (slide, shift). Historical windows (``ago``) are the same, shifted back. F1 puts
-windows' *ends* on the multiples instead; the counts are the same (mirror images), positions are not. Nothing
-else in Heddle computes a modulus on time.
+at most two *progressions* (slide, shift). Historical windows (``ago``) are the same, shifted back. The windows of a
+calendar lie between midnights of a time zone, and these on one daily progression for each offset that the zone has
+from UTC (:mod:`optimizer.windows.calendars`): some of its instants are edges that no window needs, which costs a little
+and lets everything else stay as it is. F1 puts windows' *ends* on the multiples instead; the counts are the same
+(mirror images), positions are not. Nothing else in Heddle computes a modulus on time.
 
 All instants are integer microseconds UTC, all spans half-open.
 
@@ -21,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from optimizer.windows import calendars
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Window
 
@@ -37,8 +40,15 @@ def progressions(windows: Iterable[Window]) -> tuple[Progression, ...]:
     A progression (s, a) lies inside (t, b) exactly if t divides s and a = b mod t (paper-facts.md: comparing
     slides alone, as F1's "multiples" removal does, is wrong with fragments).
     """
-    edges = set()
+    edges = set[Progression]()
     for window in windows:
+        if window.calendar is not None:
+            step = DAY if window.calendar.slide is not None else window.slide
+            edges.update((step, -offset % step) for offset in calendars.clock(window.calendar.zone).every_offset)
+            continue
+        if window.cumulative:
+            edges.add((window.slide, 0))
+            continue
         edges.add((window.slide, -window.ago % window.slide))
         edges.add((window.slide, (window.range - window.ago) % window.slide))
     return absorb(edges)
@@ -58,23 +68,102 @@ def absorb(edges: Iterable[Progression]) -> tuple[Progression, ...]:
 
 def composite_slide(windows: Iterable[Window]) -> int:
     """LCM of the slides, in the windows' unit: the period of a tree's edge pattern."""
-    return math.lcm(*(window.slide for window in windows))
+    return math.lcm(*(edge_period(window) for window in windows))
+
+
+def edge_period(window: Window) -> int:
+    """After how long a window's edges repeat: its slide, or of a calendar's window a day."""
+    return window.slide if window.calendar is None or window.calendar.slide is None else DAY
 
 
 def instants(window: Window, begin: int, end: int) -> NDArray[np.int64]:
     """Instants ``k*slide + range`` in ``(begin, end]``, ascending: those that the window has an answer for, of which
     ``window.at`` may name the only ones that are asked for.
 
-    The answer of instant t is over ``[t - window.reach, t - window.ago)``: a window ends at its instant unless it is
+    The answer of instant t is over ``[starts_of(t), t - window.ago)``: a window ends at its instant unless it is
     historical.
     """
     if window.at is not None:
         asked = np.array(window.at, dtype=np.int64)
         return asked[(asked > begin) & (asked <= end)]
+    if window.calendar is not None:
+        return _calendar_spans(window, begin, end)[1]
     first = (begin - window.range) // window.slide + 1
     last = (end - window.range) // window.slide
     starts = np.arange(first, last + 1, dtype=np.int64) * window.slide
     return starts + window.range
+
+
+def starts_of(window: Window, moments: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the windows of some of its instants start. Shape (n,) to (n,); of other moments it says nothing."""
+    if window.is_regular:
+        return moments - window.reach
+    if window.calendar is None:
+        return (moments - 1) // window.range * window.range
+    if not len(moments):
+        return moments
+    starts, ends = _calendar_spans(window, int(moments.min()) - 1, int(moments.max()))
+    if not len(ends):
+        return moments
+    return starts[np.minimum(np.searchsorted(ends, moments), len(ends) - 1)]
+
+
+def newest_instant(window: Window, moment: int) -> int:
+    """The newest instant of a window that is not after a moment, whichever of them are asked for."""
+    return int(newest_instants(window, np.array([moment], dtype=np.int64))[0])
+
+
+def newest_instants(window: Window, moments: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The newest instants of a window that are not after some moments. Shape (n,) to (n,)."""
+    if window.calendar is None:
+        return (moments - window.range) // window.slide * window.slide + window.range
+    if not len(moments):
+        return moments
+    _, ends = _calendar_spans(window, int(moments.min()) - _longest_pause(window), int(moments.max()))
+    return ends[np.searchsorted(ends, moments, side="right") - 1]
+
+
+def _longest_pause(window: Window) -> int:
+    """No two instants of a calendar's window that follow each other are further apart (microseconds)."""
+    calendar = window.calendar
+    assert calendar is not None
+    if calendar.slide is None:
+        return 3 * DAY
+    count, unit = calendar.slide
+    return (count * {"day": 1, "month": 31}[unit] + 2) * DAY
+
+
+def _calendar_spans(window: Window, begin: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The windows of a calendar that end in ``(begin, end]``: starts and ends, ascending.
+
+    Of windows that end at one instant, as they do where a zone left out a day, the first, longest one is there.
+    """
+    calendar = window.calendar
+    assert calendar is not None
+    clock, since = calendars.clock(calendar.zone), begin - calendar.longest
+    if end <= begin:
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    if window.cumulative:
+        starts = clock.instants_of(calendars.numbers(clock, calendar.range, since, end), calendar.range[1])
+        if calendar.slide is None:
+            ends = clock.shows_multiples(window.slide, begin, end)
+            midnights = calendars.numbers(clock, (1, "day"), begin, end)
+            ends = np.concatenate([ends, clock.instants_of(midnights, "day")])
+        else:
+            steps = calendars.numbers(clock, calendar.slide, begin, end)
+            ends = np.concatenate([starts, clock.instants_of(steps, calendar.slide[1])])
+        starts, ends = np.unique(starts), np.unique(ends)
+        ends = ends[(ends > begin) & (ends <= end)]
+        return starts[np.searchsorted(starts, ends) - 1], ends
+    assert calendar.slide is not None
+    first = calendars.numbers(clock, calendar.slide, since - _longest_pause(window), end)
+    starts = clock.instants_of(first, calendar.range[1])
+    ends = clock.instants_of(first + calendar.range[0], calendar.range[1])
+    starts, ends = starts[starts < ends], ends[starts < ends]
+    ends, chosen = np.unique(ends, return_index=True)
+    starts = starts[chosen]
+    inside = (ends > begin) & (ends <= end)
+    return starts[inside], ends[inside]
 
 
 def history_start(windows: Iterable[Window], begin: int, end: int) -> int:
@@ -84,12 +173,13 @@ def history_start(windows: Iterable[Window], begin: int, end: int) -> int:
     """
     starts = []
     for window in windows:
-        if window.at is not None:
-            starts += [int(found) - window.reach for found in instants(window, begin, end)[:1]]
+        if window.at is not None or window.calendar is not None:
+            until = end if window.at is not None else min(end, begin + _longest_pause(window))
+            starts += starts_of(window, instants(window, begin, until)[:1]).tolist()
             continue
-        first = (begin - window.range) // window.slide + 1
-        if first * window.slide + window.range <= end:
-            starts.append(first * window.slide - window.ago)
+        first = ((begin - window.range) // window.slide + 1) * window.slide
+        if first + window.range <= end:
+            starts.append(int(starts_of(window, np.array([first + window.range]))[0]))
     return min(starts, default=end)
 
 

@@ -38,9 +38,14 @@ def edge_set(window: Window) -> tuple[Progression, ...]:
     slide apart are the same as half the slide with one edge.
     """
     found = progressions([window])
-    if len(found) == 2 and 2 * (found[1][1] - found[0][1]) == window.slide:
-        return ((window.slide // 2, found[0][1]),)
+    if len(found) == 2 and 2 * (found[1][1] - found[0][1]) == found[0][0]:
+        return ((found[0][0] // 2, found[0][1]),)
     return found
+
+
+def irregular_edges(windows: Iterable[Window]) -> dict[int, tuple[Progression, ...]]:
+    """The edge sets, by number, of those windows whose edges do not follow from range, slide and ``ago``."""
+    return {number: edge_set(window) for number, window in enumerate(windows) if not window.is_regular}
 
 
 def f1_terms(progressions: Iterable[Progression], gcd: Callable[[int, int], int] = math.gcd) -> tuple[int, ...]:

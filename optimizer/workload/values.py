@@ -119,6 +119,26 @@ class WindowKind(Enum):
     SEQUENCE = "sequence"
 
 
+CALENDAR_UNITS = {"day": 86_400 * SECOND, "month": 2_629_746 * SECOND}
+"""Units of calendars, with how long they are on average (microseconds)."""
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """What a window takes from a calendar: ``zone``, a name of the tz database, and ``range`` and ``slide``, each a
+    number of ``day`` or ``month``. ``slide`` None, of cumulative windows alone: a part of a day by the zone's clock."""
+
+    zone: str
+    range: tuple[int, str]
+    slide: tuple[int, str] | None
+
+    @property
+    def longest(self) -> int:
+        """No window is longer (microseconds): clocks are put back by a day at most, months have 31 days at most."""
+        count, unit = self.range
+        return (count * {"day": 1, "month": 31}[unit] + 1) * CALENDAR_UNITS["day"]
+
+
 @dataclass(frozen=True)
 class Window:
     """RANGE and SLIDE: windows ``[k*slide, k*slide + range)`` for every integer k.
@@ -131,6 +151,10 @@ class Window:
     the stream. Every step has a window, but only those are answered that the schedule asks for
     (:mod:`optimizer.schedule`), never further apart than the bound. A run says which by ``at``: the instants that are
     to be answered, ascending; None: all.
+
+    ``cumulative``: CUMULATE and STEP: the answer of instant ``k*slide`` is over the time since the last multiple of the
+    range that is before it. ``calendar``: range and slide are those of a calendar, and here their average lengths.
+    Which instants such windows have, and where they start, :mod:`optimizer.windows.alignment` alone knows.
     """
 
     range: int
@@ -139,6 +163,8 @@ class Window:
     per: tuple[str, ...] | None = _later(None)
     at_most: int | None = _later(None)
     at: tuple[int, ...] | None = _later(None)
+    cumulative: bool = _later(False)
+    calendar: Calendar | None = _later(None)
 
     def __post_init__(self) -> None:
         if self.range <= 0 or self.slide <= 0:
@@ -147,6 +173,21 @@ class Window:
             raise ValueError("`ago` is a span of time and not negative")
         if self.at_most is not None and (self.is_rows or self.at_most < self.slide or self.at_most % self.slide):
             raise ValueError("a refresh bound is a span of time, and a multiple of the slide")
+        if not self.is_regular and (self.is_rows or self.ago or self.at_most is not None):
+            raise ValueError("cumulative windows and those of calendars are of time, not historical and have no bound")
+
+    @classmethod
+    def of_calendar(cls, calendar: Calendar, step: int = 0, cumulative: bool = False) -> Window:
+        """The window of a calendar. ``step``: of a calendar without a slide (microseconds)."""
+        if calendar.slide is not None:
+            step = calendar.slide[0] * CALENDAR_UNITS[calendar.slide[1]]
+        size = calendar.range[0] * CALENDAR_UNITS[calendar.range[1]]
+        return cls(size, step, cumulative=cumulative, calendar=calendar)
+
+    @property
+    def is_regular(self) -> bool:
+        """All its windows are equally long and equally far apart: neither cumulative nor of a calendar."""
+        return not self.cumulative and self.calendar is None
 
     @property
     def is_rows(self) -> bool:
@@ -155,8 +196,13 @@ class Window:
 
     @property
     def reach(self) -> int:
-        """How far back from its instant a window starts."""
-        return self.range + self.ago
+        """How far back from its instant a window starts; of a calendar's, at most."""
+        return self.range + self.ago if self.calendar is None else self.calendar.longest
+
+    @property
+    def average(self) -> int:
+        """How long its windows are on average."""
+        return (self.range + self.slide) // 2 if self.cumulative else self.range
 
     @property
     def period(self) -> int:
@@ -166,7 +212,7 @@ class Window:
     @property
     def overlap_factor(self) -> Fraction:
         """r/s: final aggregations per fragment (Weave Share Eq. 2). A refresh bound counts as the slide."""
-        return Fraction(self.range, self.period)
+        return Fraction(self.average, self.period)
 
 
 @dataclass(frozen=True)
@@ -391,7 +437,7 @@ class Workload:
 _CLASSES = {
     cls.__name__: cls
     for cls in (
-        *(Type, Column, Literal, Call, Window, Pattern, Output, Condition),
+        *(Type, Column, Literal, Call, Calendar, Window, Pattern, Output, Condition),
         *(AnswerTable, ACQ, Source, Stream, Workload),
     )
 }

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import CARRIERS, synopses_of
+from optimizer.windows.alignment import instants as instants_of
+from optimizer.windows.alignment import starts_of
 from optimizer.workload.instants import format_instant
-from optimizer.workload.values import ACQ, BOOLEAN, DOUBLE
+from optimizer.workload.values import ACQ, BOOLEAN, DOUBLE, Window
 from spark_jobs.results.rows import places
 from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
 from spark_jobs.warehouse.schemas import RESULTS
@@ -173,6 +175,15 @@ def _walk(ranks, codes, instants, first, last, starts, ends, range_, slide, ago,
     return count, ascends
 
 
+def _is_no_window(window: Window, starts: Longs, instants: Longs, begin: int, until: int) -> NDArray[np.bool_]:
+    """Which spans (n,) that end at some instants are none of the windows that are due in (begin, until]."""
+    due = instants_of(window, begin, until)
+    if not len(due):
+        return np.ones(len(instants), dtype=bool)
+    nearest = np.minimum(np.searchsorted(due, instants), len(due) - 1)
+    return (due[nearest] != instants) | (starts_of(window, due)[nearest] != starts)
+
+
 @numba.njit(cache=True)
 def _uneven(offsets, first, last, width):
     """Lists among [first, last) that are not so long."""
@@ -277,10 +288,14 @@ class _Inspection:
                         instants_as_numbers(columns["position"]) if "position" in columns else np.full(len(rows), -1)
                     )
                     rules = moments, moments, 0, window.slide, 0, -1, LONGEST
+                elif not window.is_regular:
+                    rules = instants, ends, 0, 1, 0, self.begin, until
                 count, ascends = _walk(ranks, key, moments, first, last, *rules, wrong, heads)
                 if window.is_rows:
                     at, after = instants[part], ends[part]
                     wrong[part] |= (starts[part] >= after) | (after != at) | (at <= self.begin) | (at > until)
+                elif not window.is_regular:
+                    wrong[part] |= _is_no_window(window, starts[part], instants[part], self.begin, until)
                 elif window.at is not None:
                     wrong[part] |= ~np.isin(instants[part], window.at)
                 flags["wrong_window"] = wrong[part]

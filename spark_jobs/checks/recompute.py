@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
-from optimizer.windows.alignment import instants
+from optimizer.windows.alignment import instants, starts_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, Stream
 from spark_jobs.arrays.numbering import distinct_rows
@@ -146,8 +146,9 @@ def sample(
 
 
 def _draw(query: ACQ, possible: Longs, most: int, chance: random.Random) -> list[tuple[int, int]]:
-    picked = sorted(chance.sample(range(len(possible)), min(most, len(possible))))
-    return [(int(possible[at]) - query.window.reach, int(possible[at]) - query.window.ago) for at in picked]
+    picked = possible[sorted(chance.sample(range(len(possible)), min(most, len(possible))))]
+    starts, ends = starts_of(query.window, picked), picked - query.window.ago
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))
 
 
 class EventsHeld:

@@ -74,10 +74,10 @@ def expected(plan: SharingPlan, work: Work, groups: Mapping[str, float]) -> dict
             found["partial_rows_read"] += rows
             found["rows_passed"] += rows * len(part.queries)
             for query in part.queries:
-                until = min(part.end, held[1] + query.window.range - 1)
+                until = min(part.end, held[1] + query.window.reach - 1)
                 windows = len(instants(query.window, max(work.begin, held[0]), until))
                 found["answers"] += groups[name] * windows
-                found["fragments_combined"] += rows * windows * query.window.range / (part.end - part.begin)
+                found["fragments_combined"] += rows * windows * query.window.average / (part.end - part.begin)
     return dict(found)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from optimizer.windows.alignment import starts_of
 from spark_jobs.arrays.numbering import distinct_of
 from spark_jobs.finals import window_query
 from spark_jobs.finals.answers import AnswerBatch
@@ -44,10 +45,8 @@ class FamilyView:
         if name not in self._windows:
             window = windowed.query.window
             ends = windowed.instants - window.ago
-            self._windows[name] = (
-                np.searchsorted(self.grid, ends - window.range),
-                np.searchsorted(self.grid, ends),
-            )
+            starts = starts_of(window, windowed.instants)
+            self._windows[name] = np.searchsorted(self.grid, starts), np.searchsorted(self.grid, ends)
         return self._windows[name]
 
     def objects(self, texts: pa.StringArray) -> NDArray[Any]:

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 
 from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.synopses.synopsis import Synopsis, synopses_of
-from optimizer.windows.alignment import day_label, instants
+from optimizer.windows.alignment import day_label, history_start
 from optimizer.workload.expression import exact_literal, family_of
 from optimizer.workload.values import ACQ, STRING, Condition, Literal, Output
 from spark_jobs.arrays.texts import as_texts, key_texts
@@ -57,7 +57,7 @@ class Reader:
         query, synopsis, spans = self._stored(name)
         window = query.window
         if begin is not None:
-            first = int(instants(window, begin, begin + window.slide)[0]) - window.reach
+            first = history_start([window], begin, 1 << 62)
             spans = [(max(span[0], first), span[1]) for span in spans if span[1] > first]
         if end is not None:
             last = synopsis.fragments.last_edge(end - window.ago)

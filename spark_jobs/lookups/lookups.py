@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from optimizer.aggregates.states import State, carrier_of
 from optimizer.combine.threshold_index import HavingIndex
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.windows.alignment import instants
+from optimizer.windows.alignment import instants, newest_instant, newest_instants, starts_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, Condition, Output, Window
 from spark_jobs.finals.answers import AnswerBatch, compares
@@ -136,10 +136,6 @@ class Lookups:
             raise unknown_group(self.query, [group]) from error
 
     # ---------------------------------------------------------------------------------------- instants
-    def _newest(self, instant: int) -> int:
-        window = self.query.window
-        return (instant - window.range) // window.slide * window.slide + window.range
-
     def _check(self, start: int, end: int) -> None:
         """Raises HDL-604 unless the fragments of [start, end) are stored."""
         if any(first <= start and end <= last for first, last in self.stored):
@@ -160,7 +156,7 @@ class Lookups:
     def at(self, instant: int, group: Group | None = None) -> pa.Table:
         """The answers of the newest instant that is not after the given one, as :func:`spark_jobs.results.read.read`
         returns them; ``group``: of this group alone. Raises HDL-604 and HDL-605."""
-        return self._answered(self._asked, np.array([self._newest(instant)]), group)
+        return self._answered(self._asked, np.array([newest_instant(self.query.window, instant)]), group)
 
     def between(self, begin: int, end: int, group: Group | None = None) -> pa.Table:
         """The answers of all instants in (begin, end], by window and group. Raises HDL-604 if one is not stored."""
@@ -200,9 +196,8 @@ class Lookups:
     def _answered(self, windowed: WindowedQuery, moments: Longs, group: Group | None) -> pa.Table:
         """The answers of some instants, ascending."""
         query, window = windowed.query, windowed.query.window
-        starts, ends = moments - window.reach, moments - window.ago
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            self._check(start, end)
+        starts, ends = starts_of(window, moments), moments - window.ago
+        self._check_windows(moments)
         groups = None if group is None else np.array([self.number(group)])
         if groups is None and len(moments) == 1:
             groups = self._candidates(query, int(starts[0]), int(ends[0]))
@@ -218,7 +213,7 @@ class Lookups:
     def _of_groups(self, windowed: WindowedQuery, groups: Longs, moments: Longs) -> Iterator[AnswerBatch]:
         window, grid = windowed.query.window, self._view.grid
         numbers = np.repeat(groups, len(moments))
-        low = np.tile(np.searchsorted(grid, moments - window.reach), len(groups))
+        low = np.tile(np.searchsorted(grid, starts_of(window, moments)), len(groups))
         high = np.tile(np.searchsorted(grid, moments - window.ago), len(groups))
         self._to_runs(numbers, low, high)
         there = low < high
@@ -256,14 +251,14 @@ class Lookups:
         """Start of the windows' table (the first instant), and the fragments [low, high) under each window; -1: it is
         not stored as a whole."""
         window, grid = self.query.window, self._view.grid
-        if not self.stored:
+        if not self.stored or window.calendar is not None:
             return 0, np.empty(0, np.int64), np.empty(0, np.int64)
         begin, end = self.stored[0][0] + window.reach - 1, self.stored[-1][1] + window.ago
         count = max(0, (end - window.range) // window.slide - (begin - window.range) // window.slide)
         if count > MOST_WINDOWS:
             return 0, np.empty(0, np.int64), np.empty(0, np.int64)
         moments = instants(window, begin, end)
-        starts, ends = moments - window.reach, moments - window.ago
+        starts, ends = starts_of(window, moments), moments - window.ago
         inside = np.zeros(len(moments), dtype=bool)
         for first, last in self.stored:
             inside |= (starts >= first) & (ends <= last)
@@ -278,13 +273,17 @@ class Lookups:
         if wrong < 0:
             return
         if len(first):
-            newest = self._newest(int(times[wrong]))
-            self._check(newest - window.reach, newest - window.ago)
-        moments = (times - window.range) // window.slide * window.slide + window.range
-        for moment in np.unique(moments).tolist():
-            self._check(moment - window.reach, moment - window.ago)
-        low[:] = np.searchsorted(self._view.grid, moments - window.reach)
+            self._check_windows(newest_instants(window, times[wrong : wrong + 1]))
+        moments = newest_instants(window, times)
+        self._check_windows(np.unique(moments))
+        low[:] = np.searchsorted(self._view.grid, starts_of(window, moments))
         high[:] = np.searchsorted(self._view.grid, moments - window.ago)
+
+    def _check_windows(self, moments: Longs) -> None:
+        """Raises HDL-604 unless the fragments of the windows of some instants are stored."""
+        starts, ends = starts_of(self.query.window, moments), moments - self.query.window.ago
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            self._check(start, end)
 
     @cached_property
     def _position(self) -> NDArray[Any] | None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from optimizer.aggregates.states import carrier_of
 from optimizer.synopses.synopsis import CARRIERS
+from optimizer.windows.alignment import starts_of
 from optimizer.workload.values import ACQ, Type, Window
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.warehouse.schemas import ANSWERS, INSTANT
@@ -119,7 +120,8 @@ class ResultColumns:
         return self._repeated([self.definitions[part.query] for part in self.parts])
 
     def _window_start(self) -> pa.Array:
-        return self._times([part.window.reach for part in self.parts])
+        starts = [starts_of(part.window, part.instants) for part in self.parts]
+        return pa.array(np.concatenate(starts)).cast(INSTANT)
 
     def _window_end(self) -> pa.Array:
         return self._times([part.window.ago for part in self.parts])

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from optimizer.synopses.synopsis import CARRIERS
+from optimizer.windows.alignment import starts_of
 from optimizer.workload.values import ACQ
 from spark_jobs.results.rows import AnswerRows, ResultColumns, places
 from spark_jobs.warehouse.data_files import DataFile, signed, writing
@@ -160,8 +161,10 @@ class _Bounds:
         self.texts["fingerprint"].add(self.definitions[answered.query])
         self.texts["error"].update("; ".join(told) for told in answered.errors.values())
         self.errors += len(answered.errors)
-        for name, before in zip(self.times, (answered.window.reach, answered.window.ago, 0), strict=True):
-            self.times[name] += [int(answered.instants.min()) - before, int(answered.instants.max()) - before]
+        moments, window = np.array([answered.instants.min(), answered.instants.max()]), answered.window
+        times = starts_of(window, moments), moments - window.ago, moments
+        for name, found in zip(self.times, times, strict=True):
+            self.times[name] += found.tolist()
 
     def statistics(self, rows: int, stamp: Mapping[str, Any]) -> str:
         found: dict[str, list[Any]] = {name: sorted(texts) for name, texts in self.texts.items()}

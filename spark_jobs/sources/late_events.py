@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
-from optimizer.windows.alignment import Fragments, instants
+from optimizer.windows.alignment import Fragments, instants, starts_of
 from optimizer.workload.values import ACQ, Stream
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.expressions import evaluate
@@ -122,8 +122,9 @@ def _windows(query: ACQ, times: Any, gone: Sequence[Arrival], begin: int, end: i
     after ``due``."""
     window = query.window
     at = instants(window, begin, end)
-    hit = np.searchsorted(times, at - window.reach) < np.searchsorted(times, at - window.ago)
+    starts, ends = starts_of(window, at), at - window.ago
+    hit = np.searchsorted(times, starts) < np.searchsorted(times, ends)
     for one in gone:
         low, high = one.begin if one.begin is not None else -(1 << 62), one.end if one.end is not None else 1 << 62
-        hit |= (at - window.ago > low) & (at - window.reach < high)
+        hit |= (ends > low) & (starts < high)
     return at[hit | (at > due)]

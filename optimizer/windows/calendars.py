@@ -1,0 +1,117 @@
+"""Time zones: when their days and months begin, in microseconds UTC.
+
+The clock of a zone is that of the tz database in the package ``tzdata``, whose version is pinned, never that of the
+machine. It is known from 1970 to 2200; before and after that it goes on with the offset that it then has.
+
+A day begins at its midnight. A midnight that the clock shows twice is the first one; one that it leaves out is where it
+would have been by the offset before.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import SECOND
+
+Longs = NDArray[np.int64]
+
+FIRST_YEAR, LAST_YEAR = 1970, 2200
+"""The clocks of zones are known from the beginning of the one to that of the other."""
+
+_MONDAY = 4
+"""Days from 1970-01-01 to the first Monday."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@lru_cache(maxsize=1)
+def zones() -> frozenset[str]:
+    """The names of all zones."""
+    return frozenset(importlib.resources.files("tzdata").joinpath("zones").read_text("utf-8").split())
+
+
+@dataclass(frozen=True, eq=False)
+class Clock:
+    """The clock of a zone. ``moments`` (n,): since when it has each of its ``offsets`` (n + 1,) from UTC, the first of
+    which it has before."""
+
+    moments: Longs
+    offsets: Longs
+
+    @cached_property
+    def every_offset(self) -> tuple[int, ...]:
+        """The distinct offsets."""
+        return tuple(sorted(set(self.offsets.tolist())))
+
+    @cached_property
+    def _shown(self) -> Longs:
+        """From what time of the clock on each change has happened for good (n,)."""
+        return self.moments + np.maximum(self.offsets[:-1], self.offsets[1:])
+
+    def local(self, instants: Longs) -> Longs:
+        """What the clock shows at some instants, as instants at which one in UTC shows it. Shape (n,) to (n,)."""
+        return instants + self.offsets[np.searchsorted(self.moments, instants, side="right")]
+
+    def instants_of(self, numbers: Longs, unit: str) -> Longs:
+        """When days or months begin, which are numbered from 1970-01-01. Shape (n,) to (n,)."""
+        days = numbers if unit == "day" else numbers.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+        midnights = days * DAY
+        return midnights - self.offsets[np.searchsorted(self._shown, midnights, side="right")]
+
+    def shows_multiples(self, step: int, begin: int, end: int) -> Longs:
+        """The instants in ``(begin, end]`` at which the clock shows a multiple of a step, which divides a day."""
+        low, high = (int(at) for at in np.searchsorted(self.moments, [begin, end], side="right"))
+        bounds = [begin + 1, *self.moments[low:high].tolist(), end + 1]
+        found = [np.empty(0, dtype=np.int64)]
+        for offset, (first, last) in zip(self.offsets[low : high + 1].tolist(), pairwise(bounds), strict=True):
+            found.append(np.arange(first + -(first + offset) % step, last, step, dtype=np.int64))
+        return np.concatenate(found)
+
+
+@lru_cache(maxsize=1024)
+def clock(zone: str) -> Clock:
+    """The clock of a zone. Raises KeyError for one that is not in the tz database."""
+    if zone not in zones():
+        raise KeyError(zone)
+    with importlib.resources.files("tzdata").joinpath("zoneinfo", *zone.split("/")).open("rb") as file:
+        rules = ZoneInfo.from_file(file, zone)
+
+    def offset(second: int) -> int:
+        shift = (_EPOCH + timedelta(seconds=second)).astimezone(rules).utcoffset()
+        return 0 if shift is None else shift // timedelta(microseconds=1)
+
+    day = DAY // SECOND
+    last = (datetime(LAST_YEAR, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
+    moments, offsets = list[int](), [offset(0)]
+    for second in range(day, last + 1, day):
+        if (now := offset(second)) != offsets[-1]:
+            # no zone changes its clock twice within a day
+            low, high = second - day, second
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if offset(middle) == offsets[-1] else (low, middle)
+            moments.append(high * SECOND)
+            offsets.append(now)
+    return Clock(np.array(moments, dtype=np.int64), np.array(offsets, dtype=np.int64))
+
+
+def numbers(clock: Clock, span: tuple[int, str], begin: int, end: int) -> Longs:
+    """The numbers of the days or months, multiples of a span, that begin in ``[begin, end]``, and of one more on
+    either side at least. Multiples of seven days are counted from Mondays, all others from 1970-01-01."""
+    count, unit = span
+    # the midnights next to an instant are at most a day of the clock, and a day of its changes, away from what it shows
+    shown = clock.local(np.array([begin, end], dtype=np.int64)) // DAY + np.array([-2, 2])
+    if unit == "month":
+        shown = shown.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+    origin = _MONDAY if unit == "day" and count % 7 == 0 else 0
+    first, last = (int(at) for at in (shown - origin) // count)
+    return np.arange(first - 1, last + 3, dtype=np.int64) * count + origin
