@@ -157,8 +157,8 @@ DECLARED = (
     ),
     Code(
         "HDL-121",
-        "A window is written as a function, which Heddle's language does not have.",
-        "Write the window behind the stream, as the hint shows.",
+        "A window is written as a function of Spark or Flink, in a way that Heddle's language does not have.",
+        "Write the window as the hint shows.",
     ),
     Code(
         "HDL-122",
@@ -280,6 +280,12 @@ DECLARED = (
         "HDL-226",
         "Two queries ask for the same table of their own; the first one keeps it.",
         "Give one of them another `-- table`.",
+    ),
+    Code("HDL-240", "There is no time zone of this name.", "Take a name of the tz database such as Europe/Berlin."),
+    Code(
+        "HDL-241",
+        "The lengths or words of a cumulative window, or of one of a calendar, do not go together.",
+        "Write them as the hint shows.",
     ),
     # ------------------------------------------------------------------------------------------- limits
     Code("HDL-301", "The query has too many bytes.", "Split it."),

@@ -12,24 +12,34 @@ from optimizer.language.words import OPERANDS, SOURCES
 
 ROW_WINDOW = "WINDOW ROWS 10000 SLIDE 500 ON <time column>"
 
+CUMULATIVE_WINDOW = "WINDOW CUMULATE '1 day' STEP '1 hour' ON <time column>"
+
+_WRITTEN = {"ROWS": ROW_WINDOW, "CUMULATE": CUMULATIVE_WINDOW}
+
 PATTERN = "PATTERN SEQ(A, B, C) ON <type column> PARTITION BY <key column>"
 
 
 @dataclass(frozen=True)
 class WindowWords:
-    """The WINDOW clause: its words were checked, no value was read yet."""
+    """The WINDOW clause: its words were checked, no value was read yet. ``first_word``: RANGE, ROWS or CUMULATE;
+    ``slide``: that of STEP too, and of a window without either its range; ``zone``: that of IN."""
 
-    rows: bool
+    first_word: str
     range: Token
     at_most: bool
     slide: Token
     ago: Token | None
     per: list[Token]
+    zone: Token | None
     on: Token
 
     @property
-    def first_word(self) -> str:
-        return "ROWS" if self.rows else "RANGE"
+    def rows(self) -> bool:
+        return self.first_word == "ROWS"
+
+    @property
+    def second_word(self) -> str:
+        return "STEP" if self.first_word == "CUMULATE" else "SLIDE"
 
 
 @dataclass(frozen=True)
@@ -126,19 +136,17 @@ def _without(tokens: list[Token], ours: Sequence[tuple[int, int]]) -> list[Token
 def _window_words(tokens: Sequence[Token], begin: int) -> tuple[WindowWords, int]:
     """The WINDOW clause that begins at a token, and the index of the token behind it."""
     words = ClauseReader(tokens, begin + 1, f"write {TIME_WINDOW}")
-    rows = words.word("RANGE", "ROWS").text.upper() == "ROWS"
-    if rows:
-        words = ClauseReader(tokens, words.cursor, f"write {ROW_WINDOW}")
+    first_word = words.word("RANGE", "ROWS", "CUMULATE").text.upper()
+    rows = first_word == "ROWS"
+    if first_word in _WRITTEN:
+        words = ClauseReader(tokens, words.cursor, f"write {_WRITTEN[first_word]}")
     kind, what = (TokenType.NUMBER, "a number of rows") if rows else (TokenType.STRING, "a quoted duration")
-    range = words.token(kind, what)
-    words.word("SLIDE")
-    bound = words.word("AT") if words.follows("AT") else None
-    if bound is not None:
-        words.word("MOST")
-        if rows:
-            hint = "write SLIDE with a number of rows, or RANGE '…' SLIDE AT MOST '…'"
-            raise Refused("HDL-107", "a refresh bound is a span of time, not a number of rows", hint, bound.start)
-    slide, ago, per = words.token(kind, what), None, list[Token]()
+    slide = range = words.token(kind, what)
+    bound, ago, per, zone = None, None, list[Token](), None
+    if first_word == "CUMULATE" or words.follows("SLIDE"):
+        words.word("STEP" if first_word == "CUMULATE" else "SLIDE")
+        bound = _bound(words, rows) if first_word != "CUMULATE" and words.follows("AT") else None
+        slide = words.token(kind, what)
     if words.follows("ENDING"):
         ending = words.word("ENDING")
         if rows:
@@ -149,9 +157,22 @@ def _window_words(tokens: Sequence[Token], begin: int) -> tuple[WindowWords, int
     if rows and words.follows("PARTITION BY"):
         words.word("PARTITION BY")
         per += words.names("PARTITION BY names columns")
+    if not rows and words.follows("IN"):
+        words.word("IN")
+        zone = words.token(TokenType.STRING, "a quoted time zone")
     words.word("ON")
     on = words.name("ON names the time column")
-    return WindowWords(rows, range, bound is not None, slide, ago, per, on), words.cursor
+    return WindowWords(first_word, range, bound is not None, slide, ago, per, zone, on), words.cursor
+
+
+def _bound(words: ClauseReader, rows: bool) -> Token:
+    """AT MOST, which makes a refresh bound of a slide."""
+    bound = words.word("AT")
+    words.word("MOST")
+    if rows:
+        hint = "write SLIDE with a number of rows, or RANGE '…' SLIDE AT MOST '…'"
+        raise Refused("HDL-107", "a refresh bound is a span of time, not a number of rows", hint, bound.start)
+    return bound
 
 
 def _pattern_words(tokens: Sequence[Token], begin: int) -> tuple[PatternWords, int]:

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Sequence
 
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token, TokenType
 
-from optimizer.language.refusals import QUOTED, TIME_WINDOW, Refused, shown_text
+from optimizer.language.foreign_windows import native_windows
+from optimizer.language.refusals import Refused, shown_text
 from optimizer.language.words import CALLABLE, FORBIDDEN, FORMS, OPAQUE, OPERANDS, SOURCES, Limits, did_you_mean
-
-WINDOW_FUNCTIONS = ("window", "tumble", "hop", "cumulate", "session", "session_window")
-"""How Spark and Flink write windows."""
-
-_SPANS = re.compile(r"INTERVAL\s+'?(\d{1,18})'?\s+([a-z]+)|'([^']{1,64})'", re.IGNORECASE | re.ASCII)
-
-_TIMES = re.compile(r"\w+\s*\((?:.*?DESCRIPTOR\s*\()?\s*`?(\w+)", re.IGNORECASE | re.ASCII | re.DOTALL)
 
 
 def guarded_tokens(text: str, limits: Limits) -> list[Token]:
@@ -30,7 +22,7 @@ def guarded_tokens(text: str, limits: Limits) -> list[Token]:
     if first.token_type != TokenType.SELECT:
         raise Refused("HDL-102", f"a query starts with SELECT, not {shown_text(first.text)}", "", first.start)
     _check_nesting(tokens, limits)
-    _check_window_functions(tokens, text)
+    tokens = native_windows(tokens)
     for token, after in zip(tokens, [*tokens[1:], None], strict=True):
         _check_characters(token, text, limits)
         _check_kind(token, after, is_first=token is first)
@@ -88,37 +80,6 @@ def _check_nesting(tokens: Sequence[Token], limits: Limits) -> None:
         previous = token
     if opened:
         raise Refused("HDL-101", "this parenthesis is never closed", "close it", opened[-1].start)
-
-
-def _check_window_functions(tokens: Sequence[Token], text: str) -> None:
-    for at, (token, after) in enumerate(itertools.pairwise(tokens)):
-        called = after.token_type == TokenType.L_PAREN and token.token_type not in QUOTED
-        if called and token.text.lower() in WINDOW_FUNCTIONS:
-            end = at + 1 + _closing_parenthesis(tokens[at + 1 :])
-            raise _window_function(text[token.start : tokens[end].end + 1], token.text.lower(), token.start)
-
-
-def _closing_parenthesis(tokens: Sequence[Token]) -> int:
-    """Where the parenthesis closes that begins some tokens."""
-    depth = 0
-    for at, token in enumerate(tokens):
-        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
-        if depth == 0:
-            return at
-    return len(tokens) - 1
-
-
-def _window_function(text: str, name: str, at: int) -> Refused:
-    """The refusal of a window that ``text`` writes as a function, with the clause that says the same."""
-    spans = [span[3] or f"{span[1]} {span[2].lower()}" for span in _SPANS.finditer(text)][:2]
-    time = _TIMES.match(text)
-    clause = TIME_WINDOW
-    if spans and time is not None and name in ("window", "tumble", "hop"):
-        # Flink says the slide first
-        slide, length = (spans[0], spans[-1]) if name == "hop" else (spans[-1], spans[0])
-        clause = f"WINDOW RANGE '{length}' SLIDE '{slide}' ON {time[1]}"
-    message = f"windows are no function: {name}(…) is not allowed"
-    return Refused("HDL-121", message, f"write behind the stream, and not in GROUP BY: {clause}", at)
 
 
 def _check_characters(token: Token, text: str, limits: Limits) -> None:

@@ -17,6 +17,9 @@ def read_pattern(words: PatternWords, scope: Scope, window: Window | None, group
     if window is not None and window.is_rows:
         message = "an event sequence lies in a window of time, not in a number of rows"
         raise Refused("HDL-220", message, f"write {TIME_WINDOW}", words.seq.start)
+    if window is not None and not window.is_regular:
+        message = "an event sequence lies in windows that are all equally long"
+        raise Refused("HDL-220", message, f"write {TIME_WINDOW}", words.seq.start)
     if len(words.events) > scope.limits.pattern:
         message = f"SEQ has {len(words.events)} events; the limit is {scope.limits.pattern}"
         raise Refused("HDL-220", message, "split it into shorter sequences", words.seq.start)

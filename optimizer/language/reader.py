@@ -10,6 +10,7 @@ from optimizer.language.aggregate_calls import AggregateReader
 from optimizer.language.clauses import cut_clauses
 from optimizer.language.constants import query_error
 from optimizer.language.expressions import read_filter
+from optimizer.language.foreign_windows import drop_window_columns
 from optimizer.language.grouping import read_grouping
 from optimizer.language.guards import guarded_tokens
 from optimizer.language.having import read_thresholds
@@ -45,6 +46,7 @@ def read_query(
     clauses = cut_clauses(guarded_tokens(text, limits))
     tree = parse_select(clauses.rest, text, limits, findings)
     scope = Scope(text, stream_of(tree, streams, unreadable), limits)
+    drop_window_columns(tree, scope, findings)
     grouping = read_grouping(tree, scope, findings)
     window = pattern = error = filter = None
     with findings.collecting():

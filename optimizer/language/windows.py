@@ -7,44 +7,169 @@ from fractions import Fraction
 
 from sqlglot.tokens import Token
 
-from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.language.clauses import WindowWords
 from optimizer.language.grouping import Grouping
 from optimizer.language.refusals import Findings, Refused, shown_text
 from optimizer.language.scope import Scope
 from optimizer.language.words import Limits, resolve_name
-from optimizer.workload.instants import duration_text, parse_duration, rows_text
-from optimizer.workload.values import Window
+from optimizer.windows.calendars import zones
+from optimizer.workload.instants import (
+    DAY,
+    calendar_text,
+    duration_text,
+    parse_calendar_span,
+    parse_duration,
+    rows_text,
+)
+from optimizer.workload.values import Calendar, Window
 
 _COUNT = re.compile(r"0*[1-9]\d{0,17}", re.ASCII)
 
 
 def read_window(words: WindowWords, scope: Scope, grouping: Grouping, findings: Findings) -> Window:
     """The window, within the limits; one whose slide leaves events out is warned of."""
-    limits = scope.limits
+    if resolve_name(words.on.text, [scope.stream.time]) is None:
+        message = f"windows of {scope.stream.name} are on {scope.stream.time}, not {shown_text(words.on.text)}"
+        raise Refused("HDL-205", message, f"write ON {scope.stream.time}", words.on.start)
+    if not words.rows and (words.zone is not None or _has_months(words)):
+        return _warned(_of_calendar(words, scope), words, findings)
     range = _length(words.first_word, words.range, words.rows, scope)
-    slide = _length("SLIDE", words.slide, words.rows, scope)
-    ago = _duration("AGO", words.ago, limits) if words.ago is not None else 0
+    slide = _length(words.second_word, words.slide, words.rows, scope)
+    ago = _duration("AGO", words.ago, scope.limits) if words.ago is not None else 0
+    _check_lengths(range, slide, words, scope.limits)
+    if words.at_most:
+        return _warned(_with_bound(words, scope, range, slide, ago), words, findings, slide)
+    per = tuple(sorted({_counted_by(token, scope, grouping) for token in words.per})) if words.rows else None
+    if words.first_word == "CUMULATE":
+        return _cumulative(words, range, slide)
+    return _warned(Window(range, slide, ago, per), words, findings)
+
+
+def _check_lengths(range: int, slide: int, words: WindowWords, limits: Limits) -> None:
+    """Refuse windows that are too many."""
     if not words.rows and slide < limits.slide:
-        message = f"SLIDE is shorter than {duration_text(limits.slide)}"
+        message = f"{words.second_word} is shorter than {duration_text(limits.slide)}"
         raise Refused("HDL-306", message, "", words.slide.start)
     length_text = rows_text if words.rows else duration_text
     if Fraction(range, slide) > limits.ratio:
         least = length_text(-(-range // limits.ratio))
-        message = f"{words.first_word} is more than {limits.ratio} times SLIDE"
-        raise Refused("HDL-308", message, f"a slide of {least} or more is allowed with it", words.slide.start)
-    if resolve_name(words.on.text, [scope.stream.time]) is None:
-        message = f"windows of {scope.stream.name} are on {scope.stream.time}, not {shown_text(words.on.text)}"
-        raise Refused("HDL-205", message, f"write ON {scope.stream.time}", words.on.start)
-    if slide > range:
-        message = f"the slide ({length_text(slide)}) is longer than the range ({length_text(range)})"
-        hint = f"the events between two windows are in none: of every {length_text(slide)} only {length_text(range)} "
-        hint += "need count" if words.at_most else "count, the first: windows are [k*slide, k*slide + range)"
-        findings.warnings.append(Refused("HDL-210", message, hint, words.slide.start))
+        message = f"{words.first_word} is more than {limits.ratio} times {words.second_word}"
+        hint = f"a {words.second_word.lower()} of {least} or more is allowed with it"
+        raise Refused("HDL-308", message, hint, words.slide.start)
+
+
+def _warned(window: Window, words: WindowWords, findings: Findings, slide: int = 0) -> Window:
+    """The window, after a warning of a slide that leaves events out. ``slide``: the bound as it was asked for."""
+    slide = slide or window.slide
+    if slide <= window.range:
+        return window
+    length_text = rows_text if words.rows else duration_text
+    range_text, between = length_text(window.range), length_text(slide)
+    if window.calendar is not None and window.calendar.slide is not None:
+        range_text, between = calendar_text(window.calendar.range), calendar_text(window.calendar.slide)
+    message = f"the slide ({between}) is longer than the range ({range_text})"
+    hint = f"the events between two windows are in none: of every {between} only {range_text} "
+    hint += "need count" if words.at_most else "count, the first: windows are [k*slide, k*slide + range)"
+    findings.warnings.append(Refused("HDL-210", message, hint, words.slide.start))
+    return window
+
+
+def _cumulative(words: WindowWords, size: int, step: int) -> Window:
+    """A window from each multiple of its size to every multiple of its step in it."""
+    _check_only_lengths(words, "cumulative windows")
+    if size % step:
+        message = f"CUMULATE ({duration_text(size)}) is no multiple of STEP ({duration_text(step)})"
+        raise Refused("HDL-241", message, "a step that divides the size ends where the size does", words.slide.start)
+    return Window(size, step, cumulative=True)
+
+
+def _check_only_lengths(words: WindowWords, what: str) -> None:
+    """Refuse the words that go with windows of equal lengths alone."""
+    if words.ago is not None:
+        message = f"{what} cannot end AGO: they are not all equally long"
+        raise Refused(
+            "HDL-241", message, "leave ENDING … AGO out, and read the answers of earlier windows", words.ago.start
+        )
     if words.at_most:
-        return _with_bound(words, scope, range, slide, ago)
-    per = tuple(sorted({_counted_by(token, scope, grouping) for token in words.per})) if words.rows else None
-    return Window(range, slide, ago, per)
+        message = f"{what} have no refresh bound: their instants are those of the calendar"
+        raise Refused("HDL-241", message, "leave AT MOST out", words.slide.start)
+
+
+def _has_months(words: WindowWords) -> bool:
+    """Whether a length is one of months, quarters or years."""
+    return any(
+        (span := _calendar_span(token)) is not None and span[1] == "month" for token in (words.range, words.slide)
+    )
+
+
+def _calendar_span(token: Token) -> tuple[int, str] | None:
+    try:
+        return parse_calendar_span(token.text)
+    except HeddleError as error:
+        raise Refused.of(error, token.start) from None
+
+
+def _of_calendar(words: WindowWords, scope: Scope) -> Window:
+    """A window of days, weeks, months, quarters or years of a time zone."""
+    _check_only_lengths(words, "windows of a calendar")
+    zone = _zone(words.zone)
+    range, slide = _calendar_span(words.range), _calendar_span(words.slide)
+    if range is None:
+        message = f"{words.first_word} is in days, weeks, months, quarters or years of a calendar"
+        hint = "hours are the same in every zone: leave IN out, or write '1 day' for the days of the zone"
+        raise Refused("HDL-241", f"{message}, not {shown_text(words.range.text)}", hint, words.range.start)
+    for span, token, word in ((range, words.range, words.first_word), (slide, words.slide, words.second_word)):
+        if span is not None and not 0 < span[0] <= _MOST_UNITS:
+            code, what = ("HDL-307", "too long") if span[0] else ("HDL-204", "zero")
+            raise Refused(code, f"{word} is {what}", "a year is the longest", token.start)
+    step = 0
+    if words.first_word == "CUMULATE":
+        step = _calendar_step(words, range, slide, scope)
+    elif slide is None or slide[1] != range[1]:
+        message = f"RANGE is in {range[1]}s, SLIDE is not: {shown_text(words.slide.text)}"
+        hint = f"write SLIDE '1 {range[1]}', or a range of days: '30 days'"
+        raise Refused("HDL-241", message, hint if range[1] == "month" else "write SLIDE '1 day'", words.slide.start)
+    calendar = Calendar(zone, range, None if step else slide)
+    window = Window.of_calendar(calendar, step, words.first_word == "CUMULATE")
+    if window.range > scope.limits.range:
+        message = f"{words.first_word} is longer than {duration_text(scope.limits.range)}"
+        raise Refused("HDL-307", message, "", words.range.start)
+    _check_lengths(window.range, window.slide, words, scope.limits)
+    return window
+
+
+_MOST_UNITS = 10_000
+"""No range of a calendar has more days; a longer one is refused before it is multiplied."""
+
+
+def _calendar_step(words: WindowWords, size: tuple[int, str], step: tuple[int, str] | None, scope: Scope) -> int:
+    """The step of a cumulative window in microseconds where it is a part of a day; 0: it is one of the calendar's."""
+    at = words.slide.start
+    if step is None:
+        part = _duration("STEP", words.slide, scope.limits)
+        if DAY % part:
+            message = f"STEP ({duration_text(part)}) does not divide a day"
+            raise Refused("HDL-241", message, "write a part of a day such as '1 hour', or days", at)
+        return part
+    fits = step[0] in (1, size[0]) or size[0] % step[0] == 0 if step[1] == size[1] else step == (1, "day")
+    if not fits or (step[1] == size[1] and step[0] > size[0]):
+        message = f"STEP ({calendar_text(step)}) does not divide CUMULATE ({calendar_text(size)})"
+        raise Refused("HDL-241", message, "write '1 day', or a part of the size", at)
+    return 0
+
+
+def _zone(token: Token | None) -> str:
+    """The time zone that a window is in. Raises Refused (HDL-240) for an unknown one."""
+    name = "UTC" if token is None else token.text
+    if name not in zones():
+        same = [zone for zone in zones() if zone.lower() == name.lower()]
+        hint = f"did you mean {same[0]}?" if same else meant(name, sorted(zones()), "zones")
+        message = f"there is no time zone {shown_text(name)}"
+        raise Refused(
+            "HDL-240", message, hint or "write one of the tz database: 'Europe/Berlin'", token.start if token else 0
+        )
+    return name
 
 
 def _with_bound(words: WindowWords, scope: Scope, range: int, bound: int, ago: int) -> Window:

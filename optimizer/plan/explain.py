@@ -178,7 +178,8 @@ def true_operations(tree: ExecutionTree, query: ACQ) -> Fraction | None:
 
     With r = m*s + f, the first m slides of the windows tile time and hold E*s fragments each on average;
     what is enumerated are the fragments in the first f of a slide. None if f > 0 and the composite slide is
-    longer than :data:`ENUMERATED_TICKS` of the tree's common divisor, or the windows are not equally long. Cuts at midnight are not counted.
+    longer than :data:`ENUMERATED_TICKS` of the tree's common divisor, or the windows are not equally long. Cuts at
+    midnight are not counted.
     """
     if not query.window.is_regular:
         return None

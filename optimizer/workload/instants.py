@@ -26,13 +26,22 @@ _UNITS = {
     "week": 7 * DAY,
 }
 
+_ABBREVIATED = {"us": "microsecond", "ms": "millisecond", "s": "second", "sec": "second", "min": "minute"}
+
+_ABBREVIATED |= {"m": "minute", "h": "hour", "hr": "hour", "d": "day", "w": "week"}
+
+_IN_CALENDAR = {"day": (1, "day"), "week": (7, "day"), "month": (1, "month"), "quarter": (3, "month")}
+
+_IN_CALENDAR |= {"year": (12, "month")}
+"""Units of a calendar, each as a number of days or months."""
+
 _LONGEST_DURATION = 256
 
 _TERM = re.compile(r"([+-]?\d{1,18}(?:\.\d{1,6})?)\s*([a-z]+)", re.ASCII)
 
 
 def parse_duration(text: str) -> int:
-    """Microseconds of a duration like ``'90 seconds'`` or ``'1 day 6 hours'``; may be zero or negative.
+    """Microseconds of a duration like ``'90 seconds'``, ``'1 day 6 hours'`` or ``'1h30m'``; may be zero or negative.
 
     Raises HDL-204 if it is malformed, uses months or years, or is not a whole number of microseconds.
     """
@@ -46,7 +55,7 @@ def parse_duration(text: str) -> int:
         term = _TERM.match(rest)
         if term is None:
             raise HeddleError("HDL-204", f"{text!r} is not a duration", example)
-        unit = term[2].removesuffix("s")
+        unit = _unit(term[2])
         if unit in ("month", "year", "quarter"):
             raise HeddleError(
                 "HDL-204", f"{text!r}: {unit}s have no fixed length", "write the days: '30 days', '365 days'"
@@ -60,6 +69,41 @@ def parse_duration(text: str) -> int:
     if total.denominator != 1:
         raise HeddleError("HDL-204", f"{text!r} is not a whole number of microseconds")
     return int(total)
+
+
+def _unit(word: str) -> str:
+    """A unit without its plural and abbreviation, known or not."""
+    return _ABBREVIATED.get(word) or _ABBREVIATED.get(word.removesuffix("s")) or word.removesuffix("s")
+
+
+def is_unit(word: str) -> bool:
+    """Whether a word is a unit of durations or of calendars."""
+    return _unit(word.lower()) in {**_UNITS, **_IN_CALENDAR}
+
+
+def parse_calendar_span(text: str) -> tuple[int, str] | None:
+    """A number of ``day`` or of ``month`` of a text like ``'1 week'`` or ``'3 months'``; None: it is another duration.
+
+    Raises HDL-204 if it has months beside days or shorter units.
+    """
+    terms = [(term, _IN_CALENDAR.get(_unit(term[2]))) for term in _TERM.finditer(text.strip().lower())]
+    units = {found[1] if found else "" for _, found in terms}
+    if "month" in units and len(units) > 1:
+        message = f"{text!r}: months have no fixed length in days"
+        raise HeddleError("HDL-204", message, "write months alone, or days: '30 days', '365 days'")
+    whole = "".join(text.split()).lower() == "".join("".join(term[0].split()) for term, _ in terms)
+    if not whole or len(units) != 1 or units == {""} or not all(term[1].isdecimal() for term, _ in terms):
+        return None
+    return sum(int(term[1]) * found[0] for term, found in terms if found), units.pop()
+
+
+def calendar_text(span: tuple[int, str]) -> str:
+    """A number of days or months in words: ``1 quarter``."""
+    count, unit = span
+    for name, (size, of) in reversed(_IN_CALENDAR.items()):
+        if of == unit and count % size == 0:
+            return f"{count // size} {name}" + ("" if count == size else "s")
+    return f"{count} {unit}s"
 
 
 def duration_text(microseconds: int) -> str:
