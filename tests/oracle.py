@@ -38,6 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from optimizer.workload.values import ACQ, Call, Column, Condition, Expression, Literal, Output, Type, Window
+from tests import calendars
 
 EPSILON = sys.float_info.epsilon
 LARGEST = sys.float_info.max
@@ -87,7 +88,8 @@ class Row(tuple[Cell, ...]):
 
     ``certain`` False: a threshold of HAVING lies within what rounding or a sketch leaves open, so the answer may as
     well be missing. ``failure``: what HAVING compares overflowed ("must") or may have ("may"): then the answer is null
-    throughout, with a coded error. ``span``: start and end of a window of rows, microseconds.
+    throughout, with a coded error. ``span``: start and end of a window of rows, or of one that is
+    not as long as the others, microseconds.
     """
 
     certain: bool = True
@@ -97,7 +99,7 @@ class Row(tuple[Cell, ...]):
 
 Key = tuple[Any, ...]
 """(window start in microseconds, group values...). Of a historical window the start of its content, as of any; of a
-window of rows the number of its first row."""
+window of rows the number of its first row; of windows that are not all equally long their end."""
 
 
 # ------------------------------------------------------------------------------- expressions to DuckDB
@@ -255,6 +257,9 @@ def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
     groups = [_quoted(name) for name, _ in query.group_by]
     where = translate(query.filter)[0] if query.filter is not None else "TRUE"
     time = _quoted(time_column)
+    connection = _database()
+    if not query.window.is_regular:
+        connection.register("calendar windows", calendars.windows_between(query.window, begin, end))
     if query.pattern is not None:
         expanded, where = _expanded_sequences(query, events, time, where), "TRUE"
     else:
@@ -268,7 +273,6 @@ def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
         WHERE "its instant" > {begin} AND "its instant" <= {end} AND ({asked}) AND ({where})
         GROUP BY {", ".join(keys)}
     """
-    connection = _database()
     connection.register("events", _plain(events))
     rows = connection.execute(statement).fetchall()
     connection.unregister("events")
@@ -278,7 +282,8 @@ def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
         cells = [_cell(output, kind, [values[index] for index in wanted]) for output, wanted, kind in finish]
         kept = _kept(cells[: len(query.outputs)], query.having, cells[len(query.outputs) :])
         if kept is not None:
-            kept.span = row[len(keys) - 2 : len(keys)] if query.window.is_rows else None
+            spanned = query.window.is_rows or not query.window.is_regular
+            kept.span = row[len(keys) - 2 : len(keys)] if spanned else None
             found[row[: len(keys) - 2]] = kept
     return found
 
@@ -323,6 +328,11 @@ def _expanded_sequences(query: ACQ, events: pa.Table, time: str, where: str) -> 
 
 def _expanded(window: Window, time: str) -> str:
     """SQL of the events, once for every window that holds them."""
+    if not window.is_regular:
+        return f"""
+            SELECT events.*, "until" AS "the window", "since" AS "its start", "until" AS "its instant"
+            FROM events JOIN "calendar windows" ON {time} >= "since" AND {time} < "until"
+        """
     width, slide, ago = window.range, window.slide, window.ago
     return f"""
         SELECT *, "the window" AS "its start", "the window" + {width + ago} AS "its instant" FROM (
@@ -727,12 +737,14 @@ def compare(query: ACQ, ours: pa.Table, expected: dict[Key, Row]) -> list[str]:
     seen: set[Key] = set()
     rows = list(zip(*(_values(column) for column in ours.columns), strict=True))
     for index, ((start, stop, *values), error) in enumerate(zip(rows, errors, strict=True)):
-        key = (start if positions is None else positions[index], *values[: len(groups)])
+        key = (start if query.window.is_regular else stop, *values[: len(groups)])
+        if positions is not None:
+            key = positions[index], *key[1:]
         where = _named(query, key)
         if key in seen:
             differences.append(f"{where}: answered more than once")
         seen.add(key)
-        if query.window.is_rows:
+        if query.window.is_rows or not query.window.is_regular:
             if key in expected and (start, stop) != expected[key].span:
                 differences.append(f"{where}: from {_instant(start)} to {_instant(stop)}")
         elif stop != start + query.window.range:

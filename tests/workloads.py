@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -28,6 +28,7 @@ from optimizer.workload.values import (
     SECOND,
     STRING,
     TIMESTAMP,
+    Calendar,
     Call,
     Column,
     Condition,
@@ -282,6 +283,63 @@ def windows(draw: st.DrawFn, tick: int) -> Window:
     if kind == "odd":
         return Window(slide + draw(st.integers(-tick + 1, 3 * tick)), slide, ago)
     return Window(draw(st.integers(1, 24)) * tick, slide, ago)
+
+
+ZONES = (
+    *("Europe/Berlin", "Europe/Berlin", "America/New_York", "UTC", "Asia/Kathmandu", "Australia/Lord_Howe"),
+    *("Pacific/Apia", "America/Sao_Paulo", "America/St_Johns", "Pacific/Chatham", "Africa/Casablanca", "Asia/Gaza"),
+)
+"""Of whole, half and quarter hours; of half an hour's daylight saving; without a certain day; that change their clocks
+at midnight, or a minute after it; that change them four times a year."""
+
+CHANGES = tuple(
+    int(datetime.fromisoformat(text).timestamp()) * SECOND
+    for text in (
+        *("2024-03-31T01:00Z", "2024-10-27T01:00Z", "2024-03-10T07:00Z", "2024-11-03T06:00Z", "2024-02-29T12:00Z"),
+        *("2023-12-31T22:00Z", "2011-12-30T10:00Z", "2018-11-04T03:00Z", "2018-02-18T02:00Z", "2008-11-02T02:31Z"),
+        *("2024-04-06T15:00Z", "2024-10-05T15:30Z", "2024-04-14T02:00Z", "2011-03-31T22:01Z", "1970-01-01T00:00Z"),
+        *("2000-02-29T00:00Z", "2100-03-01T00:00Z", "2023-04-30T22:00Z"),
+    )
+)
+"""Instants about which clocks change, and months, years and February end."""
+
+
+@st.composite
+def irregular_windows(draw: st.DrawFn) -> Window:
+    """Cumulative windows and those of calendars, of each unit, on short spans."""
+    zone, hour = draw(st.sampled_from(ZONES)), 3600 * SECOND
+    kind = draw(st.sampled_from(("days", "days", "months", "cumulative", "by the clock", "by the clock", "steps")))
+    if kind == "cumulative":
+        step = draw(st.sampled_from((hour // 4, hour, 5 * hour, 24 * hour)))
+        return Window(step * draw(st.integers(1, 9)), step, cumulative=True)
+    if kind == "by the clock":
+        step = draw(st.sampled_from((hour // 4, hour // 2, hour, 6 * hour, 12 * hour)))
+        size = draw(st.sampled_from(((1, "day"), (1, "day"), (2, "day"), (7, "day"))))
+        return Window.of_calendar(Calendar(zone, size, None), step, cumulative=True)
+    if kind == "steps":
+        spans = (((7, "day"), (1, "day")), ((1, "month"), (1, "day")), ((3, "month"), (1, "month")))
+        return Window.of_calendar(Calendar(zone, *draw(st.sampled_from(spans))), cumulative=True)
+    units = "month" if kind == "months" else "day"
+    slide = draw(st.sampled_from((1, 1, 2, 3) if units == "month" else (1, 1, 1, 2, 3, 7)))
+    length = draw(st.integers(1, 4)) if units == "month" else draw(st.sampled_from((1, 1, 2, 3, 7)))
+    return Window.of_calendar(Calendar(zone, (length, units), (slide, units)))
+
+
+@st.composite
+def calendar_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 40) -> Case:
+    """A test of irregular windows beside ordinary ones, about the changes of clocks and the ends of months."""
+    tick = draw(st.sampled_from((900 * SECOND, 3600 * SECOND, 3600 * SECOND, 12 * 3600 * SECOND)))
+    begin = draw(st.sampled_from(CHANGES)) + draw(st.integers(-30, 2)) * tick + draw(st.sampled_from((-1, 0, 0, 1)))
+    end = begin + draw(st.integers(1, 60)) * tick + draw(st.sampled_from((0, 0, 1)))
+    found = []
+    for number in range(draw(st.integers(1, most_queries))):
+        query = draw(queries(f"q{number}", tick))
+        if draw(st.integers(0, 3)):
+            query = replace(query, window=draw(irregular_windows()))
+        found.append(query)
+    stream = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")
+    table = draw(events(begin - draw(st.sampled_from((0, 10, 60))) * tick, end, tick, most_events))
+    return Case(Workload(tuple(found), (stream,)), table, begin, end)
 
 
 @st.composite

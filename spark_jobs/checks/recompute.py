@@ -278,7 +278,7 @@ def _staged_rows(staged: list[str], sampled: Sample) -> list[dict[str, Any]]:
     """The staged answers of the sampled windows."""
     if not staged or not sampled:
         return []
-    starts = {query.name: np.array([start for start, _ in windows], dtype=np.int64) for query, windows in sampled}
+    ends = {query.name: np.array([end for _, end in windows], dtype=np.int64) for query, windows in sampled}
     found: list[dict[str, Any]] = []
     for path in staged:
         reader = pq.ParquetFile(path, memory_map=True, read_dictionary=DICTIONARIES)
@@ -286,14 +286,14 @@ def _staged_rows(staged: list[str], sampled: Sample) -> list[dict[str, Any]]:
         for number in range(reader.metadata.num_row_groups):
             bounds = reader.metadata.row_group(number).column(at).statistics
             told = bounds is not None and bounds.has_min_max
-            if told and not any(bounds.min <= name <= bounds.max for name in starts):
+            if told and not any(bounds.min <= name <= bounds.max for name in ends):
                 continue
             rows = reader.read_row_group(number, use_threads=False)
-            query, moments = single_chunk(rows["query"]), instants_as_numbers(single_chunk(rows["window_start"]))
+            query, moments = single_chunk(rows["query"]), instants_as_numbers(single_chunk(rows["window_end"]))
             codes, names = dictionary_codes(query), query.dictionary.to_pylist()
             chosen = np.zeros(len(rows), dtype=bool)
-            for name in starts.keys() & set(names):
-                chosen |= (codes == names.index(name)) & np.isin(moments, starts[name])
+            for name in ends.keys() & set(names):
+                chosen |= (codes == names.index(name)) & np.isin(moments, ends[name])
             found += rows.filter(pa.array(chosen)).to_pylist()
     return found
 
@@ -302,7 +302,7 @@ def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any
     """Differences between staged rows and recomputed ones, for people; empty when they agree."""
     from spark_jobs.unshared.agreement import agrees, grain, qualifies
 
-    mine = {(row["window_start"], tuple(json.loads(row["key"]))): row for row in ours}
+    mine = {(row["window_end"], tuple(json.loads(row["key"]))): row for row in ours}
     theirs = {grain(query, row): row for row in expected}
     verdicts = {key: qualifies(query, row) for key, row in theirs.items()}
     missing = [key for key, verdict in verdicts.items() if verdict and key not in mine]

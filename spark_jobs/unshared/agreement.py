@@ -325,9 +325,9 @@ _AUDITS: dict[str, _Audit] = {
 
 # -------------------------------------------------------------------------------------------- comparing
 def grain(query: ACQ, row: Mapping[str, Any]) -> tuple[Any, tuple[str | None, ...]]:
-    """(window start, group values as the texts of the results table's ``key``) of a recomputed row."""
+    """(window end, group values as the texts of the results table's ``key``) of a recomputed row."""
     names = query.select or tuple(name for name, _ in query.group_by)
-    return row["window_start"], tuple(_text(row[name]) for name in names)
+    return row["window_end"], tuple(_text(row[name]) for name in names)
 
 
 def _text(value: Any) -> str | None:

@@ -21,6 +21,7 @@ from optimizer.workload.values import ACQ, Output, Window
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.unshared import sequences
 from spark_jobs.unshared.agreement import audit_of
+from spark_jobs.unshared.calendars import windows_holding
 from spark_jobs.unshared.columns import (
     COMPARISONS,
     GroupedFrame,
@@ -56,7 +57,11 @@ def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
         told["position"] = window["position"]
     if query.filter is not None:
         frame = frame.where(to_column(query.filter, schema))
-    if not query.window.is_rows:
+    if not query.window.is_regular:
+        frame = frame.select("*", F.explode(windows_holding(query.window, time)).alias("heddle window"))
+        if query.window.at is not None:
+            frame = frame.where(F.unix_micros(window["end"]).isin(list(query.window.at)))
+    elif not query.window.is_rows:
         told["window_end"] = F.timestamp_micros(F.unix_micros(window["start"]) + range_)
         sizes = [f"{size} microseconds" for size in (max(range_, slide), slide, -query.window.ago % slide)]
         frame = frame.select("*", F.window(time, *sizes).alias("heddle window"))

@@ -42,7 +42,7 @@ from tests.chaos.orders import InProcess
 from tests.chaos.world import without_audit
 from tests.oracle import answers, column_names, compare
 from tests.sizes import examples
-from tests.workloads import Case, cases, sequence_cases, spans_of
+from tests.workloads import Case, calendar_cases, cases, sequence_cases, spans_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,6 +149,14 @@ FAST = settings(
 def test_kernels_answer_as_the_oracle(case: Case, algorithm: str, cuts: list[int], homes: list[int]) -> None:
     """Whatever the plan, the pieces in which events come, and the synopses that filters and group-bys share."""
     assert differences(case, kernel_answers(case, algorithm, cuts, case.begin, case.end, homes)) == []
+
+
+@settings(FAST, max_examples=examples(60))
+@given(calendar_cases(), st.sampled_from(ALGORITHMS), st.integers(1, 4))
+def test_calendars_answer_as_the_oracle(case: Case, algorithm: str, pieces: int) -> None:
+    """Windows of calendars and cumulative ones beside ordinary ones, however the span is cut."""
+    parts = [kernel_answers(case, algorithm, [], *span) for span in spans_of(case, pieces)]
+    assert differences(case, pa.concat_tables(parts)) == []
 
 
 @FAST

@@ -43,7 +43,7 @@ from spark_jobs.unshared.measure import native_frame
 from spark_jobs.unshared.windows import recompute, unshared
 from tests.oracle import answers, arrow_type, column_names, compare
 from tests.sizes import examples
-from tests.workloads import POOLS, SCHEMA, Case, arrow_schema, cases, sequence_cases
+from tests.workloads import POOLS, SCHEMA, Case, arrow_schema, calendar_cases, cases, sequence_cases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,6 +103,19 @@ def test_the_oracle_agrees_with_sparks_window(spark: SparkSession, case: Case) -
         if any(is_spark_inexact(condition.output) for condition in query.having):
             doubtful += ["not expected", "missing"]
         assert [line for line in found if not any(mark in line for mark in doubtful)] == [], query
+
+
+@settings(FEW, max_examples=examples(6))
+@given(case=calendar_cases(most_queries=3, most_events=30))
+def test_the_oracle_agrees_with_sparks_calendar(spark: SparkSession, case: Case) -> None:
+    """Windows of calendars and cumulative ones, by Spark's functions of time zones."""
+    # what comes is not the same in every edition of the tz database
+    assume(case.end < 1_735_689_600 * SECOND)
+    frame = spark.createDataFrame(case.events.combine_chunks())
+    for query in case.workload.queries:
+        query = replace(query, having=(), outputs=(Output("out", "count", None, None, LONG),))
+        rows = as_answers(query, unshared(frame, query, "ts").toArrow(), case.begin, case.end)
+        assert compare(query, rows, answers(query, case.events, "ts", case.begin, case.end)) == [], query
 
 
 @FEW

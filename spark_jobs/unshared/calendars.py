@@ -1,0 +1,128 @@
+"""Cumulative windows and those of calendars by Spark's own functions of time: nothing is asked of the optimizer.
+
+A zone reaches Spark as a literal. What Spark knows of zones is the tz database of its JVM.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as F
+
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import Calendar, Window
+
+_MONDAY = 4
+"""Days from 1970-01-01 to the first Monday."""
+
+
+def windows_holding(window: Window, time: SparkColumn) -> SparkColumn:
+    """The windows that hold an event: an array of structs of ``start`` and ``end``, timestamps."""
+    if window.calendar is None:
+        found = _steps_of(F.unix_micros(time), window.range, window.slide)
+    elif window.cumulative:
+        found = _cumulative(window.calendar, window.slide, time)
+    else:
+        found = _ranges(window.calendar, time)
+    return F.transform(
+        found,
+        lambda one: F.struct(
+            F.timestamp_micros(one["start"]).alias("start"), F.timestamp_micros(one["end"]).alias("end")
+        ),
+    )
+
+
+def _span(start: SparkColumn, end: SparkColumn) -> SparkColumn:
+    return F.struct(start.alias("start"), end.alias("end"))
+
+
+def _steps_of(micros: SparkColumn, size: int, step: int) -> SparkColumn:
+    """Those of a size that is a span of time, at the multiples of a step."""
+    start, row = micros - F.pmod(micros, F.lit(size)), F.lit(step).cast("bigint")
+    first = micros - F.pmod(micros, F.lit(step)) + step
+    return F.transform(F.sequence(first, start + size, row), lambda end: _span(start, end))
+
+
+def _day(time: SparkColumn, zone: str) -> SparkColumn:
+    """The number of the day that a zone's clock shows."""
+    return F.unix_date(F.to_date(F.from_utc_timestamp(time, zone))).cast("bigint")
+
+
+def _begins(number: SparkColumn, unit: str, zone: str) -> SparkColumn:
+    """When a day or month begins (microseconds), by its number since 1970."""
+    first = F.make_date(F.lit(1970), F.lit(1), F.lit(1))
+    date = F.add_months(first, number.cast("int")) if unit == "month" else F.date_add(first, number.cast("int"))
+    return F.unix_micros(F.to_utc_timestamp(date.cast("timestamp"), zone))
+
+
+def _numbers(calendar: Calendar, span: tuple[int, str], back: int, day: SparkColumn) -> SparkColumn:
+    """The numbers, multiples of a span, from so many units before a day to two units after it."""
+    count, unit = span
+    origin = _MONDAY if unit == "day" and count % 7 == 0 else 0
+    if unit == "month":
+        date = F.date_add(F.make_date(F.lit(1970), F.lit(1), F.lit(1)), day.cast("int"))
+        day = ((F.year(date) - 1970) * 12 + F.month(date) - 1).cast("bigint")
+    first, last = day - back - 2 - origin, day + 2 - origin
+    step = F.lit(count).cast("bigint")
+    numbered = F.sequence(first - F.pmod(first, step), last - F.pmod(last, step) + step, step)
+    return F.transform(numbered, lambda number: number + origin)
+
+
+def _ranges(calendar: Calendar, time: SparkColumn) -> SparkColumn:
+    """Of windows that end at one instant, because a zone left out a day, the first one."""
+    assert calendar.slide is not None
+    (length, unit), (between, _), zone = calendar.range, calendar.slide, calendar.zone
+    micros = F.unix_micros(time)
+    spans = F.transform(
+        _numbers(calendar, calendar.slide, length, _day(time, zone)),
+        lambda number: F.struct(
+            _begins(number, unit, zone).alias("start"),
+            _begins(number + length, unit, zone).alias("end"),
+            _begins(number + length - between, unit, zone).alias("before"),
+        ),
+    )
+    holding = F.filter(
+        spans, lambda one: (one["start"] <= micros) & (micros < one["end"]) & (one["before"] != one["end"])
+    )
+    return F.transform(holding, lambda one: _span(one["start"], one["end"]))
+
+
+def _cumulative(calendar: Calendar, step: int, time: SparkColumn) -> SparkColumn:
+    """Those from the start of a period of the calendar to each of its instants."""
+    zone, (size, unit), micros = calendar.zone, calendar.range, F.unix_micros(time)
+    periods = F.transform(
+        _numbers(calendar, calendar.range, size, _day(time, zone)),
+        lambda number: _span(_begins(number, unit, zone), _begins(number + size, unit, zone)),
+    )
+    period = F.element_at(F.filter(periods, lambda one: (one["start"] <= micros) & (micros < one["end"])), 1)
+    begin, end = _day(time, zone), _day(F.timestamp_micros(period["end"]), zone)
+    if calendar.slide is None:
+        days = F.sequence(begin - 1, end + 1)
+        instants = F.flatten(F.transform(days, lambda day: _shown(day, step, zone)))
+        midnights = F.transform(days, lambda day: _begins(day, "day", zone))
+        instants = F.array_union(instants, midnights)
+    else:
+        count, of = calendar.slide
+        last = _numbers(calendar, calendar.slide, 0, end)
+        first = _numbers(calendar, calendar.slide, 0, begin)
+        numbered = F.sequence(F.element_at(first, 1), F.element_at(last, -1), F.lit(count).cast("bigint"))
+        instants = F.transform(numbered, lambda number: _begins(number, of, zone))
+    instants = F.array_union(instants, F.array(period["end"]))
+    due = F.filter(instants, lambda one: (one > micros) & (one <= period["end"]))
+    return F.transform(due, lambda one: _span(period["start"], one))
+
+
+def _shown(day: SparkColumn, step: int, zone: str) -> SparkColumn:
+    """The instants (microseconds) at which a zone's clock shows the multiples of a step on a day."""
+    begin = day * DAY
+    shown = F.sequence(begin, begin + DAY - step, F.lit(step).cast("bigint"))
+
+    def offset(local: SparkColumn) -> SparkColumn:
+        return local - F.unix_micros(F.to_utc_timestamp(F.timestamp_micros(local), zone))
+
+    def at(local: SparkColumn) -> SparkColumn:
+        candidates = F.array(local - offset(local - DAY), local - offset(local + DAY))
+        return F.filter(
+            candidates, lambda one: F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(one), zone)) == local
+        )
+
+    return F.flatten(F.transform(shown, at))

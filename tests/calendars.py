@@ -1,0 +1,100 @@
+"""Cumulative windows and those of calendars, worked out day by day with ``datetime``: the oracle's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from importlib.resources import files
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+from optimizer.workload.values import Calendar, Window
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DAY = 86_400 * 1_000_000
+
+
+def windows_between(window: Window, begin: int, end: int) -> pa.Table:
+    """The windows with an instant in (begin, end]: ``since`` and ``until``, microseconds."""
+    found = dict[int, int]()
+    for since, until in sorted(_windows(window, begin, end)):
+        # of those that end together the first one
+        if since < until and begin < until <= end:
+            found.setdefault(until, since)
+    return pa.table({"since": pa.array(found.values(), pa.int64()), "until": pa.array(found, pa.int64())})
+
+
+@cache
+def zone_of(name: str) -> ZoneInfo:
+    """A zone by the pinned rules: those of the machine may be others."""
+    with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as rules:
+        return ZoneInfo.from_file(rules, name)
+
+
+def micros(moment: datetime) -> int:
+    """Microseconds since 1970."""
+    return (moment.astimezone(UTC) - EPOCH) // timedelta(microseconds=1)
+
+
+def _windows(window: Window, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    calendar = window.calendar
+    if calendar is None:
+        for until in range(begin // window.slide * window.slide, end + 1, window.slide):
+            yield (until - 1) // window.range * window.range, until
+        return
+    zone = zone_of(calendar.zone)
+    first = (EPOCH + timedelta(microseconds=begin)).date() - timedelta(days=calendar.range[0] * 32 + 3)
+    last = (EPOCH + timedelta(microseconds=end)).date() + timedelta(days=2)
+    if not window.cumulative:
+        assert calendar.slide is not None
+        for day in _multiples(calendar.slide, first, last):
+            yield _midnight(day, zone), _midnight(_later(day, calendar.range), zone)
+        return
+    starts = sorted({_midnight(day, zone) for day in _multiples(calendar.range, first, last)})
+    for until in {*starts, *_steps(calendar, window.slide, first, last)}:
+        if begin < until <= end:
+            yield max(start for start in starts if start < until), until
+
+
+def _steps(calendar: Calendar, step: int, first: date, last: date) -> Iterator[int]:
+    zone = zone_of(calendar.zone)
+    if calendar.slide is not None:
+        yield from (_midnight(day, zone) for day in _multiples(calendar.slide, first, last))
+        return
+    for day in _multiples((1, "day"), first, last):
+        yield _midnight(day, zone)
+        for at in range(0, DAY, step):
+            shown = datetime(day.year, day.month, day.day) + timedelta(microseconds=at)
+            for fold in (0, 1):
+                moment = shown.replace(tzinfo=zone, fold=fold).astimezone(UTC)
+                # the clock leaves out some, and shows others twice
+                if moment.astimezone(zone).replace(tzinfo=None) == shown:
+                    yield micros(moment)
+
+
+def _midnight(day: date, zone: ZoneInfo) -> int:
+    return micros(datetime(day.year, day.month, day.day, tzinfo=zone))
+
+
+def _later(day: date, span: tuple[int, str]) -> date:
+    if span[1] == "day":
+        return day + timedelta(days=span[0])
+    months = day.year * 12 + day.month - 1 + span[0]
+    return date(months // 12, months % 12 + 1, 1)
+
+
+def _multiples(span: tuple[int, str], first: date, last: date) -> Iterator[date]:
+    """The days between two days on which multiples of a span begin."""
+    count, unit = span
+    for ordinal in range(first.toordinal(), last.toordinal() + 1):
+        day = date.fromordinal(ordinal)
+        if unit == "month":
+            begins = day.day == 1 and ((day.year - 1970) * 12 + day.month - 1) % count == 0
+        elif count % 7 == 0:
+            begins = (day - date(1970, 1, 5)).days % count == 0
+        else:
+            begins = (day - date(1970, 1, 1)).days % count == 0
+        if begins:
+            yield day
