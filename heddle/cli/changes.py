@@ -12,10 +12,12 @@ from heddle.cli import terminal
 from heddle.cli.output import LISTED, print_rows, seconds_text, unit_text
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.diagnostics import count as number_of
+from optimizer.workload.instants import irregular_words
 
 if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
     from optimizer.plan.diff import PlanDiff
+    from optimizer.workload.values import Window
     from spark_jobs.planning.registration import RegistrationRequest
     from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -54,11 +56,13 @@ def show_diff(change: PlanDiff, new: SharingPlan) -> None:
         print_rows(
             "history that the next run reads again",
             ("query", "because", "windows a group", "back"),
-            [
-                (query, reason, f"{count:,}", seconds_text(windows[query].range / 1_000_000))
-                for query, reason, count in change.rebuilt
-            ],
+            [(query, reason, f"{count:,}", _back(windows[query])) for query, reason, count in change.rebuilt],
         )
+
+
+def _back(window: Window) -> str:
+    words = irregular_words(window)
+    return seconds_text(window.range / 1_000_000) if words is None else words[0]
 
 
 def _figures(before: float, after: float) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from heddle.pages.formats import count, duration, figure, interval, length, number
+from heddle.pages.formats import count, duration, figure, interval, number, window_text
 from heddle.pages.lines import SPARK_HEIGHT, SPARK_WIDTH, sparkline
 from heddle.pages.plan import Tile
 from heddle.pages.render import render
@@ -101,8 +101,6 @@ def _address(choice: Choice, page: int) -> str:
 
 
 def _row(query: ListedQuery) -> AnswerRow:
-    window = query.window
-    period = f"every {'at most ' if window.at_most else ''}{length(window.period, window.per)}"
     notes = []
     if query.errors:
         notes.append(f"{count(query.errors, 'answer')} with an error")
@@ -115,7 +113,7 @@ def _row(query: ListedQuery) -> AnswerRow:
         owner=query.owner,
         stream=query.stream,
         state=query.state,
-        window=f"{length(window.range, window.per)}, {period}",
+        window=", ".join(window_text(query.window)),
         newest=interval(*query.newest[:2]) if query.newest else "",
         revision=str(query.newest[2]) if query.newest else "",
         lateness=_lateness(query),

@@ -10,11 +10,12 @@ from fractions import Fraction
 from optimizer.errors.diagnostics import count
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.expression import EPOCH
-from optimizer.workload.values import SECOND
+from optimizer.workload.instants import irregular_words
+from optimizer.workload.values import SECOND, Window
 
 __all__ = [
     *("CostUnit", "Saved", "ago", "bar_width", "count", "cut", "duration", "figure", "instant", "interval", "length"),
-    *("moment", "number", "saved", "seconds"),
+    *("moment", "number", "saved", "seconds", "window_text"),
 ]
 
 
@@ -116,6 +117,14 @@ def length(units: int, per: tuple[str, ...] | None) -> str:
     if per is None:
         return duration(units)
     return count(units, "row") if units < 10**12 else f"10^{math.floor(math.log10(units))} rows"
+
+
+def window_text(window: Window) -> tuple[str, str]:
+    """How long the windows are, and how often there is one: ``1 h``, ``every 5 min``."""
+    if (words := irregular_words(window)) is not None:
+        return words[0], f"every {words[1]}"
+    period = f"every {'at most ' if window.at_most else ''}{length(window.period, window.per)}"
+    return length(window.range, window.per), period
 
 
 def seconds(value: float | None) -> str:

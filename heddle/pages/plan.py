@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from heddle.pages.folding import Table, fold
-from heddle.pages.formats import CostUnit, Saved, bar_width, cut, duration, figure, length, number, saved
+from heddle.pages.formats import CostUnit, Saved, bar_width, cut, duration, figure, length, number, saved, window_text
 from heddle.pages.mermaid import TREES_SHOWN
 from heddle.pages.picture import Picture, picture
 from heddle.pages.render import render
@@ -372,12 +372,12 @@ def _queries(books: Sequence[Account], unit: CostUnit) -> Table[QueryRow]:
 
 
 def _window(window: Window) -> WindowText:
-    about = f"every {'at most ' if window.at_most else ''}{length(window.period, window.per)}"
+    text, about = window_text(window)
     if window.ago:
         about += f", ending {duration(window.ago)} ago"
     if window.per:
         about += f", per {cut(', '.join(window.per), 40)}"
-    return WindowText(length(window.range, window.per), about)
+    return WindowText(text, about)
 
 
 _INFIX = {"=", "!=", "<", "<=", ">", ">=", "and", "or", "like", "+", "-", "*", "/"}

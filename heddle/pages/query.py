@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
 from heddle.pages.folding import Table, fold
-from heddle.pages.formats import count, duration, figure, instant, interval, length, number, seconds
+from heddle.pages.formats import count, duration, figure, instant, interval, number, seconds, window_text
 from heddle.pages.lines import LineChart, line_chart
 from heddle.pages.operations import ROWS_SHOWN
 from heddle.pages.plan import Tile
@@ -101,11 +101,10 @@ def _tiles(view: QueryView) -> list[Tile]:
 
 def _facts(view: QueryView) -> list[tuple[str, str]]:
     query, window = view.query, view.query.window
-    period = f"every {'at most ' if window.at_most else ''}{length(window.period, window.per)}"
     facts = [
         ("stream", query.stream),
         ("owner", query.owner or "none"),
-        ("window", f"{length(window.range, window.per)}, {period}"),
+        ("window", ", ".join(window_text(window))),
         ("registered", format_instant(view.since // SECOND * SECOND)),
         ("file", view.file),
         ("fingerprint", query.definition),

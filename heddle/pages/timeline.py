@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 
 import numpy as np
 
 from heddle.pages.formats import length
 from optimizer.plan.definition import ExecutionTree
-from optimizer.windows.alignment import progressions
+from optimizer.windows.alignment import edge_period, progressions
+from optimizer.workload.instants import irregular_words
 from optimizer.workload.values import SECOND, Window
 
 LANES_SHOWN = 10
@@ -110,12 +112,19 @@ def timeline(tree: ExecutionTree) -> Timeline:
 
 def _lane(number: int, window: Window, queries: int, tree: ExecutionTree, span: int, x: Callable[[int], str]) -> Lane:
     y = TOP + LANE * number + LANE // 2
-    starts = range(-window.ago % window.slide, span + 1, window.slide)
-    ends = range((window.range - window.ago) % window.slide or window.slide, span + 1, window.slide)
+    starts: Sequence[int] = range(-window.ago % window.slide, span + 1, window.slide)
+    ends: Sequence[int] = range((window.range - window.ago) % window.slide or window.slide, span + 1, window.slide)
+    words = irregular_words(window)
+    if words is not None:
+        # a window of a calendar starts and ends at some of its edges
+        edges = [range(shift, span + 1, slide) for slide, shift in progressions([window])]
+        starts = range(0, span + 1, window.range) if window.calendar is None else sorted(chain(*edges))
+        ends = sorted(chain(*edges))
+    range_text, slide_text = words or (length(window.range, tree.per), length(window.slide, tree.per))
     return Lane(
         y=y,
-        range=length(window.range, tree.per),
-        slide=length(window.slide, tree.per) + (f" × {queries}" if queries > 1 else ""),
+        range=range_text,
+        slide=slide_text + (f" × {queries}" if queries > 1 else ""),
         line=f"M{GUTTER} {y}H{x(span)}",
         window=f"M{x(0)} {y}H{x(min(window.range, span))}",
         goes_on=window.range > span,
@@ -129,7 +138,7 @@ def extent(tree: ExecutionTree) -> tuple[int, str]:
     period, unit = tree.composite_slide, Fraction(SECOND, tree.tick)
     fragments = period * tree.edge_rate / unit
     if fragments > FRAGMENTS_SHOWN:
-        slide = min(window.slide for window in tree.windows)
+        slide = min(edge_period(window) for window in tree.windows)
         span = max(int(FRAGMENTS_SHOWN * unit / tree.edge_rate) // slide, 1) * slide
         return span, f"The first {length(span, tree.per)} of a composite slide of {length(period, tree.per)}"
     times = max(1, -(-FEWEST_FRAGMENTS // max(round(fragments), 1)))

@@ -119,18 +119,19 @@ def newest_instants(window: Window, moments: NDArray[np.int64]) -> NDArray[np.in
         return (moments - window.range) // window.slide * window.slide + window.range
     if not len(moments):
         return moments
-    _, ends = _calendar_spans(window, int(moments.min()) - _longest_pause(window), int(moments.max()))
+    _, ends = _calendar_spans(window, int(moments.min()) - longest_pause(window), int(moments.max()))
     return ends[np.searchsorted(ends, moments, side="right") - 1]
 
 
-def _longest_pause(window: Window) -> int:
-    """No two instants of a calendar's window that follow each other are further apart (microseconds)."""
+def longest_pause(window: Window) -> int:
+    """No two instants of a window that follow each other are further apart (microseconds, or rows)."""
     calendar = window.calendar
-    assert calendar is not None
+    if calendar is None:
+        return window.period
     if calendar.slide is None:
-        return 3 * DAY
+        return 2 * DAY
     count, unit = calendar.slide
-    return (count * {"day": 1, "month": 31}[unit] + 2) * DAY
+    return (count * {"day": 1, "month": 31}[unit] + 1) * DAY
 
 
 def _calendar_spans(window: Window, begin: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -156,7 +157,7 @@ def _calendar_spans(window: Window, begin: int, end: int) -> tuple[NDArray[np.in
         ends = ends[(ends > begin) & (ends <= end)]
         return starts[np.searchsorted(starts, ends) - 1], ends
     assert calendar.slide is not None
-    first = calendars.numbers(clock, calendar.slide, since - _longest_pause(window), end)
+    first = calendars.numbers(clock, calendar.slide, since - longest_pause(window), end)
     starts = clock.instants_of(first, calendar.range[1])
     ends = clock.instants_of(first + calendar.range[0], calendar.range[1])
     starts, ends = starts[starts < ends], ends[starts < ends]
@@ -174,7 +175,7 @@ def history_start(windows: Iterable[Window], begin: int, end: int) -> int:
     starts = []
     for window in windows:
         if window.at is not None or window.calendar is not None:
-            until = end if window.at is not None else min(end, begin + _longest_pause(window))
+            until = end if window.at is not None else min(end, begin + longest_pause(window))
             starts += starts_of(window, instants(window, begin, until)[:1]).tolist()
             continue
         first = ((begin - window.range) // window.slide + 1) * window.slide

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.workload.values import SECOND
+from optimizer.workload.values import SECOND, Window
 
 DAY = 86_400 * 1_000_000
 """Microseconds in a UTC day: partials and results are partitioned by it."""
@@ -104,6 +104,17 @@ def calendar_text(span: tuple[int, str]) -> str:
         if of == unit and count % size == 0:
             return f"{count // size} {name}" + ("" if count == size else "s")
     return f"{count} {unit}s"
+
+
+def irregular_words(window: Window) -> tuple[str, str] | None:
+    """Range and slide, in words, of a window of a calendar or a cumulative one: ``1 month in Europe/Berlin``."""
+    if window.is_regular:
+        return None
+    size, slide = duration_text(window.range), duration_text(window.slide)
+    if window.calendar is not None:
+        size = f"{calendar_text(window.calendar.range)} in {window.calendar.zone}"
+        slide = slide if window.calendar.slide is None else calendar_text(window.calendar.slide)
+    return f"up to {size}" if window.cumulative else size, slide
 
 
 def duration_text(microseconds: int) -> str:

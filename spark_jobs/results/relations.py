@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from optimizer.errors.diagnostics import HeddleError, meant
+from optimizer.windows.alignment import longest_pause
 from optimizer.workload.values import ACQ, LONG, STRING, TIMESTAMP, Output, Type
 from spark_jobs.results.rows import places
 from spark_jobs.sources.expressions import arrow_type
@@ -204,7 +205,7 @@ def _made(query: ACQ, lateness: int, every: Sequence[tuple[ACQ, str, tuple[int, 
     for meaning, fingerprint, versions in every:
         before = marked[fingerprint].plan_versions if fingerprint in marked else ()
         marked[fingerprint] = Definition(fingerprint, tuple(sorted({*before, *versions})), _slots(columns, meaning))
-    period = None if query.window.is_rows else query.window.period
+    period = None if query.window.is_rows else longest_pause(query.window)
     texts = query.name, query.owner, query.stream, query.text
     return Relation(*texts, period, lateness, columns, tuple(marked.values()))
 

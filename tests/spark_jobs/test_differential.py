@@ -246,7 +246,7 @@ def _ipc(table: pa.Table) -> bytes:
 
 @pytest.mark.parametrize(
     ("format", "generated_cases"),
-    [("parquet", cases), ("csv", cases), ("delta", cases), ("parquet", sequence_cases)],
+    [("parquet", cases), ("csv", cases), ("delta", cases), ("parquet", sequence_cases), ("csv", calendar_cases)],
 )
 def test_published_answers_are_the_oracles(
     engine: Any,
@@ -269,7 +269,7 @@ def test_published_answers_are_the_oracles(
 
 @pytest.mark.longer
 @pytest.mark.spark
-@pytest.mark.parametrize("generated_cases", [cases, sequence_cases])
+@pytest.mark.parametrize("generated_cases", [cases, sequence_cases, calendar_cases])
 def test_spark_and_this_process_give_the_same_bytes(
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
@@ -295,7 +295,7 @@ def test_spark_and_this_process_give_the_same_bytes(
     check()
 
 
-@pytest.mark.parametrize("generated_cases", [cases, sequence_cases])
+@pytest.mark.parametrize("generated_cases", [cases, sequence_cases, calendar_cases])
 def test_rerun_splitting_and_order_change_no_byte(
     engine: Any,
     tmp_path_factory: pytest.TempPathFactory,

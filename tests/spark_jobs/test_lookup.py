@@ -40,7 +40,7 @@ from tests.oracle import answers, compare
 from tests.sizes import examples
 from tests.spark_jobs.test_differential import ALGORITHMS, decoded, normalised
 from tests.spark_jobs.test_partial_aggregates import SECOND, STREAM, events
-from tests.workloads import Case, cases
+from tests.workloads import Case, calendar_cases, cases
 
 FAST = settings(
     max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -91,7 +91,12 @@ def rows_of(table: pa.Table) -> list[dict[str, Any]]:
 
 # ------------------------------------------------------------------------------------ against the oracle
 @FAST
-@given(cases(), st.sampled_from(ALGORITHMS), st.lists(st.integers(0, 1), max_size=6), st.booleans())
+@given(
+    st.one_of(cases(), calendar_cases()),
+    st.sampled_from(ALGORITHMS),
+    st.lists(st.integers(0, 1), max_size=6),
+    st.booleans(),
+)
 def test_every_instants_answer_is_the_oracles(case: Case, algorithm: str, homes: list[int], twice: bool) -> None:
     """Every aggregate, HAVING, historical windows, merged families; the partials written by one run or by two."""
     case = normalised(case)
