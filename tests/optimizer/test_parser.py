@@ -536,28 +536,6 @@ def test_durations_in_words_read_back(microseconds: int) -> None:
         ("^SELECT symbol FROM trades {w} GROUP BY symbol", "HDL-105", "count(*)"),
         ("SELECT ^sum(qty) / count(*) FROM trades {w}", "HDL-105", ""),
         ("SELECT count(*), count(*) ^AS count FROM trades {w}", "HDL-208", "AS"),
-        (
-            "SELECT count(*) FROM trades {w} GROUP BY ^window(ts, '2 hours', '5 minutes')",
-            "HDL-121",
-            "RANGE '2 hours' SLIDE '5 minutes' ON ts",
-        ),
-        (
-            "SELECT count(*) FROM trades GROUP BY ^window(ts, '2 hours') HAVING max(symbol) > 'A'",
-            "HDL-121",
-            "RANGE '2 hours' SLIDE '2 hours' ON ts",
-        ),
-        (
-            "SELECT count(*) FROM TABLE(^HOP(TABLE trades, DESCRIPTOR(ts), INTERVAL '5' MINUTES, INTERVAL '2' HOURS))",
-            "HDL-121",
-            "RANGE '2 hours' SLIDE '5 minutes' ON ts",
-        ),
-        (
-            "SELECT count(*) FROM trades GROUP BY ^TUMBLE(ts, INTERVAL '1' HOUR)",
-            "HDL-121",
-            "RANGE '1 hour' SLIDE '1 hour' ON ts",
-        ),
-        ("SELECT count(*) FROM trades GROUP BY ^session(ts, '1 hour')", "HDL-121", "WINDOW RANGE"),
-        ("SELECT ^window_start, count(*) FROM trades {w}", "HDL-202", "every answer has it"),
         ("SELECT ^count(*) AS `a b` FROM trades {w}", "HDL-208", "letters"),
         ("SELECT count(*) FROM trades {w} GROUP BY ^price", "HDL-206", "double"),
         ("SELECT count(*) FROM trades {w} GROUP BY ^ts", "HDL-206", "RANGE"),
@@ -571,7 +549,7 @@ def test_durations_in_words_read_back(microseconds: int) -> None:
         ("SELECT count(*) FROM trades {w} WHERE ^symbol LIKE symbol", "HDL-203", ""),
         ("SELECT count(*) FROM trades WINDOW RANGE ^'0 hours' SLIDE '5 minutes' ON ts", "HDL-204", ""),
         ("SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE ^'-1 hour' ON ts", "HDL-204", ""),
-        ("SELECT count(*) FROM trades WINDOW RANGE ^'1 month' SLIDE '1 hour' ON ts", "HDL-204", "30 days"),
+        ("SELECT count(*) FROM trades WINDOW RANGE '1 month' SLIDE ^'1 hour' ON ts", "HDL-241", "30 days"),
         ("SELECT count(*) FROM trades WINDOW RANGE ^'400 days' SLIDE '1 day' ON ts", "HDL-307", ""),
         ("SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE ^'500 milliseconds' ON ts", "HDL-306", ""),
         (
@@ -701,7 +679,7 @@ def test_durations_in_words_read_back(microseconds: int) -> None:
         ("SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ENDING '7 days' ^ON ts", "HDL-107", "RANGE"),
         ("SELECT count(*) FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ENDING ^7 AGO ON ts", "HDL-107", "RANGE"),
         (
-            "SELECT count(*) FROM trades WINDOW RANGE '1 hour' ^ENDING '1 hour' AGO SLIDE '1 hour' ON ts",
+            "SELECT count(*) FROM trades WINDOW RANGE '1 hour' ENDING '1 hour' AGO ^SLIDE '1 hour' ON ts",
             "HDL-107",
             "RANGE",
         ),
