@@ -1,0 +1,196 @@
+"""Windows of calendars and cumulative ones: where they are, against days counted one by one, and what plans make of
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optimizer.plan.builder import build_plan
+from optimizer.plan.explain import explain
+from optimizer.search.cost import PAPER, SearchProblem, measured
+from optimizer.search.search import ALGORITHMS
+from optimizer.search.weave_share import Trees, pair_rates
+from optimizer.windows.alignment import (
+    Fragments,
+    composite_slide,
+    history_start,
+    instants,
+    longest_pause,
+    newest_instant,
+    progressions,
+    starts_of,
+)
+from optimizer.windows.calendars import clock, zones
+from optimizer.windows.edge_counting import EdgeCounter, edge_rate
+from optimizer.workload.instants import format_instant
+from optimizer.workload.values import (
+    ACQ,
+    LONG,
+    SECOND,
+    STRING,
+    TIMESTAMP,
+    Calendar,
+    Output,
+    Source,
+    Stream,
+    Window,
+    Workload,
+)
+from tests.calendars import windows_between
+from tests.sizes import examples
+from tests.workloads import CHANGES, irregular_windows
+
+MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
+
+
+def at(text: str) -> int:
+    return int(np.datetime64(text, "us").astype(np.int64))
+
+
+def spans(window: Window, begin: str, end: str) -> list[tuple[str, str]]:
+    found = instants(window, at(begin), at(end))
+    starts = starts_of(window, found)
+    return [(format_instant(a), format_instant(b)) for a, b in zip(starts.tolist(), found.tolist(), strict=True)]
+
+
+def days(zone: str, length: int = 1, slide: int = 1) -> Window:
+    return Window.of_calendar(Calendar(zone, (length, "day"), (slide, "day")))
+
+
+def months(zone: str, length: int = 1, slide: int = 1) -> Window:
+    return Window.of_calendar(Calendar(zone, (length, "month"), (slide, "month")))
+
+
+# ----------------------------------------------------------------------------------------------- where they are
+@settings(max_examples=examples(150), deadline=None)
+@given(irregular_windows(), st.sampled_from(CHANGES), st.integers(-3000, 200), st.integers(0, 3000), st.integers(-1, 1))
+def test_windows_are_those_counted_day_by_day(window: Window, change: int, back: int, span: int, odd: int) -> None:
+    begin = change + back * 15 * MINUTE + odd
+    end = begin + span * 15 * MINUTE
+    expected = windows_between(window, begin, end)
+    found = instants(window, begin, end)
+    starts = starts_of(window, found)
+    assert found.tolist() == expected["until"].to_pylist()
+    assert starts.tolist() == expected["since"].to_pylist()
+    assert history_start([window], begin, end) == min(starts.tolist(), default=end)
+    fragments = Fragments.of([window])
+    assert (fragments.starts(found) == found).all() and (fragments.starts(starts) == starts).all()
+    if len(found):
+        assert newest_instant(window, end) == found[-1]
+        assert (found - starts).max() <= window.reach
+        assert np.diff(found).max(initial=0) <= longest_pause(window)
+
+
+def test_a_day_is_as_long_as_the_clock_says() -> None:
+    assert spans(days("Europe/Berlin"), "2024-03-31", "2024-04-01") == [
+        ("2024-03-30T23:00:00Z", "2024-03-31T22:00:00Z")
+    ]
+    assert spans(days("Europe/Berlin"), "2024-10-27", "2024-10-28") == [
+        ("2024-10-26T22:00:00Z", "2024-10-27T23:00:00Z")
+    ]
+
+
+def test_months_end_where_they_end() -> None:
+    found = spans(months("UTC"), "2024-01-15", "2024-03-15")
+    assert found == [("2024-01-01T00:00:00Z", "2024-02-01T00:00:00Z"), ("2024-02-01T00:00:00Z", "2024-03-01T00:00:00Z")]
+    (quarter,) = spans(months("Asia/Kathmandu", 3, 3), "2024-04-15", "2024-07-15")
+    assert quarter == ("2024-03-31T18:15:00Z", "2024-06-30T18:15:00Z")
+
+
+def test_weeks_begin_on_monday() -> None:
+    assert spans(days("UTC", 7, 7), "2024-05-01", "2024-05-10") == [("2024-04-29T00:00:00Z", "2024-05-06T00:00:00Z")]
+
+
+def test_a_day_that_a_zone_left_out() -> None:
+    """Samoa had no 30 December 2011: there is no window of it, and of two that end together the longer one."""
+    ends = [end for _, end in spans(days("Pacific/Apia"), "2011-12-29", "2012-01-01")]
+    assert ends == ["2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"]
+    twice = spans(days("Pacific/Apia", 2), "2011-12-30", "2012-01-02")
+    assert twice == [
+        ("2011-12-28T10:00:00Z", "2011-12-30T10:00:00Z"),
+        ("2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"),
+        ("2011-12-30T10:00:00Z", "2012-01-01T10:00:00Z"),
+    ]
+
+
+def test_cumulative_windows_begin_anew_with_each_period() -> None:
+    window = Window(DAY, 12 * HOUR, cumulative=True)
+    assert spans(window, "2024-01-01", "2024-01-02T12:00:00") == [
+        ("2024-01-01T00:00:00Z", "2024-01-01T12:00:00Z"),
+        ("2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z"),
+        ("2024-01-02T00:00:00Z", "2024-01-02T12:00:00Z"),
+    ]
+    by_the_clock = Window.of_calendar(Calendar("Europe/Berlin", (1, "day"), None), HOUR, cumulative=True)
+    assert len(instants(by_the_clock, at("2024-03-30T23:00"), at("2024-03-31T22:00"))) == 23
+    assert len(instants(by_the_clock, at("2024-10-26T22:00"), at("2024-10-27T23:00"))) == 25
+
+
+def test_clocks_are_those_of_the_package() -> None:
+    """From 1970 on; before, and from 2200 on, they go on as they are."""
+    berlin = clock("Europe/Berlin")
+    assert berlin.every_offset == (HOUR, 2 * HOUR)
+    assert format_instant(int(berlin.moments[0])) == "1980-04-06T01:00:00Z"
+    assert spans(days("Europe/Berlin"), "1900-07-01", "1900-07-02")[0][1] == "1900-07-01T23:00:00Z"
+    assert spans(days("Europe/Berlin"), "2500-07-01", "2500-07-02")[0][1] == "2500-07-01T23:00:00Z"
+    assert clock("UTC").every_offset == (0,) and len(clock("UTC").moments) == 0
+    assert "Europe/Berlin" in zones() and "Europe/../Berlin" not in zones()
+    with pytest.raises(KeyError):
+        clock("../../etc/passwd")
+
+
+# ----------------------------------------------------------------------------------------------- what plans make
+def test_edges_are_daily_progressions_one_for_each_offset() -> None:
+    assert progressions([days("Europe/Berlin"), months("Europe/Berlin")]) == ((DAY, 22 * HOUR), (DAY, 23 * HOUR))
+    by_the_clock = Window.of_calendar(Calendar("Europe/Berlin", (1, "day"), None), HOUR, cumulative=True)
+    # the same fragments as those of an hourly window
+    assert progressions([by_the_clock, Window(HOUR, HOUR), days("Europe/Berlin")]) == ((HOUR, 0),)
+    assert progressions([Window(DAY, HOUR, cumulative=True)]) == ((HOUR, 0),)
+    assert composite_slide([months("Europe/Berlin"), Window(HOUR, 5 * MINUTE)]) == DAY
+
+
+STREAM = Stream("events", Source("csv", "/events"), (("ts", TIMESTAMP), ("carrier", STRING)), "ts")
+
+
+def queries(windows: Sequence[Window]) -> tuple[ACQ, ...]:
+    outputs = (Output("n", "count", None, None, LONG),)
+    return tuple(ACQ(f"q{number}", "events", window, outputs) for number, window in enumerate(windows))
+
+
+ordinary = st.builds(Window, st.integers(1, 12).map(lambda k: k * 30 * MINUTE), st.sampled_from((HOUR, 3 * HOUR, DAY)))
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.lists(st.one_of(irregular_windows(), ordinary), min_size=1, max_size=6))
+def test_problems_have_the_edges_and_weights_of_their_windows(windows: list[Window]) -> None:
+    asked = queries(windows)
+    problem = SearchProblem.of(asked, Fraction(3), PAPER)
+    for number, query in enumerate(asked):
+        item = int(problem.item_of[number])
+        assert edge_rate(problem.edges[item]) == edge_rate(progressions([query.window]))
+    assert sum(problem.weights) == sum(query.window.overlap_factor for query in asked)
+    trees = Trees(problem, [[item] for item in range(len(problem))], EdgeCounter())
+    rates = pair_rates(trees)
+    for x, y in combinations(range(len(problem)), 2):
+        assert rates[x, y] == pytest.approx(float(problem.edge_rate([x, y])))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_plans_them(algorithm: str) -> None:
+    windows = [
+        *(days("Europe/Berlin"), days("America/New_York", 7), months("UTC"), months("Asia/Kathmandu", 3)),
+        *(Window(DAY, HOUR, cumulative=True), Window(HOUR, HOUR), Window(3 * HOUR, 30 * MINUTE)),
+        days("Pacific/Apia", 2),
+    ]
+    workload = Workload(queries(windows), (STREAM,))
+    for model in (PAPER, measured()):
+        plan = build_plan(workload, {"events": Fraction(10)}, algorithm, model)
+        assert sorted(query.name for tree in plan.trees for query in tree.queries) == [f"q{k}" for k in range(8)]
+        assert all(tree.edges is not None for tree in plan.trees)
+        assert explain(plan, "q0").query == "q0"
