@@ -70,7 +70,13 @@ def months(zone: str, length: int = 1, slide: int = 1) -> Window:
 
 # ----------------------------------------------------------------------------------------------- where they are
 @settings(max_examples=examples(150), deadline=None)
-@given(irregular_windows(), st.sampled_from(CHANGES), st.integers(-3000, 200), st.integers(0, 3000), st.integers(-1, 1))
+@given(
+    irregular_windows(),
+    st.sampled_from((*CHANGES, at("2100-03-01"), at("2199-12-31"))),
+    st.integers(-3000, 200),
+    st.integers(0, 3000),
+    st.integers(-1, 1),
+)
 def test_windows_are_those_counted_day_by_day(window: Window, change: int, back: int, span: int, odd: int) -> None:
     begin = change + back * 15 * MINUTE + odd
     end = begin + span * 15 * MINUTE

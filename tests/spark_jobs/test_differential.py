@@ -338,3 +338,25 @@ def test_rerun_splitting_and_order_change_no_byte(
         assert wrong(case, published(case, other)) == []
 
     check()
+
+
+@settings(DEAR, max_examples=examples(6, 40))
+@given(generated=calendar_cases(most_queries=4, most_events=40), algorithm=st.sampled_from(ALGORITHMS), data=st.data())
+def test_late_events_reach_the_windows_of_calendars(
+    engine: Any, tmp_path_factory: pytest.TempPathFactory, generated: Case, algorithm: str, data: st.DataObject
+) -> None:
+    """Live runs over some of the events, in any order; then the others come, and a run answers what they change."""
+    assume(len(generated.events) > 2 and expects_answers(generated))
+    folder = tmp_path_factory.mktemp("late")
+    cut = data.draw(st.integers(1, len(generated.events) - 1))
+    early = replace(generated, events=generated.events.slice(0, cut))
+    case = stored(early, folder / "source", "parquet")
+    warehouse, version = planned(case, folder / "warehouse", algorithm)
+    spans = data.draw(st.permutations(spans_of(case, 3)))
+    for begin, end in spans:
+        run(engine, warehouse, version, begin, end, f"first-{begin}")
+    assert wrong(case, published(case, warehouse)) == []
+    pq.write_table(generated.events.slice(cut), Path(case.stream.source.path) / "late.parquet")
+    for begin, end in spans:
+        run(engine, warehouse, version, begin, end, f"second-{begin}")
+    assert wrong(replace(case, events=generated.events), published(case, warehouse)) == []
