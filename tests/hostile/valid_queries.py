@@ -54,6 +54,33 @@ DURATIONS = {
     "1 week": 604_800,
 }
 """Spans as they are written, and their seconds."""
+OTHER_WINDOWS = (
+    "WINDOW RANGE '1h30m' ON ts",
+    "WINDOW RANGE '90 min' SLIDE INTERVAL '5' MINUTES ON ts",
+    "WINDOW RANGE INTERVAL '2 hours' SLIDE INTERVAL 30 MINUTES ON ts",
+    "WINDOW CUMULATE '1 day' STEP '1 hour' ON ts",
+    "WINDOW CUMULATE '1 day' STEP '15 min' IN 'Asia/Kathmandu' ON ts",
+    "WINDOW CUMULATE '1 month' STEP '1 day' IN 'Europe/Berlin' ON ts",
+    "WINDOW RANGE '1 day' IN 'Europe/Berlin' ON ts",
+    "WINDOW RANGE '7 days' SLIDE '1 day' IN 'America/New_York' ON ts",
+    "WINDOW RANGE '1 week' IN 'UTC' ON ts",
+    "WINDOW RANGE '3 months' SLIDE '1 month' ON ts",
+    "WINDOW RANGE '1 year' SLIDE '1 quarter' IN 'Pacific/Apia' ON ts",
+)
+FUNCTIONS = (
+    "window(ts, '1 hour')",
+    "window(ts, '1 hour', '5 minutes')",
+    "window(trades.ts, interval 1 hour, interval '5 minutes')",
+    "TUMBLE(ts, INTERVAL '1' HOUR)",
+    "HOP(ts, INTERVAL '5' MINUTE, INTERVAL '1' HOUR)",
+)
+"""Windows that stand in GROUP BY."""
+TABLE_FUNCTIONS = (
+    "TABLE(TUMBLE(TABLE trades, DESCRIPTOR(ts), INTERVAL '10' MINUTES))",
+    "TABLE(HOP(TABLE trades, DESCRIPTOR(ts), INTERVAL '5' MINUTES, INTERVAL '1' HOUR)) AS w",
+    "TABLE(CUMULATE(TABLE trades, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '1' DAY))",
+)
+"""Windows that stand in FROM."""
 APPROXIMATE = (
     "approx_count_distinct(symbol)",
     "approx_count_distinct(symbol, 0.01)",
@@ -95,13 +122,15 @@ def _condition(random: random.Random, depth: int = 3) -> str:
 
 
 def _window(random: random.Random, groups: list[str], pattern: bool) -> str:
-    kind = random.randrange(5)
+    kind = random.randrange(5 if pattern else 8)
     if kind == 0 and not pattern:
         per = random.sample(groups, random.randint(0, len(groups)))
         by = f" PARTITION BY {', '.join(per)}" if per else ""
         return f"WINDOW ROWS {random.randint(1, 1000)} SLIDE {random.randint(1, 50)}{by} ON ts"
     if kind == 1:
         return f"WINDOW RANGE '{random.choice(('1 hour', '1 day'))}' SLIDE AT MOST '10 minutes' ON ts"
+    if kind > 4:
+        return random.choice((OTHER_WINDOWS, OTHER_WINDOWS, FUNCTIONS, TABLE_FUNCTIONS)[random.randrange(4)])
     slide = random.choice(list(DURATIONS))
     range_ = random.choice([found for found in DURATIONS if DURATIONS[found] <= 1440 * DURATIONS[slide]])
     ago = f" ENDING '{random.choice(list(DURATIONS))}' AGO" if random.random() < 0.25 else ""
@@ -134,9 +163,18 @@ def query(seed: int) -> str:
         lines.append(f"-- owner: {made.choice(('desk one', 'Zoë <z@example.org>', '数据', '[red]x[/]'))}")
     if made.random() < 0.2 and "ROWS" not in window:
         lines.append("-- until: 2030-12-31T18:00:00")
-    clauses = [window, pattern, f"WHERE {_condition(made)}" if made.random() < 0.6 else ""]
+    source = window if window in TABLE_FUNCTIONS else "trades"
+    bounds = ["window_start", "window_end"] if window in TABLE_FUNCTIONS else [window] if window in FUNCTIONS else []
+    if bounds and made.random() < 0.7:
+        select = ["window_start", *(["window.end AS window_end"] if made.random() < 0.5 else []), *select]
+    grouped = made.sample([*groups, *bounds], len(groups) + len(bounds))
+    clauses = [
+        window if window.startswith("WINDOW") else "",
+        pattern,
+        f"WHERE {_condition(made)}" if made.random() < 0.6 else "",
+    ]
     clauses = [clause for clause in clauses if clause]
-    clauses += [f"GROUP BY {', '.join(groups)}"] if groups else []
+    clauses += [f"GROUP BY {', '.join(grouped)}"] if grouped else []
     if made.random() < 0.25:
         clauses.append(f"HAVING count(*) > {made.randint(0, 9)} AND 1e6 >= count(*)")
     holistic = any(
@@ -145,5 +183,5 @@ def query(seed: int) -> str:
     if holistic and not pattern and made.random() < 0.5:
         clauses.append("WITH (error = 0.01)")
     break_ = made.choice((" ", "\n", "\n  ", " /* so */ "))
-    lines.append(f"SELECT {', '.join(select)} FROM trades{break_}{break_.join(clauses)}{made.choice((';', ''))}")
+    lines.append(f"SELECT {', '.join(select)} FROM {source}{break_}{break_.join(clauses)}{made.choice((';', ''))}")
     return "\n".join(lines)
