@@ -16,7 +16,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from optimizer.workload.values import ACQ, BOOLEAN, DOUBLE, LONG, STRING, Column, Condition, Literal, Output, Window
+from optimizer.workload.values import (
+    ACQ,
+    BOOLEAN,
+    DOUBLE,
+    LONG,
+    STRING,
+    Calendar,
+    Column,
+    Condition,
+    Literal,
+    Output,
+    Window,
+)
 from spark_jobs.checks import recompute
 from spark_jobs.checks.inspection import BUCKETS_OF, FINDINGS, expectations, inspect
 from spark_jobs.checks.recompute import SAMPLED_QUERIES, compare, sample
@@ -125,6 +137,35 @@ def test_only_instants_that_were_asked_for_are_right(tmp_path: Path) -> None:
     asked = replace(QUERY, window=replace(QUERY.window, at=(BEGIN + 2 * HOUR, BEGIN + 4 * HOUR)))
     (told, _) = inspect(path, [asked], BEGIN, {"trades": BEGIN + 6 * HOUR}).to_pylist()
     assert (told["answers"], told["wrong_window"]) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("window", "midnight"),
+    [
+        (Window(24 * HOUR, HOUR, cumulative=True), 0),
+        (Window.of_calendar(Calendar("Europe/Berlin", (1, "day"), None), HOUR, cumulative=True), -2),
+    ],
+)
+def test_windows_of_any_length_are_those_that_are_due(
+    tmp_path: Path, window: Window, midnight: int
+) -> None:
+    """``midnight``: in hours UTC."""
+    begins = NOON.replace(hour=0) + timedelta(hours=midnight)
+    right = [answer(hour, "A", window_start=begins) for hour in range(-1, 5)]
+    wrong = [
+        answer(0, "B", window_start=begins + timedelta(hours=1)),  # not where the day begins
+        answer(1, "B"),
+        answer(-2, "B", window_start=begins),  # in the interval before
+        answer(5, "B", window_start=begins),  # behind the interval
+        answer(2, "B", window_start=begins, window_end=NOON + timedelta(hours=3)),
+        answer(3, "B", window_start=begins)
+        | dict.fromkeys(("window_end", "instant"), NOON + timedelta(hours=5, minutes=30)),
+        answer(4, "B") | dict.fromkeys(("window_start", "window_end", "instant"), datetime(9999, 1, 1, tzinfo=UTC)),
+    ]
+    asked = replace(QUERY, window=window)
+    for rows, count in ((right, 0), (wrong, len(wrong))):
+        (told, _) = inspect(written(tmp_path, rows), [asked], BEGIN, {"trades": BEGIN + 6 * HOUR}).to_pylist()
+        assert (told["answers"], told["wrong_window"]) == (len(rows), count)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +334,10 @@ def test_answers_are_compared_as_having_lets_them_be() -> None:
     query = replace(QUERY, outputs=(Output("n", "count", None, None, LONG),), having=having)
 
     def theirs(symbol: str, total: int) -> dict[str, Any]:
-        return {"window_start": NOON, "symbol": symbol, "n": 1} | {"having 0": total, "having 0 count": 1}
+        return {"window_end": NOON + timedelta(hours=2), "symbol": symbol, "n": 1} | {
+            "having 0": total,
+            "having 0 count": 1,
+        }
 
     def ours(symbol: str, **changes: Any) -> dict[str, Any]:
         return answer(0, symbol, longs=[1]) | changes
