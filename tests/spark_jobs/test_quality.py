@@ -146,9 +146,7 @@ def test_only_instants_that_were_asked_for_are_right(tmp_path: Path) -> None:
         (Window.of_calendar(Calendar("Europe/Berlin", (1, "day"), None), HOUR, cumulative=True), -2),
     ],
 )
-def test_windows_of_any_length_are_those_that_are_due(
-    tmp_path: Path, window: Window, midnight: int
-) -> None:
+def test_windows_of_any_length_are_those_that_are_due(tmp_path: Path, window: Window, midnight: int) -> None:
     """``midnight``: in hours UTC."""
     begins = NOON.replace(hour=0) + timedelta(hours=midnight)
     right = [answer(hour, "A", window_start=begins) for hour in range(-1, 5)]
