@@ -18,12 +18,12 @@ DAY = 86_400 * 1_000_000
 
 def windows_between(window: Window, begin: int, end: int) -> pa.Table:
     """The windows with an instant in (begin, end]: ``since`` and ``until``, microseconds."""
-    found = dict[int, int]()
+    starts = dict[int, int]()
     for since, until in sorted(_windows(window, begin, end)):
         # of those that end together the first one
         if since < until and begin < until <= end:
-            found.setdefault(until, since)
-    return pa.table({"since": pa.array(found.values(), pa.int64()), "until": pa.array(found, pa.int64())})
+            starts.setdefault(until, since)
+    return pa.table({"since": pa.array(starts.values(), pa.int64()), "until": pa.array(starts, pa.int64())})
 
 
 @cache

@@ -69,14 +69,14 @@ class _Call:
     @property
     def arguments(self) -> list[list[Token]]:
         """Its arguments, each as tokens."""
-        found, depth = [list[Token]()], 0
+        arguments, depth = [list[Token]()], 0
         for token in self.tokens[self.begin + 2 : self.behind - 1]:
             depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
             if token.token_type == TokenType.COMMA and not depth:
-                found.append([])
+                arguments.append([])
             else:
-                found[-1].append(token)
-        return found
+                arguments[-1].append(token)
+        return arguments
 
 
 def native_windows(tokens: Sequence[Token]) -> list[Token]:
@@ -181,8 +181,8 @@ def _table_function(call: _Call) -> tuple[int, int, Token, list[Token]]:
 
 
 def _group_by(tokens: Sequence[Token], begin: int) -> int:
-    found = (at for at in range(begin, len(tokens)) if tokens[at].token_type == TokenType.GROUP_BY)
-    return next(found, len(tokens))
+    places = (at for at in range(begin, len(tokens)) if tokens[at].token_type == TokenType.GROUP_BY)
+    return next(places, len(tokens))
 
 
 def _clause(call: _Call, arguments: Sequence[list[Token]]) -> list[Token]:
@@ -235,15 +235,15 @@ def _length(call: _Call, tokens: list[Token]) -> Token:
 
 def _with_quoted_lengths(tokens: Sequence[Token]) -> list[Token]:
     """The tokens with the intervals of a WINDOW clause as quoted lengths."""
-    found, index = list[Token](), 0
+    quoted, index = list[Token](), 0
     while index < len(tokens):
         token = tokens[index]
         if token.token_type == TokenType.INTERVAL and index and tokens[index - 1].text.upper() in _LENGTHS:
             token, index = _interval(tokens, index)
         else:
             index += 1
-        found.append(token)
-    return found
+        quoted.append(token)
+    return quoted
 
 
 def _interval(tokens: Sequence[Token], begin: int) -> tuple[Token, int]:

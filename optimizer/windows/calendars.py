@@ -71,10 +71,10 @@ class Clock:
         """The instants in ``(begin, end]`` at which the clock shows a multiple of a step, which divides a day."""
         low, high = (int(at) for at in np.searchsorted(self.moments, [begin, end], side="right"))
         bounds = [begin + 1, *self.moments[low:high].tolist(), end + 1]
-        found = [np.empty(0, dtype=np.int64)]
+        pieces = [np.empty(0, dtype=np.int64)]
         for offset, (first, last) in zip(self.offsets[low : high + 1].tolist(), pairwise(bounds), strict=True):
-            found.append(np.arange(first + -(first + offset) % step, last, step, dtype=np.int64))
-        return np.concatenate(found)
+            pieces.append(np.arange(first + -(first + offset) % step, last, step, dtype=np.int64))
+        return np.concatenate(pieces)
 
 
 @lru_cache(maxsize=1024)

@@ -18,15 +18,15 @@ _MONDAY = 4
 def windows_holding(window: Window, time: SparkColumn) -> SparkColumn:
     """The windows that hold an event: an array of structs of ``start`` and ``end``, timestamps."""
     if window.calendar is None:
-        found = _steps_of(F.unix_micros(time), window.range, window.slide)
+        spans = _steps_of(F.unix_micros(time), window.range, window.slide)
     elif window.cumulative:
-        found = _cumulative(window.calendar, window.slide, time)
+        spans = _cumulative(window.calendar, window.slide, time)
     else:
-        found = _ranges(window.calendar, time)
+        spans = _ranges(window.calendar, time)
     return F.transform(
-        found,
-        lambda one: F.struct(
-            F.timestamp_micros(one["start"]).alias("start"), F.timestamp_micros(one["end"]).alias("end")
+        spans,
+        lambda span: F.struct(
+            F.timestamp_micros(span["start"]).alias("start"), F.timestamp_micros(span["end"]).alias("end")
         ),
     )
 
@@ -81,9 +81,9 @@ def _ranges(calendar: Calendar, time: SparkColumn) -> SparkColumn:
         ),
     )
     holding = F.filter(
-        spans, lambda one: (one["start"] <= micros) & (micros < one["end"]) & (one["before"] != one["end"])
+        spans, lambda span: (span["start"] <= micros) & (micros < span["end"]) & (span["before"] != span["end"])
     )
-    return F.transform(holding, lambda one: _span(one["start"], one["end"]))
+    return F.transform(holding, lambda span: _span(span["start"], span["end"]))
 
 
 def _cumulative(calendar: Calendar, step: int, time: SparkColumn) -> SparkColumn:
@@ -93,7 +93,7 @@ def _cumulative(calendar: Calendar, step: int, time: SparkColumn) -> SparkColumn
         _numbers(calendar, calendar.range, size, _day(time, zone)),
         lambda number: _span(_begins(number, unit, zone), _begins(number + size, unit, zone)),
     )
-    period = F.element_at(F.filter(periods, lambda one: (one["start"] <= micros) & (micros < one["end"])), 1)
+    period = F.element_at(F.filter(periods, lambda span: (span["start"] <= micros) & (micros < span["end"])), 1)
     begin, end = _day(time, zone), _day(F.timestamp_micros(period["end"]), zone)
     if calendar.slide is None:
         days = F.sequence(begin - 1, end + 1)
@@ -107,8 +107,8 @@ def _cumulative(calendar: Calendar, step: int, time: SparkColumn) -> SparkColumn
         numbered = F.sequence(F.element_at(first, 1), F.element_at(last, -1), F.lit(count).cast("bigint"))
         instants = F.transform(numbered, lambda number: _begins(number, of, zone))
     instants = F.array_union(instants, F.array(period["end"]))
-    due = F.filter(instants, lambda one: (one > micros) & (one <= period["end"]))
-    return F.transform(due, lambda one: _span(period["start"], one))
+    due = F.filter(instants, lambda instant: (instant > micros) & (instant <= period["end"]))
+    return F.transform(due, lambda instant: _span(period["start"], instant))
 
 
 def _shown(day: SparkColumn, step: int, zone: str) -> SparkColumn:
@@ -122,7 +122,7 @@ def _shown(day: SparkColumn, step: int, zone: str) -> SparkColumn:
     def at(local: SparkColumn) -> SparkColumn:
         candidates = F.array(local - offset(local - DAY), local - offset(local + DAY))
         return F.filter(
-            candidates, lambda one: F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(one), zone)) == local
+            candidates, lambda instant: F.unix_micros(F.from_utc_timestamp(F.timestamp_micros(instant), zone)) == local
         )
 
     return F.flatten(F.transform(shown, at))
