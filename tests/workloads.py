@@ -232,8 +232,8 @@ def outputs(draw: st.DrawFn, name: str, functions: tuple[str, ...] = tuple(sorte
         return Output(name, function, None, None, aggregate.output_type(None))
     argument, type = draw(_arguments(aggregate.takes))
     by: tuple[Expression | None, Type | None] = (None, None)
-    if aggregate.signature == "value+by":
-        by = draw(_arguments("a column"))
+    if aggregate.signature in ("value+by", "number+number"):
+        by = draw(_arguments("a column" if aggregate.signature == "value+by" else "a number"))
     elif aggregate.signature == "value+time":
         by = (Column("ts"), TIMESTAMP)
     parameters = {

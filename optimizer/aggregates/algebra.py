@@ -20,9 +20,20 @@ from optimizer.aggregates.lowering import (
     lower_quantile,
     lower_sum,
     lower_top,
+)
+from optimizer.aggregates.moments import (
+    lower_correlation,
+    lower_covariance,
+    lower_determination,
+    lower_geometric_mean,
+    lower_intercept,
+    lower_pairs_counted,
+    lower_shape,
+    lower_slope,
     lower_variance,
 )
 from optimizer.aggregates.states import (
+    BOTH,
     CHECKS,
     PAIRS,
     ROWS,
@@ -46,8 +57,8 @@ class Aggregate:
     ``klass``: distributive, algebraic or holistic. ``takes``: the arguments that it applies to, of :data:`TAKES`;
     ``star``: also of ``*``. ``signature``: what its parentheses hold:
 
-    - ``value``; ``value+by``: two expressions; ``value+fraction``, ``value+k``: an expression and a literal, the
-      output's ``parameter``;
+    - ``value``; ``value+by``: two expressions; ``number+number``: two numbers; ``value+fraction``, ``value+k``: an
+      expression and a literal, the output's ``parameter``;
     - ``value+time``: an expression alone, and ``by`` is the stream's time column.
     """
 
@@ -72,7 +83,7 @@ class Aggregate:
             if kind == "total" and output.argument_type == DOUBLE:
                 kind = "sum"  # the sum of doubles is their total already
             state = State(kind, output.argument, None if kind == "count" else output.argument_type)
-            if kind in PAIRS:
+            if kind in PAIRS or kind in BOTH:
                 state = replace(state, by=output.by, by_type=output.by_type)
             found.append(replace(state, error=error) if kind in SKETCHES else state)
         return tuple(found)
@@ -88,6 +99,8 @@ class Aggregate:
             raise TypeError(f"{self.name} needs {what}, not {type}")
         if self.signature == "value+by" and by_type is None:
             raise TypeError(f"{self.name} needs a second argument: what orders the values")
+        if self.signature == "number+number" and (by_type is None or not by_type.is_numeric):
+            raise TypeError(f"{self.name} needs a number as its second argument, not {by_type or '*'}")
         return self.result(type)
 
     def check_parameter(self, value: Decimal) -> None:
@@ -103,7 +116,7 @@ class Aggregate:
     def subtractable(self, type: Type | None) -> bool:
         """Whether an older window can be subtracted from a longer one exactly."""
         exact = type is not None and type.is_exact
-        return all(kind in ("rows", "count", "bit_xor") or (kind == "sum" and exact) for kind in self.kinds)
+        return all(kind in ("rows", "count", "both", "bit_xor") or (kind == "sum" and exact) for kind in self.kinds)
 
 
 TAKES: dict[str, tuple[Callable[[Type], bool], str]] = {
@@ -149,6 +162,17 @@ def _variance(freedom: int, root: bool, what: str) -> Aggregate:
     return Aggregate("", kinds, lambda type: DOUBLE, lower, "algebraic", f"{what.format(kind)}", takes="a number")
 
 
+def _shape(power: int, meaning: str) -> Aggregate:
+    kinds = ("count", "total", "sum_squares", "sum_cubes", "sum_fourths")[: power + 1]
+    return Aggregate("", kinds, lambda type: DOUBLE, lower_shape(power), "algebraic", meaning, "a number")
+
+
+def _both(kinds: str, lowering: Callable[[States, Output], Lowered], meaning: str, counts: bool = False) -> Aggregate:
+    named = tuple(f"both_{kind}" if kind else "both" for kind in ["", *kinds.split()])
+    result = LONG if counts else DOUBLE
+    return Aggregate("", named, lambda type: result, lowering, "algebraic", meaning, "a number", "number+number")
+
+
 def _kept(kind: str, meaning: str, takes: str = "a column", result: Callable[[Type], Type] = _same) -> Aggregate:
     return Aggregate("", ("count", kind), result, lower_as_it_is(kind), "distributive", meaning, takes)
 
@@ -181,10 +205,32 @@ _DECLARED: tuple[tuple[str, Aggregate], ...] = (
     ("avg", Aggregate("", ("count", "sum"), average_type, lower_average, "algebraic", "mean", "a number")),
     ("min", _kept("min", "least value")),
     ("max", _kept("max", "greatest value")),
+    ("any_value", _kept("min", "some value: the least")),
     ("variance var_samp", _variance(1, False, _SAMPLE)),
     ("var_pop", _variance(0, False, _POPULATION)),
     ("stddev stddev_samp", _variance(1, True, _SAMPLE)),
     ("stddev_pop", _variance(0, True, _POPULATION)),
+    ("skewness", _shape(3, "skewness of the population (null where all are equal)")),
+    ("kurtosis", _shape(4, "excess kurtosis of the population (null where all are equal)")),
+    (
+        "geometric_mean",
+        Aggregate(
+            "",
+            ("count", "sum_logs"),
+            lambda type: DOUBLE,
+            lower_geometric_mean,
+            "algebraic",
+            "geometric mean (0 with a zero, NaN with a negative number)",
+            "a number",
+        ),
+    ),
+    ("covar_pop", _both("x y xy", lower_covariance(0), "population covariance")),
+    ("covar_samp", _both("x y xy", lower_covariance(1), "sample covariance (null for one pair)")),
+    ("corr", _both("x y xx yy xy", lower_correlation, "correlation (null where one does not vary)")),
+    ("regr_count", _both("", lower_pairs_counted, "rows where neither is null", counts=True)),
+    ("regr_slope", _both("x y yy xy", lower_slope, "slope of the line that gives the first from the second")),
+    ("regr_intercept", _both("x y yy xy", lower_intercept, "where that line is if the second is 0")),
+    ("regr_r2", _both("x y xx yy xy", lower_determination, "square of the correlation (1 if the first is constant)")),
     ("first", _pair("first", "value+time", "earliest value (of equal times the least)")),
     ("last", _pair("last", "value+time", "latest value (of equal times the greatest)")),
     ("min_by", _pair("least_by", "value+by", "value where the second is least (of equals the least)")),

@@ -9,7 +9,7 @@ from decimal import ROUND_HALF_UP, Decimal, localcontext
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.aggregates.exact_sums import decimal_texts, exact_total, long_total, two_product, two_sum
+from optimizer.aggregates.exact_sums import decimal_texts, exact_total, long_total
 from optimizer.aggregates.states import MULTISETS, Array, Longs, Lowered, Multisets, States, average_type, sum_type
 from optimizer.workload.values import BOOLEAN, DOUBLE, Output, Type
 
@@ -61,45 +61,6 @@ def lower_average(states: States, output: Output) -> Lowered:
     for index in np.flatnonzero(valid & (large | (np.abs(values) > 1 << 53))):
         averages[index] = int(exact_total(total[index : index + 1])[0]) / int(count[index])
     return Lowered(averages, valid)
-
-
-def _squared_deviations(states: States, type: Type) -> tuple[Array, Array]:
-    """Sum of squared deviations from the mean (n,), in double-double, and where it overflowed (n,).
-
-    sum(x^2) - sum(x)^2 / n with 106 bits: cancellation costs 2*log2(mean / deviation) of them, so 53 good
-    bits remain while the mean is below 2**26 deviations.
-    """
-    count = np.maximum(states["count"], 1).astype(np.float64)
-    total, squares = states["total" if "total" in states else "sum"], states["sum_squares"]
-    high, low = total[:, 0], total[:, 1]
-    # partial aggregates keep decimals unscaled
-    divide = float(10**type.scale) ** 2
-    finite = np.isfinite(high)
-    overflow = finite & ~np.isfinite(squares[:, 0])
-    with np.errstate(all="ignore"):
-        square, error = two_product(high, high)
-        error = error + 2.0 * high * low
-        quotient = square / count
-        product, product_error = two_product(quotient, count)
-        rest = (((square - product) - product_error) + error) / count
-        difference, lost = two_sum(squares[:, 0], -quotient)
-        deviations = difference + (lost + squares[:, 1] - rest)
-        deviations = np.maximum(deviations, 0.0) / divide
-    return np.where(finite, deviations, np.nan), overflow | (finite & ~np.isfinite(square))
-
-
-def lower_variance(freedom: int, root: bool) -> Callable[[States, Output], Lowered]:
-    """How variances are lowered: ``freedom`` is taken from the count; ``root``: the standard deviation."""
-
-    def lower(states: States, output: Output) -> Lowered:
-        assert output.argument_type is not None
-        count = states["count"]
-        deviations, overflow = _squared_deviations(states, output.argument_type)
-        valid = count > freedom
-        values = deviations / np.maximum(count - freedom, 1)
-        return Lowered(np.sqrt(values) if root else values, valid & ~overflow, overflow & valid)
-
-    return lower
 
 
 def lower_as_it_is(kind: str) -> Callable[[States, Output], Lowered]:

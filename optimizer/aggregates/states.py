@@ -41,6 +41,12 @@ Longs = NDArray[np.int64]
 PAIRS = ("least_by", "greatest_by", "first", "last")
 """States of one (order, value) pair: the value at the least or the greatest order (see :attr:`State.operation`)."""
 
+BOTH = ("both", "both_x", "both_y", "both_xx", "both_yy", "both_xy")
+"""States of two numbers, ``argument`` (x) and ``by`` (y), over the tuples where neither is null."""
+
+SUMS_OF_DOUBLES = ("total", "sum_squares", "sum_cubes", "sum_fourths", "sum_logs", *BOTH[1:])
+"""States that are one double-double sum, whatever the types of their arguments."""
+
 SKETCHES = ("quantiles", "frequent", "registers")
 """States that keep less than the whole multiset, for an error that the query permits."""
 
@@ -54,7 +60,10 @@ class State:
 
     - ``rows``, ``count``: tuples, and those whose argument is not null;
     - ``sum`` is exact for exact types; ``total`` is the double-double sum of their values as doubles, beside
-      ``sum_squares`` of the same doubles (decimals unscaled), which a variance needs to be consistent;
+      ``sum_squares``, ``sum_cubes`` and ``sum_fourths`` of the same doubles (decimals unscaled), which a variance
+      needs to be consistent; ``sum_logs`` of their natural logarithms;
+    - ``both``: tuples where neither ``argument`` nor ``by`` is null; ``both_x``, ``both_y``, ``both_xx``, ``both_yy``,
+      ``both_xy``: over these the double-double sums of both, of their squares, and of their products;
     - ``min``, ``max``, ``bit_and``, ``bit_or``, ``bit_xor``;
     - ``least_by``, ``greatest_by``: the value of ``argument`` where ``by`` is least or greatest, of the tuples whose
       ``by`` is not null; equal ``by``: the least or the greatest value, null being the least of all;
@@ -89,12 +98,12 @@ class State:
     @property
     def widths(self) -> dict[str, int]:
         """Number of fixed columns in each carrier that the state uses."""
-        if self.kind in ("rows", "count"):
+        if self.kind in ("rows", "count", "both"):
             return {"longs": 1}
         assert self.type is not None
         if self.kind == "sum":
             return {"longs": limbs_of(self.type)} if self.type.is_exact else {"doubles": 2}
-        if self.kind in ("total", "sum_squares"):
+        if self.kind in SUMS_OF_DOUBLES:
             return {"doubles": 2}
         if self.kind in MULTISETS:
             return {"longs": 1}
@@ -121,7 +130,7 @@ class State:
         ``union_max`` (the greater weight stays)."""
         if self.kind in MULTISETS:
             return "union_max" if self.kind == "registers" else "union"
-        if self.kind in ("rows", "count", "sum", "total", "sum_squares"):
+        if self.kind in ("rows", "count", "sum", "both", *SUMS_OF_DOUBLES):
             return "add" if self.carrier == "longs" else "add_double"
         return {"first": "least_by", "last": "greatest_by"}.get(self.kind, self.kind)
 

@@ -106,7 +106,7 @@ MEANT |= {"approx_distinct": "approx_count_distinct", "arg_min": "min_by", "argm
 
 MEANT |= {"arg_max": "max_by", "argmax": "max_by", "first_value": "first", "last_value": "last"}
 
-MEANT |= {"any_value": "first", "logical_and": "bool_and", "logical_or": "bool_or"}
+MEANT |= {"logical_and": "bool_and", "logical_or": "bool_or"}
 
 CALLABLE = ("abs", "lower", "upper", "coalesce")
 
@@ -151,6 +151,7 @@ _ROLES = {
     "value": ("x",),
     "value+time": ("x",),
     "value+by": ("x", "y"),
+    "number+number": ("x", "y"),
     "value+fraction": ("x", "fraction"),
     "value+k": ("x", "k"),
 }
