@@ -33,11 +33,12 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+import datasketches
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from optimizer.workload.values import ACQ, Call, Column, Condition, Expression, Literal, Output, Type, Window
+from optimizer.workload.values import ACQ, DOUBLE, Call, Column, Condition, Expression, Literal, Output, Type, Window
 from tests.exact_moments import Interval, geometric_mean, paired, shape
 
 EPSILON = sys.float_info.epsilon
@@ -612,6 +613,99 @@ def _top(output: Output, values: list[Any]) -> Cell:
     return Cell(json.dumps(expected), accept=accept)
 
 
+def _percentiles(of: Callable[[Output, list[Any]], Cell]) -> Callable[[Output, list[Any]], Cell]:
+    """A list in JSON, each of it what its fraction alone would be."""
+
+    def cell(output: Output, values: list[Any]) -> Cell:
+        if not values:
+            return Cell(None)
+        double = of is _percentile
+        type = DOUBLE if double else output.argument_type
+        function = "percentile" if double else "percentile_disc"
+        one = replace(output, function=function, type=type, parameters=())
+        cells = [of(replace(one, parameter=fraction), values) for fraction in output.parameters]
+        assert type is not None
+
+        def accept(text: str) -> bool:
+            ours = [_of_json(item, type) for item in json.loads(text)]
+            return len(ours) == len(cells) and all(map(Cell.matches, cells, ours))
+
+        return Cell(json.dumps([str(one.value) for one in cells]), accept=accept)
+
+    return cell
+
+
+def _of_json(item: Any, type: Type) -> Any:
+    """A value as events hold it, of what stands for it in JSON."""
+    if type.name == "double":
+        return float(item)
+    if type.name == "date":
+        return datetime.date.fromisoformat(item)
+    if type.name == "timestamp":
+        moment = datetime.datetime.fromisoformat(item.replace("Z", "+00:00"))
+        return (moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(microseconds=1)
+    return Decimal(item) if type.name == "decimal" else item
+
+
+def _least_values(output: Output, values: list[Any]) -> Cell:
+    assert output.parameter is not None and output.argument_type is not None
+    if not values:
+        return Cell(None)
+    distinct = list({_order(value): value for value in values}.values())[: int(output.parameter)]
+    expected = [_in_json(value, output.argument_type) for value in distinct]
+    return Cell(json.dumps(expected), accept=lambda ours: json.loads(ours) == expected)
+
+
+def _histogram(output: Output, values: list[Any]) -> Cell:
+    """Bins [least + i * width, least + (i + 1) * width), the last with its end, in rational arithmetic."""
+    assert output.parameter is not None
+    if not values:
+        return Cell(None)
+    known, bins = [Fraction(value) for value in values if math.isfinite(value)], int(output.parameter)
+    counts: Counter[Fraction] = Counter()
+    for value in known:
+        width = (known[-1] - known[0]) / bins
+        at = min(math.floor((value - known[0]) / width), bins - 1) if width else 0
+        counts[known[0] + width * (at + Fraction(1, 2))] += 1
+    expected = [[float(middle), count] for middle, count in counts.items()]
+    return Cell(json.dumps(expected), accept=lambda ours: json.loads(ours) == expected)
+
+
+SKETCHED = (
+    *("hll_sketch", "hll_sketch_agg", "theta_sketch", "theta_sketch_agg"),
+    *("quantile_sketch", "kll_sketch_agg_bigint", "kll_sketch_agg_double"),
+)
+
+
+def _sketched(output: Output, values: list[Any]) -> Cell:
+    """Read by the library: so many distinct values, or every rank, as the sketch's size promises."""
+    quantiles = output.function in SKETCHED[4:]
+    if quantiles:
+        values = [value for value in values if not (isinstance(value, float) and math.isnan(value))]
+    if not values:
+        return Cell(None)
+    return Cell(b"", accept=lambda ours: _reads_back(output, values, ours))
+
+
+def _reads_back(output: Output, values: list[Any], ours: bytes) -> bool:
+    assert output.parameter is not None and output.argument_type is not None
+    if output.function.startswith(("hll", "theta")):
+        # DataSketches ignores the empty text
+        count = len({_order(value) for value in values if value != ""})
+        if output.function.startswith("hll"):
+            sketch = datasketches.hll_sketch.deserialize(ours)
+        else:
+            sketch = datasketches.compact_theta_sketch.deserialize(ours)
+        return bool(abs(sketch.get_estimate() - count) <= 0.01 + 8 * count / math.sqrt(2 ** int(output.parameter)))
+    serde = datasketches.PyDoublesSerDe() if output.argument_type.name == "double" else datasketches.PyLongsSerDe()
+    read = datasketches.kll_items_sketch.deserialize(ours, serde)
+    n, k = len(values), int(output.parameter)
+    off = 0 if n <= k else math.ceil(n / k)
+    ends = read.n == n and read.get_min_value() == values[0] and read.get_max_value() == values[-1]
+    ranks = [(value, read.get_rank(value, True) * n) for value in dict.fromkeys(values)]
+    return ends and all(abs(rank - sum(other <= value for other in values)) <= off + 1e-6 for value, rank in ranks)
+
+
 def _in_json(value: Any, type: Type) -> Any:
     if type.name == "decimal":
         with localcontext(prec=80):
@@ -630,6 +724,11 @@ _ORDERED: dict[str, Callable[[Output, list[Any]], Cell]] = {
     "count_distinct": _distinct,
     "mode": _mode,
     "top_k": _top,
+    "percentiles": _percentiles(_percentile),
+    "percentiles_disc": _percentiles(_quantile),
+    "histogram_numeric": _histogram,
+    "collect_set": _least_values,
+    **dict.fromkeys(SKETCHED, _sketched),
 }
 """Aggregates of all the values in order."""
 
@@ -711,6 +810,7 @@ def arrow_type(type: Type) -> pa.DataType:
         "long": pa.int64(),
         "double": pa.float64(),
         "string": pa.string(),
+        "binary": pa.binary(),
         "date": pa.date32(),
         "timestamp": pa.timestamp("us", "UTC"),
     }[type.name]

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from optimizer.aggregates.datasketches import Made, hll_sketch, lower_sketch, quantile_sketch, theta_sketch
+from optimizer.aggregates.listings import lower_histogram, lower_least, lower_several
 from optimizer.aggregates.lowering import (
     lower_as_it_is,
     lower_average,
@@ -45,7 +47,7 @@ from optimizer.aggregates.states import (
     average_type,
     sum_type,
 )
-from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, STRING, Output, Type, decimal
+from optimizer.workload.values import BINARY, BOOLEAN, DOUBLE, LONG, STRING, Output, Type, decimal
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,9 @@ class Aggregate:
     ``star``: also of ``*``. ``signature``: what its parentheses hold:
 
     - ``value``; ``value+by``: two expressions; ``number+number``: two numbers; ``value+fraction``, ``value+k``: an
-      expression and a literal, the output's ``parameter``;
+      expression and a literal, the output's ``parameter``; ``value+fractions``: several, its ``parameters``;
+    - ``value+lgk``, ``value+entries``, ``value+size``: an expression and the size of a sketch (:data:`CHECKS`), which
+      has a ``default``;
     - ``value+time``: an expression alone, and ``by`` is the stream's time column.
     """
 
@@ -72,6 +76,7 @@ class Aggregate:
     signature: str = "value"
     sketch: tuple[str, ...] = ()
     star: bool = False
+    default: Decimal | None = None
 
     def states(self, output: Output) -> tuple[State, ...]:
         """The states that an output of this function needs."""
@@ -123,6 +128,13 @@ TAKES: dict[str, tuple[Callable[[Type], bool], str]] = {
     "a column": (lambda type: True, "a column"),
     "a number": (lambda type: type.is_numeric, "a number"),
     "an integer": (lambda type: type.name == "long", "an integer"),
+    "an integer or a text": (lambda type: type.name in ("long", "string"), "an integer or a text"),
+    "an integer or a double": (lambda type: type.name in ("long", "double"), "an integer or a double"),
+    "an integer, a double or a text": (
+        lambda type: type.name in ("long", "double", "string"),
+        "an integer, a double or a text",
+    ),
+    "a double": (lambda type: type == DOUBLE, "a double"),
     "a condition": (lambda type: type == BOOLEAN, "a condition"),
 }
 """Kinds of arguments: whether a type is one, and how messages call it."""
@@ -190,6 +202,15 @@ def _holistic(
     signature: str = "value",
 ) -> Aggregate:
     return Aggregate("", ("values",), result, lowering, "holistic", meaning, takes, signature, (sketch,))
+
+
+def _listed(lowering: Callable[[States, Output], Lowered], meaning: str, takes: str = "a column") -> Aggregate:
+    return Aggregate("", ("values",), lambda type: STRING, lowering, "holistic", meaning, takes, "value+k")
+
+
+def _sketch(make: Made, meaning: str, takes: str, signature: str, default: int) -> Aggregate:
+    lower, size = lower_sketch(make), Decimal(default)
+    return Aggregate("", ("values",), lambda type: BINARY, lower, "holistic", meaning, takes, signature, default=size)
 
 
 _SAMPLE, _POPULATION = "sample {} (null for one value)", "population {}"
@@ -267,6 +288,49 @@ _DECLARED: tuple[tuple[str, Aggregate], ...] = (
             "the k most frequent values, counted, in JSON",
             signature="value+k",
         ),
+    ),
+    (
+        "percentiles",
+        _holistic(
+            lambda type: STRING,
+            lower_several(lower_percentile, lambda type: DOUBLE),
+            "quantiles",
+            "several percentiles, interpolated, in JSON",
+            "a number",
+            "value+fractions",
+        ),
+    ),
+    (
+        "percentiles_disc",
+        _holistic(
+            lambda type: STRING,
+            lower_several(lower_quantile, _same),
+            "quantiles",
+            "the values at several percentiles, in JSON",
+            signature="value+fractions",
+        ),
+    ),
+    ("histogram_numeric", _listed(lower_histogram, "values counted in k bins of one width, in JSON", "a number")),
+    ("collect_set", _listed(lower_least, "the k least distinct values, in JSON")),
+    (
+        "hll_sketch hll_sketch_agg",
+        _sketch(hll_sketch, "HyperLogLog sketch, binary", "an integer or a text", "value+lgk", 12),
+    ),
+    (
+        "theta_sketch theta_sketch_agg",
+        _sketch(theta_sketch, "Theta sketch, binary", "an integer, a double or a text", "value+entries", 12),
+    ),
+    (
+        "quantile_sketch",
+        _sketch(quantile_sketch, "KLL sketch, binary", "an integer or a double", "value+size", 200),
+    ),
+    (
+        "kll_sketch_agg_bigint",
+        _sketch(quantile_sketch, "KLL sketch of integers, binary", "an integer", "value+size", 200),
+    ),
+    (
+        "kll_sketch_agg_double",
+        _sketch(quantile_sketch, "KLL sketch of doubles, binary", "a double", "value+size", 200),
     ),
 )
 

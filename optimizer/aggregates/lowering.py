@@ -97,7 +97,7 @@ def _multiset(states: States) -> Multisets:
     return found
 
 
-def _stored(values: Array, valid: Array, type: Type) -> Array:
+def stored(values: Array, valid: Array, type: Type) -> Array:
     """Values of a multiset as the results table stores them: decimals as texts."""
     if type.name != "decimal" or values.dtype == object:
         return values
@@ -123,7 +123,7 @@ def lower_quantile(states: States, output: Output) -> Lowered:
     total = multisets.total()
     valid = total > 0
     values = multisets.at(nearest_rank(np.maximum(total, 1), MEDIAN if output.parameter is None else output.parameter))
-    return Lowered(_stored(values, valid, output.argument_type), valid)
+    return Lowered(stored(values, valid, output.argument_type), valid)
 
 
 def lower_percentile(states: States, output: Output) -> Lowered:
@@ -159,7 +159,7 @@ def lower_mode(states: States, output: Output) -> Lowered:
     assert output.argument_type is not None
     multisets = _multiset(states)
     valid = multisets.total() > 0
-    return Lowered(_stored(multisets.mode(), valid, output.argument_type), valid)
+    return Lowered(stored(multisets.mode(), valid, output.argument_type), valid)
 
 
 def lower_top(states: States, output: Output) -> Lowered:
@@ -169,7 +169,7 @@ def lower_top(states: States, output: Output) -> Lowered:
     there = weights > 0
     chosen = values[there]
     distinct, number = np.unique(chosen, return_inverse=True)
-    told = json_texts(_stored(distinct, np.ones(len(distinct), dtype=bool), output.argument_type), output.argument_type)
+    told = json_texts(stored(distinct, np.ones(len(distinct), dtype=bool), output.argument_type), output.argument_type)
     entries = [f"[{told[at]}, {weight}]" for at, weight in zip(number, weights[there], strict=True)]
     ends = np.cumsum(there.sum(axis=1))
     texts = np.empty(len(values), dtype=object)
