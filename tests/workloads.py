@@ -245,7 +245,7 @@ def outputs(draw: st.DrawFn, name: str, functions: tuple[str, ...] = tuple(sorte
         "value+fraction": st.sampled_from(FRACTIONS).map(Decimal),
         "value+k": st.sampled_from((1, 1, 2, 3, 1000)).map(Decimal),
         "value+lgk": st.sampled_from((4, 12, 21)).map(Decimal),
-        "value+entries": st.sampled_from((4, 12)).map(Decimal),
+        "value+entries": st.sampled_from((5, 12)).map(Decimal),
         "value+size": st.sampled_from((8, 200)).map(Decimal),
     }
     parameter = draw(possible.get(aggregate.signature, st.none()))

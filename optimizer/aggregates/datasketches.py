@@ -30,14 +30,16 @@ def hll_sketch(values: Array, weights: Longs, lgk: int) -> bytes | None:
     """HyperLogLog with 2**lgk registers of 8 bits, as ``hll_sketch_agg``."""
     from datasketches import HLL_8, hll_sketch
 
-    return _updated(hll_sketch(lgk, HLL_8), values).serialize_compact()
+    sketch: Any = _updated(hll_sketch(lgk, HLL_8), values)
+    return sketch.serialize_compact() if len(values) else None
 
 
 def theta_sketch(values: Array, weights: Longs, lgk: int) -> bytes | None:
     """Theta sketch with 2**lgk entries, nominally, as ``theta_sketch_agg``."""
     from datasketches import update_theta_sketch
 
-    return _updated(update_theta_sketch(lgk), values).compact().serialize()
+    sketch: Any = _updated(update_theta_sketch(lgk), values)
+    return sketch.compact().serialize() if len(values) else None
 
 
 def _updated(sketch: Any, values: Array) -> Any:
@@ -51,7 +53,7 @@ LEAST_LEVEL = 8
 
 
 def quantile_sketch(values: Array, weights: Longs, k: int) -> bytes | None:
-    """A KLL sketch of at most k + 62 items, as ``kll_sketch_agg_bigint`` and ``kll_sketch_agg_double``; NaN is left out.
+    """A KLL sketch of at most k + 62 items, as of ``kll_sketch_agg_bigint`` and ``_double``; NaN is left out.
 
     Of n > k values ranks are off by at most n / k; a sketch of fewer has them all.
     """

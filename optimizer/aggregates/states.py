@@ -202,7 +202,7 @@ CHECKS: dict[str, Callable[[Decimal], None]] = {
     "value+fractions": check_fraction,
     "value+k": check_k,
     "value+lgk": _whole("lgk of a HyperLogLog sketch", 4, 21),
-    "value+entries": _whole("lgk of a Theta sketch", 4, 26),
+    "value+entries": _whole("lgk of a Theta sketch", 5, 26),
     "value+size": _whole("k of a KLL sketch", 8, 65535),
 }
 """What checks the parameter of an aggregate, by its signature; others have none."""
