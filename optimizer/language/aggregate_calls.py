@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from sqlglot import exp
@@ -89,18 +89,22 @@ class AggregateReader:
             type_ = aggregate.output_type(argument_type, by_type)
         except TypeError as reason:
             raise Refused("HDL-203", str(reason), "", place_of(written.node)) from None
-        parameter, parameters = form.k, ()
-        for role, code in PARAMETERS.items():
-            if role in roles:
-                what = f"the {role} of {function}"
-                if role == "fractions":
-                    parameters = constant_arguments(roles[role], code, what, aggregate.check_parameter, scope)
-                else:
-                    parameter = constant_argument(roles[role], code, what, aggregate.check_parameter, scope)
         error, takes_error = self._permitted_error(written) if aggregate.sketch else (None, False)
-        options = {"parameter": parameter, "error": error, "parameters": parameters}
-        output = Output(name, form.function, argument, argument_type, type_, by, by_type, **options)
-        return AggregateCall(output, takes_error)
+        read = Output(name, form.function, argument, argument_type, type_, by, by_type, form.k, error)
+        return AggregateCall(self._with_parameters(read, written), takes_error)
+
+    def _with_parameters(self, output: Output, written: _Written) -> Output:
+        """The output with the numbers that stand in the call."""
+        check = AGGREGATES[output.function].check_parameter
+        for role, code in PARAMETERS.items():
+            if role not in written.roles:
+                continue
+            node, what = written.roles[role], f"the {role} of {written.function}"
+            if role == "fractions":
+                output = replace(output, parameters=constant_arguments(node, code, what, check, self.scope))
+            else:
+                output = replace(output, parameter=constant_argument(node, code, what, check, self.scope))
+        return output
 
     def _permitted_error(self, written: _Written) -> tuple[Decimal | None, bool]:
         """What the aggregate may be off by: its own argument, else the query's, else that of its form; the second?"""

@@ -26,8 +26,9 @@ UNUSABLE = "HDL-623"
 @dataclass(frozen=True)
 class Dialect:
     """How an engine says what no two say alike. ``moment``: microseconds since 1970 (``x``) as an instant; ``day``:
-    days since 1970 as a date; ``bytes``: what base64 stands for; ``source``: how it reads a Delta table in a folder, None: only by a table's name.
-    ``plain``: names of views may have neither dots nor dashes; ``longest``: characters of a name."""
+    days since 1970 as a date; ``bytes``: what base64 stands for; ``source``: how it reads a Delta table in a folder,
+    None: only by a table's name. ``plain``: names of views may have neither dots nor dashes; ``longest``: characters
+    of a name."""
 
     moment: str
     day: str
