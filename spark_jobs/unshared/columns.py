@@ -332,7 +332,11 @@ def both_numbers(grouped: GroupedFrame, output: Output) -> tuple[SparkColumn, Sp
 
 
 def _plain_both(grouped: GroupedFrame, output: Output) -> SparkColumn:
-    return grouped.of(output.function, output, getattr(F, output.function)(*both_numbers(grouped, output)))
+    x, y = both_numbers(grouped, output)
+    if output.function == "corr":
+        # F.corr fails where one of both does not vary
+        return grouped.of("corr", output, F.try_divide(F.covar_pop(x, y), F.stddev_pop(x) * F.stddev_pop(y)))
+    return grouped.of(output.function, output, getattr(F, output.function)(x, y))
 
 
 def logarithm(grouped: GroupedFrame, output: Output) -> SparkColumn:
@@ -345,13 +349,27 @@ def logarithm(grouped: GroupedFrame, output: Output) -> SparkColumn:
 def _plain_several(grouped: GroupedFrame, output: Output) -> SparkColumn:
     fractions, value = [float(fraction) for fraction in output.parameters], grouped.value(output)
     if output.function == "percentiles" and output.error is None:
-        return F.to_json(grouped.of(f"percentiles {fractions}", output, F.percentile(value, fractions)))
+        return _listed(grouped.of(f"percentiles {fractions}", output, F.percentile(value, fractions)), DOUBLE)
     if output.error is not None and grouped.type(output).is_numeric:
         column = F.percentile_approx(value, fractions, math.ceil(1 / output.error))
-        return F.to_json(grouped.of(f"approximate percentiles {fractions} {output.error}", output, column))
+        column = grouped.of(f"approximate percentiles {fractions} {output.error}", output, column)
+        return _listed(column, grouped.type(output))
     values = grouped.sorted(output)
     ranks = (nearest(F.size(values), fraction) for fraction in output.parameters)
-    return F.to_json(F.array(*(value_at_rank(values, rank) for rank in ranks)))
+    found = F.array(*(value_at_rank(values, rank) for rank in ranks))
+    return F.when(F.size(values) > 0, _listed(found, grouped.type(output)))
+
+
+def _listed(values: SparkColumn, type: Type) -> SparkColumn:
+    """An array as a list in JSON; null if it is or has no values."""
+    items = F.transform(values, lambda value: _in_json(value, type))
+    return F.when(F.size(values) > 0, F.concat(F.lit("["), F.concat_ws(", ", items), F.lit("]")))
+
+
+def _plain_least(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    assert output.parameter is not None
+    least = F.slice(F.array_distinct(grouped.sorted(output)), 1, int(output.parameter))
+    return _listed(least, grouped.type(output))
 
 
 def _plain_sized(function: str) -> Callable[[GroupedFrame, Output], SparkColumn]:
@@ -361,7 +379,8 @@ def _plain_sized(function: str) -> Callable[[GroupedFrame, Output], SparkColumn]
         assert output.parameter is not None
         name = function.format("double" if grouped.type(output) == DOUBLE else "bigint")
         value, size = grouped.value(output), int(output.parameter)
-        return grouped.of(f"{name} {size}", output, getattr(F, name)(value, F.lit(size)))
+        found = grouped.of(f"{name} {size}", output, getattr(F, name)(value, F.lit(size)))
+        return F.when(grouped.count(output) > 0, found)
 
     return column
 
@@ -382,9 +401,7 @@ _PLAIN: dict[str, Callable[[GroupedFrame, Output], SparkColumn]] = {
     "geometric_mean": lambda grouped, output: F.exp(grouped.of("logs", output, F.avg(logarithm(grouped, output)))),
     **dict.fromkeys(("percentiles", "percentiles_disc"), _plain_several),
     "histogram_numeric": lambda grouped, output: F.to_json(_plain_sized("histogram_numeric")(grouped, output)),
-    "collect_set": lambda grouped, output: F.to_json(
-        F.slice(F.array_distinct(grouped.sorted(output)), 1, int(output.parameter or 1))
-    ),
+    "collect_set": _plain_least,
     **dict.fromkeys(("hll_sketch", "hll_sketch_agg"), _plain_sized("hll_sketch_agg")),
     **dict.fromkeys(("theta_sketch", "theta_sketch_agg"), _plain_sized("theta_sketch_agg")),
     **dict.fromkeys(

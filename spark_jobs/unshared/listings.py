@@ -135,12 +135,13 @@ def agrees_histogram(output: Output, value: Any, evidence: Mapping[str, Any]) ->
     listed, bins = json.loads(value), int(output.parameter)
     least, most, total = evidence["least"], evidence["greatest"], evidence[""]
     if least is None or least == most:
-        return bool([count for _, count in listed] == ([total] if total else []))
+        return bool(listed == ([[least, total]] if total else []))
     width = (Fraction(most) - Fraction(least)) / bins
     passed, counts = 0, [0] * bins
     for middle, count in listed:
         at = math.floor((Fraction(middle) - Fraction(least)) / width)
-        if not 0 <= at < bins:
+        off = abs(Fraction(middle) - Fraction(least) - width * (2 * at + 1) / 2)
+        if not 0 <= at < bins or off > Fraction(1e-15) * (abs(Fraction(least)) + abs(Fraction(most))):
             return False
         counts[at] += count
     for count, edge in zip(counts, evidence["edges"] or (), strict=False):
@@ -167,7 +168,7 @@ def agrees_counted(output: Output, value: Any, evidence: Mapping[str, Any]) -> b
         return value is None and not evidence["count"]
     kind: Any = hll_sketch if output.function.startswith("hll") else compact_theta_sketch
     found, count = kind.deserialize(base64.b64decode(value)).get_estimate(), evidence[""]
-    return bool(abs(found - count) <= 0.01 + DEVIATIONS * 1.1 * count / math.sqrt(2 ** int(output.parameter)))
+    return bool(abs(found - count) <= 0.01 + DEVIATIONS * count / math.sqrt(2 ** int(output.parameter)))
 
 
 def quantile_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
