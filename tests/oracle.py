@@ -641,8 +641,8 @@ def _percentiles(of: Callable[[Output, list[Any]], Cell]) -> Callable[[Output, l
 
 def _of_json(item: Any, type: Type) -> Any:
     """A value as events hold it, of what stands for it in JSON."""
-    if type.name == "double":
-        return float(item)
+    if type.name == "double" or item is None:
+        return None if item is None else float(item)
     if type.name == "date":
         return datetime.date.fromisoformat(item)
     if type.name == "timestamp":

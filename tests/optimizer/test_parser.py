@@ -227,24 +227,35 @@ def test_aggregates_and_their_types(aggregate: str, argument: Type | None, expec
     assert (output.argument_type, output.type) == (argument, expected)
 
 
+SAID = dict.fromkeys(("value+fraction", "value+k", "value+lgk", "value+entries", "value+size"), "parameter")
+SAID |= {"value+fractions": "parameters"}
+
+
 def test_every_aggregate_can_be_written_and_is_named_after_what_it_reads() -> None:
     arguments = {
         "value": "{x}",
         "value+time": "{x}",
         "value+by": "{x}, ts",
+        "number+number": "{x}, fee",
         "value+fraction": "{x}, 0.5",
+        "value+fractions": "{x}, array(0.5, 0.9)",
         "value+k": "{x}, 3",
+        "value+lgk": "{x}",
+        "value+entries": "{x}, 12",
+        "value+size": "{x}, 64",
     }
-    columns = {"a condition": "ok", "an integer": "qty"}
+    columns = {"a condition": "ok", "an integer": "qty", "a double": "price"}
+    second = {"value+by": "_ts", "number+number": "_fee"}
     for name, aggregate in AGGREGATES.items():
         column = columns.get(aggregate.takes, "volume")
         output = read(
             f"SELECT {name.upper()}({arguments[aggregate.signature].format(x=column)}) FROM trades {WINDOW}"
         ).outputs[0]
         assert (output.function, output.argument) == (name, Column(column))
-        assert output.name == f"{name}_{column}" + ("_ts" if aggregate.signature == "value+by" else "")
+        assert output.name == f"{name}_{column}{second.get(aggregate.signature, '')}"
         assert (output.by == Column("ts")) == (aggregate.signature in ("value+by", "value+time"))
-        assert (output.parameter is not None) == (aggregate.signature in ("value+fraction", "value+k"))
+        assert (output.parameter is not None) == (SAID.get(aggregate.signature) == "parameter")
+        assert (output.parameters != ()) == (SAID.get(aggregate.signature) == "parameters")
         assert output.error is None
 
 
@@ -1318,21 +1329,32 @@ RIGHT = {
     "an integer": ("qty", "volume", "volume * 2"),
     "a number": ("qty", "price", "fee", "qty / 2"),
     "a column": ("qty", "price", "symbol", "ok", "day", "ts", "fee", "NULL"),
+    "a double": ("price", "qty / 2"),
+    "an integer or a double": ("qty", "price"),
+    "an integer or a text": ("qty", "symbol"),
+    "an integer, a double or a text": ("qty", "price", "symbol"),
 }
 NUMBERS = {
     "fraction": ("0.5", "0.990", "1", "5e-1"),
     "k": ("3", "1000"),
     "error": ("0.05", "0.5"),
     "accuracy": ("9", "1e2"),
+    "other": ("qty", "price", "fee", "qty * 2"),
+    "fractions": ("array(0.5)", "array(0.5, 0.9)", "ARRAY(1, 0.25, 0.25)"),
+    "lgk": ("5", "12", "21"),
+    "size": ("8", "200"),
 }
 WRONG = ("*", "qty", "symbol", "ok", "NULL", "DISTINCT symbol", "a.b", "nope", "0", "-1", "1.5", "'0.5'", "9L", "abs(1")
 ROLES = {"value": (), "value+time": (), "value+by": ("by",), "value+fraction": ("fraction",), "value+k": ("k",)}
+ROLES |= {"number+number": ("other",), "value+fractions": ("fractions",)}
+ROLES |= {"value+lgk": ("lgk",), "value+entries": ("lgk",), "value+size": ("size",)}
 CALLS = {name: (aggregate.takes, ROLES[aggregate.signature]) for name, aggregate in AGGREGATES.items()}
 CALLS |= {
     "approx_count_distinct": ("a column", ("error",)),
     "approx_percentile": ("a number", ("fraction", "accuracy")),
     "percentile_approx": ("a number", ("fraction", "accuracy")),
     "approx_top_k": ("a column", ("k",)),
+    "array_agg": ("a column", ("k",)),
 }
 
 
