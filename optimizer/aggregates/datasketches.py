@@ -113,7 +113,7 @@ def _encoded(sketch: bytes | None) -> str | None:
     return None if sketch is None else base64.b64encode(sketch).decode()
 
 
-def _texts(found: Iterable[str | None]) -> Lowered:
-    texts = np.array([*found, None], dtype=object)[:-1]
+def _texts(encoded: Iterable[str | None]) -> Lowered:
+    texts = np.array([*encoded, None], dtype=object)[:-1]
     valid = np.array([text is not None for text in texts], dtype=bool)
     return Lowered(texts, valid)

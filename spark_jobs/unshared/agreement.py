@@ -290,8 +290,8 @@ def _agrees_top(output: Output, value: Any, evidence: Evidence) -> bool:
     return near and complete and descending
 
 
-def _several(one: _Audit) -> _Audit:
-    return _Audit(listings.several_columns(one.columns), listings.agrees_several(one.agrees))
+def _several(single: _Audit) -> _Audit:
+    return _Audit(listings.several_columns(single.columns), listings.agrees_several(single.agrees))
 
 
 _EXACT = _Audit(_exact_columns, _agrees_exactly)

@@ -52,7 +52,7 @@ def _each(output: Output) -> list[Output]:
 def several_columns(columns: Columns) -> Columns:
     """The columns of percentiles of several fractions, from those of one: numbered."""
 
-    def found(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
+    def numbered(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
         named = {
             f"{number} {name or 'answer'}": column
             for number, one in enumerate(_each(output))
@@ -60,13 +60,13 @@ def several_columns(columns: Columns) -> Columns:
         }
         return {"": named["0 answer"]} | named
 
-    return found
+    return numbered
 
 
 def agrees_several(agrees: Agrees) -> Agrees:
     """The comparison of percentiles of several fractions, from that of one."""
 
-    def found(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
+    def agree(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
         each = _each(output)
         items = [None] * len(each) if value is None else json.loads(value)
         return len(items) == len(each) and all(
@@ -74,7 +74,7 @@ def agrees_several(agrees: Agrees) -> Agrees:
             for number, (one, item) in enumerate(zip(each, items, strict=True))
         )
 
-    return found
+    return agree
 
 
 def _of_number(evidence: Mapping[str, Any], number: int) -> dict[str, Any]:
