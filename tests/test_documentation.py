@@ -44,6 +44,11 @@ CALLS = {
     "value+time": "{name}(x)",
     "value+fraction": "{name}(x, φ)",
     "value+k": "{name}(x, k)",
+    "number+number": "{name}(x, y)",
+    "value+fractions": "{name}(x, array(φ, …))",
+    "value+lgk": "{name}(x[, lgk])",
+    "value+entries": "{name}(x[, lgk])",
+    "value+size": "{name}(x[, k])",
 }
 SKETCHES = {(): "", ("registers",): "HyperLogLog", ("quantiles",): "spaced ranks", ("frequent",): "frequent items"}
 

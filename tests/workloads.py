@@ -20,6 +20,7 @@ from optimizer.windows.alignment import instants
 from optimizer.workload.expression import exact_literal, family_of, type_of
 from optimizer.workload.values import (
     ACQ,
+    BINARY,
     BOOLEAN,
     DATE,
     DOUBLE,
@@ -208,6 +209,10 @@ _TAKEN: dict[str, Callable[[Type], bool]] = {
     "a column": lambda type: True,
     "a number": lambda type: type.is_numeric,
     "an integer": lambda type: type.name == "long",
+    "a double": lambda type: type == DOUBLE,
+    "an integer or a text": lambda type: type.name in ("long", "string"),
+    "an integer or a double": lambda type: type.name in ("long", "double"),
+    "an integer, a double or a text": lambda type: type.name in ("long", "double", "string"),
     "a condition": lambda type: type == BOOLEAN,
 }
 
@@ -233,18 +238,24 @@ def outputs(draw: st.DrawFn, name: str, functions: tuple[str, ...] = tuple(sorte
         return Output(name, function, None, None, aggregate.output_type(None))
     argument, type = draw(_arguments(aggregate.takes))
     by: tuple[Expression | None, Type | None] = (None, None)
-    if aggregate.signature == "value+by":
-        by = draw(_arguments("a column"))
+    if aggregate.signature in ("value+by", "number+number"):
+        by = draw(_arguments("a column" if aggregate.signature == "value+by" else "a number"))
     elif aggregate.signature == "value+time":
         by = (Column("ts"), TIMESTAMP)
-    parameters = {
+    possible = {
         "value+fraction": st.sampled_from(FRACTIONS).map(Decimal),
         "value+k": st.sampled_from((1, 1, 2, 3, 1000)).map(Decimal),
+        "value+lgk": st.sampled_from((4, 12, 21)).map(Decimal),
+        "value+entries": st.sampled_from((5, 12)).map(Decimal),
+        "value+size": st.sampled_from((8, 200)).map(Decimal),
     }
-    parameter = draw(parameters.get(aggregate.signature, st.none()))
+    parameter = draw(possible.get(aggregate.signature, st.none()))
     permitted = st.one_of(st.none(), st.none(), st.sampled_from(ERRORS).map(Decimal))
-    error = draw(permitted) if aggregate.klass == "holistic" else None
-    return Output(name, function, argument, type, aggregate.output_type(type, by[1]), *by, parameter, error)
+    error = draw(permitted) if aggregate.sketch else None
+    several = st.lists(st.sampled_from(FRACTIONS).map(Decimal), min_size=1, max_size=3).map(tuple)
+    parameters = draw(several) if aggregate.signature == "value+fractions" else ()
+    options = {"parameter": parameter, "error": error, "parameters": parameters}
+    return Output(name, function, argument, type, aggregate.output_type(type, by[1]), *by, **options)
 
 
 _THRESHOLDS: dict[str, st.SearchStrategy[Literal]] = {
@@ -262,7 +273,7 @@ _THRESHOLDS: dict[str, st.SearchStrategy[Literal]] = {
 @st.composite
 def conditions(draw: st.DrawFn, name: str, made: tuple[Output, ...]) -> Condition:
     """A threshold of one of the query's outputs or of another aggregate."""
-    output = draw(st.one_of(st.sampled_from(made), outputs(name)))
+    output = draw(st.one_of(st.sampled_from(made), outputs(name)).filter(lambda one: one.type != BINARY))
     family = family_of(output.type)
     threshold = draw(_THRESHOLDS[output.type.name if family == "time" else family])
     return Condition(output, draw(st.sampled_from((">=", "!=", ">", ">=", "<", "<=", "="))), threshold)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import sys
@@ -105,7 +106,9 @@ def _with_iso_times(table: pa.Table) -> pa.Table:
 
 
 def plain_value(value: Any) -> Any:
-    """A value as JSON has it: instants in ISO 8601, decimals and non-finite doubles as text."""
+    """A value as JSON has it: instants in ISO 8601, decimals and non-finite doubles as text, bytes in base64."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, float) and not math.isfinite(value):
@@ -139,7 +142,7 @@ def _cell(value: Any) -> str:
         return _figure(value)
     if hasattr(value, "isoformat"):
         return str(value.isoformat(" ")).replace("+00:00", "")
-    return str(value)
+    return str(plain_value(value) if isinstance(value, bytes) else value)
 
 
 DIGITS = 5

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from optimizer.aggregates.datasketches import Made, hll_sketch, lower_sketch, quantile_sketch, theta_sketch
+from optimizer.aggregates.listings import lower_histogram, lower_least, lower_several
 from optimizer.aggregates.lowering import (
     lower_as_it_is,
     lower_average,
@@ -20,9 +22,20 @@ from optimizer.aggregates.lowering import (
     lower_quantile,
     lower_sum,
     lower_top,
+)
+from optimizer.aggregates.moments import (
+    lower_correlation,
+    lower_covariance,
+    lower_determination,
+    lower_geometric_mean,
+    lower_intercept,
+    lower_pairs_counted,
+    lower_shape,
+    lower_slope,
     lower_variance,
 )
 from optimizer.aggregates.states import (
+    BOTH,
     CHECKS,
     PAIRS,
     ROWS,
@@ -34,7 +47,7 @@ from optimizer.aggregates.states import (
     average_type,
     sum_type,
 )
-from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, STRING, Output, Type, decimal
+from optimizer.workload.values import BINARY, BOOLEAN, DOUBLE, LONG, STRING, Output, Type, decimal
 
 
 @dataclass(frozen=True)
@@ -46,8 +59,10 @@ class Aggregate:
     ``klass``: distributive, algebraic or holistic. ``takes``: the arguments that it applies to, of :data:`TAKES`;
     ``star``: also of ``*``. ``signature``: what its parentheses hold:
 
-    - ``value``; ``value+by``: two expressions; ``value+fraction``, ``value+k``: an expression and a literal, the
-      output's ``parameter``;
+    - ``value``; ``value+by``: two expressions; ``number+number``: two numbers; ``value+fraction``, ``value+k``: an
+      expression and a literal, the output's ``parameter``; ``value+fractions``: several, its ``parameters``;
+    - ``value+lgk``, ``value+entries``, ``value+size``: an expression and the size of a sketch (:data:`CHECKS`), which
+      has a ``default``;
     - ``value+time``: an expression alone, and ``by`` is the stream's time column.
     """
 
@@ -61,6 +76,7 @@ class Aggregate:
     signature: str = "value"
     sketch: tuple[str, ...] = ()
     star: bool = False
+    default: Decimal | None = None
 
     def states(self, output: Output) -> tuple[State, ...]:
         """The states that an output of this function needs."""
@@ -72,7 +88,7 @@ class Aggregate:
             if kind == "total" and output.argument_type == DOUBLE:
                 kind = "sum"  # the sum of doubles is their total already
             state = State(kind, output.argument, None if kind == "count" else output.argument_type)
-            if kind in PAIRS:
+            if kind in PAIRS or kind in BOTH:
                 state = replace(state, by=output.by, by_type=output.by_type)
             found.append(replace(state, error=error) if kind in SKETCHES else state)
         return tuple(found)
@@ -88,6 +104,8 @@ class Aggregate:
             raise TypeError(f"{self.name} needs {what}, not {type}")
         if self.signature == "value+by" and by_type is None:
             raise TypeError(f"{self.name} needs a second argument: what orders the values")
+        if self.signature == "number+number" and (by_type is None or not by_type.is_numeric):
+            raise TypeError(f"{self.name} needs a number as its second argument, not {by_type or '*'}")
         return self.result(type)
 
     def check_parameter(self, value: Decimal) -> None:
@@ -103,13 +121,20 @@ class Aggregate:
     def subtractable(self, type: Type | None) -> bool:
         """Whether an older window can be subtracted from a longer one exactly."""
         exact = type is not None and type.is_exact
-        return all(kind in ("rows", "count", "bit_xor") or (kind == "sum" and exact) for kind in self.kinds)
+        return all(kind in ("rows", "count", "both", "bit_xor") or (kind == "sum" and exact) for kind in self.kinds)
 
 
 TAKES: dict[str, tuple[Callable[[Type], bool], str]] = {
     "a column": (lambda type: True, "a column"),
     "a number": (lambda type: type.is_numeric, "a number"),
     "an integer": (lambda type: type.name == "long", "an integer"),
+    "an integer or a text": (lambda type: type.name in ("long", "string"), "an integer or a text"),
+    "an integer or a double": (lambda type: type.name in ("long", "double"), "an integer or a double"),
+    "an integer, a double or a text": (
+        lambda type: type.name in ("long", "double", "string"),
+        "an integer, a double or a text",
+    ),
+    "a double": (lambda type: type == DOUBLE, "a double"),
     "a condition": (lambda type: type == BOOLEAN, "a condition"),
 }
 """Kinds of arguments: whether a type is one, and how messages call it."""
@@ -149,6 +174,17 @@ def _variance(freedom: int, root: bool, what: str) -> Aggregate:
     return Aggregate("", kinds, lambda type: DOUBLE, lower, "algebraic", f"{what.format(kind)}", takes="a number")
 
 
+def _shape(power: int, meaning: str) -> Aggregate:
+    kinds = ("count", "total", "sum_squares", "sum_cubes", "sum_fourths")[: power + 1]
+    return Aggregate("", kinds, lambda type: DOUBLE, lower_shape(power), "algebraic", meaning, "a number")
+
+
+def _both(kinds: str, lowering: Callable[[States, Output], Lowered], meaning: str, counts: bool = False) -> Aggregate:
+    named = tuple(f"both_{kind}" if kind else "both" for kind in ["", *kinds.split()])
+    result = LONG if counts else DOUBLE
+    return Aggregate("", named, lambda type: result, lowering, "algebraic", meaning, "a number", "number+number")
+
+
 def _kept(kind: str, meaning: str, takes: str = "a column", result: Callable[[Type], Type] = _same) -> Aggregate:
     return Aggregate("", ("count", kind), result, lower_as_it_is(kind), "distributive", meaning, takes)
 
@@ -168,6 +204,15 @@ def _holistic(
     return Aggregate("", ("values",), result, lowering, "holistic", meaning, takes, signature, (sketch,))
 
 
+def _listed(lowering: Callable[[States, Output], Lowered], meaning: str, takes: str = "a column") -> Aggregate:
+    return Aggregate("", ("values",), lambda type: STRING, lowering, "holistic", meaning, takes, "value+k")
+
+
+def _sketch(make: Made, meaning: str, takes: str, signature: str, default: int) -> Aggregate:
+    lower, size = lower_sketch(make), Decimal(default)
+    return Aggregate("", ("values",), lambda type: BINARY, lower, "holistic", meaning, takes, signature, default=size)
+
+
 _SAMPLE, _POPULATION = "sample {} (null for one value)", "population {}"
 
 _DECLARED: tuple[tuple[str, Aggregate], ...] = (
@@ -181,10 +226,32 @@ _DECLARED: tuple[tuple[str, Aggregate], ...] = (
     ("avg", Aggregate("", ("count", "sum"), average_type, lower_average, "algebraic", "mean", "a number")),
     ("min", _kept("min", "least value")),
     ("max", _kept("max", "greatest value")),
+    ("any_value", _kept("min", "some value: the least")),
     ("variance var_samp", _variance(1, False, _SAMPLE)),
     ("var_pop", _variance(0, False, _POPULATION)),
     ("stddev stddev_samp", _variance(1, True, _SAMPLE)),
     ("stddev_pop", _variance(0, True, _POPULATION)),
+    ("skewness", _shape(3, "skewness of the population (null where all are equal)")),
+    ("kurtosis", _shape(4, "excess kurtosis of the population (null where all are equal)")),
+    (
+        "geometric_mean",
+        Aggregate(
+            "",
+            ("count", "sum_logs"),
+            lambda type: DOUBLE,
+            lower_geometric_mean,
+            "algebraic",
+            "geometric mean (0 with a zero, NaN with a negative number)",
+            "a number",
+        ),
+    ),
+    ("covar_pop", _both("x y xy", lower_covariance(0), "population covariance")),
+    ("covar_samp", _both("x y xy", lower_covariance(1), "sample covariance (null for one pair)")),
+    ("corr", _both("x y xx yy xy", lower_correlation, "correlation (null where one does not vary)")),
+    ("regr_count", _both("", lower_pairs_counted, "rows where neither is null", counts=True)),
+    ("regr_slope", _both("x y yy xy", lower_slope, "slope of the line that gives the first from the second")),
+    ("regr_intercept", _both("x y yy xy", lower_intercept, "where that line is if the second is 0")),
+    ("regr_r2", _both("x y xx yy xy", lower_determination, "square of the correlation (1 if the first is constant)")),
     ("first", _pair("first", "value+time", "earliest value (of equal times the least)")),
     ("last", _pair("last", "value+time", "latest value (of equal times the greatest)")),
     ("min_by", _pair("least_by", "value+by", "value where the second is least (of equals the least)")),
@@ -221,6 +288,49 @@ _DECLARED: tuple[tuple[str, Aggregate], ...] = (
             "the k most frequent values, counted, in JSON",
             signature="value+k",
         ),
+    ),
+    (
+        "percentiles",
+        _holistic(
+            lambda type: STRING,
+            lower_several(lower_percentile, lambda type: DOUBLE),
+            "quantiles",
+            "several percentiles, interpolated, in JSON",
+            "a number",
+            "value+fractions",
+        ),
+    ),
+    (
+        "percentiles_disc",
+        _holistic(
+            lambda type: STRING,
+            lower_several(lower_quantile, _same),
+            "quantiles",
+            "the values at several percentiles, in JSON",
+            signature="value+fractions",
+        ),
+    ),
+    ("histogram_numeric", _listed(lower_histogram, "values counted in k bins of one width, in JSON", "a number")),
+    ("collect_set", _listed(lower_least, "the k least distinct values, in JSON")),
+    (
+        "hll_sketch hll_sketch_agg",
+        _sketch(hll_sketch, "HyperLogLog sketch, binary", "an integer or a text", "value+lgk", 12),
+    ),
+    (
+        "theta_sketch theta_sketch_agg",
+        _sketch(theta_sketch, "Theta sketch, binary", "an integer, a double or a text", "value+entries", 12),
+    ),
+    (
+        "quantile_sketch",
+        _sketch(quantile_sketch, "KLL sketch, binary", "an integer or a double", "value+size", 200),
+    ),
+    (
+        "kll_sketch_agg_bigint",
+        _sketch(quantile_sketch, "KLL sketch of integers, binary", "an integer", "value+size", 200),
+    ),
+    (
+        "kll_sketch_agg_double",
+        _sketch(quantile_sketch, "KLL sketch of doubles, binary", "a double", "value+size", 200),
     ),
 )
 

@@ -43,6 +43,34 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     return total, (a - (total - virtual)) + (b - virtual)
 
 
+DoubleDouble = tuple[Array, Array]
+"""Numbers (n,) as a double each and its rounding error."""
+
+
+def added(a: DoubleDouble, b: DoubleDouble) -> DoubleDouble:
+    """a + b in double-double, to some 2**-104 of the greater."""
+    total, error = two_sum(a[0], b[0])
+    return _renormalised(total, error + (a[1] + b[1]))
+
+
+def multiplied(a: DoubleDouble, b: DoubleDouble) -> DoubleDouble:
+    """a * b in double-double, to some 2**-102 of it, for magnitudes between 1e-140 and 1e140."""
+    product, error = two_product(a[0], b[0])
+    return _renormalised(product, error + (a[0] * b[1] + a[1] * b[0]))
+
+
+def divided(a: DoubleDouble, count: Array) -> DoubleDouble:
+    """a / count in double-double; counts (n,) are whole doubles >= 1."""
+    quotient = a[0] / count
+    product, error = two_product(quotient, count)
+    return _renormalised(quotient, (((a[0] - product) - error) + a[1]) / count)
+
+
+def _renormalised(high: Array, low: Array) -> DoubleDouble:
+    total = high + low
+    return total, low - (total - high)
+
+
 def two_product(a: Array, b: Array) -> tuple[Array, Array]:
     """a * b and its rounding error, exactly (Dekker), for |a|, |b| < 2**996."""
     product = a * b

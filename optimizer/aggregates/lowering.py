@@ -9,7 +9,7 @@ from decimal import ROUND_HALF_UP, Decimal, localcontext
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.aggregates.exact_sums import decimal_texts, exact_total, long_total, two_product, two_sum
+from optimizer.aggregates.exact_sums import decimal_texts, exact_total, long_total
 from optimizer.aggregates.states import MULTISETS, Array, Longs, Lowered, Multisets, States, average_type, sum_type
 from optimizer.workload.values import BOOLEAN, DOUBLE, Output, Type
 
@@ -63,45 +63,6 @@ def lower_average(states: States, output: Output) -> Lowered:
     return Lowered(averages, valid)
 
 
-def _squared_deviations(states: States, type: Type) -> tuple[Array, Array]:
-    """Sum of squared deviations from the mean (n,), in double-double, and where it overflowed (n,).
-
-    sum(x^2) - sum(x)^2 / n with 106 bits: cancellation costs 2*log2(mean / deviation) of them, so 53 good
-    bits remain while the mean is below 2**26 deviations.
-    """
-    count = np.maximum(states["count"], 1).astype(np.float64)
-    total, squares = states["total" if "total" in states else "sum"], states["sum_squares"]
-    high, low = total[:, 0], total[:, 1]
-    # partial aggregates keep decimals unscaled
-    divide = float(10**type.scale) ** 2
-    finite = np.isfinite(high)
-    overflow = finite & ~np.isfinite(squares[:, 0])
-    with np.errstate(all="ignore"):
-        square, error = two_product(high, high)
-        error = error + 2.0 * high * low
-        quotient = square / count
-        product, product_error = two_product(quotient, count)
-        rest = (((square - product) - product_error) + error) / count
-        difference, lost = two_sum(squares[:, 0], -quotient)
-        deviations = difference + (lost + squares[:, 1] - rest)
-        deviations = np.maximum(deviations, 0.0) / divide
-    return np.where(finite, deviations, np.nan), overflow | (finite & ~np.isfinite(square))
-
-
-def lower_variance(freedom: int, root: bool) -> Callable[[States, Output], Lowered]:
-    """How variances are lowered: ``freedom`` is taken from the count; ``root``: the standard deviation."""
-
-    def lower(states: States, output: Output) -> Lowered:
-        assert output.argument_type is not None
-        count = states["count"]
-        deviations, overflow = _squared_deviations(states, output.argument_type)
-        valid = count > freedom
-        values = deviations / np.maximum(count - freedom, 1)
-        return Lowered(np.sqrt(values) if root else values, valid & ~overflow, overflow & valid)
-
-    return lower
-
-
 def lower_as_it_is(kind: str) -> Callable[[States, Output], Lowered]:
     """How outputs are lowered that are a state as it stands, null where no value came."""
     return lambda states, output: Lowered(states[kind], states["count"] > 0)
@@ -136,7 +97,7 @@ def _multiset(states: States) -> Multisets:
     return found
 
 
-def _stored(values: Array, valid: Array, type: Type) -> Array:
+def stored(values: Array, valid: Array, type: Type) -> Array:
     """Values of a multiset as the results table stores them: decimals as texts."""
     if type.name != "decimal" or values.dtype == object:
         return values
@@ -162,7 +123,7 @@ def lower_quantile(states: States, output: Output) -> Lowered:
     total = multisets.total()
     valid = total > 0
     values = multisets.at(nearest_rank(np.maximum(total, 1), MEDIAN if output.parameter is None else output.parameter))
-    return Lowered(_stored(values, valid, output.argument_type), valid)
+    return Lowered(stored(values, valid, output.argument_type), valid)
 
 
 def lower_percentile(states: States, output: Output) -> Lowered:
@@ -198,7 +159,7 @@ def lower_mode(states: States, output: Output) -> Lowered:
     assert output.argument_type is not None
     multisets = _multiset(states)
     valid = multisets.total() > 0
-    return Lowered(_stored(multisets.mode(), valid, output.argument_type), valid)
+    return Lowered(stored(multisets.mode(), valid, output.argument_type), valid)
 
 
 def lower_top(states: States, output: Output) -> Lowered:
@@ -208,7 +169,7 @@ def lower_top(states: States, output: Output) -> Lowered:
     there = weights > 0
     chosen = values[there]
     distinct, number = np.unique(chosen, return_inverse=True)
-    told = json_texts(_stored(distinct, np.ones(len(distinct), dtype=bool), output.argument_type), output.argument_type)
+    told = json_texts(stored(distinct, np.ones(len(distinct), dtype=bool), output.argument_type), output.argument_type)
     entries = [f"[{told[at]}, {weight}]" for at, weight in zip(number, weights[there], strict=True)]
     ends = np.cumsum(there.sum(axis=1))
     texts = np.empty(len(values), dtype=object)

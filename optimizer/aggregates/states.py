@@ -16,7 +16,7 @@ References: Gray et al., "Data Cube" (1997), for the distributive / algebraic / 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Protocol
@@ -41,6 +41,12 @@ Longs = NDArray[np.int64]
 PAIRS = ("least_by", "greatest_by", "first", "last")
 """States of one (order, value) pair: the value at the least or the greatest order (see :attr:`State.operation`)."""
 
+BOTH = ("both", "both_x", "both_y", "both_xx", "both_yy", "both_xy")
+"""States of two numbers, ``argument`` (x) and ``by`` (y), over the tuples where neither is null."""
+
+SUMS_OF_DOUBLES = ("total", "sum_squares", "sum_cubes", "sum_fourths", "sum_logs", *BOTH[1:])
+"""States that are one double-double sum, whatever the types of their arguments."""
+
 SKETCHES = ("quantiles", "frequent", "registers")
 """States that keep less than the whole multiset, for an error that the query permits."""
 
@@ -54,7 +60,10 @@ class State:
 
     - ``rows``, ``count``: tuples, and those whose argument is not null;
     - ``sum`` is exact for exact types; ``total`` is the double-double sum of their values as doubles, beside
-      ``sum_squares`` of the same doubles (decimals unscaled), which a variance needs to be consistent;
+      ``sum_squares``, ``sum_cubes`` and ``sum_fourths`` of the same doubles (decimals unscaled), which a variance
+      needs to be consistent; ``sum_logs`` of their natural logarithms;
+    - ``both``: tuples where neither ``argument`` nor ``by`` is null; ``both_x``, ``both_y``, ``both_xx``, ``both_yy``,
+      ``both_xy``: over these the double-double sums of both, of their squares, and of their products;
     - ``min``, ``max``, ``bit_and``, ``bit_or``, ``bit_xor``;
     - ``least_by``, ``greatest_by``: the value of ``argument`` where ``by`` is least or greatest, of the tuples whose
       ``by`` is not null; equal ``by``: the least or the greatest value, null being the least of all;
@@ -89,12 +98,12 @@ class State:
     @property
     def widths(self) -> dict[str, int]:
         """Number of fixed columns in each carrier that the state uses."""
-        if self.kind in ("rows", "count"):
+        if self.kind in ("rows", "count", "both"):
             return {"longs": 1}
         assert self.type is not None
         if self.kind == "sum":
             return {"longs": limbs_of(self.type)} if self.type.is_exact else {"doubles": 2}
-        if self.kind in ("total", "sum_squares"):
+        if self.kind in SUMS_OF_DOUBLES:
             return {"doubles": 2}
         if self.kind in MULTISETS:
             return {"longs": 1}
@@ -121,7 +130,7 @@ class State:
         ``union_max`` (the greater weight stays)."""
         if self.kind in MULTISETS:
             return "union_max" if self.kind == "registers" else "union"
-        if self.kind in ("rows", "count", "sum", "total", "sum_squares"):
+        if self.kind in ("rows", "count", "sum", "both", *SUMS_OF_DOUBLES):
             return "add" if self.carrier == "longs" else "add_double"
         return {"first": "least_by", "last": "greatest_by"}.get(self.kind, self.kind)
 
@@ -139,11 +148,11 @@ def carrier_of(type: Type) -> str:
     """The carrier of a value of a type: in states of min and max and in the results table.
 
     ``longs`` hold integers, booleans (0, 1), dates (days since the epoch) and timestamps (microseconds);
-    ``doubles`` doubles; ``texts`` strings and decimals.
+    ``doubles`` doubles; ``texts`` strings, decimals and, in base64, what is binary.
     """
     if type.name == "double":
         return "doubles"
-    return "texts" if type.name in ("string", "decimal") else "longs"
+    return "texts" if type.name in ("string", "decimal", "binary") else "longs"
 
 
 # ---------------------------------------------------------------------------------------- parameters
@@ -151,7 +160,7 @@ LEAST_ERROR, MOST_ERROR = Decimal("0.001"), Decimal("0.5")
 """Errors that a query may permit."""
 
 MOST_TOP = 1000
-"""The greatest k of ``top_k``."""
+"""The greatest k of ``top_k`` and of other answers of several values."""
 
 
 def _check_decimals(what: str, value: Decimal, most: int) -> None:
@@ -166,12 +175,6 @@ def check_fraction(value: Decimal) -> None:
     _check_decimals("the fraction of a percentile", value, 18)
 
 
-def check_k(value: Decimal) -> None:
-    """Raises ValueError, with the reason, unless a value can be the k of top_k: a whole number, 1 to 1000."""
-    if not (value.is_finite() and value == value.to_integral_value() and 1 <= value <= MOST_TOP):
-        raise ValueError(f"k is a whole number from 1 to {MOST_TOP}, not {value}")
-
-
 def check_error(value: Decimal) -> None:
     """Raises ValueError, with the reason, unless a query may permit this error: 0.001 to 0.5."""
     if not (value.is_finite() and LEAST_ERROR <= value <= MOST_ERROR):
@@ -179,7 +182,29 @@ def check_error(value: Decimal) -> None:
     _check_decimals("an error", value, 9)
 
 
-CHECKS: dict[str, Callable[[Decimal], None]] = {"value+fraction": check_fraction, "value+k": check_k}
+def _whole(what: str, least: int, most: int) -> Callable[[Decimal], None]:
+    """What raises ValueError, with the reason, unless a value is a whole number of a range."""
+
+    def check(value: Decimal) -> None:
+        if not (value.is_finite() and value == value.to_integral_value() and least <= value <= most):
+            raise ValueError(f"{what} is a whole number from {least} to {most}, not {value}")
+
+    return check
+
+
+check_k = _whole("k", 1, MOST_TOP)
+
+MOST_FRACTIONS = 100
+"""Percentiles that are asked for at once."""
+
+CHECKS: dict[str, Callable[[Decimal], None]] = {
+    "value+fraction": check_fraction,
+    "value+fractions": check_fraction,
+    "value+k": check_k,
+    "value+lgk": _whole("lgk of a HyperLogLog sketch", 4, 21),
+    "value+entries": _whole("lgk of a Theta sketch", 5, 26),
+    "value+size": _whole("k of a KLL sketch", 8, 65535),
+}
 """What checks the parameter of an aggregate, by its signature; others have none."""
 
 
@@ -219,6 +244,9 @@ class Multisets(Protocol):
 
     def top(self, k: int) -> tuple[Array, Longs]:
         """Values (a, k) by weight descending, then ascending, and their weights (a, k): 0 where there are fewer."""
+
+    def each(self) -> Iterator[tuple[Array, Longs]]:
+        """Of one answer after the other the distinct values (m,), ascending, and their weights (m,)."""
 
     def cardinality(self) -> NDArray[np.float64]:
         """The estimate of HyperLogLog (a,); of ``registers`` alone."""

@@ -223,7 +223,11 @@ DECLARED = (
     Code(
         "HDL-214", "The fraction of a quantile is not one that it can have.", "Give a constant such as 0.5, the median."
     ),
-    Code("HDL-215", "The number of values of a top_k is not one that it can have.", "Give a whole number such as 10."),
+    Code(
+        "HDL-215",
+        "The number of values of a list, or the size of a sketch, is not one that it can have.",
+        "Give a whole number such as 10.",
+    ),
     Code(
         "HDL-216",
         "The permitted error or the accuracy of a sketch is not one that it can have.",

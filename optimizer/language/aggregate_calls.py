@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from sqlglot import exp
 
 from optimizer.aggregates.algebra import AGGREGATES, SEQUENCES
-from optimizer.language.constants import accuracy_argument, constant_argument, error_argument
+from optimizer.language.constants import accuracy_argument, constant_argument, constant_arguments, error_argument
 from optimizer.language.expressions import ExpressionReader, settled
 from optimizer.language.nodes import (
     call_arguments,
@@ -25,9 +25,11 @@ from optimizer.language.scope import Scope
 from optimizer.language.words import (
     BINARY,
     CALLABLE,
+    DISTINCT_FORMS,
     FORMS,
     NAMES_OF_SYNTAX,
     PARAMETERS,
+    SEVERAL,
     Form,
     did_you_mean,
     written_name,
@@ -87,14 +89,22 @@ class AggregateReader:
             type_ = aggregate.output_type(argument_type, by_type)
         except TypeError as reason:
             raise Refused("HDL-203", str(reason), "", place_of(written.node)) from None
-        parameter = form.k
-        for role, code in PARAMETERS.items():
-            if role in roles:
-                what = f"the {role} of {function}"
-                parameter = constant_argument(roles[role], code, what, aggregate.check_parameter, scope)
         error, takes_error = self._permitted_error(written) if aggregate.sketch else (None, False)
-        output = Output(name, form.function, argument, argument_type, type_, by, by_type, parameter, error)
-        return AggregateCall(output, takes_error)
+        read = Output(name, form.function, argument, argument_type, type_, by, by_type, form.k, error)
+        return AggregateCall(self._with_parameters(read, written), takes_error)
+
+    def _with_parameters(self, output: Output, written: _Written) -> Output:
+        """The output with the numbers that stand in the call."""
+        check = AGGREGATES[output.function].check_parameter
+        for role, code in PARAMETERS.items():
+            if role not in written.roles:
+                continue
+            node, what = written.roles[role], f"the {role} of {written.function}"
+            if role == "fractions":
+                output = replace(output, parameters=constant_arguments(node, code, what, check, self.scope))
+            else:
+                output = replace(output, parameter=constant_argument(node, code, what, check, self.scope))
+        return output
 
     def _permitted_error(self, written: _Written) -> tuple[Decimal | None, bool]:
         """What the aggregate may be off by: its own argument, else the query's, else that of its form; the second?"""
@@ -148,11 +158,15 @@ def _written(node: exp.Expr, text: str) -> _Written:
         refuse_unknown(node, text)
     arguments = call_arguments(node)
     if arguments and type(arguments[0]) is exp.Distinct:
-        if function != "count":
+        if function not in DISTINCT_FORMS:
             what, hint = NAMES_OF_SYNTAX[exp.Distinct]
             refuse("HDL-103", f"{what} is not allowed in {function}", hint, node)
-        function, arguments = "count_distinct", arguments[0].expressions
+        function, arguments = DISTINCT_FORMS[function], [*arguments[0].expressions, *arguments[1:]]
+    elif function == "array_agg":
+        refuse("HDL-104", "array_agg takes DISTINCT", "write array_agg(DISTINCT x, 10), or collect_set(x, 10)", node)
     form = FORMS[function]
+    if function in SEVERAL and len(arguments) > 1 and function_name(arguments[1], text) == "array":
+        form = SEVERAL[function]
     if not form.least <= len(arguments) <= len(form.roles):
         example = f"{function}({', '.join(form.roles)})"
         refuse("HDL-104", f"{function} takes {form.counts}, not {len(arguments)}", f"write {example}", node)

@@ -8,10 +8,10 @@ from decimal import ROUND_FLOOR, Decimal
 from sqlglot import exp
 from sqlglot.tokens import Token
 
-from optimizer.aggregates.states import LEAST_ERROR, MOST_ERROR, check_error
+from optimizer.aggregates.states import LEAST_ERROR, MOST_ERROR, MOST_FRACTIONS, check_error
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.expressions import ExpressionReader
-from optimizer.language.nodes import is_constant, place_of, refuse
+from optimizer.language.nodes import call_arguments, function_name, is_constant, place_of, refuse
 from optimizer.language.refusals import Refused
 from optimizer.language.scope import Scope
 from optimizer.language.words import RANGES
@@ -46,6 +46,18 @@ def constant_argument(node: exp.Expr, code: str, what: str, check: Callable[[Dec
     if not isinstance(value, Literal) or not type_.is_numeric:
         refuse(code, f"{what} is a number, not {type_}", RANGES[code], node)
     return _within_range(value, code, check, place_of(node))
+
+
+def constant_arguments(
+    node: exp.Expr, code: str, what: str, check: Callable[[Decimal], None], scope: Scope
+) -> tuple[Decimal, ...]:
+    """The numbers of ``array(0.5, 0.9)``, as :func:`constant_argument`, in their order."""
+    if function_name(node, scope.text) != "array":
+        refuse(code, f"{what} stand in an array", "write array(0.5, 0.9)", node)
+    items = call_arguments(node)
+    if not 1 <= len(items) <= MOST_FRACTIONS:
+        refuse(code, f"{what} are 1 to {MOST_FRACTIONS} numbers, not {len(items)}", RANGES[code], node)
+    return tuple(constant_argument(item, code, what, check, scope) for item in items)
 
 
 def _within_range(literal: Literal, code: str, check: Callable[[Decimal], None], at: int) -> Decimal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from sqlglot import exp
@@ -69,7 +69,7 @@ NAMES_OF_SYNTAX: dict[type[exp.Expr], tuple[str, str]] = {
     exp.ILike: ("ILIKE", "write lower(x) LIKE 'text%'"),
     exp.Escape: ("ESCAPE", "a backslash escapes % and _"),
     exp.Concat: ("joining strings", "a quote inside a string is written \\'"),
-    exp.Distinct: ("DISTINCT", "only count takes it: count(DISTINCT x)"),
+    exp.Distinct: ("DISTINCT", "count(DISTINCT x) and array_agg(DISTINCT x, 10) take it"),
     exp.Filter: ("FILTER", "filter events in WHERE"),
     exp.WithinGroup: ("WITHIN GROUP", "write percentile(x, 0.5) or percentile_disc(x, 0.5)"),
     exp.IgnoreNulls: ("IGNORE NULLS", "every aggregate skips nulls"),
@@ -106,7 +106,17 @@ MEANT |= {"approx_distinct": "approx_count_distinct", "arg_min": "min_by", "argm
 
 MEANT |= {"arg_max": "max_by", "argmax": "max_by", "first_value": "first", "last_value": "last"}
 
-MEANT |= {"any_value": "first", "logical_and": "bool_and", "logical_or": "bool_or"}
+MEANT |= {"geomean": "geometric_mean", "covariance": "covar_samp", "correlation": "corr", "skew": "skewness"}
+
+MEANT |= {"collect_list": "collect_set", "list": "collect_set", "histogram": "histogram_numeric", "hll": "hll_sketch"}
+
+MEANT |= {"kurtosis_pop": "kurtosis", "skewness_pop": "skewness", "arbitrary": "any_value"}
+
+MEANT |= {"approx_set": "hll_sketch", "kll_sketch": "quantile_sketch", "kll_sketch_agg_float": "kll_sketch_agg_double"}
+
+MEANT |= {"approx_median": "median", "approx_quantiles": "approx_percentile"}
+
+MEANT |= {"logical_and": "bool_and", "logical_or": "bool_or"}
 
 CALLABLE = ("abs", "lower", "upper", "coalesce")
 
@@ -151,15 +161,24 @@ _ROLES = {
     "value": ("x",),
     "value+time": ("x",),
     "value+by": ("x", "y"),
+    "number+number": ("x", "y"),
     "value+fraction": ("x", "fraction"),
+    "value+fractions": ("x", "fractions"),
     "value+k": ("x", "k"),
+    "value+lgk": ("x", "lgk"),
+    "value+entries": ("x", "lgk"),
+    "value+size": ("x", "k"),
 }
 """By the signature of an aggregate: ``x`` and ``y`` are expressions, all others numbers."""
 
 _QUANTILE = Form("percentile_disc", ("x", "fraction", "accuracy"), 2, LEAST_ERROR)
 
 FORMS = {
-    **{name: Form(name, roles := _ROLES[found.signature], len(roles)) for name, found in AGGREGATES.items()},
+    **{
+        name: Form(name, roles := _ROLES[found.signature], len(roles) - (found.default is not None), k=found.default)
+        for name, found in AGGREGATES.items()
+    },
+    "array_agg": Form("collect_set", ("x", "k"), 2),
     "approx_count_distinct": Form("count_distinct", ("x", "error"), 1, Decimal("0.05")),
     "approx_percentile": _QUANTILE,
     "percentile_approx": _QUANTILE,
@@ -169,15 +188,25 @@ FORMS = {
 a percentile (there 10,000), which is the best that is allowed, and the error of ``approx_top_k``, which Spark bounds by
 the number of its counters."""
 
-PARAMETERS = {"fraction": "HDL-214", "k": "HDL-215"}
+PARAMETERS = {"fraction": "HDL-214", "fractions": "HDL-214", "k": "HDL-215", "lgk": "HDL-215"}
 
 RANGES = {
     "HDL-214": "0.5 is the median, 0.99 the value that one in a hundred exceeds",
-    "HDL-215": "top_k(x, 10) has the ten most frequent values",
+    "HDL-215": "top_k(x, 10) has the ten most frequent values, hll_sketch(x, 12) is of 4096 registers",
     "HDL-216": "0.01 permits one per cent, an accuracy of 100 the same",
 }
 
-OPAQUE = {*FORMS, *CALLABLE, *MEANT}
+SEVERAL = {
+    name: replace(form, function=several, roles=("x", "fractions", *form.roles[2:]))
+    for name, form in FORMS.items()
+    if (several := {"percentile": "percentiles", "percentile_disc": "percentiles_disc"}.get(form.function))
+}
+"""How percentiles are answered whose fractions are ``array(0.5, 0.9)``."""
+
+DISTINCT_FORMS = {"count": "count_distinct", "array_agg": "collect_set"}
+"""The functions that take DISTINCT, and what then answers them."""
+
+OPAQUE = {*FORMS, *CALLABLE, *MEANT, "array"}
 
 SUFFIXES = {exp.DType.BIGINT: "L", exp.DType.DOUBLE: "D", exp.DType.DECIMAL: "BD"}
 

@@ -23,7 +23,8 @@ SECOND = 1_000_000
 # --------------------------------------------------------------------------------------------- types
 @dataclass(frozen=True)
 class Type:
-    """A column type: ``boolean``, ``long``, ``double``, ``string``, ``date``, ``timestamp`` or ``decimal``.
+    """A column type: ``boolean``, ``long``, ``double``, ``string``, ``date``, ``timestamp`` or ``decimal``; of answers
+    alone ``binary``.
 
     Narrow source types are widened on reading (``byte``, ``short``, ``int`` to ``long``, ``float`` to
     ``double``): ``digits`` keeps how many decimal digits an integer can have, so that exact arithmetic can
@@ -51,7 +52,7 @@ class Type:
 
 
 BOOLEAN, DOUBLE, STRING = Type("boolean"), Type("double"), Type("string")
-DATE, TIMESTAMP = Type("date"), Type("timestamp")
+DATE, TIMESTAMP, BINARY = Type("date"), Type("timestamp"), Type("binary")
 BYTE, SHORT, INT, LONG = Type("long", 3), Type("long", 5), Type("long", 10), Type("long", 19)
 
 
@@ -240,7 +241,8 @@ class Output:
     """One output column: ``function`` of ``argument`` (None: ``count(*)``) under ``name``, typed ``type``.
 
     ``by``: what orders the values, for ``min_by``, ``max_by``, ``first`` and ``last`` (those two: the time column).
-    ``parameter``: the fraction of a percentile, the k of ``top_k``. ``error``: the error that the query permits, so
+    ``parameter``: the fraction of a percentile, the k of ``top_k``, the size of a sketch; ``parameters``: the fractions
+    of several percentiles. ``error``: the error that the query permits, so
     that a sketch may answer; None asks for the exact answer. ``event``: of a query of event sequences, the type whose
     events are aggregated, over all sequences (``count(E)``, ``sum(E.x)``); None counts the sequences.
     """
@@ -255,6 +257,7 @@ class Output:
     parameter: Decimal | None = _later(None)
     error: Decimal | None = _later(None)
     event: str | None = _later(None)
+    parameters: tuple[Decimal, ...] = _later(())
 
     def columns(self) -> Iterator[str]:
         """Names of the source columns that it reads (with repeats)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -177,6 +177,14 @@ class _Multisets:
         best, weights = top_k(ranks, self.elements.weights, *self.runs, k)
         found = values[np.maximum(best, 0)] if len(values) else np.zeros_like(best)
         return self.elements.shown(found.reshape(-1)).reshape(best.shape), weights
+
+    def each(self) -> Iterator[tuple[NDArray[Any], Longs]]:
+        elements = self.elements
+        for low, high in zip(self.runs.low.tolist(), self.runs.high.tolist(), strict=True):
+            distinct, number = distinct_of(elements.values[low:high])
+            weights = np.zeros(len(distinct), dtype=np.int64)
+            np.add.at(weights, number, elements.weights[low:high])
+            yield elements.shown(distinct), weights
 
     def cardinality(self) -> NDArray[np.float64]:
         assert self.elements.state.error is not None

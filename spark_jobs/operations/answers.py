@@ -196,7 +196,8 @@ def _sparkline(query: ACQ, output: Output, rows: pa.Table, carrier: str, index: 
 def _text_of(query: ACQ, rows: pa.Table) -> str:
     """The first output of the newest answer in words; ``rows`` by instant."""
     typed = typed_rows(query, rows.slice(len(rows) - 1))
-    return str(typed.column(_first_output(query))[0].as_py())
+    value = typed.column(_first_output(query))[0].as_py()
+    return f"{len(value)} bytes" if isinstance(value, bytes) else str(value)
 
 
 def _first_output(query: ACQ) -> int:

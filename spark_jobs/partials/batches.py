@@ -11,17 +11,28 @@ from numpy.typing import NDArray
 
 from optimizer.aggregates.ordinals import doubles_of_ordinals
 from optimizer.aggregates.sketches import precision_of, registers_of, thin_frequent, thin_quantiles
-from optimizer.aggregates.states import ROWS, State, limbs_of
+from optimizer.aggregates.states import BOTH, ROWS, State, limbs_of
 from spark_jobs.arrays.numbering import Longs
 from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.combining import winners
-from spark_jobs.partials.kernels import LEAST_DOUBLE, NAN, lift_doubles, lift_longs, lift_words
+from spark_jobs.partials.kernels import (
+    LEAST_DOUBLE,
+    NAN,
+    lift_doubles,
+    lift_longs,
+    lift_powers,
+    lift_products,
+    lift_words,
+    logarithms,
+)
 from spark_jobs.partials.states import IDENTITIES, Multiset, Pairs, Texts, carry, numbers_of, united
 from spark_jobs.partials.values import Batch, Values
 
 _LONGS = ("count", "sum", "min", "max", "bit_and", "bit_or", "bit_xor")
 
 _DOUBLES = ("total", "sum_squares", "min", "max")
+
+_POWERS = ("sum_cubes", "sum_fourths", "sum_logs")
 
 _INITIAL = {"min": NAN, "max": LEAST_DOUBLE}
 
@@ -64,6 +75,7 @@ class LiftedNumbers:
         at = {state.kind: self.places[state.carrier][state] for state in states}
         if "count" in at and len(valid) == 0:
             self.longs[:, at.pop("count")] = self.events.counts
+        self._lift_powers(values, {kind: at.pop(kind) for kind in _POWERS if kind in at})
         if values.type.name == "double":
             # its sum and its total are one
             self._lift_doubles(values, {"total" if kind == "sum" else kind: column for kind, column in at.items()})
@@ -80,6 +92,35 @@ class LiftedNumbers:
             lift_longs(cell, rows, longs, valid, self.longs, *(at.get(kind, -1) for kind in _LONGS))
         if "sum" in at:
             carry(self.longs[:, at["sum"] : at["sum"] + 2])
+
+    def _lift_powers(self, values: Values, at: dict[str, int]) -> None:
+        cell, rows, valid = self.events.cell, self.events.rows, values.valid
+        if "sum_logs" in at:
+            self._add_doubles(logarithms(values.doubles), valid, at.pop("sum_logs"), -1)
+        if at:
+            columns = at.get("sum_cubes", -1), at.get("sum_fourths", -1)
+            lift_powers(cell, rows, values.doubles, valid, self.doubles, *columns)
+
+    def lift_both(self, first: Values, second: Values, states: Sequence[State]) -> None:
+        """Fill the columns of the states of two numbers, over the events where neither is null."""
+        cell, rows, valid = self.events.cell, self.events.rows, first.valid
+        if len(second.valid):
+            valid = second.valid & valid if len(valid) else second.valid
+        at = {state.kind: self.places[state.carrier][state] for state in states}
+        count, *sums, products = (at.get(kind, -1) for kind in BOTH)
+        if count >= 0:
+            ones = np.zeros(len(valid) or len(first.doubles), dtype=np.int64)
+            lift_longs(cell, rows, ones, valid, self.longs, count, *[-1] * (len(_LONGS) - 1))
+        for values, total, squares in zip((first, second), sums[:2], sums[2:], strict=True):
+            self._add_doubles(values.doubles, valid, total, squares)
+        if products >= 0:
+            lift_products(cell, rows, first.doubles, second.doubles, valid, self.doubles, products)
+
+    def _add_doubles(self, numbers: NDArray[np.float64], valid: NDArray[np.bool_], total: int, squares: int) -> None:
+        if total >= 0 or squares >= 0:
+            given = numbers, numbers.view(np.int64), valid
+            out = self.doubles, self.doubles.view(np.int64)
+            lift_doubles(self.events.cell, self.events.rows, *given, *out, total, squares, -1, -1)
 
     def _lift_doubles(self, values: Values, at: dict[str, int]) -> None:
         if not at.keys() & set(_DOUBLES):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from optimizer.aggregates.states import MULTISETS, PAIRS, State
+from optimizer.aggregates.states import BOTH, MULTISETS, PAIRS, State
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import absorb
 from optimizer.workload.values import Expression
@@ -89,9 +89,12 @@ class LiftingGroup:
         self.unchecked = self.most = 0
         self.met: dict[Any, list[tuple[tuple[pa.Array, ...], int]]] = {}
         self.arguments: dict[Expression, list[State]] = {}
+        self.both: dict[tuple[Expression, Expression], list[State]] = {}
         for states in numbers_of(self.synopsis.states).values():
             for state in states:
-                if state.argument is not None:
+                if state.kind in BOTH and state.argument is not None and state.by is not None:
+                    self.both.setdefault((state.argument, state.by), []).append(state)
+                elif state.argument is not None:
                     self.arguments.setdefault(state.argument, []).append(state)
         self.others: dict[State, Callable[..., Column]] = {}
         for state in self.synopsis.states:
@@ -150,6 +153,8 @@ class LiftingGroup:
         lifted = LiftedNumbers(synopsis.states, events)
         for argument, states in self.arguments.items():
             lifted.lift(batch.values(argument), states)
+        for (x, y), states in self.both.items():
+            lifted.lift_both(batch.values(x), batch.values(y), states)
         others = {state: lift(batch, events, state) for state, lift in self.others.items()}
         rest = codes // shards
         used, group = numbered(rest % groups, groups)

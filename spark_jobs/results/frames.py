@@ -52,6 +52,8 @@ def _value(slot: Slot | None, type: Type) -> pl.Expr:
         stored = stored.list.get(slot.index, null_on_oob=True)
         if type.name == "boolean":
             return stored != 0
+        if type.name == "binary":
+            return stored.str.decode("base64")
         if type.name == "date":
             stored = stored.cast(pl.Int32)
     return stored.cast(target)
@@ -75,4 +77,5 @@ def _polars_type(type: Type) -> pl.DataType:
     if type.name == "decimal":
         return pl.Decimal(type.precision, type.scale)
     plain = {"boolean": pl.Boolean(), "long": pl.Int64(), "double": pl.Float64(), "string": pl.String()}
+    plain |= {"binary": pl.Binary()}
     return (plain | {"date": pl.Date(), "timestamp": pl.Datetime("us", "UTC")})[type.name]

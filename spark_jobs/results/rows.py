@@ -7,6 +7,7 @@ of a file has is not in the file (every reader of Delta takes it for null).
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -54,6 +55,8 @@ def typed(values: pa.Array | pa.ChunkedArray, type: Type) -> pa.Array | pa.Chunk
     if type.name == "decimal":
         texts = [None if text is None else Decimal(text) for text in values.to_pylist()]
         return pa.array(texts, target)
+    if type.name == "binary":
+        return pa.array([None if text is None else base64.b64decode(text) for text in values.to_pylist()], target)
     if type.name == "boolean" and pa.types.is_integer(stored):
         return pc.not_equal(values, 0)
     if type.name == "date" and pa.types.is_integer(stored):

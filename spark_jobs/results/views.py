@@ -26,20 +26,22 @@ UNUSABLE = "HDL-623"
 @dataclass(frozen=True)
 class Dialect:
     """How an engine says what no two say alike. ``moment``: microseconds since 1970 (``x``) as an instant; ``day``:
-    days since 1970 as a date; ``source``: how it reads a Delta table in a folder, None: only by a table's name.
-    ``plain``: names of views may have neither dots nor dashes; ``longest``: characters of a name."""
+    days since 1970 as a date; ``bytes``: what base64 stands for; ``source``: how it reads a Delta table in a folder,
+    None: only by a table's name. ``plain``: names of views may have neither dots nor dashes; ``longest``: characters
+    of a name."""
 
     moment: str
     day: str
+    bytes: str = "FROM_BASE64(x)"
     source: str | None = None
     plain: bool = False
     longest: int = 128
 
 
-_SPARK = Dialect("TIMESTAMP_MICROS(x)", "DATE_FROM_UNIX_DATE(CAST(x AS INT))", "delta", plain=True)
+_SPARK = Dialect("TIMESTAMP_MICROS(x)", "DATE_FROM_UNIX_DATE(CAST(x AS INT))", "UNBASE64(x)", "delta", plain=True)
 
 DIALECTS: dict[str, Dialect] = {
-    "duckdb": Dialect("MAKE_TIMESTAMPTZ(x)", "CAST('1970-01-01' AS DATE) + CAST(x AS INT)", "delta_scan"),
+    "duckdb": Dialect("MAKE_TIMESTAMPTZ(x)", "CAST('1970-01-01' AS DATE) + CAST(x AS INT)", source="delta_scan"),
     "spark": _SPARK,
     "databricks": _SPARK,
     "trino": Dialect(
@@ -49,6 +51,7 @@ DIALECTS: dict[str, Dialect] = {
     "snowflake": Dialect(
         "DATEADD(MICROSECOND, x, CAST('1970-01-01 00:00:00 +00:00' AS TIMESTAMPTZ))",
         "DATEADD(DAY, x, CAST('1970-01-01' AS DATE))",
+        "TO_BINARY(x, 'BASE64')",
         longest=255,
     ),
     "bigquery": Dialect("TIMESTAMP_MICROS(x)", "DATE_FROM_UNIX_DATE(x)", plain=True),
@@ -56,6 +59,7 @@ DIALECTS: dict[str, Dialect] = {
         "CAST('1970-01-01 00:00:00+00' AS TIMESTAMPTZ) + DIV(x, 1000000) * INTERVAL '1 second'"
         " + MOD(x, 1000000) * INTERVAL '1 microsecond'",
         "CAST('1970-01-01' AS DATE) + CAST(x AS INT)",
+        "DECODE(x, 'base64')",
         longest=63,
     ),
 }
@@ -69,6 +73,7 @@ _TYPES = {
     "date": exp.DType.DATE,
     "timestamp": exp.DType.TIMESTAMPTZ,
     "decimal": exp.DType.DECIMAL,
+    "binary": exp.DType.VARBINARY,
 }
 
 _ELEMENTS = {"longs": LONG, "doubles": DOUBLE, "texts": STRING}
@@ -161,7 +166,9 @@ def _value(slot: Slot | None, type: Type, dialect: str) -> exp.Expr:
         if type.name == "boolean":
             return exp.NEQ(this=element, expression=exp.Literal.number(0))
         if type.name in ("date", "timestamp"):
-            return _from_number(element, type, dialect)
+            return _converted(element, type, dialect)
+    if type.name == "binary":
+        return _converted(element, type, dialect)
     return _cast(element, type) if type.name == "decimal" else element
 
 
@@ -181,21 +188,23 @@ def _of_text(text: exp.Expr, type: Type, dialect: str) -> exp.Expr:
     if type.name == "string":
         return text
     if type.name == "timestamp":
-        return _from_number(_cast(text, LONG), type, dialect)
+        return _converted(_cast(text, LONG), type, dialect)
     return _cast(text, type)
 
 
-def _from_number(number: exp.Expr, type: Type, dialect: str) -> exp.Expr:
+def _converted(stored: exp.Expr, type: Type, dialect: str) -> exp.Expr:
+    """What a number (or, of bytes, a text in base64) stands for."""
     template = _template(dialect, type.name).copy()
     for place in template.find_all(exp.Column):
-        place.replace(number.copy())
+        place.replace(stored.copy())
     return template
 
 
 @cache
 def _template(dialect: str, type: str) -> exp.Expr:
     spoken = dialect_of(dialect)
-    return parse_one(spoken.day if type == "date" else spoken.moment, dialect=dialect)
+    templates = {"date": spoken.day, "timestamp": spoken.moment, "binary": spoken.bytes}
+    return parse_one(templates[type], dialect=dialect)
 
 
 def _cast(value: exp.Expr, type: Type) -> exp.Cast:

@@ -28,6 +28,7 @@ _PLAIN: dict[str, pa.DataType] = {
     "string": pa.utf8(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", "UTC"),
+    "binary": pa.binary(),
 }
 
 EXACT_DOUBLE = 15

@@ -15,6 +15,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
 from optimizer.workload.values import ACQ, BOOLEAN, DATE, DOUBLE, LONG, TIMESTAMP, Condition, Literal, Output, Type
+from spark_jobs.unshared import listings, moments
 from spark_jobs.unshared.columns import (
     COMPARISONS,
     EPOCH,
@@ -89,8 +90,8 @@ def _satisfies(condition: Condition, output: Output, row: Mapping[str, Any]) -> 
         theirs = _mean(output, total, count)
     if theirs is None:
         return None if count and output.function in _MEANS else False
-    if output.function == "top_k" or (output.function == "mode" and output.error is not None):
-        # the values of top_k are compared one by one; as the text that they are told in there is nothing to recompute
+    if output.function in _LISTED or (output.function == "mode" and output.error is not None):
+        # the values of lists are compared one by one; as the text that they are told in there is nothing to recompute
         return None
     if output.type == LONG and not -(2**63) <= theirs < 2**63:
         return None
@@ -272,7 +273,7 @@ def _agrees_top(output: Output, value: Any, evidence: Evidence) -> bool:
     assert output.parameter is not None
     if value is None or evidence["top"] is None:
         return value is None and evidence["top"] is None
-    most, listed = int(output.parameter), [[_jsonable(e["value"]), -e["missing"]] for e in evidence["top"]]
+    most, listed = int(output.parameter), [[listings.jsonable(e["value"]), -e["missing"]] for e in evidence["top"]]
     ours = json.loads(value)
     if output.error is None:
         return bool(ours == listed)
@@ -289,15 +290,8 @@ def _agrees_top(output: Output, value: Any, evidence: Evidence) -> bool:
     return near and complete and descending
 
 
-def _jsonable(value: Any) -> Any:
-    """A value as it comes out of the JSON of ``top_k``."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return json.dumps(value)
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
-    return value.isoformat() if isinstance(value, date) else value
+def _several(single: _Audit) -> _Audit:
+    return _Audit(listings.several_columns(single.columns), listings.agrees_several(single.agrees))
 
 
 _EXACT = _Audit(_exact_columns, _agrees_exactly)
@@ -308,7 +302,17 @@ _SPREADS = ("variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_
 
 _PERCENTILES = ("percentile", "median")
 
-_ROUNDED = (*_MEANS, *_SPREADS, *_PERCENTILES)
+_PAIRED = ("covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2")
+
+_SHAPES = ("skewness", "kurtosis")
+
+_LISTED = ("top_k", "percentiles", "percentiles_disc", "histogram_numeric", "collect_set")
+
+_COUNTED = ("hll_sketch", "hll_sketch_agg", "theta_sketch", "theta_sketch_agg")
+
+_QUANTILES = ("quantile_sketch", "kll_sketch_agg_bigint", "kll_sketch_agg_double")
+
+_ROUNDED = (*_MEANS, *_SPREADS, *_PERCENTILES, *_PAIRED, *_SHAPES, "geometric_mean")
 """Functions whose doubles are rounded on the way."""
 
 _AUDITS: dict[str, _Audit] = {
@@ -319,6 +323,15 @@ _AUDITS: dict[str, _Audit] = {
     "count_distinct": _Audit(_distinct_columns, _agrees_distinct),
     "mode": _Audit(_frequent_columns, _agrees_mode),
     "top_k": _Audit(_frequent_columns, _agrees_top),
+    **dict.fromkeys(_PAIRED, _Audit(moments.pair_columns, moments.agrees_pair)),
+    **dict.fromkeys(_SHAPES, _Audit(moments.shape_columns, moments.agrees_shape)),
+    "geometric_mean": _Audit(moments.geometric_columns, moments.agrees_geometric),
+    "percentiles": _several(_Audit(_percentile_columns, _agrees_percentile)),
+    "percentiles_disc": _several(_Audit(_quantile_columns, _agrees_quantile)),
+    "histogram_numeric": _Audit(listings.histogram_columns, listings.agrees_histogram),
+    "collect_set": _Audit(listings.least_columns, listings.agrees_least),
+    **dict.fromkeys(_COUNTED, _Audit(listings.counted_columns, listings.agrees_counted)),
+    **dict.fromkeys(_QUANTILES, _Audit(listings.quantile_columns, listings.agrees_quantiles)),
 }
 """How outputs are audited that are not simply equal."""
 

@@ -321,6 +321,70 @@ def _plain_approximate(grouped: GroupedFrame, output: Output) -> SparkColumn:
     return grouped.of(f"approximate percentile {fraction} {accuracy}", output, column)
 
 
+PAIRED_NUMBERS = ("covar_pop", "covar_samp", "corr", "regr_count", "regr_slope", "regr_intercept", "regr_r2")
+
+
+def both_numbers(grouped: GroupedFrame, output: Output) -> tuple[SparkColumn, SparkColumn]:
+    """The two numbers of an output as doubles, null where one of them is."""
+    assert output.by is not None
+    x, y = grouped.argument(output).cast("double"), to_column(output.by, grouped.schema).cast("double")
+    return F.when(y.isNotNull(), x), F.when(x.isNotNull(), y)
+
+
+def _plain_both(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    x, y = both_numbers(grouped, output)
+    if output.function == "corr":
+        # F.corr fails where one of both does not vary
+        return grouped.of("corr", output, F.try_divide(F.covar_pop(x, y), F.stddev_pop(x) * F.stddev_pop(y)))
+    return grouped.of(output.function, output, getattr(F, output.function)(x, y))
+
+
+def logarithm(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    """The natural logarithm of the argument: -inf of zeros, NaN of negative numbers."""
+    double = grouped.argument(output).cast("double")
+    found = F.when(double > 0, F.ln(double)).when(double == 0, float("-inf"))
+    return found.when(double.isNotNull(), float("nan"))
+
+
+def _plain_several(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    fractions, value = [float(fraction) for fraction in output.parameters], grouped.value(output)
+    if output.function == "percentiles" and output.error is None:
+        return _listed(grouped.of(f"percentiles {fractions}", output, F.percentile(value, fractions)), DOUBLE)
+    if output.error is not None and grouped.type(output).is_numeric:
+        column = F.percentile_approx(value, fractions, math.ceil(1 / output.error))
+        column = grouped.of(f"approximate percentiles {fractions} {output.error}", output, column)
+        return _listed(column, grouped.type(output))
+    values = grouped.sorted(output)
+    ranks = (nearest(F.size(values), fraction) for fraction in output.parameters)
+    found = F.array(*(value_at_rank(values, rank) for rank in ranks))
+    return F.when(F.size(values) > 0, _listed(found, grouped.type(output)))
+
+
+def _listed(values: SparkColumn, type: Type) -> SparkColumn:
+    """An array as a list in JSON; null if it is or has no values."""
+    items = F.transform(values, lambda value: _in_json(value, type))
+    return F.when(F.size(values) > 0, F.concat(F.lit("["), F.concat_ws(", ", items), F.lit("]")))
+
+
+def _plain_least(grouped: GroupedFrame, output: Output) -> SparkColumn:
+    assert output.parameter is not None
+    least = F.slice(F.array_distinct(grouped.sorted(output)), 1, int(output.parameter))
+    return _listed(least, grouped.type(output))
+
+
+def _plain_sized(function: str) -> Callable[[GroupedFrame, Output], SparkColumn]:
+    """How Spark answers what has a size: a histogram, a sketch."""
+
+    def column(grouped: GroupedFrame, output: Output) -> SparkColumn:
+        assert output.parameter is not None
+        name = function.format("double" if grouped.type(output) == DOUBLE else "bigint")
+        value, size = grouped.value(output), int(output.parameter)
+        found = grouped.of(f"{name} {size}", output, getattr(F, name)(value, F.lit(size)))
+        return F.when(grouped.count(output) > 0, found)
+
+    return column
+
+
 _PLAIN: dict[str, Callable[[GroupedFrame, Output], SparkColumn]] = {
     "sum": lambda grouped, output: grouped.of("sum", output, F.try_sum(grouped.argument(output))),
     "avg": lambda grouped, output: grouped.of("avg", output, F.try_avg(grouped.argument(output))),
@@ -332,6 +396,17 @@ _PLAIN: dict[str, Callable[[GroupedFrame, Output], SparkColumn]] = {
     "percentile_disc": _plain_quantile,
     "mode": lambda grouped, output: grouped.of("mode", output, F.mode(grouped.value(output), True)),
     "top_k": _plain_top,
+    "any_value": lambda grouped, output: grouped.of("min", output, F.min(grouped.argument(output))),
+    **dict.fromkeys(PAIRED_NUMBERS, _plain_both),
+    "geometric_mean": lambda grouped, output: F.exp(grouped.of("logs", output, F.avg(logarithm(grouped, output)))),
+    **dict.fromkeys(("percentiles", "percentiles_disc"), _plain_several),
+    "histogram_numeric": lambda grouped, output: F.to_json(_plain_sized("histogram_numeric")(grouped, output)),
+    "collect_set": _plain_least,
+    **dict.fromkeys(("hll_sketch", "hll_sketch_agg"), _plain_sized("hll_sketch_agg")),
+    **dict.fromkeys(("theta_sketch", "theta_sketch_agg"), _plain_sized("theta_sketch_agg")),
+    **dict.fromkeys(
+        ("quantile_sketch", "kll_sketch_agg_bigint", "kll_sketch_agg_double"), _plain_sized("kll_sketch_agg_{}")
+    ),
 }
 """How Spark answers an output, where not by its function of the same name."""
 

@@ -10,6 +10,10 @@ COLUMNS = {
     "a column": ("symbol", "price", "volume", "qty", "fee", "day", "ok", "ts"),
     "a number": ("price", "volume", "qty", "fee", "qty * 2", "qty + volume", "fee / 3", "abs(qty)", "-price"),
     "an integer": ("volume", "qty", "qty + 1", "abs(qty)", "coalesce(qty, 0)"),
+    "a double": ("price", "qty / 2", "-price"),
+    "an integer or a double": ("price", "qty", "volume"),
+    "an integer or a text": ("symbol", "qty", "lower(symbol)"),
+    "an integer, a double or a text": ("symbol", "qty", "price"),
     "a condition": ("ok", "qty > 1", "NOT ok", "symbol LIKE 'a%' AND ok", "price IS NOT NULL"),
 }
 COMPARISONS = (
@@ -85,6 +89,9 @@ APPROXIMATE = (
     "approx_count_distinct(symbol)",
     "approx_count_distinct(symbol, 0.01)",
     "approx_percentile(price, 0.9)",
+    "approx_percentile(price, array(0.5, 0.9), 100)",
+    "percentile(fee, array(0.5))",
+    "array_agg(DISTINCT symbol, 10)",
     "approx_percentile(fee, 0.5, 100)",
     "percentile_approx(qty, 0.1, 10)",
     "approx_top_k(symbol)",
@@ -102,6 +109,12 @@ def _aggregate(random: random.Random) -> str:
     arguments = [random.choice(COLUMNS[found.takes])]
     if found.signature == "value+by":
         arguments.append(random.choice(("qty", "ts", "price * 2")))
+    if found.signature == "number+number":
+        arguments.append(random.choice(("qty", "fee", "price * 2")))
+    if found.signature == "value+fractions":
+        arguments.append(random.choice(("array(0.5)", "array(0.5, 0.99)")))
+    if found.default is not None and random.random() < 0.5:
+        arguments.append("12")
     if found.signature == "value+fraction":
         arguments.append(random.choice(("0.5", "0.99", "1", "5e-1")))
     if found.signature == "value+k":

@@ -22,7 +22,18 @@ from optimizer.aggregates.exact_sums import decimal_texts, exact_total, two_prod
 from optimizer.aggregates.lowering import json_texts, nearest_rank, share_of
 from optimizer.aggregates.ordinals import doubles_of_ordinals, hash64, hash64_of_texts, ordinals_of_doubles
 from optimizer.aggregates.sketches import precision_of, registers_of, thin_frequent, thin_quantiles
-from optimizer.aggregates.states import LIMB, MULTISETS, PAIRS, ROWS, Lowered, Multisets, State, carrier_of, check_error
+from optimizer.aggregates.states import (
+    LIMB,
+    MULTISETS,
+    PAIRS,
+    ROWS,
+    SUMS_OF_DOUBLES,
+    Lowered,
+    Multisets,
+    State,
+    carrier_of,
+    check_error,
+)
 from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, INT, LONG, STRING, TIMESTAMP, Column, Output, Type, decimal
 from tests.sizes import examples
 
@@ -52,15 +63,21 @@ def lowered(name: str, type: Type, values: list[Any]) -> Lowered:
 def output_of(name: str, type: Type | None = LONG, **options: Any) -> Output:
     """An output over x of a type, by y where the function orders by something, with a parameter that is valid."""
     aggregate = AGGREGATES[name]
-    by = {"value+by": (Y, STRING), "value+time": (Column("ts"), TIMESTAMP)}.get(aggregate.signature, (None, None))
+    orders = {"value+by": (Y, STRING), "value+time": (Column("ts"), TIMESTAMP), "number+number": (Y, DOUBLE)}
+    by = orders.get(aggregate.signature, (None, None))
     options = {"by": by[0], "by_type": by[1], **options}
     if aggregate.signature in ("value+fraction", "value+k"):
         options = {"parameter": Decimal(1), **options}
+    if aggregate.default is not None:
+        options = {"parameter": aggregate.default, **options}
+    if aggregate.signature == "value+fractions":
+        options = {"parameters": (Decimal("0.5"), Decimal(1)), **options}
     argument = None if type is None else X
     return Output("it", name, argument, type, aggregate.output_type(type, by[1]), **options)
 
 
-ANY_TYPE = {"a column": STRING, "a number": DOUBLE, "an integer": LONG, "a condition": BOOLEAN}
+ANY_TYPE = {"a column": STRING, "a number": DOUBLE, "an integer": LONG, "a condition": BOOLEAN, "a double": DOUBLE}
+ANY_TYPE |= {"an integer or a double": DOUBLE, "an integer or a text": STRING, "an integer, a double or a text": STRING}
 
 
 def states_of(name: str, type: Type | None, **options: Any) -> list[str]:
@@ -175,11 +192,15 @@ def test_types_that_do_not_apply_are_refused_with_a_reason(name: str) -> None:
         aggregate.output_type(None)
     assert aggregate.output_type(ANY_TYPE[aggregate.takes], LONG)
     if aggregate.takes != "a column":
-        with pytest.raises(TypeError, match=f"{name} needs {aggregate.takes}, not string"):
-            aggregate.output_type(STRING)
+        refused = DATE if aggregate.takes.endswith("text") else STRING
+        with pytest.raises(TypeError, match=f"{name} needs {aggregate.takes}, not {refused}"):
+            aggregate.output_type(refused)
     if aggregate.signature == "value+by":
         with pytest.raises(TypeError, match="second argument"):
             aggregate.output_type(LONG)
+    if aggregate.signature == "number+number":
+        with pytest.raises(TypeError, match="needs a number as its second argument, not string"):
+            aggregate.output_type(LONG, STRING)
 
 
 @pytest.mark.parametrize(
@@ -188,6 +209,10 @@ def test_types_that_do_not_apply_are_refused_with_a_reason(name: str) -> None:
         ("percentile", ("1", "0.5", "0.000001", "1.0"), ("0", "-0.5", "1.0000001", "NaN", "Infinity", "0." + "1" * 19)),
         ("percentile_disc", ("0.999",), ("1.5", "sNaN")),
         ("top_k", ("1", "1000", "5.0", "1E+2"), ("0", "-3", "2.5", "1001", "NaN", "Infinity")),
+        ("percentiles", ("1", "0.5"), ("0", "1.5")),
+        ("hll_sketch", ("4", "21"), ("3", "22", "12.5")),
+        ("theta_sketch", ("5", "26"), ("4", "27", "NaN")),
+        ("quantile_sketch", ("8", "65535"), ("7", "65536", "-1")),
     ],
 )
 def test_parameters_out_of_range_are_refused_with_a_reason(name: str, good: Sequence[str], bad: Sequence[str]) -> None:
@@ -378,6 +403,11 @@ class Plain:
         padded = [found + [(self._empty(), 0)] * (k - len(found)) for found in cut]
         flat = self._array([value for found in padded for value, _ in found])
         return flat.reshape(len(padded), k), np.array([[n for _, n in found] for found in padded], dtype=np.int64)
+
+    def each(self) -> Any:
+        for values in self.values:
+            counts = Counter(values)
+            yield self._array(sorted(counts)), np.array([counts[one] for one in sorted(counts)], dtype=np.int64)
 
     def cardinality(self) -> Any:
         return np.array([len(set(values)) - 0.4 for values in self.values])
@@ -661,15 +691,17 @@ def test_small_cells_stay_whole_and_empty_ones_empty() -> None:
 
 # -------------------------------------------------------------------------------------------- nulls
 @pytest.mark.parametrize("type", [LONG, DOUBLE, decimal(10, 2), decimal(30, 2), BOOLEAN], ids=str)
-@pytest.mark.parametrize("name", sorted(set(AGGREGATES) - {"count", "count_distinct"}))
+@pytest.mark.parametrize("name", sorted(set(AGGREGATES) - {"count", "count_distinct", "regr_count"}))
 def test_no_value_at_all_is_null(name: str, type: Type) -> None:
     try:
         output = output_of(name, type)
     except TypeError:
         return
     sums = np.zeros((1, 4 if type == decimal(30, 2) else 2), dtype=np.int64 if type.is_exact else np.float64)
-    states: dict[str, Any] = {"count": np.array([0]), "sum": sums, "sum_squares": np.zeros((1, 2))}
-    states |= {"total": np.zeros((1, 2))} | dict.fromkeys(("min", "max", "bit_and", "bit_or", "bit_xor"), np.array([7]))
+    states: dict[str, Any] = {"count": np.array([0]), "sum": sums, "both": np.array([0])}
+    states |= {kind: np.zeros((1, 2)) for kind in SUMS_OF_DOUBLES} | dict.fromkeys(
+        ("min", "max", "bit_and", "bit_or", "bit_xor"), np.array([7])
+    )
     states |= dict.fromkeys(PAIRS, (np.array([7]), np.array([False])))
     tail = State("values", X, type).tail
     states["values"] = Plain([[]], {"longs": np.int64, "doubles": np.float64}.get(str(tail), object))

@@ -227,24 +227,35 @@ def test_aggregates_and_their_types(aggregate: str, argument: Type | None, expec
     assert (output.argument_type, output.type) == (argument, expected)
 
 
+SAID = dict.fromkeys(("value+fraction", "value+k", "value+lgk", "value+entries", "value+size"), "parameter")
+SAID |= {"value+fractions": "parameters"}
+
+
 def test_every_aggregate_can_be_written_and_is_named_after_what_it_reads() -> None:
     arguments = {
         "value": "{x}",
         "value+time": "{x}",
         "value+by": "{x}, ts",
+        "number+number": "{x}, fee",
         "value+fraction": "{x}, 0.5",
+        "value+fractions": "{x}, array(0.5, 0.9)",
         "value+k": "{x}, 3",
+        "value+lgk": "{x}",
+        "value+entries": "{x}, 12",
+        "value+size": "{x}, 64",
     }
-    columns = {"a condition": "ok", "an integer": "qty"}
+    columns = {"a condition": "ok", "an integer": "qty", "a double": "price"}
+    second = {"value+by": "_ts", "number+number": "_fee"}
     for name, aggregate in AGGREGATES.items():
         column = columns.get(aggregate.takes, "volume")
         output = read(
             f"SELECT {name.upper()}({arguments[aggregate.signature].format(x=column)}) FROM trades {WINDOW}"
         ).outputs[0]
         assert (output.function, output.argument) == (name, Column(column))
-        assert output.name == f"{name}_{column}" + ("_ts" if aggregate.signature == "value+by" else "")
+        assert output.name == f"{name}_{column}{second.get(aggregate.signature, '')}"
         assert (output.by == Column("ts")) == (aggregate.signature in ("value+by", "value+time"))
-        assert (output.parameter is not None) == (aggregate.signature in ("value+fraction", "value+k"))
+        assert (output.parameter is not None) == (SAID.get(aggregate.signature) == "parameter")
+        assert (output.parameters != ()) == (SAID.get(aggregate.signature) == "parameters")
         assert output.error is None
 
 
@@ -268,10 +279,40 @@ def test_first_and_last_go_by_the_time_column_and_min_by_by_any_expression() -> 
         ("top_k(price, 10)", "10"),
         ("top_k(price, 1e2)", "100"),
         ("top_k(price, 1000L)", "1000"),
+        ("histogram_numeric(price, 1e1)", "10"),
+        ("hll_sketch(symbol)", "12"),
+        ("theta_sketch_agg(symbol, 14.0)", "14"),
+        ("quantile_sketch(price)", "200"),
+        ("kll_sketch_agg_bigint(qty, 1e2)", "100"),
     ],
 )
 def test_parameters_are_exact_and_equal_ones_are_written_alike(aggregate: str, parameter: str) -> None:
     assert str(output_of(aggregate).parameter) == parameter
+
+
+def test_several_fractions_are_one_output() -> None:
+    several = output_of("percentile(price, array(0.50, 9e-1))")
+    assert (several.function, several.type) == ("percentiles", STRING)
+    assert [str(one) for one in several.parameters] == ["0.5", "0.9"]
+    approximate = output_of("approx_percentile(price, ARRAY(0.5), 100)")
+    assert (approximate.function, str(approximate.error)) == ("percentiles_disc", "0.01")
+    states = [AGGREGATES[one.function].states(one) for one in (several, output_of("median(price)"))]
+    assert states[0] == states[1]
+
+
+def test_arrays_of_distinct_values_are_sets() -> None:
+    made, plain = output_of("array_agg(DISTINCT symbol, 10)"), output_of("collect_set(symbol, 10)")
+    assert to_json(made) == to_json(plain)
+
+
+def test_regressions_take_the_second_number_as_what_the_first_depends_on() -> None:
+    slope = output_of("regr_slope(price, qty)")
+    assert (slope.argument, slope.by, slope.by_type, slope.type) == (Column("price"), C, INT, DOUBLE)
+    # one set of sums for all that is asked of two numbers
+    states = [
+        set(AGGREGATES[name].states(replace(slope, function=name))) for name in ("regr_slope", "corr", "covar_pop")
+    ]
+    assert states[2] < states[0] < states[1]
 
 
 @pytest.mark.parametrize(
@@ -570,6 +611,16 @@ def test_durations_in_words_read_back(microseconds: int) -> None:
         # aggregates and their parameters
         ("SELECT percentile(price, ^0) FROM trades {w}", "HDL-214", "median"),
         ("SELECT percentile(price, ^1.01) FROM trades {w}", "HDL-214", ""),
+        ("SELECT percentile(price, array(0.5, ^1.01)) FROM trades {w}", "HDL-214", "median"),
+        ("SELECT percentile(price, ^array()) FROM trades {w}", "HDL-214", ""),
+        ("SELECT percentiles(price, ^0.5) FROM trades {w}", "HDL-214", "array(0.5, 0.9)"),
+        ("SELECT hll_sketch(symbol, ^3) FROM trades {w}", "HDL-215", "hll_sketch(x, 12)"),
+        ("SELECT ^hll_sketch(price) FROM trades {w}", "HDL-203", ""),
+        ("SELECT ^corr(price, symbol) FROM trades {w}", "HDL-203", ""),
+        ("SELECT ^corr(price) FROM trades {w}", "HDL-104", "corr(x, y)"),
+        ("SELECT ^array_agg(symbol, 5) FROM trades {w}", "HDL-104", "array_agg(DISTINCT x, 10)"),
+        ("SELECT ^kll_sketch(symbol) FROM trades {w}", "HDL-104", "quantile_sketch"),
+        ("SELECT hll_sketch(symbol) AS s FROM trades {w} HAVING ^s = 'x'", "HDL-203", ""),
         ("SELECT percentile(price, -^0.5) FROM trades {w}", "HDL-214", ""),
         ("SELECT percentile_disc(price, ^50) FROM trades {w}", "HDL-214", ""),
         ("SELECT approx_percentile(price, ^2, 100) FROM trades {w}", "HDL-214", ""),
@@ -789,7 +840,7 @@ def test_mistakes_are_coded_positioned_and_say_what_to_do(marked: str, code: str
         f"SELECT count(*) FROM trades {WINDOW} HAVING max(symbol) > '${{env:HOME}}'",
         f"SELECT count(*) FROM trades {WINDOW} GROUP BY symbol WITH ROLLUP",
         f"SELECT count(*) FROM trades {WINDOW} GROUP BY symbol WITH CUBE HAVING count(*) > 1",
-        f"SELECT percentile(price, array(0.5, 0.9)) FROM trades {WINDOW}",
+        f"SELECT median(price, array(0.5, 0.9)) FROM trades {WINDOW}",
         f"SELECT percentile(price, CAST('0.5' AS DOUBLE)) FROM trades {WINDOW}",
         f"SELECT percentile(price, ${{x}}) FROM trades {WINDOW}",
         f"SELECT max_by(struct(qty, price), price) FROM trades {WINDOW}",
@@ -801,7 +852,6 @@ def test_mistakes_are_coded_positioned_and_say_what_to_do(marked: str, code: str
         f"SELECT `median`(qty) FROM trades {WINDOW}",
         f"SELECT trades.median(qty) FROM trades {WINDOW}",
         f"SELECT collect_list(qty) FROM trades {WINDOW}",
-        f"SELECT histogram_numeric(qty, 5) FROM trades {WINDOW}",
         "INSERT INTO trades SELECT 1",
         "SET spark.x = 1",
         "SELECT 1",
@@ -1296,21 +1346,32 @@ RIGHT = {
     "an integer": ("qty", "volume", "volume * 2"),
     "a number": ("qty", "price", "fee", "qty / 2"),
     "a column": ("qty", "price", "symbol", "ok", "day", "ts", "fee", "NULL"),
+    "a double": ("price", "qty / 2"),
+    "an integer or a double": ("qty", "price"),
+    "an integer or a text": ("qty", "symbol"),
+    "an integer, a double or a text": ("qty", "price", "symbol"),
 }
 NUMBERS = {
     "fraction": ("0.5", "0.990", "1", "5e-1"),
     "k": ("3", "1000"),
     "error": ("0.05", "0.5"),
     "accuracy": ("9", "1e2"),
+    "other": ("qty", "price", "fee", "qty * 2"),
+    "fractions": ("array(0.5)", "array(0.5, 0.9)", "ARRAY(1, 0.25, 0.25)"),
+    "lgk": ("5", "12", "21"),
+    "size": ("8", "200"),
 }
 WRONG = ("*", "qty", "symbol", "ok", "NULL", "DISTINCT symbol", "a.b", "nope", "0", "-1", "1.5", "'0.5'", "9L", "abs(1")
 ROLES = {"value": (), "value+time": (), "value+by": ("by",), "value+fraction": ("fraction",), "value+k": ("k",)}
+ROLES |= {"number+number": ("other",), "value+fractions": ("fractions",)}
+ROLES |= {"value+lgk": ("lgk",), "value+entries": ("lgk",), "value+size": ("size",)}
 CALLS = {name: (aggregate.takes, ROLES[aggregate.signature]) for name, aggregate in AGGREGATES.items()}
 CALLS |= {
     "approx_count_distinct": ("a column", ("error",)),
     "approx_percentile": ("a number", ("fraction", "accuracy")),
     "percentile_approx": ("a number", ("fraction", "accuracy")),
     "approx_top_k": ("a column", ("k",)),
+    "array_agg": ("a column", ("k",)),
 }
 
 

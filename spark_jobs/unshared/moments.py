@@ -1,0 +1,118 @@
+"""Moments and regressions, recomputed by Spark, and how far both sides' rounding may take them apart.
+
+Spark's are Welford's recurrences and their generalisations (Pébay 2008) in doubles: ours are sums in double-double.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import functions as F
+
+from optimizer.workload.values import Output
+from spark_jobs.unshared.columns import GroupedFrame, both_numbers, logarithm, spark_output
+
+EPSILON = 2.0**-52
+
+OPEN = 0.01
+"""Variances that rounding leaves open by more than this part of them are not compared with."""
+
+
+def pair_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
+    """The answer, and of the pairs without a null the ``count``, sums of squares, variances and means."""
+    x, y = both_numbers(grouped, output)
+    found = {"": spark_output(grouped, output), "count": grouped.of("both", output, F.count(x))}
+    for name, side in (("x", x), ("y", y)):
+        found[f"squares {name}"] = grouped.of(f"squares {name}", output, F.sum(side * side))
+        found[f"variance {name}"] = grouped.of(f"variance {name}", output, F.var_pop(side))
+        found[f"mean {name}"] = grouped.of(f"mean {name}", output, F.avg(side))
+    return found
+
+
+def agrees_pair(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
+    """Whether a covariance, a correlation or a regression is as near as rounding allows."""
+    theirs, n = evidence[""], evidence["count"]
+    if n == 0:
+        return value is None
+    squares = [evidence[f"squares {name}"] for name in "xy"]
+    spreads = [evidence[f"variance {name}"] * n for name in "xy"]
+    if not all(map(math.isfinite, (*squares, *spreads))):
+        return value is None or not math.isfinite(value) or theirs is None or not math.isfinite(theirs)
+    norms, roots = [math.sqrt(one) for one in squares], [math.sqrt(one) for one in spreads]
+    lost = (n + 8) * 8 * EPSILON
+    products = lost * (norms[0] * roots[1] + norms[1] * roots[0] + EPSILON * norms[0] * norms[1]) + n * 2.3e-308
+    if output.function.startswith("covar"):
+        freedom = 0 if output.function == "covar_pop" else 1
+        if n <= freedom:
+            return value is None and theirs is None
+        return _near(value, theirs, products / (n - freedom))
+    open_ = [_share_lost(lost, norm, root, n) for norm, root in zip(norms, roots, strict=True)]
+    if (open_[1] > OPEN or (output.function in ("corr", "regr_r2") and open_[0] > OPEN)) and n > 1:
+        return True
+    if output.function in ("corr", "regr_r2"):
+        bound = 2 * (products / max(roots[0] * roots[1], 5e-324) + open_[0] + open_[1] + 8 * EPSILON)
+        return _near(value, theirs, bound)
+    if value is None or theirs is None:
+        return value is theirs
+    slope = abs(products / max(spreads[1], 5e-324)) + 2 * (roots[0] / max(roots[1], 5e-324)) * (open_[1] + 8 * EPSILON)
+    if output.function == "regr_slope":
+        return _near(value, theirs, slope)
+    means = abs(evidence["mean x"]) + abs(evidence["mean y"]) * roots[0] / max(roots[1], 5e-324)
+    return _near(value, theirs, slope * abs(evidence["mean y"]) + 2 * lost * (means + norms[0] / math.sqrt(n)))
+
+
+def _share_lost(lost: float, norm: float, root: float, n: int) -> float:
+    """The part of a sum of squared deviations that rounding leaves open."""
+    return (lost * (norm * root + EPSILON * norm * norm) + n * 2.3e-308) / max(root * root, 5e-324)
+
+
+def shape_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
+    """The answer, and the ``count``, the sum of ``squares`` and the ``variance``."""
+    double = grouped.argument(output).cast("double")
+    squares = grouped.of("squares", output, F.sum(double * double))
+    found = {"": spark_output(grouped, output), "count": grouped.count(output), "squares": squares}
+    return found | {"variance": grouped.of("variance of doubles", output, F.var_pop(double))}
+
+
+def agrees_shape(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
+    """Whether a skewness or a kurtosis is as near as rounding allows."""
+    theirs, n = evidence[""], evidence["count"]
+    if n == 0:
+        return value is None
+    if not (math.isfinite(evidence["squares"]) and math.isfinite(evidence["variance"])):
+        return value is None or not math.isfinite(value)
+    mean_square, variance = evidence["squares"] / n, evidence["variance"]
+    if n == 1 or variance == 0 or variance < 1e-120 or mean_square > 1e140:
+        return n > 1 or value is None
+    ratio = math.sqrt(mean_square / variance)
+    if ratio > 1e6 / n:
+        return True
+    power = 3 if output.function == "skewness" else 4
+    lost = 64 * (n + 16) * EPSILON * (1 + ratio) + (n + 16) ** 2 * 2.0**-96 * ratio**power
+    return _near(value, theirs, lost * (4 + n ** (power / 2 - 1)))
+
+
+def geometric_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
+    """The answer, and the mean magnitude of the logarithms."""
+    logs = grouped.of("magnitude of logs", output, F.avg(F.abs(logarithm(grouped, output))))
+    return {"": spark_output(grouped, output), "count": grouped.count(output), "logs": logs}
+
+
+def agrees_geometric(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
+    """Whether a geometric mean is as near as rounding of the logarithms allows."""
+    theirs = evidence[""]
+    if value is None or theirs is None or not math.isfinite(evidence["logs"]):
+        return _near(value, theirs, 0.0)
+    # decimals are taken unscaled: their logarithms are greater by up to 88
+    return _near(value, theirs, 8 * (evidence["count"] + 16) * EPSILON * (100 + evidence["logs"]) * abs(theirs))
+
+
+def _near(value: Any, theirs: Any, bound: float) -> bool:
+    if value is None or theirs is None:
+        return value is theirs
+    if math.isnan(value) or math.isnan(theirs):
+        return math.isnan(value) and math.isnan(theirs)
+    return value == theirs or abs(value - theirs) <= bound + 5e-324
