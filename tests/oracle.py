@@ -38,6 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from optimizer.workload.values import ACQ, Call, Column, Condition, Expression, Literal, Output, Type, Window
+from tests.scalar_sql import scalar_sql, values_of
 
 EPSILON = sys.float_info.epsilon
 LARGEST = sys.float_info.max
@@ -112,7 +113,7 @@ def _text(value: str) -> str:
 _COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
-class _Translator:
+class Translator:
     """Values of :mod:`optimizer.workload.values` to DuckDB SQL, each with its kind.
 
     Kinds: ``long`` (computed in HUGEINT, so that it cannot wrap), ``decimal``, ``double``, ``string``,
@@ -147,7 +148,10 @@ class _Translator:
 
     def _call(self, call: Call) -> tuple[str, str]:
         name = call.function
-        arguments = [self(argument) for argument in call.arguments]
+        arguments = [self(argument) for argument in call.arguments[: values_of(call)]]
+        scalar = scalar_sql(call, arguments, _aligned)
+        if scalar is not None:
+            return scalar
         if name in _COMPARISONS:
             left, right, _ = _aligned(arguments)
             return f"({left} {_COMPARISONS[name]} {right})", "boolean"
@@ -222,7 +226,7 @@ def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
     ``events`` hold the raw events with ``time_column`` as a timestamp (naive means UTC); events without a
     time belong to no window. Cells stand in the order of ``query.outputs``.
     """
-    translate = _Translator(events.schema)
+    translate = Translator(events.schema)
     selects: dict[str, int] = {}
 
     def aggregate(sql: str) -> int:
