@@ -79,7 +79,7 @@ def _text(value: str) -> str:
 # -------------------------------------------------------------------------------------------------- texts
 def _substring(text: str, begin: int, length: int = 2**31 - 1) -> Typed:
     start = str(begin - 1) if begin > 0 else f"(length({text}) + {begin})" if begin < 0 else "0"
-    low, high = f"greatest({start}, 0)", f"greatest({start} + {max(length, 0)}, 0)"
+    low, high = f"greatest({start}, 0)", f"greatest({start}::BIGINT + {max(length, 0)}, 0)"
     return f"substring({text}, ({low} + 1)::BIGINT, greatest({high} - {low}, 0)::BIGINT)", "string"
 
 
@@ -126,7 +126,8 @@ def _whole(name: str, argument: Typed, constants: list[Any]) -> Typed:
     if kind == "long":
         unit = 10 ** max(0, -places)
         return f"(sign({sql})::HUGEINT * ((abs({sql}) + {unit // 2}) // {unit}) * {unit})", "long"
-    return f"round({sql}, {places})", "decimal"
+    # DuckDB rounds a null to zero where the unit is greater than any value
+    return f"(CASE WHEN {sql} IS NOT NULL THEN round({sql}, {places}) END)", "decimal"
 
 
 # -------------------------------------------------------------------------------------------------- casts

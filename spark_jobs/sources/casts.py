@@ -125,7 +125,7 @@ def _to_long(value: pa.Array, type: Type, result: Type) -> pa.Array:
         return whole_numbers(np.trunc(value.fill_null(0).to_numpy()), nulls_of(value), bits)
     if type.name == "timestamp":
         micros = value.cast(pa.int64()).fill_null(0).to_numpy()
-        return pa.array(micros // 1_000_000, mask=nulls_of(value))
+        value = pa.array(micros // 1_000_000, mask=nulls_of(value))
     if type.name == "decimal":
         value = pc.round(as_wide_decimal(value, type, type.scale), 0, "towards_zero")
         # as an integer it has 38 digits at most
