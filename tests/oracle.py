@@ -256,7 +256,8 @@ def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
             wanted.append(aggregate(f"list({argument}) FILTER ({argument} IS NOT NULL)"))
         finish.append((output, wanted, kind))
 
-    groups = [_quoted(name) for name, _ in query.group_by]
+    computed = {name: translate(expression)[0] for name, expression in query.derived}
+    groups = [computed.get(name, _quoted(name)) for name, _ in query.group_by]
     where = translate(query.filter)[0] if query.filter is not None else "TRUE"
     time = _quoted(time_column)
     if query.pattern is not None:

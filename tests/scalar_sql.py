@@ -132,8 +132,8 @@ def _whole(name: str, argument: Typed, constants: list[Any]) -> Typed:
 
 # -------------------------------------------------------------------------------------------------- casts
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,6})?"
-_DAY = r"(\d{4})(-(\d\d?)(-(\d\d?)([ T]((?s:.*)))?)?)?"
-_CLOCK = r"(\d\d?):(\d\d?)(:(\d\d?)(\.(\d{0,9}))?)?\s?(Z|UTC|[+-]\d\d?:\d\d)?"
+_DAY = r"(\d{4})(?:-(\d\d?)(?:-(\d\d?)(?:[ T]((?s:.*)))?)?)?"
+_CLOCK = r"(\d\d?):(\d\d?)(?::(\d\d?)(?:\.(\d{0,9}))?)?\s?(Z|UTC|[+-]\d\d?:\d\d)?"
 
 
 def _cast(sql: str, kind: str, target: Type) -> Typed:
@@ -190,7 +190,7 @@ def _parts(sql: str, form: str, *groups: int) -> list[str]:
 def _to_date(sql: str, kind: str, target: Type) -> str:
     if kind == "timestamp":
         return f"make_timestamp({sql})::DATE"
-    year, month, day = _parts(sql, _DAY, 1, 3, 5)
+    year, month, day = _parts(sql, _DAY, 1, 2, 3)
     made = (
         f"TRY(make_date({year}::INT, coalesce(nullif({month}, ''), '1')::INT, coalesce(nullif({day}, ''), '1')::INT))"
     )
@@ -204,7 +204,7 @@ def _to_timestamp(sql: str, kind: str, target: Type) -> str:
         return f"(CASE WHEN {sql} BETWEEN -62135596800 AND 253402300799 THEN ({sql} * 1000000)::BIGINT END)"
     form = re.sub(r"\(\(\?s:\.\*\)\)", lambda _: _CLOCK, _DAY)
     day = _to_date(sql, "string", target)
-    hour, minute, second, fraction, zone = _parts(sql, form, 7, 8, 10, 12, 13)
+    hour, minute, second, fraction, zone = _parts(sql, form, 4, 5, 6, 7, 8)
     hour, minute, second = (f"coalesce(nullif({part}, ''), '0')::INT" for part in (hour, minute, second))
     micros = f"rpad({fraction}, 6, '0')[:6]::INT"
     ahead = f"CASE WHEN {zone} IN ('', 'Z', 'UTC') THEN 0 ELSE (split_part({zone}[2:], ':', 1)::INT * 60 + "

@@ -421,6 +421,11 @@ def normal(filter: Filter, schema: Schema) -> Filter:
     return None if formula == _TRUE else reader.write(formula)
 
 
+def canonical(value: Expression, schema: Schema) -> Expression:
+    """The same value of any type, with operands in a fixed order and conditions inside in normal form."""
+    return _Reader(schema).tidy(value)
+
+
 def distinct(filters: Sequence[Filter], schema: Schema) -> dict[Filter, list[int]]:
     """The normal forms of some filters in order of appearance, each with the positions of its filters."""
     forms = {filter: normal(filter, schema) for filter in dict.fromkeys(filters)}

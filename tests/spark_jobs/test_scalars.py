@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
