@@ -146,7 +146,8 @@ def _cast(sql: str, kind: str, target: Type) -> Typed:
         return maker(sql, kind, target), target.name
     if target.name == "double":
         if kind == "string":
-            return f"(CASE WHEN regexp_full_match({sql}, '{_NUMBER}') THEN TRY_CAST({sql} AS DOUBLE) END)", "double"
+            form = f"{_NUMBER}|(?i:nan|[+-]?inf(inity)?)"
+            return f"(CASE WHEN regexp_full_match({sql}, '{form}') THEN TRY_CAST({sql} AS DOUBLE) END)", "double"
         if kind == "timestamp":
             return f"({sql}::DOUBLE / 1e6)", "double"
         return (

@@ -18,7 +18,7 @@ from optimizer.workload.notation import written
 from optimizer.workload.predicates import canonical
 from optimizer.workload.values import BOOLEAN, DOUBLE, Column, Expression, Type, columns_of
 
-_SETS = ("rollup", "cube", "grouping_sets")
+_SETS: dict[type[exp.Expr], str] = {exp.Rollup: "rollup", exp.Cube: "cube", exp.GroupingSets: "grouping sets"}
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def read_grouping(tree: exp.Select, scope: Scope, findings: Findings) -> Groupin
 
 def _group_column(node: exp.Expr, tree: exp.Select, scope: Scope) -> tuple[str, Type, Expression | None]:
     """A group column: its name and type, and what it is computed of."""
-    if function_name(node, scope.text) in _SETS:
-        _refuse_sets(str(function_name(node, scope.text)), node.expressions, scope, tree)
+    if type(node) in _SETS:
+        _refuse_sets(_SETS[type(node)], node.expressions, scope, tree)
     meant = _meant(without_parentheses(node), tree, scope)
     if type(meant) is exp.Column:
         column, type_ = scope.column(meant)

@@ -52,10 +52,5 @@ def _constant(literal: Literal) -> str:
             return f"timestamp_micros({value})"
     if type.name in ("string", "date"):
         return ("date " if type.name == "date" else "") + "'" + str(value).replace("'", "''") + "'"
-    return (
-        f"{value!r}"
-        if isinstance(value, float) and "e" in repr(value)
-        else f"{value}e0"
-        if type.name == "double"
-        else str(value)
-    )
+    text = str(value)
+    return text + "e0" if type.name == "double" and "e" not in text else text

@@ -251,8 +251,8 @@ class ACQ:
     satisfy every condition of ``having`` exist. With a ``pattern``, what is aggregated is not the events but the
     sequences of them that match it, each wholly inside the window. ``until``: the last instant (microseconds)
     that it answers. ``table``: where its answers are besides. ``asset``: its new answers are announced to Airflow as an
-    asset of its own. ``derived``: the group columns that are expressions, by their names in ``group_by``, which are what
-    :func:`optimizer.workload.notation.written` writes of them.
+    asset of its own. ``derived``: the group columns that are expressions, by their names in ``group_by``, which are
+    what :func:`optimizer.workload.notation.written` writes of them.
     """
 
     name: str
