@@ -35,6 +35,8 @@ def guarded_tokens(text: str, limits: Limits) -> list[Token]:
         _check_characters(token, text, limits)
         _check_kind(token, after, is_first=token is first)
         names_type = before is not None and before.token_type in (TokenType.ALIAS, TokenType.DCOLON)
+        if names_type and after is not None and after.token_type == TokenType.LT:
+            raise Refused("HDL-103", "values are cast to plain types", "CAST(x AS double)", token.start)
         if not (names_type and token.token_type == TokenType.DECIMAL):
             _check_call(token, after)
     return tokens

@@ -34,6 +34,7 @@ from optimizer.workload.values import (
     SHORT,
     STRING,
     TIMESTAMP,
+    Call,
     Expression,
     Literal,
     Type,
@@ -42,6 +43,9 @@ from optimizer.workload.values import (
 
 MOST_DIGITS = 38
 """Digits that round may be asked for, to either side of the point."""
+
+MOST_GROWTH = 8
+"""How many times as long as what it replaces a text may be."""
 
 LONGEST = 2**31 - 1
 """Greatest position or length in a text, as in Spark."""
@@ -209,10 +213,22 @@ def _split(name: str, types: Sequence[Type], arguments: Sequence[Expression]) ->
 
 def _replaced(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
     _strings(name, types[:1])
-    constant(arguments, 2, str)
-    if not constant(arguments, 1, str):
+    old, new = str(constant(arguments, 1, str)), str(constant(arguments, 2, str))
+    if not old:
         raise type_error("replace needs a text to look for")
+    if len(new) > MOST_GROWTH * len(old) or (len(new) > len(old) and _grows(arguments[0])):
+        hint = f"a replacement is up to {MOST_GROWTH} times as long, and no other one is replaced in"
+        raise type_error("replace makes texts too long", hint)
     return STRING
+
+
+def _grows(value: Expression) -> bool:
+    """Whether a text was made longer by replacing."""
+    inner = value.arguments if isinstance(value, Call) else ()
+    if isinstance(value, Call) and value.function == "replace":
+        old, new = (str(getattr(one, "value", "")) for one in inner[1:])
+        return len(new) > len(old) or _grows(inner[0])
+    return any(map(_grows, inner))
 
 
 def _matched(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
