@@ -11,7 +11,7 @@ from sqlglot import exp
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.nodes import call_arguments, function_name, only_argument, place_of, refuse, refuse_unknown
 from optimizer.language.refusals import NULL, Refused, shown_text
-from optimizer.language.scalar_calls import FIELD_NAMES, WRITTEN, sort_arguments, target_name
+from optimizer.language.scalar_calls import FIELD_NAMES, SCALAR_CALLS, sort_arguments, target_name
 from optimizer.language.scope import Scope
 from optimizer.language.words import BINARY, CALLABLE, FORMS, MOMENTS
 from optimizer.workload.expression import call_type, exact_literal, moment, negated, number
@@ -79,7 +79,7 @@ class ExpressionReader:
     def _scalar(self, name: str, node: exp.Expr, depth: int) -> Typed:
         """A call of a function of single values."""
         nodes, constants = sort_arguments(name, call_arguments(node), node)
-        values, function = [self.read(one, depth + 1) for one in nodes], WRITTEN[name].function
+        values, function = [self.read(one, depth + 1) for one in nodes], SCALAR_CALLS[name].function
         if function == "if":
             return self.conditional([(values[0], values[1])], values[2], node)
         if function == "nullif":

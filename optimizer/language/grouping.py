@@ -15,7 +15,7 @@ from optimizer.language.refusals import NULL, Findings, shown_text
 from optimizer.language.scope import Scope
 from optimizer.language.words import FORMS, resolve_name
 from optimizer.workload.notation import written
-from optimizer.workload.predicates import canonical
+from optimizer.workload.predicates import tidied
 from optimizer.workload.values import BOOLEAN, DOUBLE, Column, Expression, Type, columns_of
 
 _SETS: dict[type[exp.Expr], str] = {exp.Rollup: "rollup", exp.Cube: "cube", exp.GroupingSets: "grouping sets"}
@@ -129,7 +129,7 @@ def _has_aggregate(node: exp.Expr, scope: Scope) -> bool:
 def _value(node: exp.Expr, scope: Scope) -> tuple[Expression, Type]:
     value, type_ = ExpressionReader(scope, scope.column).read(node)
     type_ = BOOLEAN if type_ == NULL else type_
-    return canonical(settled(value, type_), scope.schema), type_
+    return tidied(settled(value, type_), scope.schema), type_
 
 
 def _refuse_sets(word: str, nodes: Sequence[exp.Expr], scope: Scope, tree: exp.Select) -> None:

@@ -36,7 +36,7 @@ _SUBSTRING = Written("substring", constants=("whole number", "whole number"), op
 _PART = Written("date_part", constants=("text",), leading=True)
 _MATCH = Written("regexp_like", constants=("text",))
 
-WRITTEN: dict[str, Written] = {
+SCALAR_CALLS: dict[str, Written] = {
     **{name: Written(name) for name in ("abs", "lower", "upper", "length", "trim", "ltrim", "rtrim")},
     **{name: Written(name) for name in ("floor", "ceil", "sqrt", "ln", "exp")},
     "char_length": Written("length"),
@@ -82,7 +82,7 @@ Arguments = tuple[list[exp.Expr], tuple[Literal, ...]]
 
 def sort_arguments(name: str, nodes: Sequence[exp.Expr], node: exp.Expr) -> Arguments:
     """The values of a call, and its constants in the order in which the function takes them."""
-    shape = WRITTEN[name]
+    shape = SCALAR_CALLS[name]
     least, most = shape.least + len(shape.constants) - shape.optional, shape.most
     limit = None if most is None else most + len(shape.constants)
     if len(nodes) < least or (limit is not None and len(nodes) > limit):

@@ -421,7 +421,7 @@ def normal(filter: Filter, schema: Schema) -> Filter:
     return None if formula == _TRUE else reader.write(formula)
 
 
-def canonical(value: Expression, schema: Schema) -> Expression:
+def tidied(value: Expression, schema: Schema) -> Expression:
     """The same value of any type, with operands in a fixed order and conditions inside in normal form."""
     return _Reader(schema).tidy(value)
 

@@ -63,14 +63,17 @@ def unified(types: Sequence[Type]) -> Type | None:
 
 
 def names_of(types: Sequence[Type]) -> str:
+    """Types as messages name them."""
     return " and ".join(str(type) for type in types)
 
 
 def type_error(message: str, hint: str = "") -> HeddleError:
+    """Values of a type that does not fit."""
     return HeddleError("HDL-203", message, hint)
 
 
 def too_wide(name: str, types: Sequence[Type], digits: int) -> HeddleError:
+    """HDL-211: an exact result could need so many digits."""
     return HeddleError(
         "HDL-211",
         f"{name} of {names_of(types)} can need {digits} digits; exact numbers have {DECIMAL_DIGITS}",
@@ -79,6 +82,7 @@ def too_wide(name: str, types: Sequence[Type], digits: int) -> HeddleError:
 
 
 def check_numbers(name: str, types: Sequence[Type]) -> None:
+    """Raises HDL-203 unless all types are numbers."""
     for type in types:
         if not type.is_numeric:
             raise type_error(f"{name} needs numbers, not {type}")

@@ -185,15 +185,14 @@ def _rounded(values: list[Any], types: list[Type], result: Type, call: Call) -> 
     places, type = _constants(call)[-1], types[0]
     if type == DOUBLE:
         return each(values[0], lambda value: rounded_double(value, places), pa.float64())
-    whole, scale = as_decimal(type)
+    scale = type.scale
     if places >= scale:
         return values[0]
-    wide = as_wide_decimal(values[0], type, scale).cast(pa.decimal256(76 if scale < 38 else 76, scale))
-    found = narrow_any(pc.round(wide, places, "half_towards_infinity"), result)
-    return found
+    wide = as_wide_decimal(values[0], type, scale).cast(pa.decimal256(76, scale))
+    return _exact(pc.round(wide, places, "half_towards_infinity"), result)
 
 
-def narrow_any(value: pa.Array, result: Type) -> pa.Array:
+def _exact(value: pa.Array, result: Type) -> pa.Array:
     """A whole or rounded wide decimal in its type, an integer or a decimal."""
     if result.name == "long":
         return value.cast(pa.decimal256(39, 0)).cast(pa.int64())
@@ -208,7 +207,7 @@ def _whole(values: list[Any], types: list[Type], result: Type, call: Call) -> pa
     if not as_decimal(type)[1]:
         return value
     wide = as_wide_decimal(value, type, type.scale).cast(pa.decimal256(76, type.scale))
-    return narrow_any((pc.floor if call.function == "floor" else pc.ceil)(wide), result)
+    return _exact((pc.floor if call.function == "floor" else pc.ceil)(wide), result)
 
 
 def _real(values: list[Any], types: list[Type], result: Type, call: Call) -> pa.Array:
