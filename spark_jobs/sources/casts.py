@@ -113,7 +113,8 @@ def microseconds_of(text: str) -> int | None:
         moment = datetime(*fields, fraction, tzinfo=zone)  # type: ignore[arg-type,misc]
     except ValueError:
         return None
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    micros = (moment - _EPOCH) // timedelta(microseconds=1)
+    return micros if 0 <= micros // DAY - (_FIRST - _EPOCH.date()).days <= (_LAST - _FIRST).days else None
 
 
 # ----------------------------------------------------------------------------------------------- columns

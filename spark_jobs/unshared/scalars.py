@@ -67,7 +67,11 @@ def _cast(columns: list[SparkColumn], types: Sequence[Type], result: Type, const
         column = F.when(column.between(-62_135_596_800, 253_402_300_799), column)
     elif type.name in ("date", "timestamp") and result.name == "string":
         column = F.when(F.year(column).between(1, 9999), column)
-    return column.try_cast(str(result)).cast(ddl_of(result))
+    found = column.try_cast(str(result)).cast(ddl_of(result))
+    if (type.name, result.name) == ("string", "timestamp"):
+        # another zone's last year may be over in UTC
+        found = F.when(F.year(found).between(1, 9999), found)
+    return found
 
 
 _FIELDS: dict[str, Callable[[SparkColumn], SparkColumn]] = {

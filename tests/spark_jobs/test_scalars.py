@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -259,3 +260,81 @@ def test_answers_as_spark_does(
                 }
                 wrong.append((left, right, expression, read))
     assert not wrong, "\n".join(map(repr, wrong[:40]))
+
+
+# ------------------------------------------------------------------------------------------ corner cases
+def value_of(expression: Expression, value: Any, type: Type) -> Any:
+    batch = pa.record_batch({"c": pa.array([value], arrow_type(type))})
+    return plain(evaluate(expression, batch, {"c": type}).to_pylist()[0])
+
+
+C = Column("c")
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "expected"),
+    [
+        ("int", " +12\t", 12),
+        ("int", "1.5", None),
+        ("int", "2147483648", None),
+        ("byte", "-128", -128),
+        ("long", "9223372036854775807", 2**63 - 1),
+        ("double", "1d", None),
+        ("double", "1e999", math.inf),
+        ("double", "-Infinity", -math.inf),
+        ("decimal(5,2)", "2.675", Decimal("2.68")),
+        ("decimal(5,2)", "-0.005", Decimal("-0.01")),
+        ("decimal(5,2)", "1e2", Decimal(100)),
+        ("decimal(5,2)", "1e99999", None),
+        ("decimal(5,2)", "1e-99999", Decimal(0)),
+        ("decimal(5,2)", "999.995", None),
+        ("boolean", " Yes ", True),
+        ("boolean", "2", None),
+        ("date", "2013-02-30", None),
+        ("date", "2013-7-4 anything", datetime.date(2013, 7, 4)),
+        ("timestamp", "2013-07-04 18:30:00.1234567", 1_372_962_600_123_456),
+        ("timestamp", "2013-07-04T18:30+02:00", 1_372_955_400_000_000),
+        ("timestamp", "2013-07-04 25:00", None),
+        ("timestamp", "18:30", None),
+        ("timestamp", "9999-12-31 23:59:59-18:00", None),
+    ],
+)
+def test_texts_are_cast_or_null(target: str, value: str, expected: Any) -> None:
+    found = value_of(Call("cast", (C, text(target))), value, STRING)
+    assert found == expected
+
+
+def test_numbers_are_cast_or_null() -> None:
+    assert value_of(Call("cast", (C, text("long"))), 9.3e18, DOUBLE) is None
+    assert value_of(Call("cast", (C, text("long"))), math.nan, DOUBLE) is None
+    assert value_of(Call("cast", (C, text("int"))), -2.9, DOUBLE) == -2
+    # by its shortest decimal, not by its binary value, which is less
+    assert value_of(Call("cast", (C, text("decimal(5,2)"))), 2.675, DOUBLE) == Decimal("2.68")
+    assert value_of(Call("cast", (C, text("string"))), Decimal("0.0000001"), decimal(10, 7)) == "0.0000001"
+    assert value_of(Call("round", (C, exact_literal(2))), 2.675, DOUBLE) == 2.68
+    assert value_of(Call("round", (C, exact_literal(-37))), 2**63 - 1, LONG) == 0
+    assert value_of(Call("round", (C, exact_literal(-1))), Decimal("-95.5"), decimal(5, 1)) == -100
+
+
+@pytest.mark.parametrize("shape", ["(a+)+$", "(a|a)*b", "(.*a){12}b", "(a?){50}a{50}", ".*.*.*.*.*.*x"])
+@pytest.mark.timeout(20)
+def test_regular_expressions_take_linear_time(shape: str) -> None:
+    expression = Call("regexp_like", (C, text(shape)))
+    assert value_of(expression, "a" * 100_000 + "!", STRING) in (True, False)
+
+
+def test_an_event_of_no_branch_is_null_and_a_null_condition_is_not_true() -> None:
+    least = Call("if", (Call("<", (C, exact_literal(0))), text("less"), Literal(None, STRING)))
+    assert [value_of(least, value, LONG) for value in (-1, 1, None)] == ["less", None, None]
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_constants_have_a_value_for_each_row(rows: int) -> None:
+    batch = pa.record_batch({"c": pa.array(["a"] * rows, pa.string())})
+    for expression in (
+        Call("concat", (text("a"), text("b"))),
+        Call("if", (Literal(True, BOOLEAN), text("ab"), C)),
+        Call("substring", (text("xab"), exact_literal(2))),
+        Call("greatest", (text("ab"), C)),
+    ):
+        assert evaluate(expression, batch, {"c": STRING}).to_pylist() == ["ab"] * rows
