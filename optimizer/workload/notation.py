@@ -31,6 +31,10 @@ def written(value: Expression, nested: bool = False) -> str:
     if function in ("date_trunc", "date_part"):
         return f"{function}({parts[1]}, {parts[0]})"
     if function == "in":
+        parts = [
+            "null" if getattr(one, "value", 0) is None else text
+            for one, text in zip(value.arguments, parts, strict=True)
+        ]
         return f"{parts[0]} IN ({', '.join(parts[1:])})"
     if function == "is_null":
         return f"{parts[0]} IS NULL"

@@ -230,7 +230,8 @@ def _rest(values: list[Any], types: list[Type], result: Type, call: Call) -> pa.
         ]
         above, below = (side.fill_null(0).to_numpy() for side in sides)
         empty = np.asarray(nulls_of(sides[0])) | np.asarray(nulls_of(sides[1])) | (below == 0)
-        return pa.array(np.fmod(above, np.where(empty, 1, below)), mask=empty)
+        with np.errstate(invalid="ignore"):
+            return pa.array(np.fmod(above, np.where(empty, 1, below)), mask=empty)
     scale = result.scale
     rests = []
     wides = [as_wide_decimal(value, type, scale).to_pylist() for value, type in zip(values, types, strict=True)]
