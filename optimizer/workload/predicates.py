@@ -19,7 +19,7 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -199,9 +199,18 @@ class _Reader:
     """Reads conditions over columns of these types as formulas in normal form, and writes such formulas."""
 
     schema: Schema
+    known: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What was read: conditions inside values are asked for again at every level that they stand in."""
 
     def truth(self, condition: Filter, wanted: bool = True) -> _Formula:
         """Where a condition is TRUE (``wanted``) or where it is FALSE."""
+        key = (condition, wanted)
+        if key not in self.known:
+            self.known[key] = self._truth(condition, wanted)
+        found: _Formula = self.known[key]
+        return found
+
+    def _truth(self, condition: Filter, wanted: bool) -> _Formula:
         if not isinstance(condition, Call):
             return _TRUE if condition is None else self.atom(condition, _YES if wanted else _NO)
         name, arguments = condition.function, condition.arguments
@@ -305,6 +314,12 @@ class _Reader:
         """The same value, with the operands of + and * sorted and arithmetic on literals done."""
         if not isinstance(value, Call):
             return value
+        if value not in self.known:
+            self.known[value] = self._tidied(value)
+        found: Expression = self.known[value]
+        return found
+
+    def _tidied(self, value: Call) -> Expression:
         name, arguments = value.function, tuple(map(self.tidy, value.arguments))
         if name == "if":
             return self.conditional(arguments)

@@ -255,3 +255,15 @@ def test_depth_costs_no_time(deep: str) -> None:
     for depth in (10, 20, 200):
         asked(f"max({deep * depth}qty)")
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize(
+    ("opens", "closes"),
+    [("CASE WHEN ", " THEN qty > 1 END"), ("if(", ", qty > 1, ok)"), ("if(ok, ", ", price > 1)"), ("(NOT ", ") = ok")],
+)
+@pytest.mark.timeout(30)
+def test_conditions_inside_conditions_are_read_once(opens: str, closes: str) -> None:
+    start = time.process_time()
+    for depth in (5, 10, 15, 23):
+        asked("count(*) AS n", f"WHERE {opens * depth}ok{closes * depth}")
+    assert time.process_time() - start < 5
