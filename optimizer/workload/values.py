@@ -86,7 +86,8 @@ class Call:
     """An operator or function of the allow-list (:data:`optimizer.workload.expression.FUNCTIONS`).
 
     Comparisons ``= != < <= > >=``; logic ``and or not`` (three-valued); ``is_null``, ``in``, ``like``
-    (pattern literal second); arithmetic ``+ - * / neg``; functions ``abs lower upper coalesce``.
+    (pattern literal second); arithmetic ``+ - * / neg``; ``abs lower upper coalesce``; the functions of
+    :data:`optimizer.workload.scalars.SCALARS`.
     """
 
     function: str
