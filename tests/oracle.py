@@ -43,6 +43,7 @@ from optimizer.aggregates.datasketches import quantile_sketch
 from optimizer.workload.values import ACQ, DOUBLE, Call, Column, Condition, Expression, Literal, Output, Type, Window
 from tests import calendars
 from tests.exact_moments import Interval, geometric_mean, paired, shape
+from tests.scalar_sql import scalar_sql, values_of
 
 EPSILON = sys.float_info.epsilon
 LARGEST = sys.float_info.max
@@ -119,7 +120,7 @@ def _text(value: str) -> str:
 _COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
-class _Translator:
+class Translator:
     """Values of :mod:`optimizer.workload.values` to DuckDB SQL, each with its kind.
 
     Kinds: ``long`` (computed in HUGEINT, so that it cannot wrap), ``decimal``, ``double``, ``string``,
@@ -154,7 +155,10 @@ class _Translator:
 
     def _call(self, call: Call) -> tuple[str, str]:
         name = call.function
-        arguments = [self(argument) for argument in call.arguments]
+        arguments = [self(argument) for argument in call.arguments[: values_of(call)]]
+        scalar = scalar_sql(call, arguments, _aligned)
+        if scalar is not None:
+            return scalar
         if name in _COMPARISONS:
             left, right, _ = _aligned(arguments)
             return f"({left} {_COMPARISONS[name]} {right})", "boolean"
@@ -230,7 +234,7 @@ def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
     ``events`` hold the raw events with ``time_column`` as a timestamp (naive means UTC); events without a
     time belong to no window. Cells stand in the order of ``query.outputs``.
     """
-    translate = _Translator(events.schema)
+    translate = Translator(events.schema)
     selects: dict[str, int] = {}
 
     def aggregate(sql: str) -> int:
@@ -267,7 +271,8 @@ def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
             wanted.append(aggregate(f"list({argument}) FILTER ({argument} IS NOT NULL)"))
         finish.append((output, wanted, kind))
 
-    groups = [_quoted(name) for name, _ in query.group_by]
+    computed = {name: translate(expression)[0] for name, expression in query.derived}
+    groups = [computed.get(name, _quoted(name)) for name, _ in query.group_by]
     where = translate(query.filter)[0] if query.filter is not None else "TRUE"
     time = _quoted(time_column)
     connection = _database()

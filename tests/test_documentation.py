@@ -17,7 +17,10 @@ from typer.main import get_command
 from heddle.cli.app import app
 from optimizer.aggregates.algebra import AGGREGATES, Aggregate
 from optimizer.language.parser import parse
+from optimizer.language.scalar_calls import SCALAR_CALLS
+from optimizer.language.words import CALLABLE
 from optimizer.search.search import ALGORITHMS
+from optimizer.workload.scalars import CAST_TYPES, SCALARS, UNITS
 from optimizer.workload.streams import load_streams
 from optimizer.workload.values import Stream
 from tests import cli_reference, snippets
@@ -70,6 +73,49 @@ def test_the_table_of_aggregates_is_what_is_declared() -> None:
     section = (DOCS / "language.md").read_text().partition("\n## Aggregates\n")[2].partition("\n## ")[0]
     written = [line for line in section.splitlines() if line.startswith("| `")]
     assert written == rows_of_aggregates()
+
+
+# --------------------------------------------------------------------------------------- expressions
+SCALAR_FORMS = {
+    "if": "`if(c, x, y)` `CASE WHEN c THEN x … [ELSE y] END` `CASE x WHEN v THEN … END` `nullif(x, y)`",
+    "cast": "`CAST(x AS t)` `TRY_CAST(x AS t)` `x::t`",
+    "date_trunc": "`date_trunc('hour', t)`",
+    "date_part": "`extract(hour FROM t)` `date_part('hour', t)` `datepart('hour', t)` `year(t)` `quarter(t)` "
+    "`month(t)` `weekofyear(t)` `day(t)` `dayofmonth(t)` `dayofweek(t)` `weekday(t)` `dayofyear(t)` `hour(t)` "
+    "`minute(t)` `second(t)`",
+    "to_timestamp": "`to_timestamp(x, 'dd/MM/yyyy HH:mm')`",
+    "to_date": "`to_date(x, 'dd/MM/yyyy')`",
+    "substring": "`substring(x, from[, count])` `substr(x, from[, count])` `left(x, count)` `right(x, count)`",
+    "length": "`length(x)` `char_length(x)`",
+    "split_part": "`split_part(x, '-', 2)`",
+    "concat": "`concat(x, y, …)` `x || y`",
+    "trim": "`trim(x)`",
+    "ltrim": "`ltrim(x)`",
+    "rtrim": "`rtrim(x)`",
+    "replace": "`replace(x, 'a'[, 'b'])`",
+    "regexp_like": "`regexp_like(x, '^a+')` `rlike(x, '^a+')` `x RLIKE '^a+'`",
+    "round": "`round(x[, places])`",
+    "floor": "`floor(x)`",
+    "ceil": "`ceil(x)` `ceiling(x)`",
+    "sqrt": "`sqrt(x)`",
+    "ln": "`ln(x)`",
+    "exp": "`exp(x)`",
+    "power": "`power(x, y)` `pow(x, y)`",
+    "mod": "`mod(x, y)` `x % y`",
+    "greatest": "`greatest(x, y, …)`",
+    "least": "`least(x, y, …)`",
+}
+"""How the functions of single values are written, by the function that answers."""
+
+
+def test_the_table_of_functions_is_what_is_declared() -> None:
+    section = (DOCS / "language.md").read_text().partition("\n## Expressions\n")[2].partition("\n## ")[0]
+    rows = [f"| {SCALAR_FORMS[function.name]} | {function.meaning} |" for function in SCALARS]
+    assert "\n".join(rows) in section
+    assert SCALAR_FORMS.keys() == {function.name for function in SCALARS}
+    assert set(SCALAR_CALLS) == set(CALLABLE)
+    assert [name for name in SCALAR_CALLS if f"`{name}(" not in section] == []
+    assert [unit for unit in (*UNITS, *CAST_TYPES) if unit not in section] == []
 
 
 # ------------------------------------------------------------------------------------ generated lists

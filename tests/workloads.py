@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from optimizer.aggregates.algebra import AGGREGATES, SEQUENCES
 from optimizer.windows.alignment import instants
 from optimizer.workload.expression import exact_literal, family_of, type_of
+from optimizer.workload.notation import written
 from optimizer.workload.values import (
     ACQ,
     BINARY,
@@ -149,10 +150,22 @@ def _literal_of(name: str) -> st.SearchStrategy[Literal]:
     return pool.map(lambda value: Literal(value, type))
 
 
+_CALLS = (
+    Call("=", (Call("date_part", (Column("seen"), Literal("minute", STRING))), exact_literal(0))),
+    Call("regexp_like", (Column("carrier"), Literal("^[A-Z]+", STRING))),
+    Call("if", (Column("late"), Call("<", (Column("code"), exact_literal(1))), Column("late"))),
+    Call(">", (Call("ln", (Column("price"),)), Literal(0.0, DOUBLE))),
+    Call("is_null", (Call("cast", (Column("carrier"), Literal("int", STRING))),)),
+)
+"""Conditions with calls that filters in normal form keep as they are."""
+
+
 @st.composite
 def _comparisons(draw: st.DrawFn) -> Expression:
     name = draw(st.sampled_from([name for name, _ in SCHEMA]))
-    kind = draw(st.sampled_from(("compare", "compare", "in", "null", "like", "columns")))
+    kind = draw(st.sampled_from(("compare", "compare", "in", "null", "like", "columns", "calls")))
+    if kind == "calls":
+        return draw(st.sampled_from(_CALLS))
     if kind == "null":
         return Call("is_null", (Column(name),))
     if kind == "in":
@@ -200,7 +213,29 @@ _COMPUTED: tuple[Expression, ...] = (
     Call("abs", (Column("wild"),)),
     Call("coalesce", (Column("volume"), exact_literal(0))),
     Call("coalesce", (Column("price"), Column("volume"))),
+    Call("if", (Column("late"), Column("volume"), Literal(None, LONG))),
+    Call("if", (Call("<", (Column("code"), exact_literal(2))), Column("fee"), exact_literal(1))),
+    Call("cast", (Column("wild"), Literal("int", STRING))),
+    Call("cast", (Column("fine"), Literal("decimal(20,2)", STRING))),
+    Call("mod", (Column("volume"), exact_literal(3))),
+    Call("round", (Column("fine"), exact_literal(1))),
+    Call("greatest", (Column("volume"), Column("code"))),
+    Call("date_part", (Column("seen"), Literal("hour", STRING))),
+    Call("length", (Column("carrier"),)),
+    Call("substring", (Column("carrier"), exact_literal(1), exact_literal(2))),
 )
+
+DERIVED: tuple[Expression, ...] = (
+    Call("date_trunc", (Column("ts"), Literal("hour", STRING))),
+    Call("lower", (Column("carrier"),)),
+    Call("if", (Column("late"), Column("carrier"), Literal("", STRING))),
+    Call("mod", (Column("code"), exact_literal(2))),
+    Call("cast", (Column("seen"), Literal("date", STRING))),
+    Call("round", (Column("fee"), exact_literal(0))),
+    Call(">", (Column("volume"), exact_literal(1))),
+    Column("carrier"),
+)
+"""What queries group by besides columns."""
 
 
 FRACTIONS = ("0.5", "0.25", "0.75", "0.1", "0.9", "0.29", "0.99", "0.999", "0.001", "1", "1.0")
@@ -354,9 +389,13 @@ def calendar_cases(draw: st.DrawFn, most_queries: int = 4, most_events: int = 40
 
 
 @st.composite
-def queries(draw: st.DrawFn, name: str, tick: int) -> ACQ:
+def queries(draw: st.DrawFn, name: str, tick: int, computes: bool = True) -> ACQ:
+    """``computes``: it may group by expressions."""
     groups = draw(st.lists(st.sampled_from(GROUPS), max_size=2, unique=True))
     select = tuple(f"by_{group}" for group in groups) if draw(st.booleans()) else tuple(groups)
+    found = draw(st.sampled_from(DERIVED)) if computes and len(groups) < 2 else Column("carrier")
+    derived = () if isinstance(found, Column) else ((written(found), found),)
+    select += tuple("computed" for _ in derived)
     made = tuple(draw(outputs(f"out_{index}")) for index in range(draw(st.integers(1, 3))))
     count = draw(st.sampled_from((0, 0, 0, 1, 2)))
     having = tuple(draw(conditions(f"compared_{index}", made)) for index in range(count))
@@ -366,9 +405,13 @@ def queries(draw: st.DrawFn, name: str, tick: int) -> ACQ:
         draw(windows(tick)),
         made,
         draw(filters()),
-        tuple((group, TYPES[group]) for group in groups),
+        (
+            *((group, TYPES[group]) for group in groups),
+            *((group, type_of(one, {**TYPES, "ts": TIMESTAMP})) for group, one in derived),
+        ),
         select,
         having=having,
+        derived=derived,
     )
 
 
@@ -401,7 +444,7 @@ def cases(draw: st.DrawFn, most_queries: int = 6, most_events: int = 30) -> Case
 @st.composite
 def row_queries(draw: st.DrawFn, name: str) -> ACQ:
     """A query over windows of rows, of the stream or of each key that some of its group columns make."""
-    query = draw(queries(name, SECOND))
+    query = draw(queries(name, SECOND, computes=False))
     names = [group for group, _ in query.group_by]
     per = draw(st.lists(st.sampled_from(names), unique=True)) if names else []
     slide = draw(st.sampled_from((1, 1, 2, 3, 5)))

@@ -20,7 +20,8 @@ from optimizer.errors.diagnostics import count
 from optimizer.plan.accounts import Account, accounts, dearest
 from optimizer.plan.definition import ExecutionTree, SharingPlan
 from optimizer.plan.rhythms import rhythms, summary
-from optimizer.workload.values import Call, Column, Expression, Literal, Window
+from optimizer.workload.notation import written
+from optimizer.workload.values import Window
 
 OPEN_TREES = 4
 """Trees of the page that are not folded."""
@@ -359,7 +360,7 @@ def _queries(books: Sequence[Account], unit: CostUnit) -> Table[QueryRow]:
             name=account.query.name,
             owner=account.query.owner,
             window=_window(account.query.window),
-            filter=_sql(account.query.filter),
+            filter="" if account.query.filter is None else written(account.query.filter),
             groups=", ".join(name for name, _ in account.query.group_by),
             alone=unit.text(account.alone),
             here=unit.text(account.here),
@@ -378,30 +379,3 @@ def _window(window: Window) -> WindowText:
     if window.per:
         about += f", per {cut(', '.join(window.per), 40)}"
     return WindowText(text, about)
-
-
-_INFIX = {"=", "!=", "<", "<=", ">", ">=", "and", "or", "like", "+", "-", "*", "/"}
-
-
-def _sql(value: Expression | None, nested: bool = False) -> str:
-    """An expression as SQL for people (not to be parsed again)."""
-    if isinstance(value, Column):
-        return value.name
-    if isinstance(value, Literal):
-        if value.value is None or isinstance(value.value, bool):
-            return "null" if value.value is None else str(value.value).lower()
-        return f"'{value.value}'" if value.type.name in ("string", "date") else str(value.value)
-    if not isinstance(value, Call):
-        return ""
-    parts = [_sql(part, True) for part in value.arguments]
-    if value.function in _INFIX and len(parts) > 1:
-        word = value.function.upper() if value.function.isalpha() else value.function
-        text = f" {word} ".join(parts)
-        return f"({text})" if nested else text
-    if value.function == "in":
-        return f"{parts[0]} IN ({', '.join(parts[1:])})"
-    if value.function == "is_null":
-        return f"{parts[0]} IS NULL"
-    if value.function == "not":
-        return f"NOT {parts[0]}"
-    return f"-{parts[0]}" if value.function == "neg" else f"{value.function}({', '.join(parts)})"

@@ -81,7 +81,7 @@ DECLARED = (
     Code("HDL-102", "A statement does not begin with SELECT.", "Begin every query with SELECT."),
     Code(
         "HDL-103",
-        "The query uses something that the language does not have, such as a join, subquery, cast, hint or template.",
+        "The query uses something that the language does not have, such as a join, subquery, hint or template.",
         "Write one plain SELECT over one stream.",
     ),
     Code(
@@ -110,7 +110,7 @@ DECLARED = (
     ),
     Code(
         "HDL-110",
-        "A number, a date, a timestamp or a pattern of LIKE in the text is none.",
+        "A number, date, timestamp, format of times, pattern of LIKE or regular expression in the text is none.",
         "Write it in the form that the hint shows.",
     ),
     Code(
@@ -194,8 +194,8 @@ DECLARED = (
     Code("HDL-205", "The window is on another column than the stream's event time.", "Name the stream's time column."),
     Code(
         "HDL-206",
-        "GROUP BY or PARTITION BY takes plain columns, once each, and neither doubles nor the event time.",
-        "Name columns of integers, decimals or strings.",
+        "GROUP BY takes columns and expressions, PARTITION BY columns, once each, no doubles and not the event time.",
+        "Group by integers, decimals, texts or times; write a query for each of several groupings.",
     ),
     Code("HDL-207", "A selected column is neither grouped by nor aggregated.", "Add it to GROUP BY, or aggregate it."),
     Code(

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from optimizer.aggregates.algebra import AGGREGATES, SEQUENCES
 from optimizer.language.constants import accuracy_argument, constant_argument, constant_arguments, error_argument
-from optimizer.language.expressions import ExpressionReader, settled
+from optimizer.language.expressions import ExpressionReader, filter_of, settled
 from optimizer.language.nodes import (
     call_arguments,
     function_name,
@@ -34,7 +34,7 @@ from optimizer.language.words import (
     did_you_mean,
     written_name,
 )
-from optimizer.workload.values import BOOLEAN, Column, Expression, Literal, Output, Pattern, Type, columns_of
+from optimizer.workload.values import BOOLEAN, Call, Column, Expression, Literal, Output, Pattern, Type, columns_of
 
 _LONGEST_NAME = 64
 """Characters of a name that an output gets when it is given none."""
@@ -69,12 +69,16 @@ class AggregateReader:
 
     def read(self, node: exp.Expr, alias: str) -> AggregateCall:
         """The output of a call. ``alias``: its name in the answers, made from the call if empty."""
-        written = _written(node, self.scope.text)
+        where = node.expression if type(node) is exp.Filter else None
+        written = _written(node.this if where else node, self.scope.text)
         if self.pattern is not None:
+            if where or written.function == "count_if":
+                hint = "a condition on events belongs in WHERE; if(c, x, NULL) leaves values out"
+                refuse("HDL-222", "FILTER does not apply to event sequences", hint, node)
             return _of_sequences(written, alias, EventColumns(self.scope, self.pattern, self.findings))
-        return self._of_events(written, alias)
+        return self._of_events(written, alias, where)
 
-    def _of_events(self, written: _Written, alias: str) -> AggregateCall:
+    def _of_events(self, written: _Written, alias: str, where: exp.Expr | None) -> AggregateCall:
         scope, form, function, roles = self.scope, written.form, written.function, written.roles
         aggregate = AGGREGATES[form.function]
         expressions = ExpressionReader(scope, scope.column)
@@ -82,7 +86,18 @@ class AggregateReader:
         if function == "count" and _is_written_value(argument):
             argument, argument_type = None, None
         by, by_type = _argument(roles["y"], expressions) if "y" in roles else (None, None)
-        name = alias or "_".join([function, *dict.fromkeys([*columns_of(argument), *columns_of(by)])])[:_LONGEST_NAME]
+        conditions = [*([roles["x"]] if function == "count_if" else []), *([where.this] if where else [])]
+        if function == "count_if":
+            argument, argument_type = None, None
+        named = [*columns_of(argument), *columns_of(by)]
+        if conditions:
+            condition = filter_of(conditions, scope)
+            named += columns_of(condition)
+            if by is None:
+                argument, argument_type = counted_where(condition, argument, argument_type)
+            else:
+                by, by_type = counted_where(condition, by, by_type)
+        name = alias or re.sub(r"\W", "_", "_".join([function, *dict.fromkeys(named)]))[:_LONGEST_NAME]
         if aggregate.signature == "value+time":
             by, by_type = Column(scope.stream.time), scope.schema[scope.stream.time]
         try:
@@ -209,6 +224,16 @@ def _argument(node: exp.Expr, expressions: ExpressionReader) -> tuple[Expression
         return None, None
     value, type_ = expressions.read(node)
     return settled(value, BOOLEAN), BOOLEAN if type_ == NULL else type_
+
+
+def counted_where(
+    condition: Expression | None, value: Expression | None, type_: Type | None
+) -> tuple[Expression | None, Type | None]:
+    """The value that an aggregate with a FILTER goes over: null where the condition does not hold."""
+    if condition is None:
+        return value, type_
+    value, type_ = (Literal(True, BOOLEAN), BOOLEAN) if value is None or type_ is None else (value, type_)
+    return Call("if", (condition, value, Literal(None, type_))), type_
 
 
 def _is_written_value(argument: Expression | None) -> bool:

@@ -23,10 +23,14 @@ def guarded_tokens(text: str, limits: Limits) -> list[Token]:
         raise Refused("HDL-102", f"a query starts with SELECT, not {shown_text(first.text)}", "", first.start)
     _check_nesting(tokens, limits)
     tokens = native_windows(tokens)
-    for token, after in zip(tokens, [*tokens[1:], None], strict=True):
+    for before, token, after in zip([None, *tokens[:-1]], tokens, [*tokens[1:], None], strict=True):
         _check_characters(token, text, limits)
         _check_kind(token, after, is_first=token is first)
-        _check_call(token, after)
+        names_type = before is not None and before.token_type in (TokenType.ALIAS, TokenType.DCOLON)
+        if names_type and after is not None and after.token_type == TokenType.LT:
+            raise Refused("HDL-103", "values are cast to plain types", "CAST(x AS double)", token.start)
+        if not (names_type and token.token_type == TokenType.DECIMAL):
+            _check_call(token, after)
     return tokens
 
 
@@ -53,15 +57,20 @@ def _check_nesting(tokens: Sequence[Token], limits: Limits) -> None:
     previous: Token | None = None
     for token in tokens:
         kind = token.token_type
-        if kind == TokenType.L_PAREN:
+        if kind in (TokenType.L_PAREN, TokenType.CASE):
             prefixes.append(0)
             opened.append(token)
+        elif kind == TokenType.END and opened and opened[-1].token_type == TokenType.CASE:
+            opened.pop()
+            total -= prefixes.pop()
         elif kind == TokenType.R_PAREN:
+            if opened and opened[-1].token_type == TokenType.CASE:
+                raise Refused("HDL-101", "this CASE is never ended", "close it with END", opened[-1].start)
             if not opened:
                 raise Refused("HDL-101", "this parenthesis was never opened", "remove it", token.start)
             opened.pop()
             total -= prefixes.pop()
-        elif kind in (TokenType.AND, TokenType.OR, TokenType.COMMA):
+        elif kind in (TokenType.AND, TokenType.OR, TokenType.COMMA, TokenType.WHEN, TokenType.THEN, TokenType.ELSE):
             connectives += 1
             total -= prefixes[-1]
             prefixes[-1] = 0
@@ -79,7 +88,9 @@ def _check_nesting(tokens: Sequence[Token], limits: Limits) -> None:
             raise Refused("HDL-304", message, "use IN or BETWEEN, or split the query", token.start)
         previous = token
     if opened:
-        raise Refused("HDL-101", "this parenthesis is never closed", "close it", opened[-1].start)
+        is_case = opened[-1].token_type == TokenType.CASE
+        message = "this CASE is never ended" if is_case else "this parenthesis is never closed"
+        raise Refused("HDL-101", message, "close it with END" if is_case else "close it", opened[-1].start)
 
 
 def _check_characters(token: Token, text: str, limits: Limits) -> None:
@@ -88,9 +99,6 @@ def _check_characters(token: Token, text: str, limits: Limits) -> None:
         raise Refused("HDL-305", message, "", token.start)
     if token.token_type in FORBIDDEN:
         raise Refused("HDL-103", *FORBIDDEN[token.token_type], token.start)
-    # 5L arrives as 5 :: BIGINT, all three at the same place
-    if token.token_type == TokenType.DCOLON and text[token.start : token.end + 1] == "::":
-        raise Refused("HDL-103", "casts are not allowed", "the stream's schema fixes the types", token.start)
 
 
 def _check_kind(token: Token, after: Token | None, is_first: bool) -> None:
@@ -108,8 +116,8 @@ def _check_kind(token: Token, after: Token | None, is_first: bool) -> None:
 def _check_call(token: Token, after: Token | None) -> None:
     if after is None or after.token_type != TokenType.L_PAREN:
         return
-    if token.text.lower() in ("cast", "try_cast", "convert", "transform"):
-        hint = "the stream's schema fixes the types"
+    if token.text.lower() in ("convert", "transform"):
+        hint = "a cast is written CAST(x AS type)"
         raise Refused("HDL-103", f"{token.text} is not allowed", hint, token.start)
     # sqlglot reads what may be a type twice, and what is inside it again twice: 2^depth times in all
     if token.token_type in Spark.Parser.TYPE_TOKENS and token.text.lower() not in OPAQUE:

@@ -71,6 +71,13 @@ class _ThresholdReader:
             refuse("HDL-217", "HAVING compares an aggregate with a constant", hint, node)
         output = self._compared(subject, node)
         value, type_ = ExpressionReader(self.scope, self.scope.column).read(constant)
+        if not isinstance(value, Literal):
+            refuse(
+                "HDL-217",
+                "HAVING compares with a value as it is written",
+                "write it in the type of the aggregate",
+                node,
+            )
         if type_ == NULL:
             refuse("HDL-217", "a comparison with NULL is never true", "compare with a value", node)
         call, _ = typed_call(comparison, [(Column(output.name), output.type), (value, type_)], node)
@@ -80,12 +87,13 @@ class _ThresholdReader:
     def _compared(self, subject: exp.Expr, comparison: exp.Expr) -> Output:
         if type(subject) is exp.Column:
             return self._output_named(subject)
-        if function_name(subject, self.scope.text) not in FORMS:
+        call = subject.this if type(subject) is exp.Filter else subject
+        if function_name(call, self.scope.text) not in FORMS:
             hint = "inside an aggregate arithmetic is allowed"
             refuse("HDL-217", "HAVING compares single aggregates, not other expressions", hint, comparison)
-        call = self.aggregates.read(subject, "")
-        self.takes_error |= call.takes_error
-        return _output_among(call.output, self.computed)
+        read = self.aggregates.read(subject, "")
+        self.takes_error |= read.takes_error
+        return _output_among(read.output, self.computed)
 
     def _output_named(self, node: exp.Expr) -> Output:
         """The output that a name refers to."""

@@ -68,7 +68,7 @@ def parse(
         [PATTERN SEQ(type, …) ON column [PARTITION BY column, …]]
         WINDOW RANGE '…' SLIDE [AT MOST] '…' [ENDING '…' AGO] ON time
              | ROWS n SLIDE m [PARTITION BY column, …] ON time
-        [WHERE condition] [GROUP BY column, …]
+        [WHERE condition] [GROUP BY column, expression, name or position, …]
         [HAVING <aggregate or output> <comparison> <constant> AND …] [WITH (error = number)]
 
     with the WINDOW and PATTERN clauses anywhere behind FROM and WITH at the end.

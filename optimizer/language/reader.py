@@ -14,6 +14,7 @@ from optimizer.language.foreign_windows import drop_window_columns
 from optimizer.language.grouping import read_grouping
 from optimizer.language.guards import guarded_tokens
 from optimizer.language.having import read_thresholds
+from optimizer.language.nodes import place_of
 from optimizer.language.patterns import read_pattern
 from optimizer.language.refusals import Findings, Refused
 from optimizer.language.scope import Scope
@@ -56,6 +57,11 @@ def read_query(
         pattern = read_pattern(clauses.pattern, scope, window, grouping.columns)
     with findings.collecting():
         error = query_error(clauses.error) if clauses.error is not None else None
+    if grouping.derived and (pattern is not None or (window is not None and window.is_rows)):
+        what = "event sequences" if pattern is not None else "a number of rows"
+        hint = "group by columns of the stream, or ask for a window of time"
+        message = f"GROUP BY over {what} takes columns: {next(iter(grouping.derived))}"
+        findings.problems.append(Refused("HDL-206", message, hint, place_of(tree.args["group"])))
     aggregates = AggregateReader(scope, pattern, error, findings)
     selection = read_selection(tree, scope, grouping, aggregates, findings)
     thresholds = read_thresholds(tree, clauses.having, scope, selection, aggregates, findings)
@@ -79,4 +85,5 @@ def read_query(
         text=statement.source,
         having=thresholds.conditions,
         pattern=pattern,
+        derived=tuple(grouping.derived.items()),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from optimizer.language.aggregate_calls import AggregateReader
-from optimizer.language.grouping import Grouping
+from optimizer.language.grouping import Grouping, answer_name
 from optimizer.language.nodes import refuse
 from optimizer.language.refusals import Findings, Refused, shown_text
 from optimizer.language.scope import Scope
@@ -52,14 +52,16 @@ def read_selection(
     for column in grouping.columns:
         if column not in reader.names:
             with findings.collecting():
-                reader.take(column, tree.args["group"], column)
+                name = answer_name(column) if column in grouping.derived else column
+                reader.names[column] = name
+                reader.take(name, tree.args["group"], column)
     outputs, limit = reader.outputs, scope.limits.outputs
     if not outputs and not findings.problems:
         findings.problems.append(Refused("HDL-105", "the query computes no aggregate", "add count(*) or another"))
     if len(outputs) > limit:
         message = f"{len(outputs)} outputs; the limit is {limit}"
         findings.problems.append(Refused("HDL-310", message, "split the query"))
-    names = tuple(reader.names.get(column, column) for column in grouping.columns)
+    names = tuple(reader.names.get(column, answer_name(column)) for column in grouping.columns)
     return Selection(tuple(outputs), tuple(grouping.columns), names, reader.takes_error, refused)
 
 
@@ -78,9 +80,10 @@ class _SelectListReader:
         node, alias, column = item, "", None
         if type(item) is exp.Alias:
             node, alias = item.this, item.alias
-        if type(node) is exp.Column:
-            column = self._group_column(node)
-            self.names[column] = name = alias or column
+        computed = self.grouping.name_of(node, self.scope)
+        if type(node) is exp.Column or computed is not None:
+            column = self._group_column(node, computed)
+            self.names[column] = name = alias or self._answer_name(column)
         else:
             call = self.aggregates.read(node, alias)
             self.takes_error |= call.takes_error
@@ -101,8 +104,11 @@ class _SelectListReader:
             refuse("HDL-208", f"two columns of the answers are named {name}", "name one with AS", item)
         self._taken.add(name.lower())
 
-    def _group_column(self, node: exp.Expr) -> str:
-        column, _ = self.scope.column(node)
+    def _answer_name(self, column: str) -> str:
+        return answer_name(column) if column in self.grouping.derived else column
+
+    def _group_column(self, node: exp.Expr, computed: str | None) -> str:
+        column = computed or self.scope.column(node)[0]
         if column not in self.grouping.columns:
             message = f"{column} is neither grouped by nor aggregated"
             refuse("HDL-207", message, f"add GROUP BY {column}, or write max({column})", node)

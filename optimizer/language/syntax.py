@@ -11,7 +11,16 @@ from sqlglot.tokens import Token, TokenType
 
 from optimizer.language.nodes import place_of, refuse
 from optimizer.language.refusals import QUOTED, Findings, Refused, shown_text
-from optimizer.language.words import CLAUSES, LEFT_OUT, OPAQUE, SOURCES, Limits, did_you_mean, resolve_name
+from optimizer.language.words import (
+    CLAUSES,
+    LEFT_OUT,
+    OPAQUE,
+    READ_BY_SQLGLOT,
+    SOURCES,
+    Limits,
+    did_you_mean,
+    resolve_name,
+)
 from optimizer.workload.values import Stream
 
 
@@ -75,7 +84,8 @@ def _with_opaque_names(tokens: Sequence[Token]) -> list[Token]:
         quantifier = before is not None and before.token_type in (TokenType.LIKE, TokenType.ILIKE)
         # any other function too: it has shortcuts of its own for a thousand, some double their work at every level
         function = token.token_type == TokenType.VAR and token.text.upper() != "GROUP"  # WITHIN GROUP (ORDER BY x)
-        if called and not quantifier and (function or token.text.lower() in OPAQUE):
+        known = token.text.lower() not in READ_BY_SQLGLOT
+        if called and known and not quantifier and (function or token.text.lower() in OPAQUE):
             token = Token(TokenType.VAR, "=" + token.text, token.line, token.col, token.start, token.end)
         opaque.append(token)
     return opaque

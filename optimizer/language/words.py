@@ -63,14 +63,12 @@ CLAUSES: dict[str, tuple[str, str, str]] = {
 NAMES_OF_SYNTAX: dict[type[exp.Expr], tuple[str, str]] = {
     exp.Star: ("*", "name the columns; only count(*) takes a star"),
     exp.NullSafeEQ: ("<=>", "write `a = b OR (a IS NULL AND b IS NULL)`"),
-    exp.Mod: ("%", "arithmetic is + - * /"),
     exp.IntDiv: ("integer division", "arithmetic is + - * /"),
-    exp.RegexpLike: ("a regular expression", "use LIKE with % and _"),
     exp.ILike: ("ILIKE", "write lower(x) LIKE 'text%'"),
     exp.Escape: ("ESCAPE", "a backslash escapes % and _"),
-    exp.Concat: ("joining strings", "a quote inside a string is written \\'"),
     exp.Distinct: ("DISTINCT", "count(DISTINCT x) and array_agg(DISTINCT x, 10) take it"),
-    exp.Filter: ("FILTER", "filter events in WHERE"),
+    exp.Filter: ("FILTER", "it follows an aggregate: sum(x) FILTER (WHERE c)"),
+    exp.Bracket: ("[ ]", "columns are plain values"),
     exp.WithinGroup: ("WITHIN GROUP", "write percentile(x, 0.5) or percentile_disc(x, 0.5)"),
     exp.IgnoreNulls: ("IGNORE NULLS", "every aggregate skips nulls"),
     exp.RespectNulls: ("RESPECT NULLS", "every aggregate skips nulls"),
@@ -81,7 +79,6 @@ NAMES_OF_SYNTAX: dict[type[exp.Expr], tuple[str, str]] = {
 }
 
 FORBIDDEN: dict[TokenType, tuple[str, str]] = {
-    TokenType.CASE: ("CASE is not allowed", "write a query for each case, or filter in WHERE"),
     TokenType.INTERVAL: ("INTERVAL is not allowed", "durations are quoted: RANGE '1 hour'"),
     TokenType.L_BRACE: ("substitutions are not allowed", "write the value"),
     TokenType.BLOCK_START: ("templates are not allowed", "write the value"),
@@ -94,9 +91,11 @@ FORBIDDEN: dict[TokenType, tuple[str, str]] = {
     TokenType.SEMICOLON: ("a statement ends here", "one statement at a time"),
 }
 
-MEANT = {"mean": "avg", "average": "avg", "len": "count", "std": "stddev", "var": "variance"}
+MEANT = {"mean": "avg", "average": "avg", "std": "stddev", "var": "variance"}
 
-MEANT |= {"ifnull": "coalesce", "nvl": "coalesce", "ucase": "upper", "lcase": "lower"}
+MEANT |= {"ucase": "upper", "lcase": "lower", "iff": "if", "iif": "if", "len": "length", "trunc": "date_trunc"}
+
+MEANT |= {"regexp_matches": "regexp_like", "regexp": "regexp_like", "strptime": "to_timestamp", "log": "ln"}
 
 MEANT |= {"percentile_cont": "percentile", "quantile": "percentile", "quantile_cont": "percentile"}
 
@@ -118,11 +117,21 @@ MEANT |= {"approx_median": "median", "approx_quantiles": "approx_percentile"}
 
 MEANT |= {"logical_and": "bool_and", "logical_or": "bool_or"}
 
-CALLABLE = ("abs", "lower", "upper", "coalesce")
+CALLABLE = (
+    *("abs", "ceil", "ceiling", "char_length", "coalesce", "concat", "date_part", "date_trunc", "datepart", "day"),
+    *("dayofmonth", "dayofweek", "dayofyear", "exp", "floor", "greatest", "hour", "if", "ifnull", "least", "left"),
+    *("length", "ln", "lower", "ltrim", "minute", "mod", "month", "nullif", "nvl", "pow", "power", "quarter"),
+    *("regexp_like", "replace", "right", "rlike", "round", "rtrim", "second", "split_part", "sqrt", "substr"),
+    *("substring", "to_date", "to_timestamp", "trim", "upper", "weekday", "weekofyear", "year"),
+)
+"""Functions of single values by the names that they are called by."""
+
+READ_BY_SQLGLOT = ("cast", "try_cast", "extract")
+"""Calls with words between their arguments: those reach sqlglot under their own names."""
 
 BINARY: dict[type[exp.Expr], str] = {
     exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
-    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/",
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "mod", exp.DPipe: "concat",
 }  # fmt: skip
 
 FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -178,6 +187,7 @@ FORMS = {
         name: Form(name, roles := _ROLES[found.signature], len(roles) - (found.default is not None), k=found.default)
         for name, found in AGGREGATES.items()
     },
+    "count_if": Form("count", ("x",), 1),
     "array_agg": Form("collect_set", ("x", "k"), 2),
     "approx_count_distinct": Form("count_distinct", ("x", "error"), 1, Decimal("0.05")),
     "approx_percentile": _QUANTILE,
@@ -207,8 +217,6 @@ DISTINCT_FORMS = {"count": "count_distinct", "array_agg": "collect_set"}
 """The functions that take DISTINCT, and what then answers them."""
 
 OPAQUE = {*FORMS, *CALLABLE, *MEANT, "array"}
-
-SUFFIXES = {exp.DType.BIGINT: "L", exp.DType.DOUBLE: "D", exp.DType.DECIMAL: "BD"}
 
 MOMENTS = {
     exp.DType.DATE: DATE,

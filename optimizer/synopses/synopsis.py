@@ -82,6 +82,8 @@ class Synopsis:
 
     ``sequenced``: of event sequences. Their rows are not cut at the edges but by days: ``group_by`` are the columns in
     which the events of a sequence agree, one row has all events of a key and day.
+
+    ``derived``: the group columns that are computed, as in :class:`optimizer.workload.values.ACQ`.
     """
 
     stream: str
@@ -93,12 +95,14 @@ class Synopsis:
     bucket_by: tuple[str, ...]
     per: tuple[str, ...] | None = None
     sequenced: Sequenced | None = None
+    derived: tuple[tuple[str, Expression], ...] = ()
 
     @cached_property
     def fingerprint(self) -> str:
         """The hash by which stored partial aggregates are known: of all that decides what they hold."""
         states = [_told(state) for state in self.states]
         content = [to_json(self.predicates), to_json(self.group_by), states, self.bucket_by, self.per]
+        content += [to_json(self.derived)] if self.derived else []
         edges = self.edges
         if self.sequenced is not None:
             kept = self.sequenced
@@ -174,7 +178,9 @@ def synopsis_of(stream: Stream, edges: tuple[Progression, ...], queries: Sequenc
     common = set.intersection(*({name for name, _ in columns} for columns in group_bys))
     bucket_by = tuple(name for name, _ in group_by if name in common)
     per = queries[0].window.per
-    return Synopsis(stream.name, stream.time, edges, predicates, group_by, states_of(queries), bucket_by, per)
+    derived = tuple(sorted(dict(one for query in queries for one in query.derived).items(), key=itemgetter(0)))
+    states = states_of(queries)
+    return Synopsis(stream.name, stream.time, edges, predicates, group_by, states, bucket_by, per, None, derived)
 
 
 def synopses_of(

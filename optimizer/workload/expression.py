@@ -9,12 +9,17 @@ cannot overflow: every type knows how many digits its values can have, and a res
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.scalars import SCALARS
+from optimizer.workload.types import DECIMAL_DIGITS as DECIMAL_DIGITS
+from optimizer.workload.types import LONG_DIGITS as LONG_DIGITS
+from optimizer.workload.types import Function, as_decimal, check_numbers, exact_type, too_wide, type_error, unified
+from optimizer.workload.types import family_of as family_of
+from optimizer.workload.types import names_of as names_of
 from optimizer.workload.values import (
     BOOLEAN,
     DATE,
@@ -28,73 +33,6 @@ from optimizer.workload.values import (
     decimal,
 )
 
-LONG_DIGITS = 18
-"""Every integer of so many digits fits 64 bits; results that may have more become decimals."""
-
-DECIMAL_DIGITS = 38
-"""Digits of the widest decimal of Spark and Delta."""
-
-Rule = Callable[[str, Sequence[Type], Sequence[Expression]], Type]
-
-
-@dataclass(frozen=True)
-class Function:
-    """One operator or function: ``least`` to ``most`` arguments (None: any number), and ``rule``, which gives
-    its type from its name, its arguments' types and the arguments, or raises a coded error."""
-
-    name: str
-    least: int
-    most: int | None
-    rule: Rule
-    meaning: str
-
-
-# ------------------------------------------------------------------------------------------ conversions
-def family_of(type: Type) -> str:
-    """What can be compared: ``number``, ``time`` (date, timestamp), ``string`` or ``boolean``."""
-    if type.is_numeric:
-        return "number"
-    return "time" if type.name in ("date", "timestamp") else type.name
-
-
-def as_decimal(type: Type) -> tuple[int, int]:
-    """Digits before and after the point of an exact type."""
-    return (type.digits, 0) if type.name == "long" else (type.precision - type.scale, type.scale)
-
-
-def unified(types: Sequence[Type]) -> Type | None:
-    """The type that values of all these types can be converted to without loss, as Spark promotes them (any
-    double: double), or None if there is none."""
-    if len(set(types)) == 1:
-        return types[0]
-    if len({family_of(type) for type in types}) != 1:
-        return None
-    if family_of(types[0]) == "time":
-        return TIMESTAMP
-    if DOUBLE in types:
-        return DOUBLE
-    if all(type.name == "long" for type in types):
-        return max(types, key=lambda type: type.digits)
-    whole = max(as_decimal(type)[0] for type in types)
-    scale = max(as_decimal(type)[1] for type in types)
-    return decimal(whole + scale, scale) if whole + scale <= DECIMAL_DIGITS else None
-
-
-def _names(types: Sequence[Type]) -> str:
-    return " and ".join(str(type) for type in types)
-
-
-def _type_error(message: str, hint: str = "") -> HeddleError:
-    return HeddleError("HDL-203", message, hint)
-
-
-def _too_wide(name: str, types: Sequence[Type], digits: int) -> HeddleError:
-    return HeddleError(
-        "HDL-211",
-        f"{name} of {_names(types)} can need {digits} digits; exact numbers have {DECIMAL_DIGITS}",
-        "make one side a double, for instance by multiplying with 1e0",
-    )
-
 
 # ------------------------------------------------------------------------------------------------ rules
 def _comparison(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
@@ -106,12 +44,12 @@ def _comparison(name: str, types: Sequence[Type], arguments: Sequence[Expression
         hint = "strings and numbers are not converted into each other: write numbers without quotes"
     elif families == {"string", "time"}:
         hint = "only string literals are read as dates and timestamps, never string columns"
-    raise _type_error(f"{name} cannot compare {_names(types)}", hint)
+    raise type_error(f"{name} cannot compare {names_of(types)}", hint)
 
 
 def _in(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
     if not all(isinstance(item, Literal) for item in arguments[1:]):
-        raise _type_error("the list of IN holds something that is not a constant", "write `a = b OR a = c`")
+        raise type_error("the list of IN holds something that is not a constant", "write `a = b OR a = c`")
     for type in types[1:]:
         _comparison("IN", (types[0], type), arguments)
     return BOOLEAN
@@ -120,7 +58,7 @@ def _in(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Ty
 def _logic(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
     for type in types:
         if type != BOOLEAN:
-            raise _type_error(f"{name.upper()} needs conditions, not {type}", "compare the value with something")
+            raise type_error(f"{name.upper()} needs conditions, not {type}", "compare the value with something")
     return BOOLEAN
 
 
@@ -130,10 +68,10 @@ def _boolean(name: str, types: Sequence[Type], arguments: Sequence[Expression]) 
 
 def _like(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
     if types[0] != STRING:
-        raise _type_error(f"LIKE needs a string, not {types[0]}")
+        raise type_error(f"LIKE needs a string, not {types[0]}")
     pattern = arguments[1]
     if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
-        raise _type_error("the pattern of LIKE must be a string literal")
+        raise type_error("the pattern of LIKE must be a string literal")
     if re.search(r"\\(?![%_\\])", re.sub(r"\\[%_\\]", "", pattern.value)):
         raise HeddleError(
             "HDL-110",
@@ -143,23 +81,8 @@ def _like(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> 
     return BOOLEAN
 
 
-def _numbers(name: str, types: Sequence[Type]) -> None:
-    for type in types:
-        if not type.is_numeric:
-            raise _type_error(f"{name} needs numbers, not {type}")
-
-
-def exact_type(name: str, types: Sequence[Type], digits: int) -> Type:
-    """An integer type of so many digits: long while that always fits 64 bits, else decimal(digits, 0)."""
-    if digits <= LONG_DIGITS:
-        return Type("long", digits)
-    if digits > DECIMAL_DIGITS:
-        raise _too_wide(name, types, digits)
-    return decimal(digits, 0)
-
-
 def _sum(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
-    _numbers(name, types)
+    check_numbers(name, types)
     if DOUBLE in types:
         return DOUBLE
     if all(type.name == "long" for type in types):
@@ -167,12 +90,12 @@ def _sum(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> T
     whole = max(as_decimal(type)[0] for type in types) + 1
     scale = max(as_decimal(type)[1] for type in types)
     if whole + scale > DECIMAL_DIGITS:
-        raise _too_wide(name, types, whole + scale)
+        raise too_wide(name, types, whole + scale)
     return decimal(whole + scale, scale)
 
 
 def _product(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
-    _numbers(name, types)
+    check_numbers(name, types)
     if DOUBLE in types:
         return DOUBLE
     if all(type.name == "long" for type in types):
@@ -180,31 +103,31 @@ def _product(name: str, types: Sequence[Type], arguments: Sequence[Expression]) 
     parts = [as_decimal(type) for type in types]
     precision = sum(whole + scale for whole, scale in parts) + 1
     if precision > DECIMAL_DIGITS:
-        raise _too_wide(name, types, precision)
+        raise too_wide(name, types, precision)
     return decimal(precision, sum(scale for _, scale in parts))
 
 
 def _quotient(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
-    _numbers(name, types)
+    check_numbers(name, types)
     return DOUBLE
 
 
 def _sign(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
-    _numbers({"neg": "the minus sign"}.get(name, name), types)
+    check_numbers({"neg": "the minus sign"}.get(name, name), types)
     # -(-2**63) does not fit 64 bits: a long of 19 digits becomes a decimal
     return exact_type(name, types, types[0].digits) if types[0].name == "long" else types[0]
 
 
 def _text(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
     if types[0] != STRING:
-        raise _type_error(f"{name} needs a string, not {types[0]}")
+        raise type_error(f"{name} needs a string, not {types[0]}")
     return STRING
 
 
 def _coalesce(name: str, types: Sequence[Type], arguments: Sequence[Expression]) -> Type:
     found = unified(types)
     if found is None:
-        raise _type_error(f"coalesce cannot choose between {_names(types)}", "all its arguments need one type")
+        raise type_error(f"coalesce cannot choose between {names_of(types)}", "all its arguments need one type")
     return found
 
 
@@ -212,10 +135,10 @@ FUNCTIONS: dict[str, Function] = {
     function.name: function
     for function in (
         *(Function(name, 2, 2, _comparison, "comparison") for name in ("=", "!=", "<", "<=", ">", ">=")),
-        Function("and", 2, None, _logic, "false if any is false, else null if any is null, else true"),
-        Function("or", 2, None, _logic, "true if any is true, else null if any is null, else false"),
+        Function("and", 2, None, _logic, "false if any is false, else null if any is null, else true", "own"),
+        Function("or", 2, None, _logic, "true if any is true, else null if any is null, else false", "own"),
         Function("not", 1, 1, _logic, "negation; null stays null"),
-        Function("is_null", 1, 1, _boolean, "whether the value is null; never null itself"),
+        Function("is_null", 1, 1, _boolean, "whether the value is null; never null itself", "own"),
         Function("in", 2, None, _in, "whether the first is one of the others, which are literals"),
         Function("like", 2, 2, _like, "% any text, _ any character, backslash escapes; matches line ends too"),
         Function("+", 2, 2, _sum, "sum"),
@@ -226,7 +149,8 @@ FUNCTIONS: dict[str, Function] = {
         Function("abs", 1, 1, _sign, "absolute value"),
         Function("lower", 1, 1, _text, "lower case (Unicode)"),
         Function("upper", 1, 1, _text, "upper case (Unicode)"),
-        Function("coalesce", 1, None, _coalesce, "the first value that is not null"),
+        Function("coalesce", 1, None, _coalesce, "the first value that is not null", "choice"),
+        *SCALARS,
     )
 }
 """Everything that an expression can compute, by the name in :class:`optimizer.workload.values.Call`."""

@@ -19,7 +19,7 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -27,7 +27,7 @@ from functools import cached_property, lru_cache
 from operator import add, mul, neg, sub
 from typing import Any
 
-from optimizer.workload.expression import EPOCH, exact_literal, type_of
+from optimizer.workload.expression import EPOCH, FUNCTIONS, exact_literal, type_of
 from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, Call, Column, Expression, Literal, Type
 
 MANY_PARTS = 64
@@ -44,6 +44,7 @@ _ALL, _YES, _NO = ((),), ((1,),), ((), (1,))
 _DAY, _INFINITY = 86_400_000_000, 0x7FF0 << 48
 _SIGN = "sign of the difference"
 _FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_NOT_STRICT = ("and", "or", *(name for name, function in FUNCTIONS.items() if function.null in ("choice", "own")))
 _CONDITIONS = ("and", "or", "not", "is_null", "in", "like", *_FLIPPED)
 _FOLDED: dict[str, Callable[..., Any]] = {"+": add, "-": sub, "*": mul, "neg": neg, "abs": abs}
 
@@ -60,7 +61,7 @@ class _Atom:
     @cached_property
     def facts(self) -> list[_Atom]:
         """Atoms that hold wherever this one does: itself; what it reads is not null; how a pattern begins."""
-        read = _columns(self.subject, but=("and", "or", "is_null", "coalesce"))
+        read = _columns(self.subject, but=_NOT_STRICT)
         found = [self, *(_Atom(Column(name), _ALL) for name in read if not self.null)]
         if isinstance(self.subject, Call) and self.subject.function == "like" and not self.null and self.cuts == _YES:
             found.append(_Atom(self.subject.arguments[0], _beginning(_cut_pattern(self.subject.arguments[1])[0])))
@@ -198,9 +199,18 @@ class _Reader:
     """Reads conditions over columns of these types as formulas in normal form, and writes such formulas."""
 
     schema: Schema
+    known: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What was read: conditions inside values are asked for again at every level that they stand in."""
 
     def truth(self, condition: Filter, wanted: bool = True) -> _Formula:
         """Where a condition is TRUE (``wanted``) or where it is FALSE."""
+        key = (condition, wanted)
+        if key not in self.known:
+            self.known[key] = self._truth(condition, wanted)
+        found: _Formula = self.known[key]
+        return found
+
+    def _truth(self, condition: Filter, wanted: bool) -> _Formula:
         if not isinstance(condition, Call):
             return _TRUE if condition is None else self.atom(condition, _YES if wanted else _NO)
         name, arguments = condition.function, condition.arguments
@@ -248,12 +258,15 @@ class _Reader:
         if isinstance(value, Literal) or isinstance(value, Call) and value.function == "is_null":
             return _TRUE if (getattr(value, "value", 0) is None) == wanted else _FALSE
         name, arguments = (value.function, value.arguments) if isinstance(value, Call) else ("", ())
-        if name in ("", "and", "or") or name == "in" and any(getattr(item, "value", 0) is None for item in arguments):
-            return _Atom(self.tidy(value), () if wanted else _ALL, wanted)
+        kind = FUNCTIONS[name].null if name in FUNCTIONS else "strict"
+        opaque = name in ("", "and", "or", "if") or kind == "partial"
+        if opaque or name == "in" and any(getattr(item, "value", 0) is None for item in arguments):
+            tidied = self.tidy(value)
+            return self.nullness(tidied, wanted) if tidied != value else _Atom(value, () if wanted else _ALL, wanted)
         parts = [self.nullness(argument, wanted) for argument in arguments]
         if name == "/":
             parts.append(self.comparison("=", self.tidy(arguments[1]), Literal(0.0, DOUBLE), wanted))
-        return self.join("or" if (name != "coalesce") == wanted else "and", parts)
+        return self.join("or" if (kind != "choice") == wanted else "and", parts)
 
     def atom(self, subject: Expression, cuts: Cuts, null: bool = False) -> _Formula:
         """The subject is in a set: said of its arguments where that says the same."""
@@ -301,13 +314,39 @@ class _Reader:
         """The same value, with the operands of + and * sorted and arithmetic on literals done."""
         if not isinstance(value, Call):
             return value
+        if value not in self.known:
+            self.known[value] = self._tidied(value)
+        found: Expression = self.known[value]
+        return found
+
+    def _tidied(self, value: Call) -> Expression:
         name, arguments = value.function, tuple(map(self.tidy, value.arguments))
+        if name == "if":
+            return self.conditional(arguments)
         numbers = [item.value for item in arguments if isinstance(item, Literal) and item.value is not None]
         if name in _FOLDED and len(numbers) == len(arguments):
             type = type_of(value, self.schema)
             result = _FOLDED[name](*map(float if type == DOUBLE else Fraction, numbers))
             return _literal(_ordinal(result) if type == DOUBLE else int(result * 10**type.scale), type)
         return Call(name, tuple(sorted(arguments, key=repr)) if name in ("+", "*") else arguments)
+
+    def conditional(self, arguments: Sequence[Expression]) -> Expression:
+        """An ``if`` with its conditions in normal form, without the values behind those that never or always hold."""
+        kept, last = list[Expression](), arguments[-1]
+        for condition, value in zip(arguments[:-1:2], arguments[1::2], strict=True):
+            formula = self.truth(condition)
+            if formula == _TRUE:
+                last = value
+                break
+            if formula != _FALSE:
+                kept += [self.write(formula), value]
+        short = Call("if", (*kept, last)) if kept else last
+        if type_of(short, self.schema) == type_of(Call("if", tuple(arguments)), self.schema):
+            return short
+        # what is left out gives the value its type
+        forms = [self.write(self.truth(condition)) for condition in arguments[:-1:2]]
+        pairs = zip(forms, arguments[1::2], strict=True)
+        return Call("if", (*(one for pair in pairs for one in pair), arguments[-1]))
 
     def write(self, formula: _Formula) -> Expression:
         """The condition that is TRUE exactly where a formula holds."""
@@ -395,6 +434,11 @@ def normal(filter: Filter, schema: Schema) -> Filter:
     reader = _Reader(schema)
     formula = reader.truth(filter)
     return None if formula == _TRUE else reader.write(formula)
+
+
+def tidied(value: Expression, schema: Schema) -> Expression:
+    """The same value of any type, with operands in a fixed order and conditions inside in normal form."""
+    return _Reader(schema).tidy(value)
 
 
 def distinct(filters: Sequence[Filter], schema: Schema) -> dict[Filter, list[int]]:

@@ -87,7 +87,8 @@ class Call:
     """An operator or function of the allow-list (:data:`optimizer.workload.expression.FUNCTIONS`).
 
     Comparisons ``= != < <= > >=``; logic ``and or not`` (three-valued); ``is_null``, ``in``, ``like``
-    (pattern literal second); arithmetic ``+ - * / neg``; functions ``abs lower upper coalesce``.
+    (pattern literal second); arithmetic ``+ - * / neg``; ``abs lower upper coalesce``; the functions of
+    :data:`optimizer.workload.scalars.SCALARS`.
     """
 
     function: str
@@ -104,6 +105,12 @@ def columns_of(expression: Expression | None) -> Iterator[str]:
     elif isinstance(expression, Call):
         for argument in expression.arguments:
             yield from columns_of(argument)
+
+
+def source_columns(group_by: tuple[tuple[str, Type], ...], derived: tuple[tuple[str, Expression], ...]) -> set[str]:
+    """Names of the source columns that some group columns are, or are computed of."""
+    computed = dict(derived)
+    return {name for column, _ in group_by for name in columns_of(computed.get(column, Column(column)))}
 
 
 # ------------------------------------------------------------------------------------------- queries
@@ -294,7 +301,8 @@ class ACQ:
     satisfy every condition of ``having`` exist. With a ``pattern``, what is aggregated is not the events but the
     sequences of them that match it, each wholly inside the window. ``until``: the last instant (microseconds)
     that it answers. ``table``: where its answers are besides. ``asset``: its new answers are announced to Airflow as an
-    asset of its own.
+    asset of its own. ``derived``: the group columns that are expressions, by their names in ``group_by``, which are
+    what :func:`optimizer.workload.notation.written` writes of them.
     """
 
     name: str
@@ -311,6 +319,7 @@ class ACQ:
     until: int | None = _later(None)
     table: AnswerTable | None = _later(None)
     asset: bool = _later(False)
+    derived: tuple[tuple[str, Expression], ...] = _later(())
 
     @property
     def kind(self) -> WindowKind:
@@ -337,7 +346,7 @@ class ACQ:
 
     def columns(self) -> list[str]:
         """Source columns that the query reads, without the time column, sorted."""
-        found = {name for name, _ in self.group_by} | set(columns_of(self.filter)) | set(self.window.per or ())
+        found = source_columns(self.group_by, self.derived) | set(columns_of(self.filter)) | set(self.window.per or ())
         if self.pattern is not None:
             found |= {self.pattern.on, *self.pattern.per}
         for output in self.computed:

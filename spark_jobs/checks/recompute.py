@@ -25,7 +25,7 @@ from spark_jobs.arrays.texts import as_texts, key_texts
 from spark_jobs.checks.inspection import DICTIONARIES, Longs, dictionary_codes, instants_as_numbers, single_chunk
 from spark_jobs.results.rows import places
 from spark_jobs.sources.decoding import read_split
-from spark_jobs.sources.expressions import arrow_type
+from spark_jobs.sources.expressions import arrow_type, evaluate
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
 
@@ -220,7 +220,10 @@ class RecomputedQuery(NamedTuple):
             return chosen
         per = self.query.window.per
         names = [name for name, _ in self.query.group_by if per is None or name in per]
-        grouped = [chosen.column(name) for name in names]
+        computed, schema = dict(self.query.derived), dict(stream.schema)
+        grouped = [
+            evaluate(computed[name], chosen, schema) if name in computed else chosen.column(name) for name in names
+        ]
         values, number, groups = distinct_rows(grouped, chosen.num_rows)
         keys = key_texts([as_texts(column) for column in values], groups).to_pylist()
         return chosen.filter(pa.array(np.isin(bucket_of(keys), self.buckets)[number]))

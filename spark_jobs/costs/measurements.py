@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from optimizer.synopses.sharing import EVENTS, Profile
-from optimizer.workload.values import ACQ, SECOND, Stream, columns_of
+from optimizer.workload.values import ACQ, SECOND, Stream, columns_of, source_columns
 from spark_jobs.arrays.texts import as_texts
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.expressions import evaluate
@@ -118,7 +118,10 @@ def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
         {name for query in queries for name, _ in query.group_by} | {name for one in patterns for name in one.per}
     )
     filters = {query.filter for query in queries if query.filter is not None}
-    read = sorted({*columns, *kinds, *(name for filter in filters for name in columns_of(filter))})
+    computed = dict(one for query in queries for one in query.derived)
+    grouped = {name for query in queries for name in source_columns(query.group_by, query.derived)}
+    plain = {*grouped, *columns} - computed.keys()
+    read = sorted({*plain, *kinds, *(name for filter in filters for name in columns_of(filter))})
     batches = read_split(stream, splits[len(splits) // 2], read) if splits else iter(())
     batch = next(batches, None)
     if batch is None:
@@ -127,7 +130,10 @@ def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
     order = np.argsort(times, kind="stable")[:EVENTS]
     batch, schema = batch.take(pa.array(order)), dict(stream.schema)
     codes = {
-        name: batch.column(name).dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
+        name: (evaluate(computed[name], batch, schema) if name in computed else batch.column(name))
+        .dictionary_encode(null_encoding="encode")
+        .indices.to_numpy()
+        .astype(np.int64)
         for name in columns
     }
     holds = {

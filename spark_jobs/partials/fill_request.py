@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from optimizer.synopses.synopsis import Synopsis
-from optimizer.workload.values import columns_of
+from optimizer.workload.values import columns_of, source_columns
 
 GROUP_LIMIT = 2_000_000
 """Most groups of one synopsis that one task fills; one with more fails alone (HDL-602)."""
@@ -50,7 +50,7 @@ def by_fingerprint(rows: pa.Table) -> dict[str, pa.Table]:
 
 def columns_of_synopsis(synopsis: Synopsis) -> set[str]:
     """Source columns that filling a synopsis reads, without the time column."""
-    found = {name for name, _ in synopsis.group_by} | set(synopsis.per or ())
+    found = source_columns(synopsis.group_by, synopsis.derived) | set(synopsis.per or ())
     if synopsis.sequenced is not None:
         found.add(synopsis.sequenced.on)
         found.update(name for argument, _ in synopsis.sequenced.attributes for name in columns_of(argument))

@@ -44,6 +44,7 @@ class Lifting:
     def __init__(self, stream: Stream, spans: Sequence[FillRequest], group_limit: int = GROUP_LIMIT) -> None:
         self.stream, self.group_limit = stream, group_limit
         self.schema = dict(stream.schema)
+        self.derived = dict(one for span in spans for one in span.synopsis.derived)
         self.inside = self.untimed = 0
         self.failed: dict[str, SynopsisFailure] = {}
         self.waiting: list[pa.RecordBatch] = []
@@ -96,7 +97,7 @@ class Lifting:
             batch, times = batch.take(pa.array(rows)), times[rows]
         if len(times) == 0:
             return
-        shared = Batch(batch, times, self.schema)
+        shared = Batch(batch, times, self.schema, self.derived)
         # those that share codes one after the other
         waiting = sorted(self.families, key=lambda family: family.place, reverse=True)
         self.families = []

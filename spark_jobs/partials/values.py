@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -140,8 +140,16 @@ class _Recent(dict[Any, Any]):
 class Batch:
     """One decoded batch with everything that several families share, computed once."""
 
-    def __init__(self, batch: pa.RecordBatch, times: Longs, schema: dict[str, Type]) -> None:
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        times: Longs,
+        schema: dict[str, Type],
+        derived: Mapping[str, Expression] | None = None,
+    ) -> None:
+        """``derived``: the expressions of group columns that are computed, by their names."""
         self.rows, self.times, self.schema = len(times), times, schema
+        self._derived = derived or {}
         self._batch = batch
         self._plain: dict[str, pa.Array] = {}
         self._texts: dict[str, pa.Array] = {}
@@ -227,7 +235,9 @@ class Batch:
     def _text(self, name: str) -> pa.DictionaryArray:
         """A group column as texts."""
         if name not in self._texts:
-            values, indices = encoded(self._batch.column(name))
+            computed = self._derived.get(name)
+            column = self._batch.column(name) if computed is None else self._evaluated(computed)
+            values, indices = encoded(column)
             self._texts[name] = pa.DictionaryArray.from_arrays(pa.array(indices), as_texts(values))
         return self._texts[name]
 

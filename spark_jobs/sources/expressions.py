@@ -7,7 +7,7 @@ Null and NaN follow Spark: logic is three-valued, NaN equals NaN and is greater 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
@@ -15,31 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from optimizer.workload.expression import DECIMAL_DIGITS, as_decimal, call_type, type_of, unified
+from optimizer.workload.expression import call_type, type_of
+from optimizer.workload.types import as_decimal
 from optimizer.workload.values import DOUBLE, TIMESTAMP, Call, Column, Expression, Literal, Type
-
-Value = Any
-"""An Arrow Array or, for what does not depend on the row, a Scalar."""
-
-_PLAIN: dict[str, pa.DataType] = {
-    "boolean": pa.bool_(),
-    "long": pa.int64(),
-    "double": pa.float64(),
-    "string": pa.utf8(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "binary": pa.binary(),
-}
-
-EXACT_DOUBLE = 15
-"""Decimals of so many digits are exact as an integer in a double, and so is the power of ten beside them."""
-
-
-def arrow_type(type: Type) -> pa.DataType:
-    """The Arrow type that holds values of a type, in batches and in results."""
-    if type.name == "decimal":
-        return pa.decimal128(type.precision, type.scale)
-    return _PLAIN[type.name]
+from spark_jobs.sources.conversions import Kernel, Value, as_double, as_type, as_wide_decimal, narrow
+from spark_jobs.sources.conversions import arrow_type as arrow_type
+from spark_jobs.sources.scalars import SCALAR_KERNELS, less
 
 
 def evaluate(
@@ -78,39 +59,14 @@ def _scalar(literal: Literal) -> pa.Scalar:
 
 
 # ------------------------------------------------------------------------------------------ conversions
-def _as_double(value: Value, type: Type) -> Value:
-    """Nearest double of each number. Arrow's own cast of decimals is off by one unit in the last place for
-    one decimal(5,2) in eight, which moves rows across a comparison."""
-    if type == DOUBLE:
-        return value
-    if type.name == "long":
-        return value.cast(pa.float64(), safe=False)
-    if isinstance(value, pa.Scalar):
-        return pa.scalar(None if value.as_py() is None else float(value.as_py()), pa.float64())
-    if type.precision <= EXACT_DOUBLE:
-        # one correctly rounded division of two exact doubles; the low of a value's two words holds it whole
-        words = np.frombuffer(value.buffers()[1], dtype=np.int64)
-        unscaled = words[2 * value.offset : 2 * (value.offset + len(value)) : 2]
-        return pa.array(unscaled / 10.0**type.scale, mask=value.is_null().to_numpy(zero_copy_only=False))
-    return pa.array([None if item is None else float(item) for item in value.to_pylist()], pa.float64())
-
-
-def _as_wide_decimal(value: Value, type: Type, scale: int) -> Value:
-    """An exact number as decimal256 with a scale: room for every comparison and product of two decimals."""
-    whole, _ = as_decimal(type)
-    if type.name == "long":
-        return value.cast(pa.decimal256(max(19, whole) + scale, scale))
-    return value.cast(pa.decimal256(whole + scale, scale))
-
-
 def _comparable(values: list[Value], types: list[Type]) -> tuple[Value, Value, bool]:
     """Two values in one Arrow type, and whether they are doubles."""
     if types[0].is_numeric and types[0].name != types[1].name or "decimal" in (types[0].name, types[1].name):
         if DOUBLE in types:
-            left, right = (_as_double(value, type) for value, type in zip(values, types, strict=True))
+            left, right = (as_double(value, type) for value, type in zip(values, types, strict=True))
             return left, right, True
         scale = max(as_decimal(type)[1] for type in types)
-        left, right = (_as_wide_decimal(value, type, scale) for value, type in zip(values, types, strict=True))
+        left, right = (as_wide_decimal(value, type, scale) for value, type in zip(values, types, strict=True))
         return left, right, False
     if types[0] != types[1] and TIMESTAMP in types:
         left, right = (value.cast(arrow_type(TIMESTAMP)) for value in values)
@@ -119,21 +75,11 @@ def _comparable(values: list[Value], types: list[Type]) -> tuple[Value, Value, b
 
 
 # ---------------------------------------------------------------------------------------------- kernels
-Kernel = Callable[[list[Value], list[Type], Type, Call], Value]
-
-
 def _equal(left: Value, right: Value, doubles: bool) -> Value:
     same = pc.equal(left, right)
     if doubles:
         same = pc.or_(same, pc.and_(pc.is_nan(left), pc.is_nan(right)))
     return same
-
-
-def _less(left: Value, right: Value, doubles: bool) -> Value:
-    smaller = pc.less(left, right)
-    if doubles:
-        smaller = pc.or_(smaller, pc.and_(pc.invert(pc.is_nan(left)), pc.is_nan(right)))
-    return smaller
 
 
 def _compare(values: list[Value], types: list[Type], result: Type, call: Call) -> Value:
@@ -143,12 +89,12 @@ def _compare(values: list[Value], types: list[Type], result: Type, call: Call) -
     if call.function == "!=":
         return pc.invert(_equal(left, right, doubles))
     if call.function == "<":
-        return _less(left, right, doubles)
+        return less(left, right, doubles)
     if call.function == ">":
-        return _less(right, left, doubles)
+        return less(right, left, doubles)
     if call.function == "<=":
-        return pc.invert(_less(right, left, doubles))
-    return pc.invert(_less(left, right, doubles))
+        return pc.invert(less(right, left, doubles))
+    return pc.invert(less(left, right, doubles))
 
 
 def _in(values: list[Value], types: list[Type], result: Type, call: Call) -> Value:
@@ -173,20 +119,15 @@ def _in_set(value: Value, items: list[pa.Scalar], listed: int) -> Value:
 def _arithmetic(values: list[Value], types: list[Type], result: Type, call: Call) -> Value:
     compute = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[call.function]
     if result == DOUBLE:
-        return compute(*(_as_double(value, type) for value, type in zip(values, types, strict=True)))
+        return compute(*(as_double(value, type) for value, type in zip(values, types, strict=True)))
     if result.name == "long":
         return compute(*values)
-    wide = [_as_wide_decimal(value, type, as_decimal(type)[1]) for value, type in zip(values, types, strict=True)]
-    return _narrow(compute(*wide), result)
-
-
-def _narrow(value: Value, result: Type) -> Value:
-    """A wide decimal in the type that was proven to hold it."""
-    return value.cast(pa.decimal256(DECIMAL_DIGITS, result.scale)).cast(arrow_type(result))
+    wide = [as_wide_decimal(value, type, as_decimal(type)[1]) for value, type in zip(values, types, strict=True)]
+    return narrow(compute(*wide), result)
 
 
 def _divide(values: list[Value], types: list[Type], result: Type, call: Call) -> Value:
-    left, right = (_as_double(value, type) for value, type in zip(values, types, strict=True))
+    left, right = (as_double(value, type) for value, type in zip(values, types, strict=True))
     zero = pc.equal(right, 0.0)
     return pc.divide(left, pc.if_else(zero, pa.scalar(None, pa.float64()), right))
 
@@ -194,7 +135,7 @@ def _divide(values: list[Value], types: list[Type], result: Type, call: Call) ->
 def _sign(values: list[Value], types: list[Type], result: Type, call: Call) -> Value:
     compute = pc.negate if call.function == "neg" else pc.abs
     if result.name == "decimal" and types[0].name == "long":
-        return _narrow(compute(_as_wide_decimal(values[0], types[0], 0)), result)
+        return narrow(compute(as_wide_decimal(values[0], types[0], 0)), result)
     return compute(values[0])
 
 
@@ -210,18 +151,7 @@ def _case(values: list[Value], types: list[Type], result: Type, call: Call) -> V
 
 
 def _coalesce(values: list[Value], types: list[Type], result: Type, call: Call) -> Value:
-    target = unified(types)
-    assert target == result
-    if result == DOUBLE:
-        values = [_as_double(value, type) for value, type in zip(values, types, strict=True)]
-    elif result.name == "decimal":
-        values = [
-            _narrow(_as_wide_decimal(value, type, result.scale), result)
-            for value, type in zip(values, types, strict=True)
-        ]
-    else:
-        values = [value.cast(arrow_type(result)) for value in values]
-    return pc.coalesce(*values)
+    return pc.coalesce(*(as_type(value, type, result) for value, type in zip(values, types, strict=True)))
 
 
 def _like(values: list[Value], types: list[Type], result: Type, call: Call) -> Value:
@@ -241,4 +171,5 @@ _KERNELS: dict[str, Kernel] = {
     "in": _in,
     "like": _like,
     "coalesce": _coalesce,
+    **SCALAR_KERNELS,
 }

@@ -35,6 +35,8 @@ from optimizer.workload.values import (
     Type,
     decimal,
 )
+from spark_jobs.unshared.scalars import CONSTANTS_FROM, SCALAR_COLUMNS
+from spark_jobs.unshared.scalars import ddl_of as ddl_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -82,11 +84,6 @@ def to_column(expression: Expression, schema: Schema) -> SparkColumn:
 def quoted_column(name: str) -> SparkColumn:
     """A column by its name, whatever characters that has."""
     return F.col("`" + name.replace("`", "``") + "`")
-
-
-def ddl_of(type: Type) -> str:
-    """A type as Spark's DDL writes it."""
-    return "bigint" if type.name == "long" else str(type)
 
 
 def literal_column(literal: Literal) -> SparkColumn:
@@ -146,6 +143,11 @@ def _call(call: Call, schema: Schema) -> SparkColumn:
         convert = _exact if result != DOUBLE else lambda argument, types: _as(argument, types, DOUBLE)
         left, right = (convert(argument, schema) for argument in arguments)
         return operator(left, right).cast(ddl_of(result))
+    if name in SCALAR_COLUMNS:
+        values = arguments[: CONSTANTS_FROM.get(name, len(arguments))]
+        constants = [item.value for item in arguments[len(values) :] if isinstance(item, Literal)]
+        types = [type_of(value, schema) for value in values]
+        return SCALAR_COLUMNS[name]([to_column(value, schema) for value in values], types, result, constants)
     left, right = (to_column(argument, schema) for argument in arguments)
     return COMPARISONS[name](left, right)
 

@@ -77,14 +77,14 @@ def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
             found = found.where(
                 COMPARISONS[condition.comparison](quoted_column(condition.output.name), literal_column(condition.value))
             )
-        return found.select(*told, *_groups(query), *(output.name for output in query.outputs))
+        return found.select(*told, *_groups(query, schema), *(output.name for output in query.outputs))
     grouped = GroupedFrame(schema)
     answers = {output.name: spark_output(grouped, output) for output in query.outputs}
     kept = [
         COMPARISONS[condition.comparison](spark_output(grouped, condition.output), literal_column(condition.value))
         for condition in query.having
     ]
-    groups = _groups(query)
+    groups = _groups(query, schema)
     keys = (key.alias(name) for name, key in groups.items())
     found = frame.groupBy(window, *keys).agg(*grouped.aliased())
     if kept:
@@ -138,7 +138,7 @@ def _sequences(
 ) -> DataFrame:
     """The answers of a query of event sequences over events that were put into windows: the window's columns, the group
     columns, and of each output, as ``<name> <what>``, the evidence."""
-    pattern, groups = query.pattern, _groups(query)
+    pattern, groups = query.pattern, _groups(query, schema)
     assert pattern is not None
     keys = {name: column.alias(name) for name, column in {**window, **groups}.items()}
     per = [quoted_column(name).alias(f"heddle per {number}") for number, name in enumerate(pattern.per)]
@@ -184,9 +184,11 @@ def _sequences(
     return read.groupBy(*keys).applyInArrow(answered, returned)
 
 
-def _groups(query: ACQ) -> dict[str, SparkColumn]:
+def _groups(query: ACQ, schema: Schema) -> dict[str, SparkColumn]:
     names = query.select or tuple(name for name, _ in query.group_by)
-    return {name: quoted_column(column) for name, (column, _) in zip(names, query.group_by, strict=True)}
+    computed = {name: to_column(expression, schema) for name, expression in query.derived}
+    columns = [computed[name] if name in computed else quoted_column(name) for name, _ in query.group_by]
+    return dict(zip(names, columns, strict=True))
 
 
 # -------------------------------------------------------------------------------------- sampled windows
@@ -210,7 +212,7 @@ def recompute(frame: DataFrame, query: ACQ, time_column: str, windows: Sequence[
     holding = F.filter(all_windows, lambda window: (time >= window["start"]) & (time < window["end"]))
     # one select, the events' columns untouched: group names may be those of other source columns
     exploded = frame.select("*", F.explode(holding).alias("heddle window"))
-    groups = _groups(query)
+    groups = _groups(query, schema)
     window = F.col("`heddle window`")
     if query.pattern is not None:
         told = {"window_start": window["start"], "window_end": window["end"]}

@@ -36,6 +36,17 @@ FEATURES = (
         "`qty`",
         "/* so */",
     ),
+    *(
+        "CASE",
+        "CAST(",
+        "::",
+        "RLIKE",
+        ") FILTER (WHERE",
+        "count_if",
+        "extract(",
+        "GROUP BY its_group",
+        "GROUP BY date_trunc(",
+    ),
 )
 
 

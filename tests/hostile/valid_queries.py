@@ -8,7 +8,12 @@ from optimizer.aggregates.algebra import AGGREGATES
 
 COLUMNS = {
     "a column": ("symbol", "price", "volume", "qty", "fee", "day", "ok", "ts"),
-    "a number": ("price", "volume", "qty", "fee", "qty * 2", "qty + volume", "fee / 3", "abs(qty)", "-price"),
+    "a number": (
+        *("CASE WHEN ok THEN qty END", "CASE qty WHEN 1 THEN 2 ELSE 3 END", "CAST(symbol AS int)", "fee::double"),
+        *("if(ok, price, NULL)", "nullif(qty, 0)", "ifnull(qty, 0)", "round(fee, 1)", "floor(price)", "qty % 7"),
+        *("extract(hour FROM ts)", "year(day)", "length(symbol)", "greatest(qty, fee, 1)", "power(qty, 2)", "price"),
+        *("volume", "qty", "fee", "qty * 2", "qty + volume", "fee / 3", "abs(qty)", "-price"),
+    ),
     "an integer": ("volume", "qty", "qty + 1", "abs(qty)", "coalesce(qty, 0)"),
     "a double": ("price", "qty / 2", "-price"),
     "an integer or a double": ("price", "qty", "volume"),
@@ -45,8 +50,16 @@ CONDITIONS = (
     "symbol NOT LIKE '%\\\\_x'",
     "qty BETWEEN 1 AND 5",
     "price NOT BETWEEN -1.5 AND 2",
+    "symbol RLIKE '^[a-c]+(x|y)*$'",
+    "CASE WHEN ok THEN qty > 1 ELSE ok END",
+    "TRY_CAST(symbol AS date) IS NULL",
+    "left(symbol, 2) || right(symbol, 2) = split_part(symbol, '-', 1)",
+    "date_trunc('day', ts) = day",
+    "to_timestamp(symbol, 'dd/MM/yyyy HH:mm') > ts",
+    "trim(replace(symbol, 'a', 'b')) NOT IN ('x')",
     "symbol = 'می\u200cخواهم'",
 )
+COMPUTED = ("date_trunc('hour', ts)", "lower(symbol)", "qty + 1", "CASE WHEN ok THEN symbol END", "CAST(fee AS int)")
 DURATIONS = {
     "30 seconds": 30,
     "1 minute": 60,
@@ -103,7 +116,9 @@ def _aggregate(random: random.Random) -> str:
     if random.random() < 0.15:
         return random.choice(APPROXIMATE)
     if random.random() < 0.2:
-        return random.choice(("count(*)", "count(1)", "count(DISTINCT symbol)", "COUNT(DISTINCT qty + 1)"))
+        return random.choice(
+            ("count(*)", "count(1)", "count_if(qty > 1)", "count(DISTINCT symbol)", "COUNT(DISTINCT qty + 1)")
+        )
     name = random.choice(sorted(AGGREGATES))
     found = AGGREGATES[name]
     arguments = [random.choice(COLUMNS[found.takes])]
@@ -119,7 +134,8 @@ def _aggregate(random: random.Random) -> str:
         arguments.append(random.choice(("0.5", "0.99", "1", "5e-1")))
     if found.signature == "value+k":
         arguments.append(random.choice(("1", "3", "1000")))
-    return f"{random.choice((name, name.upper()))}({', '.join(arguments)})"
+    where = f" FILTER (WHERE {random.choice(CONDITIONS)})" if random.random() < 0.15 else ""
+    return f"{random.choice((name, name.upper()))}({', '.join(arguments)}){where}"
 
 
 def _condition(random: random.Random, depth: int = 3) -> str:
@@ -168,9 +184,14 @@ def query(seed: int) -> str:
     if made.random() < 0.15:
         groups = [group for group in groups if group in ("qty", "ok")]
         pattern, aggregates = _sequence(made)
+    computed = made.choice(COMPUTED) if not pattern and made.random() < 0.3 else None
     outputs = [f"{call} AS a{number}" for number, call in enumerate(aggregates)]
     select = made.sample(groups, made.randint(0, len(groups))) + outputs
     window = _window(made, groups, bool(pattern))
+    if computed is not None and "ROWS" not in window:
+        name = made.choice((computed, "its_group", str(len(select) + 1)))
+        select.append(f"{computed} AS its_group")
+        groups.append(name)
     lines = [f"-- name: q_{seed}.{made.choice(('x', 'y-z'))}"]
     if made.random() < 0.5:
         lines.append(f"-- owner: {made.choice(('desk one', 'Zoë <z@example.org>', '数据', '[red]x[/]'))}")

@@ -104,15 +104,33 @@ def typed(expression: Expression) -> bool:
     return True
 
 
+TARGET = st.sampled_from([Literal(name, STRING) for name in ("byte", "long", "double", "decimal(5,1)")])
+CALLED = st.sampled_from(
+    [
+        *(Literal(value, BOOLEAN) for value in (True, False, None)),
+        *(Column("b"), Call("not", (Column("c"),)), Call("<", (Column("n"), exact_literal(3)))),
+        Call("is_null", (Column("s"),)),
+        Call("regexp_like", (Column("s"), Literal("^a", STRING))),
+    ]
+)
+"""Conditions inside values."""
+
+
+def columns_of_kind(names: tuple[str, ...]) -> st.SearchStrategy[Expression]:
+    return st.sampled_from([Column(name) for name in names])
+
+
 def values(names: tuple[str, ...]) -> st.SearchStrategy[Expression]:
     """Columns mostly, and what can be computed of them."""
     columns = st.sampled_from([Column(name) for name in names])
     made = [columns, columns, columns, columns, call("coalesce", columns, literals(names))]
     if names == KINDS[0]:
         made += [call(name, columns, st.one_of(columns, literals(names))) for name in "+-*/"]
+        made += [call("mod", columns, columns), call("greatest", columns, columns), call("floor", columns)]
+        made += [call("if", CALLED, columns, columns), call("cast", columns, TARGET), call("ln", columns)]
         made += [call("neg", columns), call("*", literals(names), literals(names)), call("abs", literals(names))]
     if names == KINDS[1]:
-        made += [call("lower", columns)]
+        made += [call("lower", columns), call("if", CALLED, columns, columns), call("concat", columns, columns)]
     return st.one_of(made).filter(typed)
 
 
@@ -134,6 +152,7 @@ def predicates(names: tuple[str, ...]) -> st.SearchStrategy[Expression]:
     if names == KINDS[1]:
         made += [call("like", one, PATTERN.map(lambda text: Literal(text, STRING)))] * 3
     if names == KINDS[2]:
+        made += [call("if", CALLED, columns_of_kind(names), one), call("if", one, one, one)]
         made += [one, st.sampled_from([Literal(value, BOOLEAN) for value in (True, False, None)])]
     return st.one_of(made).filter(typed)
 
