@@ -231,8 +231,8 @@ DECLARED = (
     ),
     Code(
         "HDL-217",
-        "HAVING takes comparisons of single aggregates with constants, joined by AND.",
-        "Move conditions on columns to WHERE, and split others.",
+        "HAVING takes conditions over aggregates, outputs and group columns.",
+        "Move conditions on other columns to WHERE, and compare values.",
     ),
     Code(
         "HDL-218",
@@ -280,6 +280,11 @@ DECLARED = (
         "HDL-226",
         "Two queries ask for the same table of their own; the first one keeps it.",
         "Give one of them another `-- table`.",
+    ),
+    Code(
+        "HDL-229",
+        "ORDER BY and LIMIT do not say which groups of each window are the first ones.",
+        "Write both, over aggregates or outputs of a query with GROUP BY and windows of time.",
     ),
     # ------------------------------------------------------------------------------------------- limits
     Code("HDL-301", "The query has too many bytes.", "Split it."),

@@ -54,7 +54,7 @@ def read_query(
         pattern = read_pattern(clauses.pattern, scope, window, grouping.columns)
     with findings.collecting():
         error = query_error(clauses.error) if clauses.error is not None else None
-    aggregates = AggregateReader(scope, pattern, error, findings)
+    aggregates = AggregateReader(scope, pattern, error, findings, clauses.window.rows)
     selection = read_selection(tree, scope, grouping, aggregates, findings)
     thresholds = read_thresholds(tree, clauses.having, scope, selection, aggregates, findings)
     with findings.collecting():
@@ -77,4 +77,5 @@ def read_query(
         text=statement.source,
         having=thresholds.conditions,
         pattern=pattern,
+        top=thresholds.top,
     )

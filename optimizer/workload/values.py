@@ -197,6 +197,9 @@ class Output:
     ``parameter``: the fraction of a percentile, the k of ``top_k``. ``error``: the error that the query permits, so
     that a sketch may answer; None asks for the exact answer. ``event``: of a query of event sequences, the type whose
     events are aggregated, over all sequences (``count(E)``, ``sum(E.x)``); None counts the sequences.
+
+    A *derived* output (``sum(x) / count(*)``, function :data:`DERIVED`) is an ``expression`` over plain ones, its
+    ``parts``, whose names ("0", "1", …) are the columns of the expression.
     """
 
     name: str
@@ -209,11 +212,24 @@ class Output:
     parameter: Decimal | None = _later(None)
     error: Decimal | None = _later(None)
     event: str | None = _later(None)
+    parts: tuple[Output, ...] = _later(())
+    expression: Expression | None = _later(None)
+
+    @property
+    def plain(self) -> tuple[Output, ...]:
+        """The aggregates that it takes: its parts, or itself."""
+        return self.parts if self.function == DERIVED else (self,)
 
     def columns(self) -> Iterator[str]:
         """Names of the source columns that it reads (with repeats)."""
         yield from columns_of(self.argument)
         yield from columns_of(self.by)
+        for part in self.parts:
+            yield from part.columns()
+
+
+DERIVED = "expression"
+"""The function of outputs that are made of others."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +242,24 @@ class Condition:
     output: Output
     comparison: str
     value: Literal
+
+
+@dataclass(frozen=True)
+class Order:
+    """What answers are put in order by. An ``output`` without a name, which need not be among the query's outputs."""
+
+    output: Output
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True)
+class Top:
+    """The first ``k`` groups of each window in an order (ORDER BY … LIMIT k); of equals those whose group columns are
+    less, column by column, null being the least."""
+
+    k: int
+    orders: tuple[Order, ...]
 
 
 @dataclass(frozen=True)
@@ -245,7 +279,7 @@ class ACQ:
     satisfy every condition of ``having`` exist. With a ``pattern``, what is aggregated is not the events but the
     sequences of them that match it, each wholly inside the window. ``until``: the last instant (microseconds)
     that it answers. ``table``: where its answers are besides. ``asset``: its new answers are announced to Airflow as an
-    asset of its own.
+    asset of its own. ``top``: of the answers of a window that satisfy ``having``, only the first exist.
     """
 
     name: str
@@ -262,6 +296,7 @@ class ACQ:
     until: int | None = _later(None)
     table: AnswerTable | None = _later(None)
     asset: bool = _later(False)
+    top: Top | None = _later(None)
 
     @property
     def kind(self) -> WindowKind:
@@ -282,9 +317,15 @@ class ACQ:
         return (self.window.per, *((self.pattern.on, self.pattern.per) if self.pattern else ()))
 
     @property
+    def compared(self) -> tuple[Output, ...]:
+        """What decides which answers exist: what the conditions compare, then what the order goes by."""
+        orders = () if self.top is None else self.top.orders
+        return tuple(one.output for one in (*self.having, *orders))
+
+    @property
     def computed(self) -> tuple[Output, ...]:
-        """What has to be computed: the outputs, then what the conditions compare."""
-        return self.outputs + tuple(condition.output for condition in self.having)
+        """The plain aggregates that have to be computed: of the outputs, then of what is compared."""
+        return tuple(part for output in (*self.outputs, *self.compared) for part in output.plain)
 
     def columns(self) -> list[str]:
         """Source columns that the query reads, without the time column, sorted."""
@@ -391,7 +432,7 @@ class Workload:
 _CLASSES = {
     cls.__name__: cls
     for cls in (
-        *(Type, Column, Literal, Call, Window, Pattern, Output, Condition),
+        *(Type, Column, Literal, Call, Window, Pattern, Output, Condition, Order, Top),
         *(AnswerTable, ACQ, Source, Stream, Workload),
     )
 }
