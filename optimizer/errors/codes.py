@@ -691,6 +691,11 @@ DECLARED = (
     ),
     Code("HDL-608", "The thresholds of a look-up cannot be used.", "Compare outputs of the query with constants."),
     Code(
+        "HDL-609",
+        "Which groups are the first of a window depends on all groups: some of them cannot be looked up alone.",
+        "Look up all groups of one instant.",
+    ),
+    Code(
         "HDL-620",
         "The SQL of `heddle sql` cannot be read, or failed.",
         "Correct it at the place that is named: it is DuckDB's SQL.",

@@ -55,8 +55,7 @@ def read_thresholds(
         if refused not in findings.problems:
             findings.problems.append(refused)
     limit = scope.limits.outputs
-    orders = () if top is None else top.orders
-    compared = [one.output for one in (*conditions, *orders)]
+    compared = [one.output for one in conditions] + [one.output for one in (top.orders if top is not None else ())]
     plain = {replace(part, name="") for output in (*selection.outputs, *compared) for part in output.plain}
     if len(plain) > limit:
         message = f"{len(plain)} aggregates in all; the limit is {limit}"
@@ -70,12 +69,8 @@ def _read_top(tree: exp.Select, reader: _ThresholdReader) -> Top | None:
     if order is None and limit is None:
         return None
     if limit is None:
-        refuse(
-            "HDL-229",
-            "ORDER BY without LIMIT: answers are a table",
-            f"order them when you read it, or ask for {TOP}",
-            order,
-        )
+        hint = f"order them when you read it, or ask for {TOP}"
+        refuse("HDL-229", "ORDER BY without LIMIT: answers are a table", hint, order)
     if order is None:
         refuse("HDL-229", "LIMIT without ORDER BY: nobody knows which answers", f"ask for {TOP}", limit)
     if reader.aggregates.pattern is not None or reader.aggregates.is_by_rows:

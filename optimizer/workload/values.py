@@ -320,7 +320,7 @@ class ACQ:
     def compared(self) -> tuple[Output, ...]:
         """What decides which answers exist: what the conditions compare, then what the order goes by."""
         orders = () if self.top is None else self.top.orders
-        return tuple(one.output for one in (*self.having, *orders))
+        return (*(condition.output for condition in self.having), *(order.output for order in orders))
 
     @property
     def computed(self) -> tuple[Output, ...]:
