@@ -57,8 +57,9 @@ def read_thresholds(
     limit = scope.limits.outputs
     compared = [one.output for one in conditions] + [one.output for one in (top.orders if top is not None else ())]
     plain = {replace(part, name="") for output in (*selection.outputs, *compared) for part in output.plain}
-    if len(plain) > limit:
-        message = f"{len(plain)} aggregates in all; the limit is {limit}"
+    beyond = plain - {replace(output, name="") for output in selection.outputs}
+    if len(selection.outputs) + len(beyond) > max(len(selection.outputs), limit):
+        message = f"{len(selection.outputs)} outputs and {len(beyond)} other aggregates; the limit is {limit}"
         findings.problems.append(Refused("HDL-310", message, "split the query", start))
     return Thresholds(tuple(dict.fromkeys(conditions)), top, reader.takes_error)
 

@@ -99,7 +99,10 @@ def test_the_oracle_agrees_with_sparks_window(spark: SparkSession, case: Case) -
         expected = answers(query, case.events, "ts", case.begin, case.end)
         found = compare(query, rows, expected)
         # Spark has null where an integer sum overflows, and no coded error beside it
-        doubtful = ["overflow=True", *(f" {it.name} = " for it in query.outputs if any(map(is_spark_inexact, it.plain)))]
+        doubtful = [
+            "overflow=True",
+            *(f" {it.name} = " for it in query.outputs if any(map(is_spark_inexact, it.plain))),
+        ]
         if any(is_spark_inexact(part) for output in query.compared for part in output.plain):
             doubtful += ["not expected", "missing"]
         assert [line for line in found if not any(mark in line for mark in doubtful)] == [], query
