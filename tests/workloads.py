@@ -272,6 +272,8 @@ def conditions(draw: st.DrawFn, name: str, made: tuple[Output, ...]) -> Conditio
     return Condition(output, draw(st.sampled_from((">=", "!=", ">", ">=", "<", "<=", "="))), threshold)
 
 
+_ROWS_COUNTED = Output("", "count", None, None, LONG)
+
 _RECKONED = ("count", "sum", "avg", "min", "max", "count_distinct", "median", "first", "bool_or")
 """Aggregates that expressions over aggregates are drawn from: mostly certain to the last bit."""
 
@@ -279,7 +281,7 @@ _RECKONED = ("count", "sum", "avg", "min", "max", "count_distinct", "median", "f
 @st.composite
 def derived(draw: st.DrawFn, name: str, made: tuple[Output, ...] = (), condition: bool | None = None) -> Output:
     """An output made of up to three others by a few operators, a condition if it has to be one."""
-    drawn = draw(st.lists(outputs("", _RECKONED), min_size=1, max_size=3))
+    drawn = [_ROWS_COUNTED, *draw(st.lists(outputs("", _RECKONED), min_size=1, max_size=3))]
     plain = list(dict.fromkeys(replace(part, name="", error=None) for part in (*made, *drawn) if not part.parts))
     parts = tuple(replace(part, name=str(number)) for number, part in enumerate(plain))
     types = {part.name: part.type for part in parts}
@@ -440,6 +442,16 @@ def sequence_queries(draw: st.DrawFn, name: str, tick: int, types: tuple[str, ..
     length = draw(st.sampled_from((1, 2, 2, 3, 4)))
     pattern = Pattern(tuple(draw(st.lists(st.sampled_from(types), min_size=length, max_size=length))), "carrier", per)
     made = tuple(draw(sequence_outputs(f"out_{index}", pattern)) for index in range(draw(st.integers(1, 3))))
+    if draw(st.integers(0, 2)) == 0:
+        plain = dict.fromkeys(replace(part, name="") for part in made)
+        parts = tuple(replace(part, name=str(number)) for number, part in enumerate(plain))
+        first, last = Column("0"), Column(str(len(parts) - 1))
+        able = [Call("is_null", (first,)), Call("=", (first, first)), Call("coalesce", (last, last))]
+        if all(part.type.is_numeric for part in (parts[0], parts[-1])):
+            able += [Call(function, (first, last)) for function in ("+", "-", "*", "/", "<")]
+        expression = draw(st.sampled_from(able))
+        type = derived_type(expression, {part.name: part.type for part in parts})
+        made = (*made, Output("made", DERIVED, None, None, type, parts=parts, expression=expression))
     having: tuple[Condition, ...] = ()
     if draw(st.integers(0, 3)) == 0:
         counted = Output("compared", "count", None, None, SEQUENCES["count"](None))
