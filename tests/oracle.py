@@ -393,12 +393,27 @@ def _value(expression: Expression, values: dict[str, Any], types: dict[str, Type
         told = [float(one) if isinstance(one, Fraction) else one for one in told]
     if {"date", "timestamp"} == {kind.name for kind in kinds}:
         told = [_micros(one) if isinstance(one, datetime.date) else one for one in told]
-    value = _called(expression.function, told)
+    if expression.function in _CALLED:
+        value = _called(expression.function, told)
+    else:
+        value = _by_duckdb(expression.function, told, kinds, type)
     if isinstance(value, Fraction):
         whole = 2**63 if type.name == "long" else 10 ** (type.precision - type.scale)
         if not -whole <= value < whole or (type.name == "decimal" and value == -whole):
             raise _Overflow
     return value, type
+
+
+def _by_duckdb(function: str, told: Sequence[Any], kinds: Sequence[Type], type: Type) -> Any:
+    """What DuckDB says of any other function."""
+    literals = []
+    for value, kind in zip(told, kinds, strict=True):
+        if isinstance(value, Fraction):
+            value = _told(value, kind)
+        literals.append(Literal(value.isoformat() if isinstance(value, datetime.date) else value, kind))
+    sql, _ = _Translator(pa.schema([]))(Call(function, tuple(literals)))
+    (found,) = _database().execute(f"SELECT {sql}").fetchall()[0]
+    return Fraction(found) if found is not None and type.is_exact else found
 
 
 def _called(function: str, told: list[Any]) -> Any:
@@ -429,6 +444,8 @@ _COMPUTED: dict[str, Callable[..., Any]] = {
     "abs": abs,
     "not": lambda one: not one,
 }
+
+_CALLED = {*_COMPUTED, *_COMPARISONS, "is_null", "coalesce", "and", "or", "in", "/"}
 
 
 def _expanded_sequences(query: ACQ, events: pa.Table, time: str, where: str) -> str:
