@@ -57,7 +57,7 @@ def finals_of(
                 continue
             yield found.answered(synopsis.stream).rows()
     for first in top.close():
-        yield from first.rows.combine_chunks().to_batches()
+        yield from first.table.combine_chunks().to_batches()
 
 
 def _work(

@@ -26,31 +26,31 @@ Longs = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class TopRows:
-    """Some answers of one query: ``rows`` of :data:`ANSWERS`, ``orders``: what each is put in order by, typed;
+    """Some answers of one query: ``table``: rows of :data:`ANSWERS`, ``orders``: what each is put in order by, typed;
     ``failed`` (a,): those of which nobody knows their place."""
 
     query: str
-    rows: pa.Table
+    table: pa.Table
     orders: tuple[pa.ChunkedArray, ...]
     failed: NDArray[np.bool_]
 
     def first(self, query: ACQ) -> TopRows:
         """The first k of each window, and those that failed; by window and group as they came."""
         assert query.top is not None
-        windows = self.rows["instant"].cast(pa.int64()).to_numpy()
-        groups = group_codes(query, self.rows["key"])
+        windows = self.table["instant"].cast(pa.int64()).to_numpy()
+        groups = group_codes(query, self.table["key"])
         kept = first_of_each(query.top, windows, self.orders, groups, self.failed)
         taken = pa.array(kept)
-        return TopRows(self.query, self.rows.take(taken), tuple(o.take(taken) for o in self.orders), self.failed[kept])
+        return TopRows(self.query, self.table.take(taken), tuple(o.take(taken) for o in self.orders), self.failed[kept])
 
 
-def joined(parts: Sequence[TopRows]) -> TopRows:
+def gathered(parts: Sequence[TopRows]) -> TopRows:
     """What several found of one query."""
     orders = [
         pa.chunked_array([chunk for one in columns for chunk in one.chunks], columns[0].type)
         for columns in zip(*(part.orders for part in parts), strict=True)
     ]
-    rows = pa.concat_tables([part.rows for part in parts])
+    rows = pa.concat_tables([part.table for part in parts])
     return TopRows(parts[0].query, rows, tuple(orders), np.concatenate([part.failed for part in parts]))
 
 
@@ -62,14 +62,14 @@ class TopAnswers:
         self._found: dict[str, list[TopRows]] = {}
         self._new: dict[str, int] = {}
 
-    def add(self, found: TopRows) -> None:
+    def add(self, rows: TopRows) -> None:
         """Some answers, whole windows of them or not; what cannot be among the first is dropped in time."""
-        pieces = self._found.setdefault(found.query, [])
-        pieces.append(found)
-        self._new[found.query] = self._new.get(found.query, 0) + len(found.rows)
-        if len(pieces) > 1 and self._new[found.query] > max(_ENOUGH, len(pieces[0].rows)):
-            self._found[found.query] = [self._first(found.query)]
-            self._new[found.query] = 0
+        pieces = self._found.setdefault(rows.query, [])
+        pieces.append(rows)
+        self._new[rows.query] = self._new.get(rows.query, 0) + len(rows.table)
+        if len(pieces) > 1 and self._new[rows.query] > max(_ENOUGH, len(pieces[0].table)):
+            self._found[rows.query] = [self._first(rows.query)]
+            self._new[rows.query] = 0
 
     def close(self) -> Iterator[TopRows]:
         """The first answers of each query that has any."""
@@ -77,7 +77,7 @@ class TopAnswers:
             yield self._first(name)
 
     def _first(self, name: str) -> TopRows:
-        return joined(self._found[name]).first(self.queries[name])
+        return gathered(self._found[name]).first(self.queries[name])
 
 
 _ENOUGH = 1 << 16
@@ -85,18 +85,18 @@ _ENOUGH = 1 << 16
 
 
 def write_top(
-    queries: Sequence[tuple[str, ACQ]], found: Iterable[TopRows], root: str, stamp: Mapping[str, pa.Scalar]
+    queries: Sequence[tuple[str, ACQ]], parts: Iterable[TopRows], root: str, stamp: Mapping[str, pa.Scalar]
 ) -> Iterator[DataFile]:
     """Write the first answers of queries, each with its stream, once all tasks have told what they found."""
     answers = TopAnswers(query for _, query in queries)
-    for one in found:
-        answers.add(one)
+    for part in parts:
+        answers.add(part)
     streams = {query.name: stream for stream, query in queries}
     definitions = {query.name: query.definition for _, query in queries}
     tables = [
         stamped(batch, streams[one.query], stamp, definitions)
         for one in answers.close()
-        for batch in one.rows.combine_chunks().to_batches()
+        for batch in one.table.combine_chunks().to_batches()
     ]
     if tables:
         yield from write_files(root, pa.concat_tables(tables))

@@ -228,12 +228,12 @@ class Lookups:
         batches = [found.answered(stream).rows() for found in answers]
         return typed_answers(query, pa.Table.from_batches(batches, ANSWERS))
 
-    def _first(self, query: ACQ, found: Sequence[TopRows], group: Group | None) -> pa.Table:
+    def _first(self, query: ACQ, parts: Sequence[TopRows], group: Group | None) -> pa.Table:
         """The answers that are among the first of their windows; ``group``: those of this one alone."""
         top = TopAnswers([query])
-        for one in found:
-            top.add(one)
-        rows = pa.concat_tables([ANSWERS.empty_table(), *(one.rows for one in top.close())])
+        for part in parts:
+            top.add(part)
+        rows = pa.concat_tables([ANSWERS.empty_table(), *(one.table for one in top.close())])
         if group is not None:
             rows = rows.filter(pc.equal(rows["key"], self.cells.key_texts[self.number(group)]))
         return typed_answers(query, rows)

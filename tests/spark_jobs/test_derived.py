@@ -68,7 +68,8 @@ def answered(text: str, *rows: dict[str, Any]) -> list[dict[str, Any]]:
 def test_metrics_need_no_casts() -> None:
     (row,) = answered(
         f"""SELECT sum(volume) / count(*) AS rate, max(price) - min(price) AS spread,
-            100.0 * count(volume) / count(*) AS pct, coalesce(sum(code), 0) AS codes, sum(fee) * 1.5 AS more, sum(volume) - count(*) AS beyond
+            100.0 * count(volume) / count(*) AS pct, coalesce(sum(code), 0) AS codes,
+            sum(fee) * 1.5 AS more, sum(volume) - count(*) AS beyond
             FROM events {WINDOW}""",
         {"volume": 3, "price": 1.5, "fee": Decimal("2.50")},
         {"price": 0.25, "fee": Decimal("0.01")},
@@ -220,13 +221,13 @@ def test_groups_that_are_spread_over_tasks(tmp_path: Any, monkeypatch: pytest.Mo
     told = [one for bucket in range(BUCKETS) for one in task([bucket])]
     assert all(isinstance(one, TopRows) for one in told) and len(told) > 10
     found = [one for one in told if isinstance(one, TopRows)]
-    assert max(len(one.rows) for one in found) <= 2 * 5
+    assert max(len(one.table) for one in found) <= 2 * 5
     files = list(write_top([("events", query)], found, str(tmp_path / "results"), with_stamp()))
     assert sum(file.rows for file in files) == 10 and all(isinstance(file, DataFile) for file in files)
     top = TopAnswers([query])
     for one in found:
         top.add(one)
-    merged = pa.concat_tables([one.rows for one in top.close()])
+    merged = pa.concat_tables([one.table for one in top.close()])
     expected = answers(query, case.events, "ts", 0, 20 * SECOND)
     assert compare(query, as_read(query, merged), expected) == []
 
