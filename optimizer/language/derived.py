@@ -32,9 +32,9 @@ def holds_aggregate(node: exp.Expr, text: str) -> bool:
     return any(is_aggregate(one, text) for one in node.walk())
 
 
-def of_group(column: str, type_: Type) -> Output:
+def of_group(column: str, value: Expression, type_: Type) -> Output:
     """The value that a group column has in its group: the least of equal ones."""
-    return Output(column, "min", Column(column), type_, AGGREGATES["min"].output_type(type_))
+    return Output(column, "min", value, type_, AGGREGATES["min"].output_type(type_))
 
 
 @dataclass(frozen=True)

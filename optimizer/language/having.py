@@ -10,7 +10,7 @@ from sqlglot import exp
 from optimizer.aggregates.states import MOST_TOP
 from optimizer.language.aggregate_calls import AggregateReader
 from optimizer.language.derived import DerivedReader, is_aggregate
-from optimizer.language.expressions import ExpressionReader, typed_call
+from optimizer.language.expressions import ExpressionReader, Typed, typed_call
 from optimizer.language.nodes import is_constant, refuse, without_parentheses
 from optimizer.language.refusals import NULL, Findings, Refused, shown_text
 from optimizer.language.scope import Scope
@@ -110,8 +110,9 @@ class _ThresholdReader:
             if is_constant(subject):
                 subject, constant, comparison = constant, subject, FLIPPED[comparison]
             compared = self._single(subject) if is_constant(constant) else None
-            if compared is not None:
-                return self._threshold(compared, comparison, constant, node)
+            value, type_ = self._constant(constant) if compared is not None else (None, NULL)
+            if compared is not None and isinstance(value, Literal):
+                return _threshold(compared, comparison, (value, type_), node)
         output = self._derived(node)
         if output.type != BOOLEAN:
             refuse("HDL-217", f"HAVING needs conditions, not {output.type}", "compare it: sum(x) > 10", node)
@@ -128,13 +129,8 @@ class _ThresholdReader:
         output = self._single(subject) or self._derived(subject)
         return Order(replace(output, name=""), bool(node.args.get("desc")), bool(node.args.get("nulls_first")))
 
-    def _threshold(self, output: Output, comparison: str, constant: exp.Expr, node: exp.Expr) -> Condition:
-        value, type_ = ExpressionReader(self.scope, self.scope.column).read(constant)
-        if type_ == NULL:
-            refuse("HDL-217", "a comparison with NULL is never true", "compare with a value, or write IS NULL", node)
-        call, _ = typed_call(comparison, [(Column(output.name), output.type), (value, type_)], node)
-        assert isinstance(call, Call) and isinstance(call.arguments[1], Literal)
-        return Condition(output, comparison, call.arguments[1])
+    def _constant(self, node: exp.Expr) -> Typed:
+        return ExpressionReader(self.scope, self.scope.column).read(node)
 
     def _single(self, subject: exp.Expr) -> Output | None:
         """The output that a name or one aggregate stands for; None: it is neither, or a group column."""
@@ -178,7 +174,15 @@ class _ThresholdReader:
             refuse("HDL-202", f"there is no output or column {shown_text(node.name)}", hint, node)
         if column not in groups.values():
             _refuse_column(column, node)
-        return group_value(self.aggregates, column, self.scope.schema[column], node)
+        return group_value(self.aggregates, self.selection.grouping, column, node)
+
+
+def _threshold(output: Output, comparison: str, constant: Typed, node: exp.Expr) -> Condition:
+    if constant[1] == NULL:
+        refuse("HDL-217", "a comparison with NULL is never true", "compare with a value, or write IS NULL", node)
+    call, _ = typed_call(comparison, [(Column(output.name), output.type), constant], node)
+    assert isinstance(call, Call) and isinstance(call.arguments[1], Literal)
+    return Condition(output, comparison, call.arguments[1])
 
 
 def _refuse_column(column: str, node: exp.Expr) -> NoReturn:

@@ -14,7 +14,7 @@ from optimizer.language.nodes import refuse, without_parentheses
 from optimizer.language.refusals import Findings, Refused, shown_text
 from optimizer.language.scope import Scope
 from optimizer.language.words import RESERVED, written_name
-from optimizer.workload.values import Output, Type
+from optimizer.workload.values import Column, Output
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Selection:
     group_columns: tuple[str, ...]
     names: tuple[str, ...]
     takes_error: bool
+    grouping: Grouping
     refused: Mapping[str, Refused]
 
     @property
@@ -61,15 +62,15 @@ def read_selection(
         message = f"{len(outputs)} outputs; the limit is {limit}"
         findings.problems.append(Refused("HDL-310", message, "split the query"))
     names = tuple(reader.names.get(column, column) for column in grouping.columns)
-    return Selection(tuple(outputs), tuple(grouping.columns), names, reader.takes_error, refused)
+    return Selection(tuple(outputs), tuple(grouping.columns), names, reader.takes_error, grouping, refused)
 
 
-def group_value(aggregates: AggregateReader, column: str, type_: Type, node: exp.Expr) -> Output:
+def group_value(aggregates: AggregateReader, grouping: Grouping, column: str, node: exp.Expr) -> Output:
     """A group column as a value among aggregates; of event sequences there is none."""
     if aggregates.pattern is not None:
         message = f"{column} is a group column, and over event sequences it cannot be reckoned with"
         refuse("HDL-222", message, "a condition on it belongs in WHERE", node)
-    return of_group(column, type_)
+    return of_group(column, Column(column), grouping.columns[column])
 
 
 class _SelectListReader:
@@ -108,11 +109,11 @@ class _SelectListReader:
 
     def _of_group(self, node: exp.Expr) -> Output:
         """A group column inside an expression over aggregates."""
-        column, type_ = self.scope.column(node)
+        column, _ = self.scope.column(node)
         if column not in self.grouping.columns:
             message = f"{column} is neither grouped by nor aggregated"
             refuse("HDL-207", message, f"add GROUP BY {column}, or write max({column})", node)
-        return group_value(self.aggregates, column, type_, node)
+        return group_value(self.aggregates, self.grouping, column, node)
 
     def take(self, name: str, item: exp.Expr, column: str | None) -> None:
         """Give a name to a column of the answers; ``column``: the group column that it holds."""
