@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
@@ -30,11 +31,13 @@ from optimizer.workload.values import (
     Window,
     Workload,
 )
+from spark_jobs.checks import recompute
 from spark_jobs.finals import top as top_module
 from spark_jobs.finals.stage import SynopsisWork, finals_task
 from spark_jobs.finals.top import TopAnswers, TopRows, first_of_each, write_top
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.lifting import partials_of
+from spark_jobs.unshared.agreement import agrees
 from spark_jobs.warehouse.data_files import BUCKETS, DataFile, write_files
 from spark_jobs.warehouse.schemas import ANSWERS
 from tests.oracle import answers, compare
@@ -263,3 +266,44 @@ def test_generated_values_are_the_oracles(case: Case, algorithm: str, pieces: in
     """Whatever the plan, the interval's pieces, and the synopses that queries share."""
     parts = [kernel_answers(case, algorithm, [], *span, homes) for span in spans_of(case, pieces)]
     assert differences(case, pa.concat_tables([ANSWERS.empty_table(), *parts])) == []
+
+
+# ------------------------------------------------------------------------------------------------- the audit
+def test_the_audit_sees_a_wrong_value_of_parts() -> None:
+    """To the last digit where all parts are exact; as far as doubles may be off elsewhere; counts of event sequences
+    are decimals."""
+    text = f"SELECT sum(volume) - count(*) AS d, sum(price) / count(*) AS r, sum(price) > 1.5 AS c FROM events {WINDOW}"
+    difference, rate, above = parse(text, {"events": STREAM}).queries[0].outputs
+    row: dict[str, Any] = {"d part 0": Decimal(7), "d part 0 count": 3, "d part 1": 3}
+    row |= {"r part 0": 1.5, "r part 0 count": Decimal(3), "r part 0 magnitude": 1.5, "r part 1": 3}
+    row |= {"c part 0": 1.5, "c part 0 count": 3, "c part 0 magnitude": 1.5}
+    assert agrees(difference, 4, row) and not agrees(difference, 5, row) and not agrees(difference, None, row)
+    assert agrees(rate, 0.5, row) and agrees(rate, 0.5000000000000002, row)
+    assert not agrees(rate, 0.5000001, row) and not agrees(rate, None, row)
+    # the threshold lies where rounding may have put the sum: either is right
+    assert agrees(above, 0, row) and agrees(above, 1, row)
+    row["c part 0"] = 1.75
+    assert agrees(above, 1, row) and not agrees(above, 0, row) and not agrees(above, None, row)
+
+
+def test_the_audit_sees_a_group_that_is_not_among_the_first() -> None:
+    text = f"SELECT carrier, count(*) AS n FROM events {WINDOW} GROUP BY carrier ORDER BY sum(volume) DESC LIMIT 2"
+    query = parse(text, {"events": STREAM}).queries[0]
+    rows = [
+        {"window_start": 0, "carrier": carrier, "n": 1, "having 0": total, "having 0 count": 1}
+        for carrier, total in (("a", 5), ("b", 7), (None, 5), ("c", 1))
+    ]
+
+    def found(*carriers: str | None) -> list[str]:
+        ours = [
+            {"window_start": 0, "key": json.dumps([one]), "longs": [1], "doubles": [], "texts": [], "error": None}
+            for one in carriers
+        ]
+        return recompute.compare(query, ours, rows)
+
+    assert found("b", None) == []
+    assert found("b", "a") == ["window (0, (None,)) is missing", "window (0, ('a',)) should not exist"]
+    assert found("b") == ["window (0, (None,)) is missing"]
+    # what overflowed may stand anywhere
+    rows[3]["having 0"] = 2**63
+    assert found("b", "a") == found("b", None) == []
