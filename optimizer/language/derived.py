@@ -14,6 +14,7 @@ from optimizer.language.aggregate_calls import AggregateReader
 from optimizer.language.expressions import ExpressionReader, Typed, settled, typed_call
 from optimizer.language.nodes import function_name, place_of
 from optimizer.language.refusals import NULL, Refused
+from optimizer.language.scope import Scope
 from optimizer.language.words import BINARY, FORMS
 from optimizer.workload.derived import CHECKED, derived_call_type, derived_type, renamed
 from optimizer.workload.values import BOOLEAN, DERIVED, Call, Column, Expression, Output, Type
@@ -46,6 +47,17 @@ class DerivedCall:
 
 
 @dataclass(frozen=True)
+class _PartsScope(Scope):
+    """A scope whose columns are the parts of the expression that is read, as far as it was read."""
+
+    parts: dict[Output, Output]
+
+    @property
+    def schema(self) -> dict[str, Type]:
+        return {str(number): part.type for number, part in enumerate(self.parts.values())}
+
+
+@dataclass(frozen=True)
 class DerivedReader(ExpressionReader):
     """Reads one expression over aggregates; ``named``: the output that a name stands for."""
 
@@ -58,11 +70,16 @@ class DerivedReader(ExpressionReader):
     @classmethod
     def of(cls, aggregates: AggregateReader, named: Callable[[exp.Expr], Output]) -> DerivedReader:
         """A reader for one expression."""
-        return cls(aggregates.scope, aggregates.scope.column, aggregates, named)
+        around, parts = aggregates.scope, dict[Output, Output]()
+        scope = _PartsScope(around.text, around.stream, around.limits, parts)
+        return cls(scope, scope.column, aggregates, named, parts)
 
     def output(self, node: exp.Expr, alias: str) -> DerivedCall:
         """The output of an expression; ``alias``: its name in the answers, made from its parts if empty."""
-        expression, type_ = self.read(node)
+        try:
+            expression, type_ = self.read(node)
+        except HeddleError as error:
+            raise Refused.of(error, place_of(node)) from None
         expression, type_ = settled(expression, BOOLEAN), BOOLEAN if type_ == NULL else type_
         name = alias or re.sub(r"\W", "_", "_".join(part.name for part in self.parts.values()))[:_LONGEST_NAME]
         parts = tuple(replace(part, name=str(number)) for number, part in enumerate(self.parts.values()))
