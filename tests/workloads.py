@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from optimizer.aggregates.algebra import AGGREGATES, SEQUENCES
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.windows.alignment import instants
+from optimizer.workload import values
 from optimizer.workload.derived import derived_type
 from optimizer.workload.expression import exact_literal, family_of, type_of
 from optimizer.workload.values import (
     ACQ,
     BOOLEAN,
     DATE,
-    DERIVED,
     DOUBLE,
     INT,
     LONG,
@@ -279,7 +279,7 @@ _RECKONED = ("count", "sum", "avg", "min", "max", "count_distinct", "median", "f
 
 
 @st.composite
-def derived(draw: st.DrawFn, name: str, made: tuple[Output, ...] = (), condition: bool | None = None) -> Output:
+def reckoned(draw: st.DrawFn, name: str, made: tuple[Output, ...] = (), condition: bool | None = None) -> Output:
     """An output made of up to three others by a few operators, a condition if it has to be one."""
     drawn = [_ROWS_COUNTED, *draw(st.lists(outputs("", _RECKONED), min_size=1, max_size=3))]
     plain = list(dict.fromkeys(replace(part, name="", error=None) for part in (*made, *drawn) if not part.parts))
@@ -311,13 +311,13 @@ def derived(draw: st.DrawFn, name: str, made: tuple[Output, ...] = (), condition
     if not able:
         able = [(Call("is_null", (Column("0"),)), BOOLEAN)]
     expression, type = able[-1]
-    return Output(name, DERIVED, None, None, type, parts=parts, expression=expression)
+    return Output(name, values.DERIVED, None, None, type, parts=parts, expression=expression)
 
 
 @st.composite
 def tops(draw: st.DrawFn, made: tuple[Output, ...]) -> Top:
     """The first few groups of each window, by one or two outputs or others."""
-    one = st.one_of(st.sampled_from(made), outputs("", _RECKONED), derived(""))
+    one = st.one_of(st.sampled_from(made), outputs("", _RECKONED), reckoned(""))
     orders = st.builds(lambda output, *how: Order(replace(output, name=""), *how), one, st.booleans(), st.booleans())
     return Top(draw(st.sampled_from((1, 1, 2, 3, 1000))), tuple(draw(st.lists(orders, min_size=1, max_size=2))))
 
@@ -345,11 +345,11 @@ def queries(draw: st.DrawFn, name: str, tick: int) -> ACQ:
     select = tuple(f"by_{group}" for group in groups) if draw(st.booleans()) else tuple(groups)
     made = tuple(draw(outputs(f"out_{index}")) for index in range(draw(st.integers(1, 3))))
     if draw(st.integers(0, 2)) == 0:
-        made = (*made, draw(derived("made", made)))
+        made = (*made, draw(reckoned("made", made)))
     count = draw(st.sampled_from((0, 0, 0, 1, 2)))
     having = tuple(draw(conditions(f"compared_{index}", made)) for index in range(count))
     if draw(st.integers(0, 4)) == 0:
-        having = (*having, Condition(draw(derived("having", (), True)), "=", Literal(True, BOOLEAN)))
+        having = (*having, Condition(draw(reckoned("having", (), True)), "=", Literal(True, BOOLEAN)))
     top = draw(tops(made)) if groups and draw(st.integers(0, 3)) == 0 else None
     return ACQ(
         name,
@@ -451,7 +451,7 @@ def sequence_queries(draw: st.DrawFn, name: str, tick: int, types: tuple[str, ..
             able += [Call(function, (first, last)) for function in ("+", "-", "*", "/", "<")]
         expression = draw(st.sampled_from(able))
         type = derived_type(expression, {part.name: part.type for part in parts})
-        made = (*made, Output("made", DERIVED, None, None, type, parts=parts, expression=expression))
+        made = (*made, Output("made", values.DERIVED, None, None, type, parts=parts, expression=expression))
     having: tuple[Condition, ...] = ()
     if draw(st.integers(0, 3)) == 0:
         counted = Output("compared", "count", None, None, SEQUENCES["count"](None))

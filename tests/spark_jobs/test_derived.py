@@ -43,7 +43,7 @@ from spark_jobs.warehouse.schemas import ANSWERS
 from tests.oracle import answers, compare
 from tests.sizes import examples
 from tests.spark_jobs.test_differential import ALGORITHMS, FAST, as_read, decoded, differences, kernel_answers, of_query
-from tests.workloads import GROUPS, SCHEMA, TYPES, Case, arrow_schema, derived, events, outputs, spans_of, tops
+from tests.workloads import GROUPS, SCHEMA, TYPES, Case, arrow_schema, events, outputs, reckoned, spans_of, tops
 
 STREAM = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")
 WINDOW = "WINDOW RANGE '10 seconds' SLIDE '10 seconds' ON ts"
@@ -240,11 +240,11 @@ def test_groups_that_are_spread_over_tasks(tmp_path: Any, monkeypatch: pytest.Mo
 def made_of_aggregates(draw: st.DrawFn, name: str, tick: int) -> ACQ:
     """A query with derived outputs, conditions over them, and most of the time the first groups alone."""
     plain = draw(outputs("plain", ("count", "sum", "max")))
-    made = (plain, *(draw(derived(f"made_{number}", (plain,))) for number in range(draw(st.integers(1, 2)))))
+    made = (plain, *(draw(reckoned(f"made_{number}", (plain,))) for number in range(draw(st.integers(1, 2)))))
     groups = draw(st.lists(st.sampled_from(GROUPS), min_size=1, max_size=2, unique=True))
     having: tuple[Condition, ...] = ()
     if draw(st.booleans()):
-        having = (Condition(draw(derived("having", made, True)), "=", Literal(True, BOOLEAN)),)
+        having = (Condition(draw(reckoned("having", made, True)), "=", Literal(True, BOOLEAN)),)
     top = draw(tops(made)) if draw(st.integers(0, 3)) else None
     window = Window(draw(st.integers(1, 4)) * tick, draw(st.integers(1, 2)) * tick)
     typed = tuple((group, TYPES[group]) for group in groups)
