@@ -40,7 +40,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from optimizer.aggregates.datasketches import quantile_sketch
-from optimizer.workload.values import ACQ, DOUBLE, Call, Column, Condition, Expression, Literal, Output, Type, Window
+from optimizer.workload.derived import derived_call_type
+from optimizer.workload.values import (
+    ACQ,
+    DOUBLE,
+    Call,
+    Column,
+    Condition,
+    Expression,
+    Literal,
+    Output,
+    Top,
+    Type,
+    Window,
+)
 from tests import calendars
 from tests.exact_moments import Interval, geometric_mean, paired, shape
 from tests.scalar_sql import scalar_sql, values_of
@@ -59,7 +72,8 @@ class Cell:
 
     ``value`` None is null. ``overflow``: the exact result does not fit the output's type (then null with a
     coded error is right, and nothing else); ``may_overflow``: an intermediate result of a double computation
-    does not fit, so an overflow is as right as the value; ``maybe``: null is, with a coded error or without.
+    does not fit, so an overflow is as right as the value; ``maybe``: null is, with a coded error or without. ``free``:
+    it is made of values that may be rounded either way, and depends on which: anything is right.
     """
 
     value: Any
@@ -69,8 +83,11 @@ class Cell:
     may_overflow: bool = False
     accept: Callable[[Any], bool] | None = field(default=None, compare=False, repr=False)
     maybe: bool = False
+    free: bool = False
 
     def matches(self, ours: Any) -> bool:
+        if self.free:
+            return True
         if self.overflow or (self.maybe and ours is None):
             return ours is None
         if self.may_overflow and (ours is None or ours == math.inf):
@@ -95,12 +112,13 @@ class Row(tuple[Cell, ...]):
     ``certain`` False: a threshold of HAVING lies within what rounding or a sketch leaves open, so the answer may as
     well be missing. ``failure``: what HAVING compares overflowed ("must") or may have ("may"): then the answer is null
     throughout, with a coded error. ``span``: start and end of a window of rows, or of one that is
-    not as long as the others, microseconds.
+    not as long as the others, microseconds. ``order``: what it is put in order by.
     """
 
     certain: bool = True
     failure: str = ""
     span: tuple[int, int] | None = None
+    order: tuple[Cell, ...] = ()
 
 
 Key = tuple[Any, ...]
@@ -297,13 +315,171 @@ def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
     found: dict[Key, Row] = {}
     for row in rows:
         values = row[len(keys) :]
-        cells = [_cell(output, kind, [values[index] for index in wanted]) for output, wanted, kind in finish]
-        kept = _kept(cells[: len(query.outputs)], query.having, cells[len(query.outputs) :])
+        plain = iter([_cell(output, kind, [values[index] for index in wanted]) for output, wanted, kind in finish])
+        asked = (*query.outputs, *query.compared)
+        cells = [
+            _derived(output, [next(plain) for _ in output.parts]) if output.parts else next(plain) for output in asked
+        ]
+        first = len(query.outputs)
+        kept = _kept(cells[:first], query.having, cells[first : first + len(query.having)])
         if kept is not None:
             spanned = query.window.is_rows or not query.window.is_regular
             kept.span = row[len(keys) - 2 : len(keys)] if spanned else None
+            kept.order = tuple(cells[first + len(query.having) :])
             found[row[: len(keys) - 2]] = kept
-    return found
+    return found if query.top is None else _first_of_each(query.top, found)
+
+
+def _first_of_each(top: Top, found: dict[Key, Row]) -> dict[Key, Row]:
+    """Of each window the first k answers; those of which it is not known stay, beside them."""
+    kept: dict[Key, Row] = {}
+    windows: dict[Any, list[Key]] = {}
+    for key, row in found.items():
+        if any(cell.overflow for cell in row.order):
+            row.failure, row.certain = "must", row.certain
+        if row.failure == "must":
+            kept[key] = row
+        else:
+            windows.setdefault(key[0], []).append(key)
+    for keys in windows.values():
+        rows = [found[key] for key in keys]
+        if not all(row.certain and not row.failure and all(map(_is_certain, row.order)) for row in rows):
+            # which are the first depends on how something is rounded
+            for row in rows:
+                row.certain = False
+            kept |= dict(zip(keys, rows, strict=True))
+            continue
+        keys.sort(key=lambda key: [_order(value) for value in key[1:]])
+        for at in reversed(range(len(top.orders))):
+            order = top.orders[at]
+            keys.sort(key=lambda key: _order(found[key].order[at].value), reverse=order.descending)
+            nulls = order.nulls_first
+            keys.sort(key=lambda key: (found[key].order[at].value is None) != nulls)
+        kept |= {key: found[key] for key in keys[: top.k]}
+    return kept
+
+
+def _is_certain(cell: Cell) -> bool:
+    is_near = cell.low is not None and cell.high is not None and cell.low < cell.high
+    return not (is_near or cell.free or cell.may_overflow or cell.accept is not None)
+
+
+# ------------------------------------------------------------------------------ values made of aggregates
+class _Overflow(Exception):
+    """A result does not fit its type."""
+
+
+def _derived(output: Output, parts: Sequence[Cell]) -> Cell:
+    """The cell of an expression over others: where these are near something, as far as it moves with them."""
+    assert output.expression is not None
+    if any(cell.overflow for cell in parts):
+        return Cell(None, overflow=True)
+    if any(cell.free or cell.may_overflow or (cell.accept is not None and cell.value is not None) for cell in parts):
+        return Cell("anything", free=True)
+    types = {part.name: part.type for part in output.parts}
+    exact = [cell.value for cell in parts]
+    moved = []
+    for at, cell in enumerate(parts):
+        if cell.low is not None and cell.high is not None and cell.low < cell.high:
+            moved += [[*exact[:at], end, *exact[at + 1 :]] for end in (cell.low, cell.high)]
+    found = []
+    for values in [exact, *moved]:
+        try:
+            found.append(_told(_value(output.expression, dict(zip(types, values, strict=True)), types)[0], output.type))
+        except _Overflow:
+            found.append(_Overflow)
+    if _Overflow in found:
+        return Cell(None, overflow=True) if set(map(str, found)) == {str(_Overflow)} else Cell("anything", free=True)
+    value, *others = found
+    if not others or all(other == value for other in others):
+        zero = isinstance(value, float) and value == 0
+        return Cell(value, 0.0, 0.0) if zero else Cell(value)
+    if not all(isinstance(other, float) and math.isfinite(other) for other in found):
+        return Cell("anything", free=True)
+    slack = sum(abs(other - value) for other in others) * (1 + 1e-9) + 8 * EPSILON * abs(value) + 5e-324
+    return Cell(value, value - slack, value + slack)
+
+
+def _told(value: Any, type: Type) -> Any:
+    """A computed value as answers have it."""
+    if not isinstance(value, Fraction):
+        return value
+    if type.name == "long":
+        return int(value)
+    with localcontext(prec=120):
+        return Decimal(value.numerator) / Decimal(value.denominator)
+
+
+def _value(expression: Expression, values: dict[str, Any], types: dict[str, Type]) -> tuple[Any, Type]:
+    """An expression over values; exact numbers are fractions. Raises _Overflow."""
+    if isinstance(expression, Column):
+        value, type = values[expression.name], types[expression.name]
+        return Fraction(value) if value is not None and type.is_exact else value, type
+    if isinstance(expression, Literal):
+        value = expression.value
+        if expression.type.name == "date" and value is not None:
+            value = datetime.date.fromisoformat(value)
+        return Fraction(value) if value is not None and expression.type.is_exact else value, expression.type
+    pairs = [_value(argument, values, types) for argument in expression.arguments]
+    told, kinds = [value for value, _ in pairs], [type for _, type in pairs]
+    type = derived_call_type(expression.function, kinds, expression.arguments)
+    if any(kind.name == "double" for kind in kinds) or expression.function == "/":
+        told = [float(one) if isinstance(one, Fraction) else one for one in told]
+    if {"date", "timestamp"} == {kind.name for kind in kinds}:
+        told = [_micros(one) if isinstance(one, datetime.date) else one for one in told]
+    if expression.function in _CALLED:
+        value = _called(expression.function, told)
+    else:
+        value = _by_duckdb(expression.function, told, kinds, type)
+    if isinstance(value, Fraction):
+        whole = 2**63 if type.name == "long" else 10 ** (type.precision - type.scale)
+        if not -whole <= value < whole or (type.name == "decimal" and value == -whole):
+            raise _Overflow
+    return value, type
+
+
+def _by_duckdb(function: str, told: Sequence[Any], kinds: Sequence[Type], type: Type) -> Any:
+    """What DuckDB says of any other function."""
+    literals = []
+    for value, kind in zip(told, kinds, strict=True):
+        if isinstance(value, Fraction):
+            value = _told(value, kind)
+        literals.append(Literal(value.isoformat() if isinstance(value, datetime.date) else value, kind))
+    sql, _ = Translator(pa.schema([]))(Call(function, tuple(literals)))
+    (found,) = _database().execute(f"SELECT {sql}").fetchall()[0]
+    return Fraction(found) if found is not None and type.is_exact else found
+
+
+def _called(function: str, told: list[Any]) -> Any:
+    if function == "is_null":
+        return told[0] is None
+    if function == "coalesce":
+        return next((one for one in told if one is not None), None)
+    if function in ("and", "or"):
+        decisive = function == "or"
+        return decisive if decisive in told else None if None in told else not decisive
+    if function == "in":
+        equal = [None if None in (told[0], one) else _order(told[0]) == _order(one) for one in told[1:]]
+        return True if True in equal else None if None in equal else False
+    if None in told:
+        return None
+    if function in _COMPARISONS:
+        return _ORDERS[function](_order(told[0]), _order(told[1]))
+    if function == "/":
+        return None if told[1] == 0 else told[0] / told[1]
+    return _COMPUTED[function](*told)
+
+
+_COMPUTED: dict[str, Callable[..., Any]] = {
+    "+": lambda left, right: left + right,
+    "-": lambda left, right: left - right,
+    "*": lambda left, right: left * right,
+    "neg": lambda one: -one,
+    "abs": abs,
+    "not": lambda one: not one,
+}
+
+_CALLED = {*_COMPUTED, *_COMPARISONS, "is_null", "coalesce", "and", "or", "in", "/"}
 
 
 def _expanded_sequences(query: ACQ, events: pa.Table, time: str, where: str) -> str:
@@ -406,7 +582,7 @@ def _kept(cells: Sequence[Cell], having: Sequence[Condition], compared: Sequence
 
 def _satisfies(cell: Cell, condition: Condition) -> bool | None:
     """Whether a value satisfies a threshold; None if that depends on how it is rounded or estimated."""
-    if cell.overflow or cell.may_overflow or cell.maybe:
+    if cell.overflow or cell.may_overflow or cell.maybe or cell.free:
         return None
     if cell.value is None:
         return False
@@ -915,7 +1091,7 @@ def compare(query: ACQ, ours: pa.Table, expected: dict[Key, Row]) -> list[str]:
                 differences.append(f"{where}: {output.name} = {value!r}, expected {cell}")
             overflowed = value is None and (cell.overflow or (cell.may_overflow and cell.value is not None))
             named = output.name in re.findall(r"HDL-\d+ (\S+)", error or "")
-            if (value is not None or not cell.maybe) and overflowed != named:
+            if not cell.free and (value is not None or not cell.maybe) and overflowed != named:
                 differences.append(f"{where}: {output.name} = {value!r}, error {error!r}, expected {cell}")
     return differences + [
         f"{_named(query, key)}: missing, expected {[cell.value for cell in row]}" + " overflow=True" * bool(row.failure)

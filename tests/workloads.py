@@ -16,7 +16,10 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from optimizer.aggregates.algebra import AGGREGATES, SEQUENCES
+from optimizer.errors.diagnostics import HeddleError
 from optimizer.windows.alignment import instants
+from optimizer.workload import values
+from optimizer.workload.derived import derived_type
 from optimizer.workload.expression import exact_literal, family_of, type_of
 from optimizer.workload.notation import written
 from optimizer.workload.values import (
@@ -36,10 +39,12 @@ from optimizer.workload.values import (
     Condition,
     Expression,
     Literal,
+    Order,
     Output,
     Pattern,
     Source,
     Stream,
+    Top,
     Type,
     Window,
     Workload,
@@ -314,6 +319,56 @@ def conditions(draw: st.DrawFn, name: str, made: tuple[Output, ...]) -> Conditio
     return Condition(output, draw(st.sampled_from((">=", "!=", ">", ">=", "<", "<=", "="))), threshold)
 
 
+_ROWS_COUNTED = Output("", "count", None, None, LONG)
+
+_RECKONED = ("count", "sum", "avg", "min", "max", "count_distinct", "median", "first", "bool_or")
+"""Aggregates that expressions over aggregates are drawn from: mostly certain to the last bit."""
+
+
+@st.composite
+def reckoned(draw: st.DrawFn, name: str, made: tuple[Output, ...] = (), condition: bool | None = None) -> Output:
+    """An output made of up to three others by a few operators, a condition if it has to be one."""
+    drawn = [_ROWS_COUNTED, *draw(st.lists(outputs("", _RECKONED), min_size=1, max_size=3))]
+    plain = list(dict.fromkeys(replace(part, name="", error=None) for part in (*made, *drawn) if not part.parts))
+    parts = tuple(replace(part, name=str(number)) for number, part in enumerate(plain))
+    types = {part.name: part.type for part in parts}
+    known: list[tuple[Expression, Type]] = [(Column(part.name), part.type) for part in parts]
+
+    def add(function: str, *arguments: Expression) -> None:
+        try:
+            made = Call(function, arguments)
+            known.append((made, derived_type(made, types)))
+        except HeddleError:
+            pass
+
+    for _ in range(draw(st.integers(1, 4))):
+        one, type = draw(st.sampled_from(known))
+        other = draw(st.sampled_from([expression for expression, _ in known]))
+        literal = draw(_THRESHOLDS[type.name if family_of(type) == "time" else family_of(type)])
+        function = draw(st.sampled_from(("+", "-", "*", "/", "neg", "abs", "coalesce", "<", "=", "is_null", "in")))
+        if function in ("neg", "abs", "is_null"):
+            add(function, one)
+        else:
+            add(function, one, literal if function == "in" or draw(st.booleans()) else other)
+    for _ in range(draw(st.integers(0, 2)) if condition else 0):
+        flags = [expression for expression, type in known if type == BOOLEAN]
+        if flags:
+            add(draw(st.sampled_from(("and", "or"))), draw(st.sampled_from(flags)), draw(st.sampled_from(flags)))
+    able = [pair for pair in known if condition is None or (pair[1] == BOOLEAN)]
+    if not able:
+        able = [(Call("is_null", (Column("0"),)), BOOLEAN)]
+    expression, type = able[-1]
+    return Output(name, values.DERIVED, None, None, type, parts=parts, expression=expression)
+
+
+@st.composite
+def tops(draw: st.DrawFn, made: tuple[Output, ...]) -> Top:
+    """The first few groups of each window, by one or two outputs or others."""
+    one = st.one_of(st.sampled_from(made), outputs("", _RECKONED), reckoned(""))
+    orders = st.builds(lambda output, *how: Order(replace(output, name=""), *how), one, st.booleans(), st.booleans())
+    return Top(draw(st.sampled_from((1, 1, 2, 3, 1000))), tuple(draw(st.lists(orders, min_size=1, max_size=2))))
+
+
 @st.composite
 def windows(draw: st.DrawFn, tick: int) -> Window:
     """From templates, ranges that are no multiples of the slide, slides beyond the range, and odd
@@ -397,8 +452,13 @@ def queries(draw: st.DrawFn, name: str, tick: int, computes: bool = True) -> ACQ
     derived = () if isinstance(found, Column) else ((written(found), found),)
     select += tuple("computed" for _ in derived)
     made = tuple(draw(outputs(f"out_{index}")) for index in range(draw(st.integers(1, 3))))
+    if draw(st.integers(0, 2)) == 0:
+        made = (*made, draw(reckoned("made", made)))
     count = draw(st.sampled_from((0, 0, 0, 1, 2)))
     having = tuple(draw(conditions(f"compared_{index}", made)) for index in range(count))
+    if draw(st.integers(0, 4)) == 0:
+        having = (*having, Condition(draw(reckoned("having", (), True)), "=", Literal(True, BOOLEAN)))
+    top = draw(tops(made)) if groups and draw(st.integers(0, 3)) == 0 else None
     return ACQ(
         name,
         "events",
@@ -412,6 +472,7 @@ def queries(draw: st.DrawFn, name: str, tick: int, computes: bool = True) -> ACQ
         select,
         having=having,
         derived=derived,
+        top=top,
     )
 
 
@@ -449,7 +510,7 @@ def row_queries(draw: st.DrawFn, name: str) -> ACQ:
     per = draw(st.lists(st.sampled_from(names), unique=True)) if names else []
     slide = draw(st.sampled_from((1, 1, 2, 3, 5)))
     ranges = st.one_of(st.integers(1, 4).map(lambda times: times * slide), st.integers(1, 9))
-    return replace(query, window=Window(draw(ranges), slide, per=tuple(sorted(per))))
+    return replace(query, window=Window(draw(ranges), slide, per=tuple(sorted(per))), top=None)
 
 
 @st.composite
@@ -493,6 +554,16 @@ def sequence_queries(draw: st.DrawFn, name: str, tick: int, types: tuple[str, ..
     length = draw(st.sampled_from((1, 2, 2, 3, 4)))
     pattern = Pattern(tuple(draw(st.lists(st.sampled_from(types), min_size=length, max_size=length))), "carrier", per)
     made = tuple(draw(sequence_outputs(f"out_{index}", pattern)) for index in range(draw(st.integers(1, 3))))
+    if draw(st.integers(0, 2)) == 0:
+        plain = dict.fromkeys(replace(part, name="") for part in made)
+        parts = tuple(replace(part, name=str(number)) for number, part in enumerate(plain))
+        first, last = Column("0"), Column(str(len(parts) - 1))
+        able = [Call("is_null", (first,)), Call("=", (first, first)), Call("coalesce", (last, last))]
+        if all(part.type.is_numeric for part in (parts[0], parts[-1])):
+            able += [Call(function, (first, last)) for function in ("+", "-", "*", "/", "<")]
+        expression = draw(st.sampled_from(able))
+        type = derived_type(expression, {part.name: part.type for part in parts})
+        made = (*made, Output("made", values.DERIVED, None, None, type, parts=parts, expression=expression))
     having: tuple[Condition, ...] = ()
     if draw(st.integers(0, 3)) == 0:
         counted = Output("compared", "count", None, None, SEQUENCES["count"](None))

@@ -235,8 +235,8 @@ DECLARED = (
     ),
     Code(
         "HDL-217",
-        "HAVING takes comparisons of single aggregates with constants, joined by AND.",
-        "Move conditions on columns to WHERE, and split others.",
+        "HAVING takes conditions over aggregates, outputs and group columns.",
+        "Move conditions on other columns to WHERE, and compare values.",
     ),
     Code(
         "HDL-218",
@@ -284,6 +284,11 @@ DECLARED = (
         "HDL-226",
         "Two queries ask for the same table of their own; the first one keeps it.",
         "Give one of them another `-- table`.",
+    ),
+    Code(
+        "HDL-229",
+        "ORDER BY and LIMIT do not say which groups of each window are the first ones.",
+        "Write both, over aggregates or outputs of a query with GROUP BY and windows of time.",
     ),
     Code("HDL-240", "There is no time zone of this name.", "Take a name of the tz database such as Europe/Berlin."),
     Code(
@@ -695,6 +700,11 @@ DECLARED = (
         "Read the published answers with `heddle read`.",
     ),
     Code("HDL-608", "The thresholds of a look-up cannot be used.", "Compare outputs of the query with constants."),
+    Code(
+        "HDL-609",
+        "Which groups are the first of a window depends on all groups: some of them cannot be looked up alone.",
+        "Look up all groups of one instant.",
+    ),
     Code(
         "HDL-620",
         "The SQL of `heddle sql` cannot be read, or failed.",

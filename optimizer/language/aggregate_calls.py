@@ -60,12 +60,14 @@ class _Written:
 
 @dataclass(frozen=True)
 class AggregateReader:
-    """Reads calls of aggregates. ``error``: what the query permits them to be off by."""
+    """Reads calls of aggregates. ``error``: what the query permits them to be off by; ``is_by_rows``: over windows of
+    rows."""
 
     scope: Scope
     pattern: Pattern | None
     error: Decimal | None
     findings: Findings
+    is_by_rows: bool = False
 
     def read(self, node: exp.Expr, alias: str) -> AggregateCall:
         """The output of a call. ``alias``: its name in the answers, made from the call if empty."""
@@ -168,8 +170,8 @@ def _written(node: exp.Expr, text: str) -> _Written:
     function = function_name(node, text) or ""
     if function not in FORMS:
         if function in CALLABLE or type(node) in BINARY or type(node) in (exp.Paren, exp.Literal, exp.Neg):
-            hint = "combine aggregates when you read the answers; inside an aggregate arithmetic is allowed"
-            refuse("HDL-105", "SELECT takes group columns and single aggregates", hint, node)
+            hint = "there has to be an aggregate in it: sum(x) / count(*)"
+            refuse("HDL-105", "SELECT takes group columns, aggregates and expressions over them", hint, node)
         refuse_unknown(node, text)
     arguments = call_arguments(node)
     if arguments and type(arguments[0]) is exp.Distinct:

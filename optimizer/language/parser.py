@@ -64,12 +64,14 @@ def parse(
     it answers, ``-- table: z`` the Delta table that its answers are in besides, ``-- asset`` that Airflow is to
     announce its new answers. A statement is::
 
-        SELECT <group column or aggregate> [AS name], … FROM stream
+        SELECT <group column, aggregate or expression over them> [AS name], … FROM stream
         [PATTERN SEQ(type, …) ON column [PARTITION BY column, …]]
         WINDOW RANGE '…' SLIDE [AT MOST] '…' [ENDING '…' AGO] ON time
              | ROWS n SLIDE m [PARTITION BY column, …] ON time
         [WHERE condition] [GROUP BY column, expression, name or position, …]
-        [HAVING <aggregate or output> <comparison> <constant> AND …] [WITH (error = number)]
+        [HAVING <condition over aggregates, outputs and group columns>]
+        [ORDER BY <aggregate, output or expression over them> [ASC | DESC] [NULLS FIRST | LAST], … LIMIT k]
+        [WITH (error = number)]
 
     with the WINDOW and PATTERN clauses anywhere behind FROM and WITH at the end.
 
@@ -82,7 +84,8 @@ def parse(
     - ``ROWS``: the stream's rows, all of them, are numbered from 0 in the order of time, rows of equal time in that of
       the values of all the stream's columns; window k is over the rows [k*m, k*m + n), and WHERE leaves rows out
       within it. ``PARTITION BY`` numbers the rows of each of its keys by themselves; its columns are group columns.
-    - ``HAVING``: only answers that satisfy all thresholds exist. An aggregate that is null satisfies none.
+    - ``HAVING``: only answers for which the condition is true exist.
+    - ``ORDER BY … LIMIT``: of those only the first k groups of each window exist; equals go by their group columns.
     - ``WITH (error = …)``: what distinct counts, percentiles, modes and top-k may be off by, in HAVING too, unless one
       of them names its own error, as Spark's approximate functions can; without any, answers are exact.
     """

@@ -62,7 +62,7 @@ def read_query(
         hint = "group by columns of the stream, or ask for a window of time"
         message = f"GROUP BY over {what} takes columns: {next(iter(grouping.derived))}"
         findings.problems.append(Refused("HDL-206", message, hint, place_of(tree.args["group"])))
-    aggregates = AggregateReader(scope, pattern, error, findings)
+    aggregates = AggregateReader(scope, pattern, error, findings, clauses.window.rows)
     selection = read_selection(tree, scope, grouping, aggregates, findings)
     thresholds = read_thresholds(tree, clauses.having, scope, selection, aggregates, findings)
     with findings.collecting():
@@ -86,4 +86,5 @@ def read_query(
         having=thresholds.conditions,
         pattern=pattern,
         derived=tuple(grouping.derived.items()),
+        top=thresholds.top,
     )

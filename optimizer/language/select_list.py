@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from optimizer.language.aggregate_calls import AggregateReader
+from optimizer.language.aggregate_calls import AggregateCall, AggregateReader
+from optimizer.language.derived import DerivedCall, DerivedReader, holds_aggregate, is_aggregate, of_group
 from optimizer.language.grouping import Grouping, answer_name
-from optimizer.language.nodes import refuse
+from optimizer.language.nodes import refuse, without_parentheses
 from optimizer.language.refusals import Findings, Refused, shown_text
 from optimizer.language.scope import Scope
 from optimizer.language.words import RESERVED, written_name
-from optimizer.workload.values import Output
+from optimizer.workload.values import Column, Output
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Selection:
     group_columns: tuple[str, ...]
     names: tuple[str, ...]
     takes_error: bool
+    grouping: Grouping
     refused: Mapping[str, Refused]
 
     @property
@@ -62,7 +64,15 @@ def read_selection(
         message = f"{len(outputs)} outputs; the limit is {limit}"
         findings.problems.append(Refused("HDL-310", message, "split the query"))
     names = tuple(reader.names.get(column, answer_name(column)) for column in grouping.columns)
-    return Selection(tuple(outputs), tuple(grouping.columns), names, reader.takes_error, refused)
+    return Selection(tuple(outputs), tuple(grouping.columns), names, reader.takes_error, grouping, refused)
+
+
+def group_value(aggregates: AggregateReader, grouping: Grouping, column: str, node: exp.Expr) -> Output:
+    """A group column as a value among aggregates; of event sequences there is none."""
+    if aggregates.pattern is not None:
+        message = f"{column} is a group column, and over event sequences it cannot be reckoned with"
+        refuse("HDL-222", message, "a condition on it belongs in WHERE", node)
+    return of_group(column, grouping.derived.get(column, Column(column)), grouping.columns[column])
 
 
 class _SelectListReader:
@@ -85,7 +95,7 @@ class _SelectListReader:
             column = self._group_column(node, computed)
             self.names[column] = name = alias or self._answer_name(column)
         else:
-            call = self.aggregates.read(node, alias)
+            call = self._value(node, alias)
             self.takes_error |= call.takes_error
             self.outputs.append(call.output)
             name = call.output.name
@@ -93,6 +103,20 @@ class _SelectListReader:
             message = f"{shown_text(alias)} cannot name a column of the answers"
             refuse("HDL-208", message, "letters, digits and underscores, not starting with a digit", item)
         self.take(name, item, column)
+
+    def _value(self, node: exp.Expr, alias: str) -> AggregateCall | DerivedCall:
+        inner = without_parentheses(node)
+        if is_aggregate(inner, self.scope.text) or not holds_aggregate(inner, self.scope.text):
+            return self.aggregates.read(inner, alias)
+        return DerivedReader.of(self.aggregates, self._of_group).output(inner, alias)
+
+    def _of_group(self, node: exp.Expr) -> Output:
+        """A group column inside an expression over aggregates."""
+        column, _ = self.scope.column(node)
+        if column not in self.grouping.columns:
+            message = f"{column} is neither grouped by nor aggregated"
+            refuse("HDL-207", message, f"add GROUP BY {column}, or write max({column})", node)
+        return group_value(self.aggregates, self.grouping, column, node)
 
     def take(self, name: str, item: exp.Expr, column: str | None) -> None:
         """Give a name to a column of the answers; ``column``: the group column that it holds."""

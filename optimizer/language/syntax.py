@@ -32,7 +32,7 @@ def parse_select(tokens: Sequence[Token], text: str, limits: Limits, findings: F
         raise Refused("HDL-103", "this is not a plain SELECT", "one SELECT over one stream", tokens[0].start)
     refused = []
     for name, value in tree.args.items():
-        if value and name not in ("expressions", "from_", "where", "group", "having"):
+        if value and name not in ("expressions", "from_", "where", "group", "having", "order", "limit"):
             word, message, hint = CLAUSES.get(name, ("", f"{name} is not allowed", SOURCES))
             at = next((token.start for token in tokens if word and token.text.upper() == word), tokens[0].start)
             if name == "joins":

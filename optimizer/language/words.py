@@ -45,11 +45,9 @@ SOURCES = "a query reads one stream: FROM <stream>"
 CLAUSES: dict[str, tuple[str, str, str]] = {
     "joins": ("JOIN", "joins are not allowed", SOURCES),
     "laterals": ("LATERAL", "LATERAL is not allowed", SOURCES),
-    "order": ("ORDER BY", "ORDER BY is not allowed", "answers are a table: order them when you read it"),
     "sort": ("SORT BY", "SORT BY is not allowed", "answers are a table: order them when you read it"),
     "cluster": ("CLUSTER BY", "CLUSTER BY is not allowed", "the plan decides how work is split"),
     "distribute": ("DISTRIBUTE BY", "DISTRIBUTE BY is not allowed", "the plan decides how work is split"),
-    "limit": ("LIMIT", "LIMIT is not allowed", "answers are a table: limit them when you read it"),
     "offset": ("OFFSET", "OFFSET is not allowed", "answers are a table: limit them when you read it"),
     "distinct": ("DISTINCT", "SELECT DISTINCT is not allowed", "use GROUP BY"),
     "qualify": ("QUALIFY", "QUALIFY is not allowed", "filter events in WHERE"),
@@ -135,15 +133,6 @@ BINARY: dict[type[exp.Expr], str] = {
 }  # fmt: skip
 
 FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-
-NOT_IN_HAVING: dict[type[exp.Expr], tuple[str, str]] = {
-    exp.Or: ("OR", "conditions are joined by AND; write a query for each alternative"),
-    exp.Not: ("NOT", "write the opposite comparison"),
-    exp.Between: ("BETWEEN", "write x >= 1 AND x <= 2"),
-    exp.In: ("IN", "write a query for each value, or two thresholds"),
-    exp.Is: ("IS", "an aggregate that is null satisfies no comparison"),
-    exp.Like: ("LIKE", "filter texts in WHERE"),
-}
 
 
 @dataclass(frozen=True)

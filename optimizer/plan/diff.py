@@ -135,6 +135,7 @@ def what_changed(was: ACQ, now: ACQ) -> str:
         "group-by": ("group_by",),
         "outputs": ("outputs", "select"),
         "having": ("having",),
+        "order": ("top",),
         "lifetime": ("until",),
         "owner": ("owner",),
         "asset": ("asset",),

@@ -252,6 +252,9 @@ class Output:
     of several percentiles. ``error``: the error that the query permits, so
     that a sketch may answer; None asks for the exact answer. ``event``: of a query of event sequences, the type whose
     events are aggregated, over all sequences (``count(E)``, ``sum(E.x)``); None counts the sequences.
+
+    A *derived* output (``sum(x) / count(*)``, function :data:`DERIVED`) is an ``expression`` over plain ones, its
+    ``parts``, whose names ("0", "1", …) are the columns of the expression.
     """
 
     name: str
@@ -265,11 +268,24 @@ class Output:
     error: Decimal | None = _later(None)
     event: str | None = _later(None)
     parameters: tuple[Decimal, ...] = _later(())
+    parts: tuple[Output, ...] = _later(())
+    expression: Expression | None = _later(None)
+
+    @property
+    def plain(self) -> tuple[Output, ...]:
+        """The aggregates that it takes: its parts, or itself."""
+        return self.parts if self.function == DERIVED else (self,)
 
     def columns(self) -> Iterator[str]:
         """Names of the source columns that it reads (with repeats)."""
         yield from columns_of(self.argument)
         yield from columns_of(self.by)
+        for part in self.parts:
+            yield from part.columns()
+
+
+DERIVED = "expression"
+"""The function of outputs that are made of others."""
 
 
 @dataclass(frozen=True)
@@ -282,6 +298,24 @@ class Condition:
     output: Output
     comparison: str
     value: Literal
+
+
+@dataclass(frozen=True)
+class Order:
+    """What answers are put in order by. An ``output`` without a name, which need not be among the query's outputs."""
+
+    output: Output
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True)
+class Top:
+    """The first ``k`` groups of each window in an order (ORDER BY … LIMIT k); of equals those whose group columns are
+    less, column by column, null being the least."""
+
+    k: int
+    orders: tuple[Order, ...]
 
 
 @dataclass(frozen=True)
@@ -301,8 +335,9 @@ class ACQ:
     satisfy every condition of ``having`` exist. With a ``pattern``, what is aggregated is not the events but the
     sequences of them that match it, each wholly inside the window. ``until``: the last instant (microseconds)
     that it answers. ``table``: where its answers are besides. ``asset``: its new answers are announced to Airflow as an
-    asset of its own. ``derived``: the group columns that are expressions, by their names in ``group_by``, which are
-    what :func:`optimizer.workload.notation.written` writes of them.
+    asset of its own. ``top``: of the answers of a window that satisfy ``having``, only the first exist. ``derived``:
+    the group columns that are expressions, by their names in ``group_by``, which are what
+    :func:`optimizer.workload.notation.written` writes of them.
     """
 
     name: str
@@ -320,6 +355,7 @@ class ACQ:
     table: AnswerTable | None = _later(None)
     asset: bool = _later(False)
     derived: tuple[tuple[str, Expression], ...] = _later(())
+    top: Top | None = _later(None)
 
     @property
     def kind(self) -> WindowKind:
@@ -340,9 +376,15 @@ class ACQ:
         return (self.window.per, *((self.pattern.on, self.pattern.per) if self.pattern else ()))
 
     @property
+    def compared(self) -> tuple[Output, ...]:
+        """What decides which answers exist: what the conditions compare, then what the order goes by."""
+        orders = () if self.top is None else self.top.orders
+        return (*(condition.output for condition in self.having), *(order.output for order in orders))
+
+    @property
     def computed(self) -> tuple[Output, ...]:
-        """What has to be computed: the outputs, then what the conditions compare."""
-        return self.outputs + tuple(condition.output for condition in self.having)
+        """The plain aggregates that have to be computed: of the outputs, then of what is compared."""
+        return tuple(part for output in (*self.outputs, *self.compared) for part in output.plain)
 
     def columns(self) -> list[str]:
         """Source columns that the query reads, without the time column, sorted."""
@@ -449,7 +491,7 @@ class Workload:
 _CLASSES = {
     cls.__name__: cls
     for cls in (
-        *(Type, Column, Literal, Call, Calendar, Window, Pattern, Output, Condition),
+        *(Type, Column, Literal, Call, Calendar, Window, Pattern, Output, Condition, Order, Top),
         *(AnswerTable, ACQ, Source, Stream, Workload),
     )
 }

@@ -198,7 +198,7 @@ class RecomputedQuery(NamedTuple):
         held = EventsHeld(splits)
         events = sum(held.events(*window) for window in windows)
         buckets = None
-        if query.group_by and events > SAMPLED_EVENTS:
+        if query.group_by and events > SAMPLED_EVENTS and query.top is None:
             count = max(1, int(BUCKETS * SAMPLED_EVENTS / events))
             buckets = tuple(random.Random(f"{seed}/{query.name}").sample(range(BUCKETS), count))
         return cls(query, tuple(windows), buckets)
@@ -303,11 +303,13 @@ def _staged_rows(staged: list[str], sampled: Sample) -> list[dict[str, Any]]:
 
 def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any]]) -> list[str]:
     """Differences between staged rows and recomputed ones, for people; empty when they agree."""
-    from spark_jobs.unshared.agreement import agrees, grain, qualifies
+    from spark_jobs.unshared.agreement import agrees, among_first, grain, qualifies
+    from spark_jobs.unshared.columns import recomputed_parts
 
     mine = {(row["window_end"], tuple(json.loads(row["key"]))): row for row in ours}
     theirs = {grain(query, row): row for row in expected}
     verdicts = {key: qualifies(query, row) for key, row in theirs.items()}
+    among_first(query, theirs, verdicts)
     missing = [key for key, verdict in verdicts.items() if verdict and key not in mine]
     extra = [key for key in mine if verdicts.get(key, False) is False]
     differences = [f"window {key} is missing" for key in sorted(missing, key=str)]
@@ -318,6 +320,7 @@ def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any
             if mine[key]["error"] and value is None:
                 continue
             if not agrees(output, value, theirs[key]):
-                wanted = theirs[key][output.name]
+                told = {part.name: theirs[key][part.name] for part in recomputed_parts(output)}
+                wanted = told if output.parts else theirs[key][output.name]
                 differences.append(f"window {key}: {output.name} is {value}, recomputed {wanted}")
     return differences

@@ -21,9 +21,11 @@ from numpy.typing import NDArray
 from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.aggregates.states import Lowered, carrier_of
 from optimizer.synopses.synopsis import CARRIERS
-from optimizer.workload.values import ACQ, Call, Column, Condition
+from optimizer.workload.values import ACQ, DERIVED, Call, Column, Condition, Output
+from spark_jobs.finals.top import TopRows, first_of_each, group_codes
 from spark_jobs.finals.window_query import OVERFLOW, FragmentRuns, Longs, WindowedQuery
-from spark_jobs.results.rows import AnswerRows, CarrierColumn, typed
+from spark_jobs.results.derived import as_typed, derived
+from spark_jobs.results.rows import AnswerRows, CarrierColumn
 from spark_jobs.sources.expressions import evaluate
 
 if TYPE_CHECKING:
@@ -49,7 +51,10 @@ class AnswerBatch:
     def lowered(self, number: int) -> Lowered:
         """What is computed under a number."""
         if number not in self._lowered:
-            output, states = self.windowed.computed[number]
+            output, states, parts = self.windowed.computed[number]
+            if parts:
+                self._lowered[number] = derived(output, [self.lowered(part) for part in parts])
+                return self._lowered[number]
             for _, place in states:
                 if place not in self._found:
                     self._found[place] = self.chunk.state(place, self.runs)
@@ -63,10 +68,36 @@ class AnswerBatch:
             return self
         compared = [self.lowered(number) for number in self.windowed.conditions]
         rows, failed, errors = qualifying(self.windowed.query, compared, len(self.instants))
+        return self._where(rows, failed, errors)
+
+    def _where(self, rows: Longs, failed: NDArray[np.bool_] | None, errors: Errors) -> AnswerBatch:
+        """Some of the answers, with what is computed of them."""
         found = AnswerBatch(self.windowed, self.chunk, self.runs.where(rows), self.instants[rows], failed, errors)
         for number, lowered in self._lowered.items():
             found._lowered[number] = lowered.where(rows)
         return found
+
+    def top(self, stream: str) -> TopRows:
+        """Those that may be among the first of their windows, with what they are put in order by."""
+        query = self.windowed.query
+        assert query.top is not None
+        orders = [self.lowered(number) for number in self.windowed.orders]
+        failed = np.zeros(len(self.instants), dtype=bool) if self.failed is None else self.failed.copy()
+        errors = {row: list(told) for row, told in self.errors.items()}
+        for order, lowered in zip(query.top.orders, orders, strict=True):
+            if lowered.overflow is not None:
+                failed |= lowered.overflow
+                _tell(errors, lowered.overflow, f"{OVERFLOW} ORDER BY: {_misfit(order.output, 'it')}")
+        used, number = np.unique(self.runs.group, return_inverse=True)
+        groups = [codes[number] for codes in group_codes(query, self.chunk.view.keys.take(used + self.chunk.first))]
+        typed = [as_typed(lowered, one.output.type) for one, lowered in zip(query.top.orders, orders, strict=True)]
+        rows = first_of_each(query.top, self.instants, typed, groups, failed)
+        place = {int(row): new for new, row in enumerate(rows.tolist())}
+        kept = {place[row]: told for row, told in errors.items() if row in place}
+        found = self._where(rows, failed[rows] if failed.any() else None, kept)
+        table = pa.Table.from_batches([found.answered(stream).rows()])
+        columns = tuple(pa.chunked_array([column.take(pa.array(rows))]) for column in typed)
+        return TopRows(query.name, table, columns, failed[rows])
 
     def answered(self, stream: str) -> AnswerRows:
         """All outputs, on their way into a file."""
@@ -96,7 +127,7 @@ def qualifying(query: ACQ, compared: Sequence[Lowered], answers: int) -> tuple[L
         if lowered.overflow is not None and lowered.overflow.any():
             holds |= lowered.overflow
             failed |= lowered.overflow
-            told = f"{OVERFLOW} HAVING: {condition.output.name} does not fit {condition.output.type}"
+            told = f"{OVERFLOW} HAVING: {_misfit(condition.output)}"
             messages.append((lowered.overflow, told))
         chosen &= holds
     rows, errors = np.flatnonzero(chosen), Errors()
@@ -114,9 +145,16 @@ def carried_by(
         columns[carrier_of(output.type)].append(found)
         if found.overflow is not None and found.overflow.any():
             where = found.overflow if failed is None else found.overflow & ~failed
-            _tell(errors, where, f"{OVERFLOW} {output.name} does not fit {output.type}")
+            _tell(errors, where, f"{OVERFLOW} {_misfit(output)}")
     rows = len(lowered[0].valid)
     return {carrier: _carried(carrier, columns[carrier], rows, failed) for carrier in CARRIERS}
+
+
+def _misfit(output: Output, name: str = "") -> str:
+    """What is said of an output that overflowed."""
+    if output.function == DERIVED:
+        return f"{name or output.name} is made of a value that does not fit its type"
+    return f"{name or output.name} does not fit {output.type}"
 
 
 def _tell(errors: Errors, where: NDArray[np.bool_], error: str) -> None:
@@ -137,8 +175,7 @@ def _carried(carrier: str, columns: list[Lowered], rows: int, failed: NDArray[np
 def compares(condition: Condition, lowered: Lowered) -> NDArray[np.bool_]:
     """Where a condition is true, as the language compares: null never is."""
     output = condition.output
-    stored = pa.array(lowered.values, mask=~lowered.valid)
-    batch = pa.RecordBatch.from_arrays([typed(stored, output.type)], names=["compared"])
+    batch = pa.RecordBatch.from_arrays([as_typed(lowered, output.type)], names=["compared"])
     comparison = Call(condition.comparison, (Column("compared"), condition.value))
     found = evaluate(comparison, batch, {"compared": output.type})
     return pc.fill_null(found, False).to_numpy(zero_copy_only=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -10,12 +10,15 @@ import pyarrow.compute as pc
 
 from optimizer.synopses.synopsis import Synopsis, families_of
 from optimizer.workload.values import ACQ
+from spark_jobs.finals.top import TopAnswers, TopRows
 from spark_jobs.finals.views import FamilyView, GroupChunk
 from spark_jobs.finals.window_query import Count, WindowedQuery, uncounted
 from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.fill_request import by_fingerprint
 from spark_jobs.results.writer import ResultsFiles
-from spark_jobs.warehouse.data_files import DataFile, Task, read_buckets
+from spark_jobs.warehouse.data_files import DataFile, read_buckets
+
+FinalsTask = Callable[[Iterable[int]], Iterator[DataFile | TopRows]]
 
 
 def views(
@@ -45,10 +48,16 @@ def finals_of(
     query come by group (in the order of the keys) and instant.
     """
     asked = [WindowedQuery.of(query, synopsis, begin, end) for query in queries]
+    top = TopAnswers(queries)
     for one, _, span, chunk in _work(partials, synopsis, asked, count, by_day=False):
         for found in chunk.answers(one, *span):
             count("fragments_combined", int((found.runs.high - found.runs.low).sum()))
+            if one.query.top is not None:
+                top.add(found.top(synopsis.stream))
+                continue
             yield found.answered(synopsis.stream).rows()
+    for first in top.close():
+        yield from first.table.combine_chunks().to_batches()
 
 
 def _work(
@@ -100,15 +109,16 @@ def finals_task(
     root: str,
     stamp: dict[str, pa.Scalar],
     count: Count = uncounted,
-) -> Task:
+) -> FinalsTask:
     """The task that answers every query for the buckets of groups whose numbers it is given.
 
     ``partials``: paths of the files of partial rows; ``root``: the results table, where the answers are written as
     files that no commit names yet, one a day; ``stamp``: constant columns (plan version, revision, run id); ``count``
-    is told ``partial_rows_read`` besides what :func:`finals_of` tells. Names the files.
+    is told ``partial_rows_read`` besides what :func:`finals_of` tells. Names the files, and returns the answers that
+    may be among the first of their windows (:func:`spark_jobs.finals.top.write_top`).
     """
 
-    def task(numbers: Iterable[int]) -> Iterator[DataFile]:
+    def task(numbers: Iterable[int]) -> Iterator[DataFile | TopRows]:
         found = list(read_buckets(partials, set(numbers)))
         if not found:
             return
@@ -116,12 +126,14 @@ def finals_task(
         count("partial_rows_read", len(rows))
         stored = by_fingerprint(rows)
         del found, rows
-        files = ResultsFiles(root, [query for part in parts for query in part.queries], stamp)
+        queries = [query for part in parts for query in part.queries]
+        files, top = ResultsFiles(root, queries, stamp), TopAnswers(queries)
         for part in parts:
             if part.synopsis.fingerprint in stored:
                 mine = _between(stored.pop(part.synopsis.fingerprint), part.begin, part.end)
-                _answer(part, mine, begin, files, count)
+                _answer(part, mine, begin, files, top, count)
         yield from files.close()
+        yield from top.close()
 
     return task
 
@@ -134,12 +146,17 @@ def _between(rows: pa.Table, begin: int, end: int) -> pa.Table:
     return rows.filter(pc.and_(pc.greater_equal(starts, begin), pc.less(starts, end)))
 
 
-def _answer(part: SynopsisWork, partials: pa.Table, begin: int, files: ResultsFiles, count: Count) -> None:
+def _answer(
+    part: SynopsisWork, partials: pa.Table, begin: int, files: ResultsFiles, top: TopAnswers, count: Count
+) -> None:
     until = part.end if part.until is None else part.until
     asked = [WindowedQuery.of(query, part.synopsis, begin, until) for query in part.queries]
     combined = 0
     for one, day, span, chunk in _work(partials, part.synopsis, asked, count, by_day=True):
         for found in chunk.answers(one, *span):
             combined += int((found.runs.high - found.runs.low).sum())
-            files.add(day, found.answered(part.synopsis.stream))
+            if one.query.top is not None:
+                top.add(found.top(part.synopsis.stream))
+            else:
+                files.add(day, found.answered(part.synopsis.stream))
     count("fragments_combined", combined)

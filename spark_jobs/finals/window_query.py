@@ -103,10 +103,12 @@ class FragmentRuns(NamedTuple):
 
 
 class _Computed(NamedTuple):
-    """One value to compute for each answer: an output, whatever its name, from states (kind, place in the synopsis)."""
+    """One value to compute for each answer: an output, whatever its name, from states (kind, place in the synopsis), or
+    a derived one from what is computed under other numbers, its ``parts``."""
 
     output: Output
     states: tuple[tuple[str, int], ...]
+    parts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +116,8 @@ class WindowedQuery:
     """A query with what depends on neither groups nor buckets.
 
     ``instants`` (w,): those it has to answer; ``days``: label and range of instants of each day; ``block``: answers to
-    compute at once; ``computed``: what its outputs and conditions need, each once; ``outputs``, ``conditions``: which
-    of it they are.
+    compute at once; ``computed``: what its outputs, conditions and order need, each once; ``outputs``, ``conditions``,
+    ``orders``: which of it they are.
     """
 
     query: ACQ
@@ -125,6 +127,7 @@ class WindowedQuery:
     computed: tuple[_Computed, ...]
     outputs: tuple[int, ...]
     conditions: tuple[int, ...]
+    orders: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, query: ACQ, synopsis: Synopsis, begin: int, end: int) -> WindowedQuery:
@@ -134,11 +137,20 @@ class WindowedQuery:
         cuts = np.searchsorted(number, np.arange(len(days) + 1))
         labelled = [(day_label(day * DAY), int(cuts[at]), int(cuts[at + 1])) for at, day in enumerate(days.tolist())]
         most = max((int(output.parameter or 1) for output in query.computed if output.function == "top_k"), default=1)
-        numbers: dict[Output, int] = {}
-        named = [numbers.setdefault(replace(output, name=""), len(numbers)) for output in query.computed]
-        computed = []
-        for output in numbers:
-            states = AGGREGATES[output.function].states(output)
-            computed.append(_Computed(output, tuple((state.kind, synopsis.states.index(state)) for state in states)))
-        outputs, conditions = tuple(named[: len(query.outputs)]), tuple(named[len(query.outputs) :])
-        return cls(query, found, tuple(labelled), max(1, BLOCK // most), tuple(computed), outputs, conditions)
+        computed: dict[Output, _Computed] = {}
+        outputs = tuple(_numbered(output, synopsis, computed) for output in query.outputs)
+        compared = tuple(_numbered(output, synopsis, computed) for output in query.compared)
+        conditions, orders = compared[: len(query.having)], compared[len(query.having) :]
+        block = max(1, BLOCK // most)
+        return cls(query, found, tuple(labelled), block, tuple(computed.values()), outputs, conditions, orders)
+
+
+def _numbered(output: Output, synopsis: Synopsis, computed: dict[Output, _Computed]) -> int:
+    """The number of what an output is, which is added to what is computed, behind its parts."""
+    same = replace(output, name="")
+    if same not in computed:
+        parts = tuple(_numbered(part, synopsis, computed) for part in output.parts)
+        states = () if parts else AGGREGATES[output.function].states(output)
+        found = tuple((state.kind, synopsis.states.index(state)) for state in states)
+        computed[same] = _Computed(same, found, parts)
+    return list(computed).index(same)

@@ -52,7 +52,7 @@ class Reader:
         of the group columns' values as :meth:`Lookups.at` returns them.
 
         Raises HDL-507 for a query that no plan knows, HDL-603 if nothing is stored for it, HDL-605 for an unknown
-        group, HDL-607 for windows of rows.
+        group, HDL-607 for windows of rows, HDL-609 for some groups of a query with ORDER BY … LIMIT.
         """
         query, synopsis, spans = self._stored(name)
         window = query.window
@@ -179,7 +179,7 @@ def parse_having(query: ACQ, text: str) -> tuple[Condition, ...]:
 
     Raises HDL-608 for anything else.
     """
-    outputs = {output.name: output for output in query.computed}
+    outputs = {output.name: output for output in (*query.outputs, *(one.output for one in query.having))}
     found = []
     if len(text) > LONGEST_HAVING:
         raise HeddleError("HDL-608", f"thresholds of {len(text)} characters", f"{LONGEST_HAVING} at most")

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from optimizer.aggregates.states import State, carrier_of
@@ -36,6 +37,7 @@ from optimizer.windows.alignment import instants, newest_instant, newest_instant
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, Condition, Output, Window
 from spark_jobs.finals.answers import AnswerBatch, compares
+from spark_jobs.finals.top import TopAnswers, TopRows
 from spark_jobs.finals.views import FamilyView, GroupChunk
 from spark_jobs.finals.window_query import MANY, FragmentRuns, WindowedQuery
 from spark_jobs.lookups.kernels import (
@@ -108,11 +110,18 @@ class Lookups:
         self._totals: dict[Any, RunningTotal | None] = {}
 
     def of_groups(self, groups: Sequence[Group]) -> Lookups:
-        """Look-ups of some groups alone. Raises HDL-605 for an unknown one."""
+        """Look-ups of some groups alone. Raises HDL-605 for an unknown one, HDL-609 if the other groups decide which of
+        them have answers."""
+        self._check_every_group()
         wanted = [self.number(group) for group in groups]
         chosen = np.zeros(self.cells.groups, dtype=bool)
         chosen[wanted] = True
         return Lookups(self.query, self.cells.take(np.flatnonzero(chosen[self.cells.group])).combined(), self.stored)
+
+    def _check_every_group(self) -> None:
+        if self.query.top is not None:
+            message = f"{self.query.name} answers the first {self.query.top.k} groups of each window"
+            raise HeddleError("HDL-609", message, "look up all groups, an instant at a time: at, between, single")
 
     # ------------------------------------------------------------------------------------------ groups
     @cached_property
@@ -199,6 +208,8 @@ class Lookups:
         starts, ends = starts_of(window, moments), moments - window.ago
         self._check_windows(moments)
         groups = None if group is None else np.array([self.number(group)])
+        if query.top is not None:
+            groups = None
         if groups is None and len(moments) == 1:
             groups = self._candidates(query, int(starts[0]), int(ends[0]))
         if groups is None:
@@ -207,8 +218,20 @@ class Lookups:
         else:
             answers = self._of_groups(windowed, groups, moments)
         stream = self.cells.synopsis.stream
+        if query.top is not None:
+            return self._first(query, [found.top(stream) for found in answers], group)
         batches = [found.answered(stream).rows() for found in answers]
         return typed_answers(query, pa.Table.from_batches(batches, ANSWERS))
+
+    def _first(self, query: ACQ, parts: Sequence[TopRows], group: Group | None) -> pa.Table:
+        """The answers that are among the first of their windows; ``group``: those of this one alone."""
+        top = TopAnswers([query])
+        for part in parts:
+            top.add(part)
+        rows = pa.concat_tables([ANSWERS.empty_table(), *(one.table for one in top.close())])
+        if group is not None:
+            rows = rows.filter(pc.equal(rows["key"], self.cells.key_texts[self.number(group)]))
+        return typed_answers(query, rows)
 
     def _of_groups(self, windowed: WindowedQuery, groups: Longs, moments: Longs) -> Iterator[AnswerBatch]:
         window, grid = windowed.query.window, self._view.grid
@@ -313,8 +336,10 @@ class Lookups:
         look-up is one (instant, group) with all outputs of the query: from the instant to the window, to the fragments,
         to the values. Values are int64 (booleans 0 and 1, dates as days, timestamps as microseconds), float64, or
         objects (texts, decimals as texts). Not valid are nulls, values that do not fit their type, and where there is
-        no answer: no event in the window, or not as HAVING wants. Raises HDL-604 and HDL-605 for the first wrong one.
+        no answer: no event in the window, or not as HAVING wants. Raises HDL-604 and HDL-605 for the first wrong one,
+        HDL-609 for a query with ORDER BY … LIMIT.
         """
+        self._check_every_group()
         times = np.asarray(at)
         if np.issubdtype(times.dtype, np.datetime64):
             times = times.astype("datetime64[us]")
@@ -455,7 +480,7 @@ class Lookups:
         outputs = [self._single(output) for output in self.query.outputs]
         conditions = [self._single_condition(condition) for condition in self.query.having]
         searched = self._position is None and len(self.cells) != self.cells.groups * len(self._view.grid)
-        able = not searched and None not in outputs and None not in conditions
+        able = self.query.top is None and not searched and None not in outputs and None not in conditions
         folded = any(
             self._total(output) is None and output.function not in ("median", "percentile", "percentile_disc")
             for output in self.query.computed

@@ -267,6 +267,8 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _meaning(output: Output) -> str:
+    if output.parts:
+        return f"made of {', '.join(map(_meaning, output.parts))}"
     of = ", ".join(dict.fromkeys(output.columns())) or ("the sequences" if output.event is None else output.event)
     parameter = "" if output.parameter is None else f" {output.parameter}"
     error = "" if output.error is None else f", within an error of {output.error}"

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from optimizer.aggregates.states import carrier_of
 from optimizer.synopses.synopsis import CARRIERS
-from optimizer.windows.alignment import starts_of
+from optimizer.windows.alignment import day_label, starts_of
+from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, Type, Window
 from spark_jobs.sources.expressions import arrow_type
-from spark_jobs.warehouse.schemas import ANSWERS, INSTANT
+from spark_jobs.warehouse.schemas import ANSWERS, INSTANT, RESULTS
 
 Longs = NDArray[np.int64]
 
@@ -197,3 +198,22 @@ class ResultColumns:
         if any(part.valid is not None for part in parts):
             mask = np.concatenate([np.zeros(len(p.values), dtype=bool) if p.valid is None else ~p.valid for p in parts])
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values, _ELEMENTS[carrier], mask=mask))
+
+
+def stamped(
+    batch: pa.RecordBatch, stream: str, stamp: Mapping[str, pa.Scalar], definitions: Mapping[str, str]
+) -> pa.Table:
+    """Rows of :data:`ANSWERS` of one stream as rows of :data:`RESULTS`; ``stamp``: the columns that say which run wrote
+    them, ``definitions``: the fingerprint of each query."""
+    # compiled, which reading answers need not wait for
+    from spark_jobs.arrays.numbering import distinct_of
+
+    days, number = distinct_of((batch.column("instant").cast(pa.int64()).to_numpy() - 1) // DAY)
+    labels = pa.array([day_label(day * DAY) for day in days.tolist()], pa.string())
+    told: dict[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
+    told |= {"day": labels.take(pa.array(number)), "stream": pa.repeat(stream, len(batch))}
+    told |= {name: pa.repeat(value, len(batch)) for name, value in stamp.items()}
+    queries = batch.column("query").dictionary_encode()
+    fingerprints = pa.array([definitions[name] for name in queries.dictionary.to_pylist()], pa.string())
+    told["fingerprint"] = fingerprints.take(queries.indices)
+    return pa.table([told[field.name] for field in RESULTS], schema=RESULTS)

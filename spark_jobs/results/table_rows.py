@@ -77,6 +77,8 @@ def columns_of(query: ACQ) -> pa.Schema:
 
 
 def _meaning(output: Output) -> str:
+    if output.parts:
+        return f"made of {', '.join(map(_meaning, output.parts))}"
     return f"{output.function} of {', '.join(dict.fromkeys(output.columns())) or 'events'}"
 
 

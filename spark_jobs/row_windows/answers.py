@@ -14,19 +14,19 @@ import pyarrow.compute as pc
 from optimizer.aggregates.states import ROWS, State
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.synopses.synopsis import POSITION, Synopsis
-from optimizer.windows.alignment import Fragments, day_label
-from optimizer.workload.instants import DAY
+from optimizer.windows.alignment import Fragments
 from optimizer.workload.values import ACQ, Column, Window
-from spark_jobs.arrays.numbering import Longs, distinct_of, distinct_rows
+from spark_jobs.arrays.numbering import Longs, distinct_rows
 from spark_jobs.finals.answers import AnswerBatch
 from spark_jobs.finals.stage import SynopsisWork, views
 from spark_jobs.finals.views import GroupChunk
 from spark_jobs.finals.window_query import Count, FragmentRuns, WindowedQuery, uncounted
 from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.fill_request import by_fingerprint
+from spark_jobs.results.rows import stamped
 from spark_jobs.row_windows.numbering import state_numbers
 from spark_jobs.warehouse.data_files import DataFile, Task, read_buckets, write_files
-from spark_jobs.warehouse.schemas import ANSWERS, INSTANT, PARTIALS, RESULTS
+from spark_jobs.warehouse.schemas import ANSWERS, INSTANT, PARTIALS
 
 
 class _Windows(NamedTuple):
@@ -267,22 +267,8 @@ def row_finals_task(
             count("partial_rows_read", len(rows))
             until = part.end if part.until is None else part.until
             for batch in finals_of_rows(rows, part.synopsis, part.queries, begin, until, count):
-                answered.append(_stamped(batch, part.synopsis.stream, stamp, definitions))
+                answered.append(stamped(batch, part.synopsis.stream, stamp, definitions))
         if answered:
             yield from write_files(root, pa.concat_tables(answered))
 
     return task
-
-
-def _stamped(
-    batch: pa.RecordBatch, stream: str, stamp: Mapping[str, pa.Scalar], definitions: Mapping[str, str]
-) -> pa.Table:
-    days, number = distinct_of((batch.column("instant").cast(pa.int64()).to_numpy() - 1) // DAY)
-    labels = pa.array([day_label(day * DAY) for day in days.tolist()], pa.string())
-    told: dict[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
-    told |= {"day": labels.take(pa.array(number)), "stream": pa.repeat(stream, len(batch))}
-    told |= {name: pa.repeat(value, len(batch)) for name, value in stamp.items()}
-    queries = batch.column("query").dictionary_encode()
-    fingerprints = pa.array([definitions[name] for name in queries.dictionary.to_pylist()], pa.string())
-    told["fingerprint"] = fingerprints.take(queries.indices)
-    return pa.table([told[field.name] for field in RESULTS], schema=RESULTS)

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
 from spark_jobs.finals.stage import SynopsisWork
+from spark_jobs.finals.top import TopRows, write_top
 from spark_jobs.finals.window_query import COUNTED
 from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.stored_coverage import coverage
@@ -61,6 +62,9 @@ def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
             outcomes = partials_stage.task_outcomes(spark, BUCKETS, width, task)
             staged += [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
             scattered = [outcome for outcome in outcomes if isinstance(outcome, Rolled)]
+            first = [outcome for outcome in outcomes if isinstance(outcome, TopRows)]
+            queries = [(part.synopsis.stream, query) for part in work for query in part.queries]
+            staged += write_top(queries, first, results, stamp)
             staged += write_joined(work, scattered, results, stamp) if scattered else ()
     record.features |= {name: total.value for name, total in counted.items()}
     return staged

@@ -24,6 +24,7 @@ from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, DOUBLE, Output, Type
 from spark_jobs.arrays.numbering import LONG_MAX, LONG_MIN, distinct_of
 from spark_jobs.finals.answers import carried_by, qualifying
+from spark_jobs.results.derived import derived
 from spark_jobs.results.rows import AnswerRows
 from spark_jobs.sequences.encoding import Decoded, Longs, decoded, sequenced_of
 
@@ -214,7 +215,8 @@ def lowered(query: ACQ, synopsis: Synopsis, rolled: Rolled) -> Iterator[tuple[st
     def of(output: Output) -> Lowered:
         same = replace(output, name="")
         if same not in known:
-            known[same] = _lowered(query, sequenced, output, rolled)
+            parts = [of(part) for part in output.parts]
+            known[same] = derived(output, parts) if parts else _lowered(query, sequenced, output, rolled)
         return known[same]
 
     rows, failed, errors = qualifying(query, [of(condition.output) for condition in query.having], len(rolled.instants))

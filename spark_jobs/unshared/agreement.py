@@ -11,20 +11,24 @@ from decimal import ROUND_HALF_UP, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
+from optimizer.aggregates.states import Lowered, carrier_of
 from optimizer.workload.values import ACQ, BOOLEAN, DATE, DOUBLE, LONG, TIMESTAMP, Condition, Literal, Output, Type
+from spark_jobs.results.derived import derived
 from spark_jobs.unshared import listings, moments
 from spark_jobs.unshared.columns import (
     COMPARISONS,
     EPOCH,
     GroupedFrame,
+    compared_outputs,
     exact_share,
     fraction_of,
-    having_outputs,
     nearest,
     plain_distinct,
+    recomputed_parts,
     spark_output,
     value_at_rank,
     value_counts,
@@ -38,6 +42,10 @@ DEVIATIONS = 6
 
 Evidence = Mapping[str, Any]
 """What :func:`recompute` says of one output in one row, by what it is; the answer itself under the empty name."""
+
+
+Grain = tuple[Any, tuple[str | None, ...]]
+"""Of what a row is the answer: the start of its window, and its group."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,8 @@ def agrees(output: Output, value: Any, row: Mapping[str, Any]) -> bool:
 
     ``value``: as the results table stores it (dates as days, timestamps as microseconds, decimals as text).
     """
+    if output.parts:
+        return _agrees_derived(output, value, row)
     named = {"": row[output.name]}
     named |= {name[len(output.name) + 1 :]: told for name, told in row.items() if name.startswith(f"{output.name} ")}
     if isinstance(named.get("count"), Decimal):  # of event sequences
@@ -78,12 +88,14 @@ def qualifies(query: ACQ, row: Mapping[str, Any]) -> bool | None:
     """
     found = [
         _satisfies(condition, output, row)
-        for condition, output in zip(query.having, having_outputs(query), strict=True)
+        for condition, output in zip(query.having, compared_outputs(query), strict=False)
     ]
     return False if False in found else None if None in found else True
 
 
 def _satisfies(condition: Condition, output: Output, row: Mapping[str, Any]) -> bool | None:
+    if output.parts:
+        return _derived_satisfies(condition, output, row)
     theirs, threshold = _ordinal(row[output.name]), _threshold(condition.value, output.type)
     count, total = row.get(f"{output.name} count"), row.get(f"{output.name} total")
     if total is not None and count:
@@ -117,6 +129,126 @@ def _threshold(literal: Literal, type: Type) -> Any:
 def _order(value: Any) -> Any:
     """What to compare by: NaN is the greatest, and equal to itself."""
     return (math.isnan(value), 0.0 if math.isnan(value) else value) if isinstance(value, float) else value
+
+
+def among_first(query: ACQ, rows: Mapping[Grain, Mapping[str, Any]], verdicts: dict[Grain, bool | None]) -> None:
+    """Tell the verdicts which answers are not among the first of their windows; in windows where that depends on how
+    something is rounded nobody knows. ``rows``: all groups of each window."""
+    if query.top is None:
+        return
+    orders = compared_outputs(query)[len(query.having) :]
+    windows: dict[Any, list[Grain]] = {}
+    for key in rows:
+        if verdicts[key] is not False:
+            windows.setdefault(key[0], []).append(key)
+    for keys in windows.values():
+        found = {key: [_order_value(output, rows[key]) for output in orders] for key in keys}
+        if any(verdicts[key] is None or None in found[key] for key in keys):
+            verdicts |= dict.fromkeys(keys)
+            continue
+        values = {key: [one for one in told if one is not None] for key, told in found.items()}
+        names = query.select or tuple(name for name, _ in query.group_by)
+        keys.sort(key=lambda key: [(rows[key][name] is not None, rows[key][name]) for name in names])
+        for at, order in reversed(list(enumerate(query.top.orders))):
+            keys.sort(key=lambda key: values[key][at][1:], reverse=order.descending)
+            keys.sort(key=lambda key: values[key][at][0] != order.nulls_first)
+        verdicts |= dict.fromkeys(keys[query.top.k :], False)
+
+
+def _order_value(output: Output, row: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Whether what a row is put in order by is null, and what it is; None: it may be another value as well."""
+    if output.parts:
+        found = derived_values(output, row)
+        if found is None or len(found) > 1:
+            return None
+        value = _unscaled(output, found[0])
+    else:
+        value, off = recomputed_value(output, row)
+        unknown = value is None and row.get(f"{output.name} count") and output.function in _MEANS
+        beyond = output.type == LONG and value is not None and not -(2**63) <= value < 2**63
+        if off or output.error is not None or unknown or beyond or output.function == "top_k":
+            return None
+    return (True,) if value is None else (False, _order(value))
+
+
+# -------------------------------------------------------------------------------- values made of aggregates
+def derived_values(output: Output, row: Mapping[str, Any]) -> list[Any] | None:
+    """What a derived output may be, as the results table stores it: of its parts as they were recomputed, then of each
+    of them moved as far as it may be off. None: a part overflowed, or is a sketch, and nothing is known."""
+    exact: list[Any] = []
+    moved: list[tuple[int, float]] = []
+    for at, part in enumerate(recomputed_parts(output)):
+        value, off = recomputed_value(part, row)
+        if value is None and row.get(f"{part.name} count") and part.function in _MEANS:
+            return None
+        if part.error is not None or (part.type == LONG and value is not None and not -(2**63) <= value < 2**63):
+            return None
+        exact.append(value)
+        moved += [(at, value + by) for by in (-off, off)] if off else []
+    cases = [exact, *([*exact[:at], value, *exact[at + 1 :]] for at, value in moved)]
+    columns = []
+    for at, part in enumerate(output.parts):
+        values = [None if case[at] is None else case[at] for case in cases]
+        columns.append(_as_lowered(part, values))
+    found = derived(output, columns)
+    if found.overflow is not None:
+        return None
+    pairs = zip(found.values.tolist(), found.valid.tolist(), strict=True)
+    return [value if valid else None for value, valid in pairs]
+
+
+def recomputed_value(output: Output, row: Mapping[str, Any]) -> tuple[Any, float]:
+    """A plain output of a recomputed row, as the results table stores it, and how far a double may be off."""
+    value = _ordinal(row[output.name])
+    count, total = row.get(f"{output.name} count"), row.get(f"{output.name} total")
+    if total is not None and count:
+        value = _mean(output, total, int(count))
+    if output.type != DOUBLE or output.function not in _ROUNDED or not _finite(value):
+        return value, 0.0
+    magnitude = row.get(f"{output.name} magnitude")
+    bound = abs(value) * 1e-9 if magnitude is None else (int(count or 0) + 4) * EPSILON * float(magnitude)
+    return value, max(bound, abs(value) * 4 * EPSILON, 5e-324)
+
+
+def _as_lowered(output: Output, values: list[Any]) -> Lowered:
+    """Values as the results table stores them, in arrays."""
+    carrier = carrier_of(output.type)
+    valid = np.array([value is not None for value in values])
+    if carrier == "texts":
+        texts = [format(value, "f") if isinstance(value, Decimal) else value for value in values]
+        return Lowered(np.array([*texts, None], dtype=object)[:-1], valid)
+    kind = np.float64 if carrier == "doubles" else np.int64
+    return Lowered(np.array([kind(0) if value is None else kind(value) for value in values]), valid)
+
+
+def _agrees_derived(output: Output, value: Any, row: Mapping[str, Any]) -> bool:
+    found = derived_values(output, row)
+    if found is None or any(_same(value, _unscaled(output, other)) for other in found):
+        return True
+    if not _finite(value, *found) or output.type != DOUBLE:
+        # which one it is depends on how something is rounded
+        return len({str(other) for other in found}) > 1 and output.type != DOUBLE
+    first, *others = found
+    slack = 2 * sum(abs(other - first) for other in others) + 8 * EPSILON * abs(first) + 5e-324
+    return bool(abs(value - first) <= slack)
+
+
+def _unscaled(output: Output, value: Any) -> Any:
+    return Decimal(value) if value is not None and output.type.name == "decimal" else value
+
+
+def _derived_satisfies(condition: Condition, output: Output, row: Mapping[str, Any]) -> bool | None:
+    found, threshold = derived_values(output, row), _threshold(condition.value, output.type)
+    verdicts = set()
+    for one in found or ():
+        value = _unscaled(output, one)
+        if value is None:
+            verdicts.add(False)
+            continue
+        if isinstance(value, float) or isinstance(threshold, float):
+            value, threshold = float(value), float(threshold)
+        verdicts.add(bool(COMPARISONS[condition.comparison](_order(value), _order(threshold))))
+    return verdicts.pop() if len(verdicts) == 1 else None
 
 
 # --------------------------------------------------------------------------- how each output is audited
@@ -337,7 +469,7 @@ _AUDITS: dict[str, _Audit] = {
 
 
 # -------------------------------------------------------------------------------------------- comparing
-def grain(query: ACQ, row: Mapping[str, Any]) -> tuple[Any, tuple[str | None, ...]]:
+def grain(query: ACQ, row: Mapping[str, Any]) -> Grain:
     """(window end, group values as the texts of the results table's ``key``) of a recomputed row."""
     names = query.select or tuple(name for name, _ in query.group_by)
     return row["window_end"], tuple(_text(row[name]) for name in names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from optimizer.workload.derived import derived_type
 from optimizer.workload.expression import type_of, unified
 from optimizer.workload.values import (
     ACQ,
@@ -75,10 +76,29 @@ def to_column(expression: Expression, schema: Schema) -> SparkColumn:
     enough and quotients by zero are null, so ANSI mode finds nothing to raise.
     """
     if isinstance(expression, Column):
-        return quoted_column(expression.name)
+        return schema.columns[expression.name] if isinstance(schema, Parts) else quoted_column(expression.name)
     if isinstance(expression, Literal):
         return literal_column(expression)
     return _call(expression, schema)
+
+
+class Parts(dict[str, Type]):
+    """The types of the parts of a derived output; ``columns``: what they are in a grouped frame."""
+
+    def __init__(self, output: Output, columns: Sequence[SparkColumn]) -> None:
+        super().__init__({part.name: part.type for part in output.parts})
+        told = zip(output.parts, columns, strict=True)
+        self.columns = {part.name: column.try_cast(ddl_of(part.type)) for part, column in told}
+
+
+def derived_column(output: Output, parts: Sequence[SparkColumn]) -> SparkColumn:
+    """The Spark column of a derived output, of those of its parts; null where something does not fit."""
+    assert output.expression is not None
+    return to_column(output.expression, Parts(output, parts))
+
+
+def _type_of(expression: Expression, schema: Schema) -> Type:
+    return derived_type(expression, schema) if isinstance(schema, Parts) else type_of(expression, schema)
 
 
 def quoted_column(name: str) -> SparkColumn:
@@ -104,14 +124,14 @@ def _as(expression: Expression, schema: Schema, type: Type) -> SparkColumn:
 
 def _exact(expression: Expression, schema: Schema) -> SparkColumn:
     """A number for arithmetic: an integer as the decimal that holds its digits."""
-    type = type_of(expression, schema)
+    type = _type_of(expression, schema)
     column = to_column(expression, schema)
     return column.cast(ddl_of(decimal(type.digits, 0))) if type.name == "long" else column
 
 
 def _call(call: Call, schema: Schema) -> SparkColumn:
     name, arguments = call.function, call.arguments
-    result = type_of(call, schema)
+    result = _type_of(call, schema)
     if name in ("and", "or"):
         columns = [to_column(argument, schema) for argument in arguments]
         return reduce(lambda left, right: left & right if name == "and" else left | right, columns)
@@ -129,7 +149,7 @@ def _call(call: Call, schema: Schema) -> SparkColumn:
     if name in ("lower", "upper"):
         return getattr(F, name)(to_column(arguments[0], schema))
     if name == "coalesce":
-        common = unified([type_of(argument, schema) for argument in arguments])
+        common = unified([_type_of(argument, schema) for argument in arguments])
         assert common is not None
         return F.coalesce(*(_as(argument, schema, common) for argument in arguments))
     if name == "/":
@@ -137,16 +157,16 @@ def _call(call: Call, schema: Schema) -> SparkColumn:
         return F.try_divide(dividend, divisor)
     if name in ("neg", "abs"):
         column = _exact(arguments[0], schema)
-        return (F.negative(column) if name == "neg" else F.abs(column)).cast(ddl_of(result))
+        return (F.negative(column) if name == "neg" else F.abs(column)).try_cast(ddl_of(result))
     if name in ("+", "-", "*"):
         operator = {"+": F.try_add, "-": F.try_subtract, "*": F.try_multiply}[name]
         convert = _exact if result != DOUBLE else lambda argument, types: _as(argument, types, DOUBLE)
         left, right = (convert(argument, schema) for argument in arguments)
-        return operator(left, right).cast(ddl_of(result))
+        return operator(left, right).try_cast(ddl_of(result))
     if name in SCALAR_COLUMNS:
         values = arguments[: CONSTANTS_FROM.get(name, len(arguments))]
         constants = [item.value for item in arguments[len(values) :] if isinstance(item, Literal)]
-        types = [type_of(value, schema) for value in values]
+        types = [_type_of(value, schema) for value in values]
         return SCALAR_COLUMNS[name]([to_column(value, schema) for value in values], types, result, constants)
     left, right = (to_column(argument, schema) for argument in arguments)
     return COMPARISONS[name](left, right)
@@ -415,6 +435,8 @@ _PLAIN: dict[str, Callable[[GroupedFrame, Output], SparkColumn]] = {
 
 def spark_output(grouped: GroupedFrame, output: Output) -> SparkColumn:
     """An output as its author would write it in Spark; of equals the one that the language prescribes."""
+    if output.parts:
+        return derived_column(output, [spark_output(grouped, part) for part in output.parts])
     if output.argument is None:
         return grouped.of("rows", output, F.count(F.lit(1)))
     if output.function in _PLAIN:
@@ -422,6 +444,11 @@ def spark_output(grouped: GroupedFrame, output: Output) -> SparkColumn:
     return grouped.of(output.function, output, getattr(F, output.function)(grouped.argument(output)))
 
 
-def having_outputs(query: ACQ) -> list[Output]:
-    """The outputs that HAVING compares, under the names that recomputed rows have them."""
-    return [replace(condition.output, name=f"having {index}") for index, condition in enumerate(query.having)]
+def compared_outputs(query: ACQ) -> list[Output]:
+    """What HAVING compares and the order goes by, under the names that recomputed rows have them."""
+    return [replace(output, name=f"having {index}") for index, output in enumerate(query.compared)]
+
+
+def recomputed_parts(output: Output) -> list[Output]:
+    """The aggregates that an output takes, under the names that recomputed rows have them."""
+    return [replace(part, name=f"{output.name} part {part.name}") for part in output.parts] or [output]

@@ -26,10 +26,12 @@ from spark_jobs.unshared.columns import (
     COMPARISONS,
     GroupedFrame,
     Schema,
+    compared_outputs,
     ddl_of,
-    having_outputs,
+    derived_column,
     literal_column,
     quoted_column,
+    recomputed_parts,
     schema_of,
     spark_output,
     to_column,
@@ -72,12 +74,16 @@ def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
             ends = F.unix_micros(window["start"]) + range_
             frame = frame.where(ends.isin(asked) if asked else F.lit(False))
     if query.pattern is not None:
-        found = _sequences(frame, query, time, told, query.computed, schema)
-        for condition in query.having:
-            found = found.where(
-                COMPARISONS[condition.comparison](quoted_column(condition.output.name), literal_column(condition.value))
-            )
-        return found.select(*told, *_groups(query, schema), *(output.name for output in query.outputs))
+        plain = {
+            part.name: part
+            for output in (*query.outputs, *compared_outputs(query))
+            for part in recomputed_parts(output)
+        }
+        found = _sequences(frame, query, time, told, list(plain.values()), schema)
+        for condition, output in zip(query.having, compared_outputs(query), strict=True):
+            found = found.where(COMPARISONS[condition.comparison](_of_parts(output), literal_column(condition.value)))
+        values = (_of_parts(output).alias(output.name) for output in query.outputs)
+        return found.select(*told, *_groups(query, schema), *values)
     grouped = GroupedFrame(schema)
     answers = {output.name: spark_output(grouped, output) for output in query.outputs}
     kept = [
@@ -85,15 +91,35 @@ def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
         for condition in query.having
     ]
     groups = _groups(query, schema)
+    orders = _orders(grouped, query, groups)
     keys = (key.alias(name) for name, key in groups.items())
     found = frame.groupBy(window, *keys).agg(*grouped.aliased())
     if kept:
         found = found.where(reduce(lambda both, and_: both & and_, kept))
+    if query.top is not None:
+        first = F.row_number().over(SparkWindow.partitionBy(window).orderBy(*orders))
+        found = found.select("*", first.alias("heddle place")).where(F.col("`heddle place`") <= query.top.k)
     return found.select(
         *(column.alias(name) for name, column in told.items()),
         *(quoted_column(name) for name in groups),
         *(column.alias(name) for name, column in answers.items()),
     )
+
+
+def _of_parts(output: Output) -> SparkColumn:
+    """An output in a frame of recomputed parts."""
+    columns = [quoted_column(part.name) for part in recomputed_parts(output)]
+    return derived_column(output, columns) if output.parts else columns[0]
+
+
+def _orders(grouped: GroupedFrame, query: ACQ, groups: Mapping[str, SparkColumn]) -> list[SparkColumn]:
+    """What the answers of a window are put in order by, the group columns last."""
+    found = []
+    for order in query.top.orders if query.top is not None else ():
+        column = spark_output(grouped, order.output)
+        name = f"{'desc' if order.descending else 'asc'}_nulls_{'first' if order.nulls_first else 'last'}"
+        found.append(getattr(column, name)())
+    return [*found, *(quoted_column(name).asc_nulls_first() for name in groups)]
 
 
 def _row_windows(frame: DataFrame, window: Window, time: SparkColumn) -> DataFrame:
@@ -198,7 +224,8 @@ def recompute(frame: DataFrame, query: ACQ, time_column: str, windows: Sequence[
 
     As :func:`unshared`, but integers are summed in 38 digits so that an overflow can be told from a wrong sum, ranks
     are exact where Spark's own multiply in doubles, and after each output stands, as ``<name> <what>``, what
-    :func:`agrees` needs of it. The outputs that HAVING compares stand behind, named ``having <number>``.
+    :func:`agrees` needs of it. What HAVING compares and the order goes by stands behind, named ``having <number>``. Of
+    a derived output there are its parts, named ``<output> part <name>``.
     """
     schema = schema_of(frame)
     time = quoted_column(time_column)
@@ -214,13 +241,14 @@ def recompute(frame: DataFrame, query: ACQ, time_column: str, windows: Sequence[
     exploded = frame.select("*", F.explode(holding).alias("heddle window"))
     groups = _groups(query, schema)
     window = F.col("`heddle window`")
+    audited = [part for output in (*query.outputs, *compared_outputs(query)) for part in recomputed_parts(output)]
     if query.pattern is not None:
         told = {"window_start": window["start"], "window_end": window["end"]}
-        return _sequences(exploded, query, time, told, (*query.outputs, *having_outputs(query)), schema)
+        return _sequences(exploded, query, time, told, audited, schema)
     grouped = GroupedFrame(schema)
     answers = [
         column.alias(f"{output.name} {what}" if what else output.name)
-        for output in (*query.outputs, *having_outputs(query))
+        for output in audited
         for what, column in audit_of(output).columns(grouped, output).items()
     ]
     found = exploded.groupBy(

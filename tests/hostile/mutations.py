@@ -68,6 +68,10 @@ NASTY = (
     *(
         "GROUP BY",
         "HAVING",
+        "ORDER BY",
+        "LIMIT 10",
+        "NULLS FIRST",
+        "sum(qty) / count(*)",
         "WITH (error = ",
         "UNION ALL SELECT 1",
         "JOIN trades",

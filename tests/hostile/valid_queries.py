@@ -176,6 +176,19 @@ def _sequence(random: random.Random) -> tuple[str, list[str]]:
     return f"PATTERN SEQ({', '.join(events)}) ON symbol{per}", random.sample(aggregates, random.randint(1, 3))
 
 
+def _derived(made: random.Random, groups: list[str]) -> str:
+    """An expression over aggregates, and group columns."""
+    known = ["sum(qty)", "count(*)", "sum(fee)", "max(price)", "min(qty)", "count(DISTINCT symbol)", "1.5", "100"]
+    known += [group for group in groups if group in ("qty", "fee")]
+    value = "avg(qty)"
+    for _ in range(made.randint(1, 4)):
+        form = made.choice(
+            ("{} + {}", "({} - {})", "{} * {}", "({}) / {}", "coalesce({}, {})", "abs({} - {})", "-({}) * {}")
+        )
+        value = form.format(value, made.choice(known))
+    return value
+
+
 def query(seed: int) -> str:
     """A valid query, the same for a seed for ever."""
     made = random.Random(seed)
@@ -184,6 +197,8 @@ def query(seed: int) -> str:
     if made.random() < 0.15:
         groups = [group for group in groups if group in ("qty", "ok")]
         pattern, aggregates = _sequence(made)
+    if not pattern and made.random() < 0.3:
+        aggregates.append(_derived(made, groups))
     computed = made.choice(COMPUTED) if not pattern and made.random() < 0.3 else None
     outputs = [f"{call} AS a{number}" for number, call in enumerate(aggregates)]
     select = made.sample(groups, made.randint(0, len(groups))) + outputs
@@ -211,6 +226,13 @@ def query(seed: int) -> str:
     clauses += [f"GROUP BY {', '.join(grouped)}"] if grouped else []
     if made.random() < 0.25:
         clauses.append(f"HAVING count(*) > {made.randint(0, 9)} AND 1e6 >= count(*)")
+    elif made.random() < 0.1:
+        clauses.append(f"HAVING NOT count(*) BETWEEN 3 AND {made.randint(3, 9)} OR {aggregates[0]} IS NULL")
+    if groups and not pattern and "ROWS" not in window and made.random() < 0.2:
+        last = made.choice(("", " DESC", f", {groups[0]} NULLS LAST"))
+        clauses.append(
+            f"ORDER BY {made.choice(('count(*)', 'sum(qty) / count(*)', 'a0'))}{last} LIMIT {made.randint(1, 1000)}"
+        )
     holistic = any(
         word in " ".join(outputs).lower() for word in ("percentile(", "median", "distinct", "mode", "top_k(")
     )

@@ -1,0 +1,132 @@
+"""Expressions over aggregates, in SELECT, HAVING and ORDER BY: one output made of plain ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from optimizer.aggregates.algebra import AGGREGATES
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.language.aggregate_calls import AggregateReader
+from optimizer.language.expressions import ExpressionReader, Typed, settled, typed_call
+from optimizer.language.nodes import function_name, place_of
+from optimizer.language.refusals import NULL, Refused
+from optimizer.language.scope import Scope
+from optimizer.language.words import BINARY, FORMS
+from optimizer.workload.derived import CHECKED, derived_call_type, derived_type, renamed
+from optimizer.workload.values import BOOLEAN, DERIVED, Call, Column, Expression, Output, Type
+
+_LONGEST_NAME = 64
+"""Characters of a name that an output gets when it is given none."""
+
+
+def is_aggregate(node: exp.Expr, text: str) -> bool:
+    """Whether a node is the call of an aggregate, with all that may stand around it."""
+    return type(node) in (exp.Filter, exp.WithinGroup) or function_name(node, text) in FORMS
+
+
+def holds_aggregate(node: exp.Expr, text: str) -> bool:
+    """Whether an aggregate is called somewhere in an expression."""
+    return any(is_aggregate(one, text) for one in node.walk())
+
+
+def of_group(column: str, value: Expression, type_: Type) -> Output:
+    """The value that a group column has in its group: the least of equal ones."""
+    return Output(column, "min", value, type_, AGGREGATES["min"].output_type(type_))
+
+
+@dataclass(frozen=True)
+class DerivedCall:
+    """An output; ``takes_error``: a part of it may be off by what the query permits."""
+
+    output: Output
+    takes_error: bool
+
+
+@dataclass(frozen=True)
+class _PartsScope(Scope):
+    """A scope whose columns are the parts of the expression that is read, as far as it was read."""
+
+    parts: dict[Output, Output]
+
+    @property
+    def schema(self) -> dict[str, Type]:
+        return {str(number): part.type for number, part in enumerate(self.parts.values())}
+
+
+@dataclass(frozen=True)
+class DerivedReader(ExpressionReader):
+    """Reads one expression over aggregates; ``named``: the output that a name stands for."""
+
+    aggregates: AggregateReader
+    named: Callable[[exp.Expr], Output]
+    parts: dict[Output, Output] = field(default_factory=dict)
+    """The plain aggregates, each once: by what they are without a name, under the name that the expression has."""
+    takers: list[Output] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, aggregates: AggregateReader, named: Callable[[exp.Expr], Output]) -> DerivedReader:
+        """A reader for one expression."""
+        around, parts = aggregates.scope, dict[Output, Output]()
+        scope = _PartsScope(around.text, around.stream, around.limits, parts)
+        return cls(scope, scope.column, aggregates, named, parts)
+
+    def output(self, node: exp.Expr, alias: str) -> DerivedCall:
+        """The output of an expression; ``alias``: its name in the answers, made from its parts if empty."""
+        try:
+            expression, type_ = self.read(node)
+        except HeddleError as error:
+            raise Refused.of(error, place_of(node)) from None
+        expression, type_ = settled(expression, BOOLEAN), BOOLEAN if type_ == NULL else type_
+        name = alias or re.sub(r"\W", "_", "_".join(part.name for part in self.parts.values()))[:_LONGEST_NAME]
+        parts = tuple(replace(part, name=str(number)) for number, part in enumerate(self.parts.values()))
+        try:
+            type_ = derived_type(expression, {part.name: part.type for part in parts})
+        except HeddleError as error:
+            raise Refused.of(error, place_of(node)) from None
+        output = Output(name, DERIVED, None, None, type_, parts=parts, expression=expression)
+        return DerivedCall(output, bool(self.takers))
+
+    def read(self, node: exp.Expr, depth: int = 0) -> Typed:
+        """As of any expression, but names and calls stand for aggregates, and arithmetic goes as over sums."""
+        if is_aggregate(node, self.scope.text):
+            call = self.aggregates.read(node, "")
+            self.takers.extend([call.output] * call.takes_error)
+            return self._taken(call.output)
+        kind = type(node)
+        if kind is exp.Column:
+            return self._taken(self.named(node))
+        is_number = kind is exp.Neg and type(node.this) in (exp.Literal, exp.Cast, exp.TryCast)
+        name = BINARY.get(kind) or ("neg" if kind is exp.Neg else function_name(node, self.scope.text))
+        if name not in CHECKED or is_number or depth > 2 * self.scope.limits.depth:
+            return super().read(node, depth)
+        sides = [node.this, node.expression] if kind in BINARY else [node.this] if kind is exp.Neg else node.expressions
+        return _checked_call(name, [self.read(side, depth + 1) for side in sides], node)
+
+    def _taken(self, output: Output) -> Typed:
+        """An output as a column of the expression, or what a derived one is made of."""
+        if output.function == DERIVED:
+            assert output.expression is not None
+            columns = {part.name: self._column(part) for part in output.parts}
+            return renamed(output.expression, columns), output.type
+        return Column(self._column(output)), output.type
+
+    def _column(self, part: Output) -> str:
+        same = replace(part, name="")
+        self.parts.setdefault(same, part)
+        return str(list(self.parts).index(same))
+
+
+def _checked_call(name: str, arguments: list[Typed], node: exp.Expr) -> Typed:
+    """Arithmetic over aggregates: what can be too wide is computed as far as it fits."""
+    try:
+        values: tuple[Expression, ...] = tuple(value for value, _ in arguments)
+        types = [type_ for _, type_ in arguments]
+        if NULL not in types:
+            return Call(name, values), derived_call_type(name, types, values)
+    except HeddleError as error:
+        raise Refused.of(error, place_of(node)) from None
+    return typed_call(name, arguments, node)
