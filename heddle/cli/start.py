@@ -1,0 +1,133 @@
+"""``heddle preview``: answers before anything is published."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from heddle.cli import terminal
+from heddle.cli.answers import plain_value, show_answers
+from heddle.cli.inputs import opened_warehouse
+from heddle.cli.options import AsJson, Files, Streams
+from heddle.cli.output import print_diagnostics, print_json, telling_errors
+from heddle.cli.root import app
+from optimizer.errors.diagnostics import Diagnostic, printable
+
+if TYPE_CHECKING:
+    from spark_jobs.operations.preview import Preview
+    from spark_jobs.run.values import Report
+
+PATIENCE = 1.0
+"""Seconds after which it is shown what goes on."""
+
+
+@contextmanager
+def showing_progress() -> Iterator[Report]:
+    """What shows a line of what goes on, on a terminal, once it takes more than a second."""
+    begin, status = time.monotonic(), terminal.errors.status("")
+
+    def report(line: str) -> None:
+        status.update(Text(printable(line)))
+        if terminal.errors.is_terminal and time.monotonic() - begin > PATIENCE:
+            status.start()
+
+    try:
+        yield report
+    finally:
+        status.stop()
+
+
+@app.command(
+    epilog="Examples: heddle preview   |   heddle preview queries/volume.sql --last '1 day' --limit 5   "
+    "|   heddle preview --query hourly_volume --against house"
+)
+def preview(
+    files: Files,
+    streams: Streams,
+    last: Annotated[
+        str | None,
+        typer.Option(
+            "--last",
+            help="All windows that end in the last so long of the data, e.g. '1 day'. "
+            "Default: the newest complete window, and the one that has the newest event.",
+        ),
+    ] = None,
+    query: Annotated[list[str] | None, typer.Option("--query", help="Only this query; may be given again.")] = None,
+    limit: Annotated[int, typer.Option("--limit", help="Most answers of a query; 0: all.")] = 20,
+    against: Annotated[
+        Path | None, typer.Option("--against", help="Compare with what is published in this warehouse.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The answers of queries on the newest windows of their data, computed here and now by the code of a run. Nothing
+    is registered or published; needs no JVM and no warehouse."""
+    from optimizer.workload.instants import parse_duration
+    from spark_jobs.operations.preview import preview as previewed
+    from spark_jobs.planning.requested import load_inputs
+
+    with telling_errors(), showing_progress() as report:
+        inputs = load_inputs(files, streams)
+        print_diagnostics(inputs.diagnostics)
+        span = None if last is None else parse_duration(last)
+        shown, problems = previewed(inputs.workload, span, query or (), opened_warehouse(against), report)
+    _show_previews(shown, problems, limit, as_json, against is not None)
+    raise typer.Exit(1 if inputs.errors or any(found.severity == "error" for found in problems) else 0)
+
+
+def _show_previews(
+    shown: Sequence[Preview], problems: Sequence[Diagnostic], limit: int, as_json: bool, is_compared: bool
+) -> None:
+    print_diagnostics(problems)
+    if as_json:
+        print_json({"queries": [_preview_json(found, limit, is_compared) for found in shown]})
+        return
+    for found in shown:
+        show_answers(found.answers, found.query.name, limit)
+        for line in _about(found, is_compared):
+            terminal.console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+
+
+MISMATCHES_SHOWN = 5
+"""Answers that are not as published, of a query."""
+
+
+def _about(shown: Preview, is_compared: bool) -> list[str]:
+    """What there is to say of a preview below its answers."""
+    from optimizer.workload.instants import format_instant
+
+    lines = []
+    if shown.incomplete:
+        newest = format_instant(shown.newest)
+        lines.append(f"newest event {newest}: {shown.incomplete:,} of windows that end later, so not complete")
+    if is_compared:
+        lines.append(
+            "published: nothing, the warehouse has no such query" if shown.published is None else str(shown.published)
+        )
+    if shown.published is not None:
+        wrong = [found for found in shown.published.mismatches if found.kind == "differs"]
+        lines += [line for found in wrong[:MISMATCHES_SHOWN] for line in found.lines()]
+    return lines
+
+
+def _preview_json(shown: Preview, limit: int, is_compared: bool) -> dict[str, Any]:
+    from optimizer.workload.instants import format_instant
+
+    table = shown.answers.slice(0, limit) if limit else shown.answers
+    rows = [{name: plain_value(value) for name, value in row.items()} for row in table.to_pylist()]
+    found = {
+        "name": shown.query.name,
+        "answers": len(shown.answers),
+        "incomplete": shown.incomplete,
+        "newest_event": format_instant(shown.newest),
+        "columns": shown.answers.schema.names,
+        "rows": rows,
+    }
+    if is_compared:
+        found["published"] = None if shown.published is None else shown.published.to_json()
+    return found
