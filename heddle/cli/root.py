@@ -61,6 +61,7 @@ READING = frozenset(
     {
         "validate",
         "preview",
+        "test",
         "status",
         "queries",
         "read",

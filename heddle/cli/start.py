@@ -1,4 +1,4 @@
-"""``heddle preview``: answers before anything is published."""
+"""``heddle preview`` and ``test``: answers before anything is published."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from optimizer.errors.diagnostics import Diagnostic, printable
 
 if TYPE_CHECKING:
     from spark_jobs.operations.preview import Preview
+    from spark_jobs.operations.query_tests import Outcome
     from spark_jobs.run.values import Report
 
 PATIENCE = 1.0
@@ -131,3 +132,47 @@ def _preview_json(shown: Preview, limit: int, is_compared: bool) -> dict[str, An
     if is_compared:
         found["published"] = None if shown.published is None else shown.published.to_json()
     return found
+
+
+# --------------------------------------------------------------------------------------------- tests
+@app.command(epilog="Examples: heddle test   |   heddle test tests/volume.yaml --json")
+def test(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Files of tests (YAML), or folders of them. Default: tests.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer queries on rows that you wrote down, and compare with the answers that you expect. Exit code 1 if some
+    test fails. Needs no JVM and no warehouse."""
+    from spark_jobs.operations.query_tests import run_tests
+
+    with telling_errors(), showing_progress() as report:
+        outcomes = run_tests(paths or [Path("tests")], report)
+    if as_json:
+        print_json({"tests": [outcome.to_json() for outcome in outcomes]})
+    else:
+        _show_outcomes(outcomes)
+    raise typer.Exit(0 if all(outcome.has_passed for outcome in outcomes) else 1)
+
+
+LINES_SHOWN = 40
+"""Lines of what differs that are shown of a test."""
+
+
+def _show_outcomes(outcomes: Sequence[Outcome]) -> None:
+    """A line for each test, below those that failed what differs, and how many passed."""
+    for outcome in outcomes:
+        word, colour = ("PASSED", "green") if outcome.has_passed else ("FAILED", "bold red")
+        line = Text(f"{outcome.test.file}::{printable(outcome.test.name)} ").append(word, colour)
+        terminal.console.print(line, highlight=False, soft_wrap=True)
+        lines = [line for wrong in outcome.mismatches for line in (wrong.kind, *wrong.lines())]
+        for shown in lines[:LINES_SHOWN]:
+            colour = {"-": "red", "+": "green"}.get(shown[0], "")
+            terminal.console.print(Text(f"    {printable(shown)}", colour), highlight=False, soft_wrap=True)
+        if len(lines) > LINES_SHOWN:
+            terminal.console.print(f"    … {len(lines) - LINES_SHOWN:,} more lines (--json has all)")
+        print_diagnostics(outcome.problems)
+    passed = sum(outcome.has_passed for outcome in outcomes)
+    seconds = sum(outcome.seconds for outcome in outcomes)
+    terminal.console.print(f"{passed} passed, {len(outcomes) - passed} failed in {seconds:.1f} s", highlight=False)
