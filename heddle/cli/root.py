@@ -60,6 +60,8 @@ def _show_version(is_requested: bool) -> None:
 READING = frozenset(
     {
         "validate",
+        "init",
+        "streams",
         "preview",
         "test",
         "status",

@@ -1,4 +1,4 @@
-"""``heddle preview`` and ``test``: answers before anything is published."""
+"""``heddle init``, ``streams``, ``preview`` and ``test``: from data to first answers, before anything is published."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from heddle.cli import terminal
+from heddle.cli import changes, terminal
 from heddle.cli.answers import plain_value, show_answers
 from heddle.cli.inputs import opened_warehouse
-from heddle.cli.options import AsJson, Files, Streams
+from heddle.cli.options import AsJson, DryRun, Files, Streams
 from heddle.cli.output import print_diagnostics, print_json, telling_errors
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import Diagnostic, printable
 
 if TYPE_CHECKING:
     from spark_jobs.operations.preview import Preview
+    from spark_jobs.operations.project import Project
     from spark_jobs.operations.query_tests import Outcome
     from spark_jobs.run.values import Report
+    from spark_jobs.sources.proposals import Data, TimeCandidate
 
 PATIENCE = 1.0
 """Seconds after which it is shown what goes on."""
@@ -44,6 +46,77 @@ def showing_progress() -> Iterator[Report]:
         status.stop()
 
 
+# ---------------------------------------------------------------------------------------------- init
+@app.command(
+    epilog="Examples: heddle init   |   heddle init visits.csv   "
+    "|   heddle init 's3-copy/*.parquet' --time ts --name requests --yes"
+)
+def init(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="CSV and Parquet files, folders of them, Delta tables, patterns. None: what lies here and below.",
+            metavar="[PATH]...",
+            show_default=False,
+        ),
+    ] = None,
+    time_column: Annotated[
+        str | None, typer.Option("--time", help="The column of times. Default: the likeliest.", metavar="COLUMN")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the stream. Default: that of the file.")] = None,
+    folder: Annotated[Path, typer.Option("--folder", help="Write the project here.")] = Path(),
+    airflow: Annotated[
+        bool, typer.Option("--airflow", help="Also a folder of DAGs, and the environment that Airflow needs.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: take the likeliest.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a project of data: looks at them and writes streams.yaml, a first query and heddle.toml. Overwrites nothing.
+    Needs no JVM."""
+    from spark_jobs.operations.project import plan_project
+
+    is_asking = not (yes or as_json) and changes.is_at_terminal()
+    with telling_errors():
+        choosing = {"choose": _ask} if is_asking else {}
+        project = plan_project(paths or (), folder, time_column, name, airflow, **choosing)
+        print_diagnostics(project.problems)
+        written = [] if dry_run else project.write()
+    _show_project(project, written, as_json)
+
+
+def _ask(data: Data, likeliest: TimeCandidate, name: str) -> tuple[TimeCandidate, str]:
+    """Have somebody choose the time column, where there are several, and the name of a stream."""
+    from spark_jobs.sources.proposals import time_of
+
+    terminal.errors.print(f"{data.path}: {data.format}", highlight=False, markup=False)
+    chosen = likeliest
+    if len(data.candidates) > 1:
+        for candidate in data.candidates:
+            terminal.errors.print(f"  {candidate}", highlight=False, markup=False)
+        given = typer.prompt("Which column is the time of an event?", default=likeliest.name, err=True)
+        chosen = time_of(data, given)
+    return chosen, str(typer.prompt("Name of the stream", default=name, err=True))
+
+
+def _show_project(project: Project, written: Sequence[Path], as_json: bool) -> None:
+    """What was seen and written, and what comes next."""
+    if as_json:
+        streams = [proposal.inspection.to_json() | {"time": proposal.stream.time} for proposal in project.proposals]
+        print_json({"streams": streams, "files": dict(project.files), "written": [str(path) for path in written]})
+        return
+    for proposal in project.proposals:
+        print_diagnostics(proposal.inspection.diagnostics)
+        for line in (f"{proposal.inspection}; time: {proposal.time}", *(f"  {note}" for note in proposal.notes)):
+            terminal.console.print(Text(printable(line)), soft_wrap=True)
+    for name, text in project.files:
+        terminal.console.print(Text(f"{'wrote' if written else 'would write'} {project.folder / name}"), soft_wrap=True)
+        if not written:
+            terminal.console.print(Text(text), soft_wrap=True)
+    terminal.console.print(Text("\n".join(["next:", *(f"  {step}" for step in project.next_steps)])), soft_wrap=True)
+
+
+# ------------------------------------------------------------------------------------------- preview
 @app.command(
     epilog="Examples: heddle preview   |   heddle preview queries/volume.sql --last '1 day' --limit 5   "
     "|   heddle preview --query hourly_volume --against house"
