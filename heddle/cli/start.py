@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from heddle.cli import changes, terminal
@@ -18,11 +19,13 @@ from heddle.cli.options import AsJson, DryRun, Files, Streams
 from heddle.cli.output import print_diagnostics, print_json, telling_errors
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import Diagnostic, printable
+from optimizer.errors.diagnostics import count as number_of
 
 if TYPE_CHECKING:
     from spark_jobs.operations.preview import Preview
     from spark_jobs.operations.project import Project
     from spark_jobs.operations.query_tests import Outcome
+    from spark_jobs.operations.stream_profiles import StreamProfile
     from spark_jobs.run.values import Report
     from spark_jobs.sources.proposals import Data, TimeCandidate
 
@@ -249,3 +252,60 @@ def _show_outcomes(outcomes: Sequence[Outcome]) -> None:
     passed = sum(outcome.has_passed for outcome in outcomes)
     seconds = sum(outcome.seconds for outcome in outcomes)
     terminal.console.print(f"{passed} passed, {len(outcomes) - passed} failed in {seconds:.1f} s", highlight=False)
+
+
+# ------------------------------------------------------------------------------------------- streams
+@app.command(epilog="Examples: heddle streams   |   heddle streams visits --streams streams.yaml --json")
+def streams(
+    streams: Streams,
+    name: Annotated[
+        str | None, typer.Argument(help="A stream; none: all.", metavar="[NAME]", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What the data of the streams are: times, rate over time, columns with their values, and what is wrong. Columns
+    are described by the first rows of some files. Needs no JVM."""
+    from spark_jobs.operations.stream_profiles import profiles
+
+    with telling_errors(), showing_progress() as report:
+        report("reading")
+        found, problems = profiles(streams, name)
+    print_diagnostics(problems)
+    if as_json:
+        print_json({"streams": [profile.to_json() for profile in found]})
+    else:
+        for profile in found:
+            _show_profile(profile)
+    wrong = [*problems, *(problem for profile in found for problem in profile.diagnostics)]
+    raise typer.Exit(1 if any(problem.severity == "error" for problem in wrong) else 0)
+
+
+def _show_profile(profile: StreamProfile) -> None:
+    from optimizer.workload.instants import duration_text, format_instant
+
+    stream = profile.stream
+    print_diagnostics(profile.diagnostics)
+    events = "events not counted" if profile.rows is None else number_of(profile.rows, "event")
+    about = "about " if profile.about else ""
+    lines = [f"{stream.name}: {stream.source.format}, {number_of(profile.files, 'file')}, {about}{events}"]
+    if profile.first is not None and profile.last is not None:
+        lines.append(f"  {stream.time}: {about}from {format_instant(profile.first)} to {format_instant(profile.last)}")
+        if profile.counts:
+            lines.append(f"  |{profile.bars}| events by {duration_text(profile.span)}, at most {max(profile.counts):,}")
+    for line in lines:
+        terminal.console.print(Text(printable(line)), soft_wrap=True)
+    if not profile.columns:
+        return
+    table = Table(title=f"{stream.name}, by {number_of(profile.sample, 'row')}", title_justify="left")
+    for heading in ("column", "type", "null", "distinct", "least", "greatest"):
+        table.add_column(heading, overflow="fold", justify="right" if heading in ("null", "distinct") else "left")
+    for column in profile.columns[:COLUMNS_SHOWN]:
+        cells = (column.name, str(column.type), f"{column.nulls:.0%}", f"{column.distinct:,}", column.least)
+        table.add_row(*(Text(printable(cell)) for cell in (*cells, column.greatest)))
+    terminal.console.print(table)
+    if len(profile.columns) > COLUMNS_SHOWN:
+        terminal.console.print(f"… {len(profile.columns) - COLUMNS_SHOWN:,} more columns (--json has all)")
+
+
+COLUMNS_SHOWN = 60
+"""Columns of a stream that are shown to people."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,10 +104,18 @@ def preview(
     asked = [_asked(query, newest[query.stream], last) for query in chosen if query.stream in newest]
     if not asked:
         raise HeddleError.of(nothing_to_show(), *problems)
-    begin, end = _interval(asked, newest, last)
-    read_streams = {query.stream for query in asked}
-    streams = tuple(stream for stream in workload.streams if stream.name in read_streams)
-    answers, more = answers_of(Workload(tuple(asked), streams), begin, end, report)
+    answers: dict[str, pa.Table] = {}
+    for name in dict.fromkeys(query.stream for query in asked):
+        # each stream has times of its own
+        queries = tuple(query for query in asked if query.stream == name)
+        try:
+            found, more = answers_of(
+                Workload(queries, (workload.stream(name),)), *_interval(queries, newest[name], last), report
+            )
+        except HeddleError as error:
+            found, more = {}, list(error.causes or (error.diagnostic,))
+        answers |= found
+        problems += more
     previews = []
     for query in chosen:
         if query.name in answers:
@@ -118,8 +126,13 @@ def preview(
     if against is not None:
         report("comparing")
         known = {query.name: query for query in asked}
-        previews = [_compared(found, known[found.query.name], against, begin, end) for found in previews]
-    return [replace(found, answers=_newest_first(found.answers)) for found in previews], [*problems, *more]
+        previews = [
+            _compared(
+                shown, known[shown.query.name], against, *_interval([known[shown.query.name]], shown.newest, last)
+            )
+            for shown in previews
+        ]
+    return [replace(shown, answers=_newest_first(shown.answers)) for shown in previews], problems
 
 
 def nothing_to_show() -> Diagnostic:
@@ -180,13 +193,13 @@ def _asked(query: ACQ, newest: int, last: int | None) -> ACQ:
     return asked_at(query, [*instants(window, now - 2 * window.period, now)[-1:].tolist(), *ahead])
 
 
-def _interval(queries: Sequence[ACQ], newest: Mapping[str, int], last: int | None) -> tuple[int, int]:
-    """(begin, end] with all instants of some queries; of windows of rows, all that there are, or the ``last``."""
+def _interval(queries: Sequence[ACQ], newest: int, last: int | None) -> tuple[int, int]:
+    """(begin, end] with all instants of queries of a stream; of windows of rows all there are, or the ``last``."""
     begins, ends = [], []
     for query in queries:
         if query.window.is_rows:
-            ends.append(newest[query.stream] + 1)
-            begins.append(FIRST if last is None else newest[query.stream] - last)
+            ends.append(newest + 1)
+            begins.append(FIRST if last is None else newest - last)
         elif query.window.at:
             begins.append(query.window.at[0] - 1)
             ends.append(query.window.at[-1])

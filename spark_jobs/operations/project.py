@@ -328,7 +328,12 @@ def _quoted(name: str) -> str:
 
 
 _WORDS = frozenset(
-    ["select", "from", "where", "group", "by", "having", "order", "limit", "window", "range", "rows", "slide", "on", "as", "and", "or", "not", "in", "is", "null", "like", "between", "case", "when", "then", "else", "end", "cast", "distinct", "count", "sum", "avg", "min", "max", "first", "last", "filter", "partition", "seq", "at", "most", "ending", "ago", "true", "false", "interval", "date", "timestamp", "with", "union", "join", "left", "right", "table", "values", "desc", "asc", "all", "any", "if"]
+    re.findall(
+        r"\w+",
+        """select from where group by having order limit window range rows slide on as and or not in is null like
+        between case when then else end cast distinct count sum avg min max first last filter partition seq at most
+        ending ago true false interval date timestamp with union join left right table values desc asc all any if""",
+    )
 )
 
 
