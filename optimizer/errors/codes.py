@@ -177,30 +177,15 @@ DECLARED = (
         "Give the option, set the variable, or write it into heddle.toml.",
         exit_code=2,
     ),
-    Code("HDL-130", "No query has events to preview, or test.", "See the messages, and `heddle streams`.", exit_code=1),
+    Code("HDL-130", "No query has events to preview.", "See the messages, and `heddle streams`."),
     Code("HDL-131", "A preview has too many answers to compare.", "Take a shorter `--last`.", exit_code=2),
+    Code("HDL-132", "A file of tests of queries cannot be used.", "Correct it at its place.", exit_code=2),
+    Code("HDL-133", "`heddle init` would overwrite a file.", "Move it, or say another --folder.", exit_code=2),
     Code(
-        "HDL-132", "A file of tests of queries cannot be used.", "Correct it at the place that is named.", exit_code=2
-    ),
-    Code(
-        "HDL-133",
-        "`heddle init` would write a file that is there.",
-        "Move the file, or say another --folder.",
-        exit_code=2,
-    ),
-    Code(
-        "HDL-134",
-        "There are no data where they were looked for.",
-        "Name a CSV or Parquet file, a folder of them, a pattern, or a Delta table.",
-        exit_code=2,
+        "HDL-134", "There are no data where they were looked for.", "Name a file, folder or Delta table.", exit_code=2
     ),
     Code("HDL-135", "Data cannot be taken as a stream.", "See what the message says of the file."),
-    Code(
-        "HDL-136",
-        "Data have no column of times, or none of that name.",
-        "Name one by --time; times may be timestamps, ISO 8601, other texts with a date, or numbers since 1970.",
-        exit_code=2,
-    ),
+    Code("HDL-136", "Data have no column of times, or none of that name.", "Name one by --time.", exit_code=2),
     # ------------------------------------------------------------------------------- meaning of a query
     Code("HDL-201", "There is no stream of this name.", "Correct the name, or declare the stream."),
     Code("HDL-202", "The stream or the query has no column of this name.", "Take the column that the hint names."),

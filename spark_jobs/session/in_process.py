@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 
-class Total:
+class Accumulator:
     """Counts what tasks tell, as Spark's accumulators do."""
 
     def __init__(self, value: int) -> None:
@@ -34,9 +34,9 @@ class InProcess:
     def stop(self) -> None:
         """There is nothing to stop."""
 
-    def accumulator(self, value: int) -> Total:
+    def accumulator(self, value: int) -> Accumulator:
         """A counter that begins at ``value``."""
-        return Total(value)
+        return Accumulator(value)
 
     def statusTracker(self) -> InProcess:
         """What knows the jobs."""
