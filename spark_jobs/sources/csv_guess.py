@@ -219,12 +219,13 @@ def _formats(texts: pa.Array) -> tuple[str, ...]:
     if not _is_all(r"[0-9A-Za-z].*[0-9].*")(texts) or pc.max(pc.utf8_length(texts)).as_py() > 40:
         return ()
     some = texts.slice(0, 20)
-    fitting = [pattern for pattern in FORMATS if _fits(some, pattern)]
-    fitting = [pattern for pattern in fitting if _fits(texts, pattern)]
+    fitting = [pattern for pattern in FORMATS if fits_format(some, pattern)]
+    fitting = [pattern for pattern in fitting if fits_format(texts, pattern)]
     return tuple(sorted(fitting, key=lambda pattern: _descents(texts, pattern)))
 
 
-def _fits(texts: pa.Array, pattern: str) -> bool:
+def fits_format(texts: pa.Array, pattern: str) -> bool:
+    """Whether all texts are instants in a format of ``strptime``."""
     try:
         instants_in_format(texts, pattern)
     except (pa.ArrowInvalid, ValueError):

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.workload.streams import TIME_UNITS
 from optimizer.workload.values import DATE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Type
-from spark_jobs.sources.csv_guess import CsvGuess, GuessedColumn, guess_csv, left_out
+from spark_jobs.sources.csv_guess import CsvGuess, GuessedColumn, fits_format, guess_csv, left_out
 from spark_jobs.sources.csv_source import instants_of_texts
 from spark_jobs.sources.decoding import discover_schema, first_rows, type_of_arrow
 from spark_jobs.sources.inspection import Inspection, inspect
@@ -197,14 +197,14 @@ def _with_any_time(stream: Stream, pairs: Sequence[tuple[str, Type]]) -> Stream:
 
 
 def _sample(stream: Stream, splits: Sequence[Split], pairs: Sequence[tuple[str, Type]]) -> pa.Table:
-    if not splits:
-        raise HeddleError("HDL-135", f"{stream.source.path} has no rows", "wait until it has events")
+    """The first rows of some files."""
     names = [name for name, _ in pairs][:MOST_COLUMNS]
     listed = _with_any_time(stream, pairs)
-    batch = first_rows(listed, splits[0], names)
-    if batch is None:
+    places = sorted({round(at * (len(splits) - 1) / 4) for at in range(5)}) if splits else []
+    batches = [batch for at in places if (batch := first_rows(listed, splits[at], names)) is not None]
+    if not sum(map(len, batches)):
         raise HeddleError("HDL-135", f"{stream.source.path} has no rows", "wait until it has events")
-    return pa.Table.from_batches([batch])
+    return pa.Table.from_batches(batches)
 
 
 def _partitions(path: Path, files: Iterable[Path]) -> tuple[str, ...]:
@@ -233,7 +233,14 @@ def _candidate_of_text(column: GuessedColumn) -> TimeCandidate | None:
         how = f"times like {column.formats[0]}"
         return TimeCandidate(column.name, how, _score(column.name, 70), None, column.formats, column.has_zone)
     if column.type == LONG:
-        return _counted(column.name, pc.drop_null(column.texts).cast(pa.int64()))
+        known = pc.drop_null(column.texts)
+        for pattern, digits in (("%Y%m%d", 8), ("%Y%m%d%H%M%S", 14)):
+            fitting = pc.match_substring_regex(known, rf"^(19|20)\d{{{digits - 2}}}$")
+            if pc.all(fitting).as_py() and fits_format(known, pattern):
+                return TimeCandidate(
+                    column.name, f"times like {pattern}", _score(column.name, 50), None, (pattern,), False
+                )
+        return _counted(column.name, known.cast(pa.int64()))
     return None
 
 
