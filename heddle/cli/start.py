@@ -52,14 +52,14 @@ def showing_progress() -> Iterator[Report]:
 # ---------------------------------------------------------------------------------------------- init
 @app.command(
     epilog="Examples: heddle init   |   heddle init visits.csv   "
-    "|   heddle init 's3-copy/*.parquet' --time ts --name requests --yes"
+    "|   heddle init 'data/*.parquet' --time ts --name requests --yes"
 )
 def init(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
             help="CSV and Parquet files, folders of them, Delta tables, patterns. None: what lies here and below.",
-            metavar="[PATH]...",
+            metavar="PATH",
             show_default=False,
         ),
     ] = None,
@@ -117,6 +117,63 @@ def _show_project(project: Project, written: Sequence[Path], as_json: bool) -> N
         if not written:
             terminal.console.print(Text(text), soft_wrap=True)
     terminal.console.print(Text("\n".join(["next:", *(f"  {step}" for step in project.next_steps)])), soft_wrap=True)
+
+
+# ------------------------------------------------------------------------------------------- streams
+@app.command(epilog="Examples: heddle streams   |   heddle streams visits --streams streams.yaml --json")
+def streams(
+    streams: Streams,
+    name: Annotated[
+        str | None, typer.Argument(help="A stream; none: all.", metavar="[NAME]", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What the data of the streams are: times, rate over time, columns with their values, and what is wrong. Columns
+    are described by the first rows of some files. Needs no JVM."""
+    from spark_jobs.operations.stream_profiles import profiles
+
+    with telling_errors(), showing_progress() as report:
+        report("reading")
+        found, problems = profiles(streams, name)
+    print_diagnostics(problems)
+    if as_json:
+        print_json({"streams": [profile.to_json() for profile in found]})
+    else:
+        for profile in found:
+            _show_profile(profile)
+    wrong = [*problems, *(problem for profile in found for problem in profile.diagnostics)]
+    raise typer.Exit(1 if any(problem.severity == "error" for problem in wrong) else 0)
+
+
+def _show_profile(profile: StreamProfile) -> None:
+    from optimizer.workload.instants import duration_text, format_instant
+
+    stream = profile.stream
+    print_diagnostics(profile.diagnostics)
+    events = "events not counted" if profile.rows is None else number_of(profile.rows, "event")
+    about = "about " if profile.about else ""
+    lines = [f"{stream.name}: {stream.source.format}, {number_of(profile.files, 'file')}, {about}{events}"]
+    if profile.first is not None and profile.last is not None:
+        lines.append(f"  {stream.time}: {about}from {format_instant(profile.first)} to {format_instant(profile.last)}")
+        if profile.counts:
+            lines.append(f"  |{profile.bars}| events by {duration_text(profile.span)}, at most {max(profile.counts):,}")
+    for line in lines:
+        terminal.console.print(Text(printable(line)), soft_wrap=True)
+    if not profile.columns:
+        return
+    table = Table(title=f"{stream.name}, by {number_of(profile.sample, 'row')}", title_justify="left")
+    for heading in ("column", "type", "null", "distinct", "least", "greatest"):
+        table.add_column(heading, overflow="fold", justify="right" if heading in ("null", "distinct") else "left")
+    for column in profile.columns[:COLUMNS_SHOWN]:
+        cells = (column.name, str(column.type), f"{column.nulls:.0%}", f"{column.distinct:,}", column.least)
+        table.add_row(*(Text(printable(cell)) for cell in (*cells, column.greatest)))
+    terminal.console.print(table)
+    if len(profile.columns) > COLUMNS_SHOWN:
+        terminal.console.print(f"… {len(profile.columns) - COLUMNS_SHOWN:,} more columns (--json has all)")
+
+
+COLUMNS_SHOWN = 60
+"""Columns of a stream that are shown to people."""
 
 
 # ------------------------------------------------------------------------------------------- preview
@@ -181,7 +238,7 @@ def _about(shown: Preview, is_compared: bool) -> list[str]:
     lines = []
     if shown.incomplete:
         newest = format_instant(shown.newest)
-        lines.append(f"newest event {newest}: {shown.incomplete:,} of windows that end later, so not complete")
+        lines.append(f"newest event {newest}: windows that end later are not complete ({shown.incomplete:,} answers)")
     if is_compared:
         lines.append(
             "published: nothing, the warehouse has no such query" if shown.published is None else str(shown.published)
@@ -252,60 +309,3 @@ def _show_outcomes(outcomes: Sequence[Outcome]) -> None:
     passed = sum(outcome.has_passed for outcome in outcomes)
     seconds = sum(outcome.seconds for outcome in outcomes)
     terminal.console.print(f"{passed} passed, {len(outcomes) - passed} failed in {seconds:.1f} s", highlight=False)
-
-
-# ------------------------------------------------------------------------------------------- streams
-@app.command(epilog="Examples: heddle streams   |   heddle streams visits --streams streams.yaml --json")
-def streams(
-    streams: Streams,
-    name: Annotated[
-        str | None, typer.Argument(help="A stream; none: all.", metavar="[NAME]", show_default=False)
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """What the data of the streams are: times, rate over time, columns with their values, and what is wrong. Columns
-    are described by the first rows of some files. Needs no JVM."""
-    from spark_jobs.operations.stream_profiles import profiles
-
-    with telling_errors(), showing_progress() as report:
-        report("reading")
-        found, problems = profiles(streams, name)
-    print_diagnostics(problems)
-    if as_json:
-        print_json({"streams": [profile.to_json() for profile in found]})
-    else:
-        for profile in found:
-            _show_profile(profile)
-    wrong = [*problems, *(problem for profile in found for problem in profile.diagnostics)]
-    raise typer.Exit(1 if any(problem.severity == "error" for problem in wrong) else 0)
-
-
-def _show_profile(profile: StreamProfile) -> None:
-    from optimizer.workload.instants import duration_text, format_instant
-
-    stream = profile.stream
-    print_diagnostics(profile.diagnostics)
-    events = "events not counted" if profile.rows is None else number_of(profile.rows, "event")
-    about = "about " if profile.about else ""
-    lines = [f"{stream.name}: {stream.source.format}, {number_of(profile.files, 'file')}, {about}{events}"]
-    if profile.first is not None and profile.last is not None:
-        lines.append(f"  {stream.time}: {about}from {format_instant(profile.first)} to {format_instant(profile.last)}")
-        if profile.counts:
-            lines.append(f"  |{profile.bars}| events by {duration_text(profile.span)}, at most {max(profile.counts):,}")
-    for line in lines:
-        terminal.console.print(Text(printable(line)), soft_wrap=True)
-    if not profile.columns:
-        return
-    table = Table(title=f"{stream.name}, by {number_of(profile.sample, 'row')}", title_justify="left")
-    for heading in ("column", "type", "null", "distinct", "least", "greatest"):
-        table.add_column(heading, overflow="fold", justify="right" if heading in ("null", "distinct") else "left")
-    for column in profile.columns[:COLUMNS_SHOWN]:
-        cells = (column.name, str(column.type), f"{column.nulls:.0%}", f"{column.distinct:,}", column.least)
-        table.add_row(*(Text(printable(cell)) for cell in (*cells, column.greatest)))
-    terminal.console.print(table)
-    if len(profile.columns) > COLUMNS_SHOWN:
-        terminal.console.print(f"… {len(profile.columns) - COLUMNS_SHOWN:,} more columns (--json has all)")
-
-
-COLUMNS_SHOWN = 60
-"""Columns of a stream that are shown to people."""

@@ -306,11 +306,9 @@ def _query(proposal: Proposal, group: str | None, measure: str | None) -> str:
 
 def window_of(rate: Fraction, span: int) -> tuple[int, int]:
     """Range and slide (microseconds) of a first query: the shortest window with enough events that are not too many."""
-    for size, slide in WINDOWS:
-        if rate * size >= ENOUGH * SECOND and span <= MOST_WINDOWS * size:
-            return size, slide
-    fitting = [pair for pair in WINDOWS if pair[0] <= span]
-    return fitting[-1] if fitting else WINDOWS[0]
+    fitting = [pair for pair in WINDOWS if pair[0] <= span] or [WINDOWS[0]]
+    enough = (pair for pair in fitting if rate * pair[0] >= ENOUGH * SECOND and span <= MOST_WINDOWS * pair[0])
+    return next(enough, fitting[-1])
 
 
 def _short(size: int) -> str:

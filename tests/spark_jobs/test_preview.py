@@ -115,7 +115,7 @@ def test_the_newest_windows_are_shown_and_which_are_not_complete(project: Labora
     text = heddle("preview", "--limit", "1", "--last", "1 hour", "--query", "by_symbol").out
     assert "by_symbol: 14 answers" in text
     assert "… 13 more" in text
-    assert "newest event 2013-07-01T01:59:00Z: 2 of windows that end later" in text
+    assert "newest event 2013-07-01T01:59:00Z: windows that end later are not complete (2 answers)" in text
     assert "last_rows" not in text
 
 
