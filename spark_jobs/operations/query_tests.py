@@ -175,7 +175,7 @@ class _Reader:
     def text(self, node: yaml.Node) -> str | None:
         if not isinstance(node, yaml.ScalarNode):
             raise self.wrong("here is no value", "write a text, a number or null", node.start_mark.line + 1)
-        is_null = node.style is None and node.value in ("", "~", "null", "Null", "NULL")
+        is_null = not node.style and node.value in ("", "~", "null", "Null", "NULL")
         return None if is_null else str(node.value)
 
     def rows(self, node: yaml.Node) -> tuple[tuple[int, dict[str, str | None]], ...]:
