@@ -238,7 +238,8 @@ def _about(shown: Preview, is_compared: bool) -> list[str]:
     lines = []
     if shown.incomplete:
         newest = format_instant(shown.newest)
-        lines.append(f"newest event {newest}: windows that end later are not complete ({shown.incomplete:,} answers)")
+        count = number_of(shown.incomplete, "answer")
+        lines.append(f"newest event {newest}: windows that end later are not complete ({count})")
     if is_compared:
         lines.append(
             "published: nothing, the warehouse has no such query" if shown.published is None else str(shown.published)
@@ -268,7 +269,7 @@ def _preview_json(shown: Preview, limit: int, is_compared: bool) -> dict[str, An
 
 
 # --------------------------------------------------------------------------------------------- tests
-@app.command(epilog="Examples: heddle test   |   heddle test tests/volume.yaml --json")
+@app.command(epilog="Examples: heddle test   |   heddle test volume.yaml --json")
 def test(
     paths: Annotated[
         list[Path] | None,

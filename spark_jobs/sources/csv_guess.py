@@ -90,7 +90,9 @@ def guess_csv(paths: Sequence[Path]) -> CsvGuess:
         raise _not_csv(paths[0], f"has two columns {repeated!r}", "rename one in its header")
     rows = [row for records in files for row in records[header:] if len(row) == len(names)]
     if not rows:
-        raise _not_csv(paths[0], "has a header and no records, or records of other numbers of fields", "see its lines")
+        begins = texts[0].lstrip().startswith(("#", "//", "--"))
+        hint = "remove lines that are comments" if begins else "see its first lines"
+        raise _not_csv(paths[0], "has no records, or none of as many fields as the first line has", hint)
     size = sum(len(text) for text in texts) / sum(max(1, text.rstrip().count("\n") + 1 - header) for text in texts)
     columns = [_column(name, list(values)) for name, values in zip(names, zip(*rows, strict=True), strict=True)]
     return CsvGuess(delimiter, header, tuple(columns), size)
@@ -130,6 +132,12 @@ def _records(text: str, delimiter: str) -> list[list[str]]:
         return [row for row in itertools.islice(reader, ROWS) if row]
     except csv.Error:
         return [line.split(delimiter) for line in text.splitlines()[:ROWS] if line]
+
+
+def has_commas(column: GuessedColumn) -> bool:
+    """Whether a column of texts has numbers with a decimal comma."""
+    known = pc.drop_null(column.texts).filter(pc.not_equal(pc.drop_null(column.texts), ""))
+    return column.type == STRING and len(known) > 0 and _is_all(r"[+-]?[0-9][0-9. ]*,[0-9]+|[0-9]+")(known)
 
 
 def _delimiter(text: str) -> str:

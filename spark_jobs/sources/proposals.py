@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.workload.streams import TIME_UNITS
 from optimizer.workload.values import DATE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Type
-from spark_jobs.sources.csv_guess import CsvGuess, GuessedColumn, fits_format, guess_csv, left_out
+from spark_jobs.sources.csv_guess import CsvGuess, GuessedColumn, fits_format, guess_csv, has_commas, left_out
 from spark_jobs.sources.csv_source import instants_of_texts
 from spark_jobs.sources.decoding import discover_schema, first_rows, type_of_arrow
 from spark_jobs.sources.inspection import Inspection, inspect
@@ -329,6 +329,9 @@ def propose(data: Data, time: TimeCandidate, name: str | None = None) -> Proposa
         notes.append(f"{time.name} is read as {time.formats[0]}; it could be {time.formats[1]} as well")
     if not time.has_zone and time.unit is None and guess is not None:
         notes.append(f"{time.name} names no zone: taken as UTC")
+    commas = [column.name for column in guess.columns if has_commas(column)] if guess is not None else []
+    if commas:
+        notes.append(f"numbers with a decimal comma are read as texts: {', '.join(commas[:6])}")
     if data.partitions:
         notes.append(
             f"folders are named by {', '.join(data.partitions)}: these are no columns, unless the files have them"

@@ -63,9 +63,7 @@ def parsing(folder: Path, home: Path) -> dict[str, Any]:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
         "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, str(folder)], env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", PROBE, str(folder)], env=environment, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
     assert lines, done.stdout + done.stderr
     return json.loads(lines[-1].removeprefix("RESULT"))

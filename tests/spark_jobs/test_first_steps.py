@@ -210,6 +210,13 @@ def test_what_csv_files_seem_to_be(text: str, expected: dict[str, object]) -> No
     assert heddle("preview").code == 0
 
 
+def test_decimal_commas_are_told_of_and_comments() -> None:
+    Path("some.csv").write_text("ts;v\n2025-03-03;1,5\n2025-03-04;1.250,00\n")
+    assert "numbers with a decimal comma are read as texts: v" in heddle("init", "some.csv").out
+    Path("log.csv").write_text("# exported by hand\nts,v\n2025-03-03,1\n")
+    assert "remove lines that are comments" in heddle("init", "log.csv", "--folder", "b").err
+
+
 def test_codes_that_begin_with_zeros_are_no_numbers() -> None:
     Path("some.csv").write_text("ts,zip,big,n\n2025-03-03,01234,12345678901234567890,1\n2025-03-04,50667,1,x\n")
     types = {column.name: str(column.type) for column in guess_csv([Path("some.csv")]).columns}

@@ -148,6 +148,15 @@ def test_a_preview_agrees_with_what_a_run_published(project: Laboratory) -> None
     assert published()[0]["more"] == 6
 
 
+def test_there_may_be_too_much_to_compare(project: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    Warehouse.open("warehouse")
+    with without_spark(Clock(1_400_000_000_000_000)):
+        heddle("run", "--warehouse", "warehouse", "--from", "2013-07-01", "--to", "2013-07-01T02:00:00")
+    monkeypatch.setattr(previews, "MOST_COMPARED", 3)
+    said = heddle("preview", "--against", "warehouse", "--query", "by_symbol")
+    assert (said.code, "HDL-131" in said.err) == (2, True)
+
+
 def test_a_query_that_the_warehouse_does_not_know(project: Laboratory) -> None:
     Warehouse.open("house")
     assert "the warehouse has no such query" in heddle("preview", "--against", "house").out
