@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from optimizer.errors.diagnostics import HeddleError, meant
+from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from optimizer.plan.definition import SharingPlan
     from optimizer.plan.explain import Explanation
+    from optimizer.workload.values import Workload
     from spark_jobs.lookups.lookups import Lookups
     from spark_jobs.operations.queries import QueryListing
     from spark_jobs.planning.what_if import WhatIf
@@ -264,19 +265,50 @@ class House:
         ``add``: workload files over the plan's streams; ``remove``: names of queries; ``rates``: tuples per second by
         stream, or ``"x3"`` for three times today's. Raises HDL-1xx and HDL-2xx for what is wrong in a file.
         """
-        from optimizer.language.parser import load_workload, workload_files
         from spark_jobs.planning.what_if import RateChange, what_if
 
-        plan = self.plan().definition
-        given = [add] if isinstance(add, (str, os.PathLike)) else list(add)
-        streams = {stream.name: stream for stream in plan.workload.streams}
-        extra, problems = load_workload(workload_files([Path(file) for file in given]), streams)
-        errors = [problem for problem in problems if problem.severity == "error"]
-        if errors:
-            raise HeddleError.of(errors[0], *errors[1:])
+        plan, extra = self.plan().definition, self._workload(add, None)
         texts = [f"{name}{rate if str(rate).startswith('x') else f'={rate}'}" for name, rate in (rates or {}).items()]
         gone = [remove] if isinstance(remove, str) else list(remove)
         return what_if(plan, extra.queries, gone, [RateChange.parse(text) for text in texts], extra)
+
+    def preview(
+        self,
+        files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        streams: str | os.PathLike[str] | None = None,
+        last: str | None = None,
+    ) -> dict[str, Answers]:
+        """The answers of the queries of workload files on the newest windows of their data, by name, the newest first;
+        nothing is registered or published, no Spark is started.
+
+        ``streams``: the file that declares the streams (None: those of the plan in force); ``last``: all windows that
+        end in the last so long of the data, e.g. ``"1 day"`` (None: the newest complete one, and the one with the
+        newest event). Raises HDL-1xx and HDL-2xx for what is wrong in a file, HDL-4xx in the data.
+        """
+        from optimizer.workload.instants import parse_duration
+        from spark_jobs.operations.preview import preview
+
+        workload, span = self._workload(files, streams), None if last is None else parse_duration(last)
+        shown, problems = preview(workload, span)
+        _raise_first(problems)
+        return {preview.query.name: Answers(preview.answers, preview.query.name) for preview in shown}
+
+    def _workload(
+        self, files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], streams: str | os.PathLike[str] | None
+    ) -> Workload:
+        """The queries of files. Raises the first of what is wrong with them."""
+        from optimizer.language.parser import load_workload, workload_files
+        from spark_jobs.planning.requested import load_inputs
+
+        given = [Path(file) for file in ([files] if isinstance(files, (str, os.PathLike)) else files)]
+        if streams is not None:
+            inputs = load_inputs(given, Path(streams))
+            _raise_first(inputs.diagnostics)
+            return inputs.workload
+        known = {stream.name: stream for stream in self.plan().definition.workload.streams}
+        workload, problems = load_workload(workload_files(given), known)
+        _raise_first(problems)
+        return workload
 
     # ---------------------------------------------------------------------------------------------- runs
     def run(
@@ -302,6 +334,12 @@ class House:
         finally:
             if spark is None:
                 session.stop()
+
+
+def _raise_first(problems: Sequence[Diagnostic]) -> None:
+    errors = [problem for problem in problems if problem.severity == "error"]
+    if errors:
+        raise HeddleError.of(errors[0], *errors[1:])
 
 
 def _on_stderr(line: str) -> None:

@@ -71,7 +71,11 @@ duckdb.sql("SELECT window_start, window_end, carrier, mean_delay FROM delays WHE
 
 PYTHON = (SPARK, DUCKDB, POLARS, DELTA, OWN_TABLE)
 
-PLAYED = ("README.md", *(f"examples/{name}/README.md" for name in ("web-requests", "sensor-readings", "shop-orders")))
+PLAYED = (
+    "README.md",
+    "docs/first-steps.md",
+    *(f"examples/{name}/README.md" for name in ("web-requests", "sensor-readings", "shop-orders")),
+)
 
 PREPARING = ("make ", "export PATH=")
 """Lines that the tests' environment stands for."""

@@ -60,6 +60,10 @@ def _show_version(is_requested: bool) -> None:
 READING = frozenset(
     {
         "validate",
+        "init",
+        "streams",
+        "preview",
+        "test",
         "status",
         "queries",
         "read",

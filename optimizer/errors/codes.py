@@ -177,6 +177,15 @@ DECLARED = (
         "Give the option, set the variable, or write it into heddle.toml.",
         exit_code=2,
     ),
+    Code("HDL-130", "No query has events to preview.", "See the messages, and `heddle streams`."),
+    Code("HDL-131", "A preview has too many answers to compare.", "Take a shorter `--last`.", exit_code=2),
+    Code("HDL-132", "A file of tests of queries cannot be used.", "Correct it at its place.", exit_code=2),
+    Code("HDL-133", "`heddle init` would overwrite a file.", "Move it, or say another --folder.", exit_code=2),
+    Code(
+        "HDL-134", "There are no data where they were looked for.", "Name a file, folder or Delta table.", exit_code=2
+    ),
+    Code("HDL-135", "Data cannot be taken as a stream.", "See what the message says of the file."),
+    Code("HDL-136", "Data have no column of times, or none of that name.", "Name one by --time.", exit_code=2),
     # ------------------------------------------------------------------------------- meaning of a query
     Code("HDL-201", "There is no stream of this name.", "Correct the name, or declare the stream."),
     Code("HDL-202", "The stream or the query has no column of this name.", "Take the column that the hint names."),

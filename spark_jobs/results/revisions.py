@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -228,7 +227,10 @@ def _hashes(column: pa.Array) -> Hashes:
     if pa.types.is_dictionary(column.type) or pa.types.is_string(column.type):
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         texts = encoded.dictionary.to_numpy(zero_copy_only=False)
-        known = np.append(pd.util.hash_array(texts.astype(object), categorize=False), np.uint64(0))
+        # a quarter of a second, for those who compare revisions alone
+        from pandas.util import hash_array
+
+        known = np.append(hash_array(texts.astype(object), categorize=False), np.uint64(0))
         return known[pc.fill_null(encoded.indices, len(texts)).to_numpy(zero_copy_only=False)]
     if pa.types.is_floating(column.type):
         values = column.to_numpy(zero_copy_only=False)

@@ -77,7 +77,7 @@ def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
             if pa.types.is_null(field.type) or not (field.name.isprintable() and 0 < len(field.name) <= 255):
                 continue
             name = names.setdefault(field.name.lower(), field.name)
-            type = _type_of(field.type)
+            type = type_of_arrow(field.type)
             before, first = found.setdefault(name, (type, path))
             if type == before:
                 continue
@@ -103,10 +103,10 @@ def _common(left: Type, right: Type) -> Type | None:
     return found
 
 
-def _type_of(arrow: pa.DataType) -> Type | None:
+def type_of_arrow(arrow: pa.DataType) -> Type | None:
     """Our type of a file's column; None for those that queries cannot use (nested, binary, …)."""
     if pa.types.is_dictionary(arrow):
-        return _type_of(arrow.value_type)
+        return type_of_arrow(arrow.value_type)
     if pa.types.is_integer(arrow):
         # without a sign they need a bit more
         bits = arrow.bit_width + (not pa.types.is_signed_integer(arrow))
@@ -358,7 +358,7 @@ def _converted(
         counted = unit is not None and pa.types.is_integer(actual)
         instants = instants_of_numbers(values, str(unit)) if counted else instants_of_column(values)
         return _in_years(instants, FIRST, LAST - 1, is_time)
-    found = _type_of(actual)
+    found = type_of_arrow(actual)
     if found is None or (found.name != declared.name and (found.name, declared.name) not in _WIDENING):
         raise pa.ArrowInvalid(f"it is {actual}, declared {declared}")
     if declared.name == "decimal":
@@ -424,7 +424,7 @@ def instants_of_column(values: pa.Array) -> pa.Array:
             factor = 1000 if values.type.unit == "ms" else SECOND
             found = np.clip(found, -(1 << 62) // factor, (1 << 62) // factor) * factor
         return pa.array(found, mask=~known).cast(target)
-    if _type_of(values.type) != STRING:
+    if type_of_arrow(values.type) != STRING:
         raise pa.ArrowInvalid(f"it is {values.type}, declared timestamp")
     return instants_of_texts(values.cast(pa.string()))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,59 +22,9 @@ from deltalake import DeltaTable
 
 from spark_jobs.partials import stored_coverage
 from spark_jobs.results import own_table
+from spark_jobs.session.in_process import InProcess as InProcess  # as others take it from here
 from spark_jobs.warehouse import lease as lease_module
 from spark_jobs.warehouse import warehouse
-
-
-class Total:
-    """Counts what tasks tell, as Spark's accumulators do."""
-
-    def __init__(self, value: int) -> None:
-        self.value = value
-
-    def add(self, amount: int) -> None:
-        self.value += amount
-
-
-class InProcess:
-    """Stands in for a Spark session whose tasks run in the driver: the pipeline is the real one, but what Spark and the
-    audit do (which other tests run)."""
-
-    defaultParallelism = 2
-
-    def __init__(self, point: Callable[[str], None] = lambda name: None) -> None:
-        self.sparkContext = self
-        self.point = point
-
-    def stop(self) -> None:
-        """Each command has a session of its own."""
-
-    def accumulator(self, value: int) -> Total:
-        return Total(value)
-
-    def statusTracker(self) -> InProcess:
-        return self
-
-    def getJobIdsForGroup(self) -> list[int]:
-        return [1]
-
-    def parallelize(self, numbers: Iterable[int], pieces: int) -> InProcess:
-        made = InProcess(self.point)
-        made.numbers = list(numbers)
-        return made
-
-    def mapPartitions(self, task: Callable[[Iterable[int]], Iterator[Any]]) -> InProcess:
-        self.task = task
-        return self
-
-    def flatMap(self, task: Callable[[Any], Iterable[Any]]) -> InProcess:
-        return self.mapPartitions(lambda items: (found for item in items for found in task(item)))
-
-    def collect(self) -> list[Any]:
-        self.point("before tasks")
-        found = list(self.task(self.numbers))
-        self.point("after tasks")
-        return found
 
 
 @dataclass

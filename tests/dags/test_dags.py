@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from spark_jobs.operations.project import plan_project
+
 ROOT = Path(__file__).resolve().parents[2]
 
 PROBE = """
@@ -27,6 +29,7 @@ seconds = time.process_time() - begun
 print("RESULT" + json.dumps({
     "errors": bag.import_errors,
     "seconds": seconds,
+    "files": {name: found.fileloc for name, found in bag.dags.items()},
     "modules": sorted({name.partition(".")[0] for name in sys.modules}),
     "dags": {
         name: {
@@ -46,8 +49,12 @@ print("RESULT" + json.dumps({
 
 @pytest.fixture(scope="module")
 def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What parsing the DAG folder gives, in a process of its own: only there are its imports its own."""
-    home = tmp_path_factory.mktemp("airflow")
+    """What parsing the DAG folder gives."""
+    return parsing(ROOT / "dags", tmp_path_factory.mktemp("airflow"))
+
+
+def parsing(folder: Path, home: Path) -> dict[str, Any]:
+    """What parsing a DAG folder gives, in a process of its own: only there are its imports its own."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")},
         "AIRFLOW_HOME": str(home),
@@ -56,12 +63,22 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
         "PYTHONPATH": os.pathsep.join((str(ROOT / "plugins"), str(ROOT))),
     }
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, str(ROOT / "dags")], env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", PROBE, str(folder)], env=environment, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
     assert lines, done.stdout + done.stderr
     return json.loads(lines[-1].removeprefix("RESULT"))
+
+
+def test_a_project_of_ones_own_has_the_same_dags(parsed: dict[str, Any], tmp_path: Path) -> None:
+    """The file that `heddle init --airflow` writes."""
+    (tmp_path / "visits.csv").write_text("time,page\n2025-03-03T08:05:00Z,home\n")
+    project = plan_project([tmp_path / "visits.csv"], tmp_path / "project", airflow=True)
+    project.write()
+    own = parsing(tmp_path / "project" / "dags", tmp_path)
+    assert own["errors"] == {}
+    assert own["dags"] == parsed["dags"]
+    assert set(own["files"].values()) == {str(tmp_path / "project" / "dags" / "heddle_dags.py")}
+    assert not {"pyspark", "pyarrow", "pandas"} & set(own["modules"]) - set(parsed["modules"])
 
 
 def test_the_dags_load(parsed: dict[str, Any]) -> None:

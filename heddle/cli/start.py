@@ -1,0 +1,312 @@
+"""``heddle init``, ``streams``, ``preview`` and ``test``: from data to first answers, before anything is published."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from heddle.cli import changes, terminal
+from heddle.cli.answers import plain_value, show_answers
+from heddle.cli.inputs import opened_warehouse
+from heddle.cli.options import AsJson, DryRun, Files, Streams
+from heddle.cli.output import print_diagnostics, print_json, telling_errors
+from heddle.cli.root import app
+from optimizer.errors.diagnostics import Diagnostic, printable
+from optimizer.errors.diagnostics import count as number_of
+
+if TYPE_CHECKING:
+    from spark_jobs.operations.preview import Preview
+    from spark_jobs.operations.project import Project
+    from spark_jobs.operations.query_tests import Outcome
+    from spark_jobs.operations.stream_profiles import StreamProfile
+    from spark_jobs.run.values import Report
+    from spark_jobs.sources.proposals import Data, TimeCandidate
+
+PATIENCE = 1.0
+"""Seconds after which it is shown what goes on."""
+
+
+@contextmanager
+def showing_progress() -> Iterator[Report]:
+    """What shows a line of what goes on, on a terminal, once it takes more than a second."""
+    begin, status = time.monotonic(), terminal.errors.status("")
+
+    def report(line: str) -> None:
+        status.update(Text(printable(line)))
+        if terminal.errors.is_terminal and time.monotonic() - begin > PATIENCE:
+            status.start()
+
+    try:
+        yield report
+    finally:
+        status.stop()
+
+
+# ---------------------------------------------------------------------------------------------- init
+@app.command(
+    epilog="Examples: heddle init   |   heddle init visits.csv   "
+    "|   heddle init 'data/*.parquet' --time ts --name requests --yes"
+)
+def init(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="CSV and Parquet files, folders of them, Delta tables, patterns. None: what lies here and below.",
+            metavar="PATH",
+            show_default=False,
+        ),
+    ] = None,
+    time_column: Annotated[
+        str | None, typer.Option("--time", help="The column of times. Default: the likeliest.", metavar="COLUMN")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the stream. Default: that of the file.")] = None,
+    folder: Annotated[Path, typer.Option("--folder", help="Write the project here.")] = Path(),
+    airflow: Annotated[
+        bool, typer.Option("--airflow", help="Also a folder of DAGs, and the environment that Airflow needs.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: take the likeliest.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a project of data: looks at them and writes streams.yaml, a first query and heddle.toml. Overwrites nothing.
+    Needs no JVM."""
+    from spark_jobs.operations.project import plan_project
+
+    is_asking = not (yes or as_json) and changes.is_at_terminal()
+    with telling_errors():
+        choosing = {"choose": _ask} if is_asking else {}
+        project = plan_project(paths or (), folder, time_column, name, airflow, **choosing)
+        print_diagnostics(project.problems)
+        written = [] if dry_run else project.write()
+    _show_project(project, written, as_json)
+
+
+def _ask(data: Data, likeliest: TimeCandidate, name: str) -> tuple[TimeCandidate, str]:
+    """Have somebody choose the time column, where there are several, and the name of a stream."""
+    from spark_jobs.sources.proposals import time_of
+
+    terminal.errors.print(f"{data.path}: {data.format}", highlight=False, markup=False)
+    chosen = likeliest
+    if len(data.candidates) > 1:
+        for candidate in data.candidates:
+            terminal.errors.print(f"  {candidate}", highlight=False, markup=False)
+        given = typer.prompt("Which column is the time of an event?", default=likeliest.name, err=True)
+        chosen = time_of(data, given)
+    return chosen, str(typer.prompt("Name of the stream", default=name, err=True))
+
+
+def _show_project(project: Project, written: Sequence[Path], as_json: bool) -> None:
+    """What was seen and written, and what comes next."""
+    if as_json:
+        streams = [proposal.inspection.to_json() | {"time": proposal.stream.time} for proposal in project.proposals]
+        print_json({"streams": streams, "files": dict(project.files), "written": [str(path) for path in written]})
+        return
+    for proposal in project.proposals:
+        print_diagnostics(proposal.inspection.diagnostics)
+        for line in (f"{proposal.inspection}; time: {proposal.time}", *(f"  {note}" for note in proposal.notes)):
+            terminal.console.print(Text(printable(line)), soft_wrap=True)
+    for name, text in project.files:
+        terminal.console.print(Text(f"{'wrote' if written else 'would write'} {project.folder / name}"), soft_wrap=True)
+        if not written:
+            terminal.console.print(Text(text), soft_wrap=True)
+    terminal.console.print(Text("\n".join(["next:", *(f"  {step}" for step in project.next_steps)])), soft_wrap=True)
+
+
+# ------------------------------------------------------------------------------------------- streams
+@app.command(epilog="Examples: heddle streams   |   heddle streams visits --streams streams.yaml --json")
+def streams(
+    streams: Streams,
+    name: Annotated[
+        str | None, typer.Argument(help="A stream; none: all.", metavar="[NAME]", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What the data of the streams are: times, rate over time, columns with their values, and what is wrong. Columns
+    are described by the first rows of some files. Needs no JVM."""
+    from spark_jobs.operations.stream_profiles import profiles
+
+    with telling_errors(), showing_progress() as report:
+        report("reading")
+        found, problems = profiles(streams, name)
+    print_diagnostics(problems)
+    if as_json:
+        print_json({"streams": [profile.to_json() for profile in found]})
+    else:
+        for profile in found:
+            _show_profile(profile)
+    wrong = [*problems, *(problem for profile in found for problem in profile.diagnostics)]
+    raise typer.Exit(1 if any(problem.severity == "error" for problem in wrong) else 0)
+
+
+def _show_profile(profile: StreamProfile) -> None:
+    from optimizer.workload.instants import duration_text, format_instant
+
+    stream = profile.stream
+    print_diagnostics(profile.diagnostics)
+    events = "events not counted" if profile.rows is None else number_of(profile.rows, "event")
+    about = "about " if profile.about else ""
+    lines = [f"{stream.name}: {stream.source.format}, {number_of(profile.files, 'file')}, {about}{events}"]
+    if profile.first is not None and profile.last is not None:
+        lines.append(f"  {stream.time}: {about}from {format_instant(profile.first)} to {format_instant(profile.last)}")
+        if profile.counts:
+            lines.append(f"  |{profile.bars}| events by {duration_text(profile.span)}, at most {max(profile.counts):,}")
+    for line in lines:
+        terminal.console.print(Text(printable(line)), soft_wrap=True)
+    if not profile.columns:
+        return
+    table = Table(title=f"{stream.name}, by {number_of(profile.sample, 'row')}", title_justify="left")
+    for heading in ("column", "type", "null", "distinct", "least", "greatest"):
+        table.add_column(heading, overflow="fold", justify="right" if heading in ("null", "distinct") else "left")
+    for column in profile.columns[:COLUMNS_SHOWN]:
+        cells = (column.name, str(column.type), f"{column.nulls:.0%}", f"{column.distinct:,}", column.least)
+        table.add_row(*(Text(printable(cell)) for cell in (*cells, column.greatest)))
+    terminal.console.print(table)
+    if len(profile.columns) > COLUMNS_SHOWN:
+        terminal.console.print(f"… {len(profile.columns) - COLUMNS_SHOWN:,} more columns (--json has all)")
+
+
+COLUMNS_SHOWN = 60
+"""Columns of a stream that are shown to people."""
+
+
+# ------------------------------------------------------------------------------------------- preview
+@app.command(
+    epilog="Examples: heddle preview   |   heddle preview queries/volume.sql --last '1 day' --limit 5   "
+    "|   heddle preview --query hourly_volume --against house"
+)
+def preview(
+    files: Files,
+    streams: Streams,
+    last: Annotated[
+        str | None,
+        typer.Option(
+            "--last",
+            help="All windows that end in the last so long of the data, e.g. '1 day'. "
+            "Default: the newest complete window, and the one that has the newest event.",
+        ),
+    ] = None,
+    query: Annotated[list[str] | None, typer.Option("--query", help="Only this query; may be given again.")] = None,
+    limit: Annotated[int, typer.Option("--limit", help="Most answers of a query; 0: all.")] = 20,
+    against: Annotated[
+        Path | None, typer.Option("--against", help="Compare with what is published in this warehouse.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The answers of queries on the newest windows of their data, computed here and now by the code of a run. Nothing
+    is registered or published; needs no JVM and no warehouse."""
+    from optimizer.workload.instants import parse_duration
+    from spark_jobs.operations.preview import preview as previewed
+    from spark_jobs.planning.requested import load_inputs
+
+    with telling_errors(), showing_progress() as report:
+        inputs = load_inputs(files, streams)
+        print_diagnostics(inputs.diagnostics)
+        span = None if last is None else parse_duration(last)
+        shown, problems = previewed(inputs.workload, span, query or (), opened_warehouse(against), report)
+    _show_previews(shown, problems, limit, as_json, against is not None)
+    raise typer.Exit(1 if inputs.errors or any(found.severity == "error" for found in problems) else 0)
+
+
+def _show_previews(
+    shown: Sequence[Preview], problems: Sequence[Diagnostic], limit: int, as_json: bool, is_compared: bool
+) -> None:
+    print_diagnostics(problems)
+    if as_json:
+        print_json({"queries": [_preview_json(found, limit, is_compared) for found in shown]})
+        return
+    for found in shown:
+        show_answers(found.answers, found.query.name, limit)
+        for line in _about(found, is_compared):
+            terminal.console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+
+
+MISMATCHES_SHOWN = 5
+"""Answers that are not as published, of a query."""
+
+
+def _about(shown: Preview, is_compared: bool) -> list[str]:
+    """What there is to say of a preview below its answers."""
+    from optimizer.workload.instants import format_instant
+
+    lines = []
+    if shown.incomplete:
+        newest = format_instant(shown.newest)
+        count = number_of(shown.incomplete, "answer")
+        lines.append(f"newest event {newest}: windows that end later are not complete ({count})")
+    if is_compared:
+        lines.append(
+            "published: nothing, the warehouse has no such query" if shown.published is None else str(shown.published)
+        )
+    if shown.published is not None:
+        wrong = [found for found in shown.published.mismatches if found.kind == "differs"]
+        lines += [line for found in wrong[:MISMATCHES_SHOWN] for line in found.lines()]
+    return lines
+
+
+def _preview_json(shown: Preview, limit: int, is_compared: bool) -> dict[str, Any]:
+    from optimizer.workload.instants import format_instant
+
+    table = shown.answers.slice(0, limit) if limit else shown.answers
+    rows = [{name: plain_value(value) for name, value in row.items()} for row in table.to_pylist()]
+    found = {
+        "name": shown.query.name,
+        "answers": len(shown.answers),
+        "incomplete": shown.incomplete,
+        "newest_event": format_instant(shown.newest),
+        "columns": shown.answers.schema.names,
+        "rows": rows,
+    }
+    if is_compared:
+        found["published"] = None if shown.published is None else shown.published.to_json()
+    return found
+
+
+# --------------------------------------------------------------------------------------------- tests
+@app.command(epilog="Examples: heddle test   |   heddle test volume.yaml --json")
+def test(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Files of tests (YAML), or folders of them. Default: tests.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer queries on rows that you wrote down, and compare with the answers that you expect. Exit code 1 if some
+    test fails. Needs no JVM and no warehouse."""
+    from spark_jobs.operations.query_tests import run_tests
+
+    with telling_errors(), showing_progress() as report:
+        outcomes = run_tests(paths or [Path("tests")], report)
+    if as_json:
+        print_json({"tests": [outcome.to_json() for outcome in outcomes]})
+    else:
+        _show_outcomes(outcomes)
+    raise typer.Exit(0 if all(outcome.has_passed for outcome in outcomes) else 1)
+
+
+LINES_SHOWN = 40
+"""Lines of what differs that are shown of a test."""
+
+
+def _show_outcomes(outcomes: Sequence[Outcome]) -> None:
+    """A line for each test, below those that failed what differs, and how many passed."""
+    for outcome in outcomes:
+        word, colour = ("PASSED", "green") if outcome.has_passed else ("FAILED", "bold red")
+        line = Text(f"{outcome.test.file}::{printable(outcome.test.name)} ").append(word, colour)
+        terminal.console.print(line, highlight=False, soft_wrap=True)
+        lines = [line for wrong in outcome.mismatches for line in (wrong.kind, *wrong.lines())]
+        for shown in lines[:LINES_SHOWN]:
+            colour = {"-": "red", "+": "green"}.get(shown[0], "")
+            terminal.console.print(Text(f"    {printable(shown)}", colour), highlight=False, soft_wrap=True)
+        if len(lines) > LINES_SHOWN:
+            terminal.console.print(f"    … {len(lines) - LINES_SHOWN:,} more lines (--json has all)")
+        print_diagnostics(outcome.problems)
+    passed = sum(outcome.has_passed for outcome in outcomes)
+    seconds = sum(outcome.seconds for outcome in outcomes)
+    terminal.console.print(f"{passed} passed, {len(outcomes) - passed} failed in {seconds:.1f} s", highlight=False)

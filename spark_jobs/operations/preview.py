@@ -1,0 +1,247 @@
+"""Answers of queries on the newest windows of their streams, before anything is published: ``heddle preview``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
+from optimizer.windows.alignment import instants
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import ACQ, Stream, Workload
+from spark_jobs.operations.agreement import Mismatch, mismatches
+from spark_jobs.operations.in_process import answers_of, asked_at
+from spark_jobs.results.read import read
+from spark_jobs.results.relations import slotted
+from spark_jobs.run.values import Report
+from spark_jobs.sources.decoding import read_split
+from spark_jobs.sources.inspection import inspect
+from spark_jobs.sources.splits import FIRST, splits_of
+from spark_jobs.warehouse.warehouse import Warehouse
+
+SCANNED = 16
+"""Most splits without statistics whose times are read for the newest one."""
+
+MOST_COMPARED = 100_000
+"""Most answers of a query that are compared one by one."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """How a preview agrees with what a warehouse has published of the same windows: how many answers are ``equal``, and
+    the others."""
+
+    equal: int
+    mismatches: tuple[Mismatch, ...]
+
+    @property
+    def differing(self) -> int:
+        """Answers that are published with other values."""
+        return self._count("differs")
+
+    @property
+    def missing(self) -> int:
+        """Answers that are not published."""
+        return self._count("unexpected")
+
+    @property
+    def gone(self) -> int:
+        """Published answers that are none any more."""
+        return self._count("missing")
+
+    def _count(self, kind: str) -> int:
+        return sum(found.kind == kind for found in self.mismatches)
+
+    def __str__(self) -> str:
+        return f"published: {self.equal:,} equal, {self.differing:,} differ, {self.missing:,} missing" + (
+            f", {self.gone:,} more" if self.gone else ""
+        )
+
+    def to_json(self) -> dict[str, int]:
+        """The counts as ``heddle preview --json`` prints them."""
+        return {"equal": self.equal, "differ": self.differing, "missing": self.missing, "more": self.gone}
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The answers of a query on some windows, as :func:`spark_jobs.results.read.read` would give them, the newest
+    first. ``newest``: the time of the stream's newest event (microseconds): windows that end later are not complete.
+    ``published``: None if nobody asked, or the warehouse does not know the query."""
+
+    query: ACQ
+    answers: pa.Table
+    newest: int
+    published: Published | None = None
+
+    @property
+    def incomplete(self) -> int:
+        """Answers of windows that are not complete."""
+        ends = self.answers["window_end"].cast(pa.int64())
+        return int(pc.sum(pc.greater(ends, self.newest + 1)).as_py() or 0)
+
+
+def preview(
+    workload: Workload,
+    last: int | None = None,
+    names: Collection[str] = (),
+    against: Warehouse | None = None,
+    report: Report = lambda line: None,
+) -> tuple[list[Preview], list[Diagnostic]]:
+    """The answers of queries (``names``; none: all) on the newest windows of their streams, and what is wrong with the
+    others.
+
+    ``last``: all windows that end in the last so many microseconds; None: of each query the newest window that is
+    complete and the one after it, which has the newest event. Raises HDL-507 for an unknown name, HDL-130 if nothing
+    can be previewed.
+    """
+    chosen = _chosen(workload, names)
+    report("looking at the data")
+    newest, problems = newest_events(workload, chosen)
+    asked = [_asked(query, newest[query.stream], last) for query in chosen if query.stream in newest]
+    if not asked:
+        raise HeddleError.of(nothing_to_show(), *problems)
+    answers: dict[str, pa.Table] = {}
+    for name in dict.fromkeys(query.stream for query in asked):
+        # each stream has times of its own
+        queries = tuple(query for query in asked if query.stream == name)
+        try:
+            found, more = answers_of(
+                Workload(queries, (workload.stream(name),)), *_interval(queries, newest[name], last), report
+            )
+        except HeddleError as error:
+            found, more = {}, list(error.causes or (error.diagnostic,))
+        answers |= found
+        problems += more
+    previews = []
+    for query in chosen:
+        if query.name in answers:
+            table = answers[query.name]
+            if query.window.is_rows and last is None:
+                table = _newest_of_each(query, table)
+            previews.append(Preview(query, table, newest[query.stream]))
+    if against is not None:
+        report("comparing")
+        known = {query.name: query for query in asked}
+        previews = [
+            _compared(
+                shown, known[shown.query.name], against, *_interval([known[shown.query.name]], shown.newest, last)
+            )
+            for shown in previews
+        ]
+    return [replace(shown, answers=_newest_first(shown.answers)) for shown in previews], problems
+
+
+def nothing_to_show() -> Diagnostic:
+    """That no query can be previewed."""
+    return Diagnostic("HDL-130", "there is nothing to preview: no query has a stream with events", "see the messages")
+
+
+def _chosen(workload: Workload, names: Collection[str]) -> list[ACQ]:
+    known = {query.name: query for query in workload.queries}
+    for name in names:
+        if name not in known:
+            raise HeddleError("HDL-507", f"no file has a query {name}", meant(name, known))
+    return [query for query in workload.queries if not names or query.name in names]
+
+
+def newest_events(workload: Workload, queries: Sequence[ACQ]) -> tuple[dict[str, int], list[Diagnostic]]:
+    """The time of the newest event of each stream that some queries read (microseconds), and what is wrong with those
+    that have none or cannot be read."""
+    newest: dict[str, int] = {}
+    problems: list[Diagnostic] = []
+    for name in dict.fromkeys(query.stream for query in queries):
+        columns = sorted({column for query in queries if query.stream == name for column in query.columns()})
+        at, diagnostics = _newest(workload.stream(name), columns)
+        problems += diagnostics
+        if at is not None:
+            newest[name] = at
+    return newest, problems
+
+
+def _newest(stream: Stream, columns: Sequence[str]) -> tuple[int | None, Sequence[Diagnostic]]:
+    inspection = inspect(stream, columns)
+    if any(found.severity == "error" for found in inspection.diagnostics):
+        return None, inspection.diagnostics
+    newest = inspection.last
+    if stream.source.format == "csv":
+        return newest, inspection.diagnostics
+    try:
+        unknown = [split for split in splits_of(stream) if split.end is None]
+        for split in unknown[-SCANNED:]:
+            for batch in read_split(stream, split, []):
+                at = pc.max(batch.column(stream.time).cast(pa.int64())).as_py()
+                newest = at if newest is None or (at is not None and at > newest) else newest
+    except HeddleError as error:
+        return None, [error.diagnostic]
+    return newest, inspection.diagnostics
+
+
+def _asked(query: ACQ, newest: int, last: int | None) -> ACQ:
+    """The query at the instants that are shown."""
+    window = replace(query.window, at=None)
+    if window.is_rows:
+        return asked_at(query, ())
+    # of a historical window the answer is for a later instant than its end
+    now = newest + 1 + window.ago
+    ahead = instants(window, now, now + window.period)[:1].tolist()
+    if last is not None:
+        return asked_at(query, [*instants(window, now - last, now).tolist(), *ahead])
+    return asked_at(query, [*instants(window, now - 2 * window.period, now)[-1:].tolist(), *ahead])
+
+
+def _interval(queries: Sequence[ACQ], newest: int, last: int | None) -> tuple[int, int]:
+    """(begin, end] with all instants of queries of a stream; of windows of rows all there are, or the ``last``."""
+    begins, ends = [], []
+    for query in queries:
+        if query.window.is_rows:
+            ends.append(newest + 1)
+            begins.append(FIRST if last is None else newest - last)
+        elif query.window.at:
+            begins.append(query.window.at[0] - 1)
+            ends.append(query.window.at[-1])
+    return (min(begins), max(ends)) if begins else (0, DAY)
+
+
+def _key(query: ACQ) -> list[str]:
+    """The columns by which an answer is known."""
+    return [column.name for column, _ in slotted(query) if column.role in ("time", "position", "group")]
+
+
+def _newest_of_each(query: ACQ, table: pa.Table) -> pa.Table:
+    """Of windows of rows the newest of each group."""
+    groups = [column.name for column, _ in slotted(query) if column.role == "group"]
+    seen: dict[tuple[Any, ...], int] = {}
+    for at, row in enumerate(table.select(groups).to_pylist() if groups else [{}] * len(table)):
+        seen[tuple(row.values())] = at
+    return table.take(pa.array(sorted(seen.values()), pa.int64()))
+
+
+def _newest_first(table: pa.Table) -> pa.Table:
+    order = pc.sort_indices(table["window_end"], sort_keys=[("", "descending")])
+    return table.take(order)
+
+
+def _compared(shown: Preview, query: ACQ, warehouse: Warehouse, begin: int, end: int) -> Preview:
+    """A preview beside what is published of its windows."""
+    try:
+        table = read(warehouse, query.name, begin, end)
+    except HeddleError as error:
+        if error.code != "HDL-507":
+            raise
+        return shown
+    if query.window.at is not None:
+        column = "instant" if query.window.ago else "window_end"
+        table = table.filter(pc.is_in(table[column].cast(pa.int64()), pa.array(query.window.at, pa.int64())))
+    elif len(shown.answers):
+        table = table.filter(pc.is_in(table["position"], shown.answers["position"].combine_chunks()))
+    if max(len(table), len(shown.answers)) > MOST_COMPARED:
+        message = f"{query.name} has more than {MOST_COMPARED:,} answers to compare"
+        raise HeddleError("HDL-131", message, "compare fewer windows: --last '1 hour'")
+    theirs, ours = table.to_pylist(), shown.answers.to_pylist()
+    wrong = mismatches(theirs, ours, _key(query))
+    equal = len(theirs) - sum(found.kind != "unexpected" for found in wrong)
+    return replace(shown, published=Published(equal, tuple(wrong)))

@@ -1,0 +1,222 @@
+"""What the data of declared streams are, before anybody asks a query of them: ``heddle streams``.
+
+Spans and counts come from the statistics of files; what these do not tell is read, within a bound: the times of some
+millions of events, and the first rows of some files for the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
+from optimizer.workload.instants import DAY, format_instant
+from optimizer.workload.streams import load_streams
+from optimizer.workload.values import SECOND, Stream, Type
+from spark_jobs.operations.agreement import text_of
+from spark_jobs.planning.requested import StrPath
+from spark_jobs.settings import settings
+from spark_jobs.sources.decoding import discover_schema, first_rows, read_split
+from spark_jobs.sources.inspection import inspect
+from spark_jobs.sources.splits import Split, splits_of
+
+MOST_ROWS = 4_000_000
+"""Events whose times are read; the files of the others are spread evenly over the span that their statistics tell."""
+
+MOST_BYTES = 96 << 20
+"""Bytes of CSV files that are read for their times."""
+
+SAMPLED = 5
+"""Files of whose first rows columns are described."""
+
+BARS = 60
+"""Most spans of time that the rate is told of."""
+
+SPANS = (
+    *(SECOND, 10 * SECOND, 60 * SECOND, 600 * SECOND, 3600 * SECOND, 6 * 3600 * SECOND),
+    *(DAY, 7 * DAY, 30 * DAY, 365 * DAY, 3650 * DAY),
+)
+"""How long these may be, in microseconds; they begin at multiples of it."""
+
+LEVELS = " ▁▂▃▄▅▆▇█"
+LONGEST_VALUE = 32
+"""Characters of a least or greatest value that are shown."""
+
+
+@dataclass(frozen=True)
+class ColumnProfile:
+    """A column by a sample: the share of ``nulls`` (0 to 1), how many ``distinct`` values, the least and greatest."""
+
+    name: str
+    type: Type
+    nulls: float
+    distinct: int
+    least: str
+    greatest: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The column as ``heddle streams --json`` prints it."""
+        return {
+            "name": self.name,
+            "type": str(self.type),
+            "nulls": round(self.nulls, 4),
+            "distinct": self.distinct,
+            "least": self.least,
+            "greatest": self.greatest,
+        }
+
+
+@dataclass(frozen=True)
+class StreamProfile:
+    """What a stream's data are. ``rows``: events, None if not known; ``first``, ``last``: times of events
+    (microseconds); ``about``: not all of them were looked at. ``counts``: events in each ``span`` microseconds from
+    ``begin`` on. ``sample``: how many rows the ``columns`` are described by."""
+
+    stream: Stream
+    files: int
+    rows: int | None
+    first: int | None
+    last: int | None
+    about: bool
+    begin: int
+    span: int
+    counts: tuple[int, ...]
+    columns: tuple[ColumnProfile, ...]
+    sample: int
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def bars(self) -> str:
+        """The counts as a line of bars."""
+        most = max(self.counts, default=0) or 1
+        return "".join(LEVELS[-(-count * (len(LEVELS) - 1) // most)] for count in self.counts)
+
+    @property
+    def rate(self) -> float | None:
+        """Events a second, from the first to the last."""
+        if self.rows is None or self.first is None or self.last is None:
+            return None
+        return self.rows * SECOND / max(self.last - self.first, SECOND)
+
+    def to_json(self) -> dict[str, Any]:
+        """The stream as ``heddle streams --json`` prints it."""
+        return {
+            "name": self.stream.name,
+            "format": self.stream.source.format,
+            "path": self.stream.source.path,
+            "time": self.stream.time,
+            "files": self.files,
+            "events": self.rows,
+            "first": None if self.first is None else format_instant(self.first),
+            "last": None if self.last is None else format_instant(self.last),
+            "about": self.about,
+            "events_per_second": self.rate,
+            "counts": {"from": format_instant(self.begin), "seconds": self.span // SECOND, "events": list(self.counts)},
+            "columns": [column.to_json() for column in self.columns],
+            "sample": self.sample,
+            "diagnostics": [found.to_json() for found in self.diagnostics],
+        }
+
+
+def profiles(path: StrPath, name: str | None = None) -> tuple[list[StreamProfile], list[Diagnostic]]:
+    """The streams that a file declares (``name``: this one alone), and what is wrong with the file.
+
+    Raises HDL-111 if there is no file, HDL-201 for an unknown name. What is wrong with the data of a stream is told in
+    its profile.
+    """
+    streams, problems = load_streams(path, settings().source_roots)
+    if name is not None and name not in streams:
+        raise HeddleError.of(
+            HeddleError("HDL-201", f"there is no stream {name}", meant(name, streams)).diagnostic, *problems
+        )
+    return [profile_of(stream) for each, stream in streams.items() if name in (None, each)], list(problems)
+
+
+def profile_of(stream: Stream) -> StreamProfile:
+    """What a stream's data are. Raises nothing for what they are."""
+    nothing = StreamProfile(stream, 0, None, None, None, False, 0, DAY, (), (), 0, ())
+    told: tuple[Diagnostic, ...] = ()
+    try:
+        if not stream.schema:
+            stream, told = discover_schema(stream)
+        inspection = inspect(stream, [name for name, _ in stream.schema])
+        told += inspection.diagnostics
+        splits = splits_of(stream)
+        times, counted, rows = _times(stream, splits)
+        columns, sample = _columns(stream, splits)
+    except HeddleError as error:
+        known = [found for found in told if found.code != error.code]
+        return replace(nothing, stream=stream, diagnostics=(*known, error.diagnostic))
+    first, last = inspection.first, inspection.last
+    if len(times):
+        first = int(times.min()) if first is None else min(first, int(times.min()))
+        last = int(times.max()) if last is None else max(last, int(times.max()))
+    begin, span, counts = _counts(times, counted, first, last)
+    about = rows is None or (inspection.about and len(counted) > 0)
+    found = StreamProfile(
+        stream, inspection.files, rows, first, last, about, begin, span, counts, columns, sample, told
+    )
+    return found
+
+
+def _times(stream: Stream, splits: Sequence[Split]) -> tuple[NDArray[np.int64], list[Split], int | None]:
+    """Times of events, as far as they are read; the splits that are not; how many events there are in all of them,
+    None if that is not known."""
+    found, left, rows, read, size = [], [], 0, 0, 0
+    is_known = True
+    for split in splits:
+        size += int(split.identity.split("|")[1]) if split.format == "csv" else 0
+        read += split.rows or 0
+        if read > MOST_ROWS or size > MOST_BYTES:
+            left.append(split)
+            is_known, rows = is_known and split.rows is not None, rows + (split.rows or 0)
+            continue
+        for batch in read_split(stream, split, []):
+            column = batch.column(stream.time).drop_null()
+            found.append(column.cast(pa.int64()).to_numpy(zero_copy_only=False))
+            rows += len(column)
+    return np.concatenate(found) if found else np.zeros(0, np.int64), left, rows if is_known else None
+
+
+def _counts(
+    times: NDArray[np.int64], left: Sequence[Split], first: int | None, last: int | None
+) -> tuple[int, int, tuple[int, ...]]:
+    """Events by spans of time: where these begin, how long they are, and the counts."""
+    if first is None or last is None:
+        return 0, DAY, ()
+    span = next((span for span in SPANS if last // span - first // span < BARS), SPANS[-1])
+    begin = first // span * span
+    counts = np.bincount((times - begin) // span, minlength=(last - begin) // span + 1).astype(float)
+    for split in left:
+        if split.begin is not None and split.end is not None and split.rows:
+            low, high = (split.begin - begin) // span, (split.end - 1 - begin) // span
+            counts[low : high + 1] += split.rows / (high - low + 1)
+    return begin, span, tuple(int(round(count)) for count in counts)
+
+
+def _columns(stream: Stream, splits: Sequence[Split]) -> tuple[tuple[ColumnProfile, ...], int]:
+    """The columns by the first rows of some files, and how many rows these are."""
+    names = [name for name, _ in stream.schema]
+    places = sorted({round(at * (len(splits) - 1) / (SAMPLED - 1)) for at in range(SAMPLED)}) if splits else []
+    batches = [batch for at in places if (batch := first_rows(stream, splits[at], names)) is not None]
+    if not batches:
+        return (), 0
+    sample = pa.Table.from_batches(batches)
+    return tuple(_column(sample[name], name, type) for name, type in stream.schema), len(sample)
+
+
+def _column(values: pa.ChunkedArray, name: str, type: Type) -> ColumnProfile:
+    nulls = values.null_count / max(1, len(values))
+    least, greatest = (_shown(found.as_py()) for found in (pc.min(values), pc.max(values)))
+    return ColumnProfile(name, type, nulls, int(pc.count_distinct(values).as_py()), least, greatest)
+
+
+def _shown(value: Any) -> str:
+    text = "" if value is None else text_of(value)
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
