@@ -60,6 +60,7 @@ def _show_version(is_requested: bool) -> None:
 READING = frozenset(
     {
         "validate",
+        "import",
         "status",
         "queries",
         "read",

@@ -29,7 +29,7 @@ def guarded_tokens(text: str, limits: Limits) -> list[Token]:
         raise Refused("HDL-103", "common table expressions are not allowed", SOURCES, first.start)
     if first.token_type != TokenType.SELECT:
         raise Refused("HDL-102", f"a query starts with SELECT, not {shown_text(first.text)}", "", first.start)
-    _check_nesting(tokens, limits)
+    check_nesting(tokens, limits)
     _check_window_functions(tokens, text)
     for token, after in zip(tokens, [*tokens[1:], None], strict=True):
         _check_characters(token, text, limits)
@@ -54,7 +54,7 @@ def _limited_tokens(text: str, limits: Limits) -> list[Token]:
     return tokens
 
 
-def _check_nesting(tokens: Sequence[Token], limits: Limits) -> None:
+def check_nesting(tokens: Sequence[Token], limits: Limits) -> None:
     """Bound recursion before any recursive code runs: parentheses, and prefix operators not yet ended."""
     prefixes, total, connectives = [0], 0, 0
     opened: list[Token] = []
