@@ -355,11 +355,6 @@ SELECT country, sum(amount) - sum(cost) AS gross_profit FROM orders WINDOW RANGE
 -- what: distinct users of the last seven days, every day
 SELECT count(DISTINCT user_id) AS wau_rolling_7 FROM pageviews WINDOW RANGE '7 days' SLIDE '1 day' ON view_time;
 
--- name: metricflow_order_total_l1m
--- source: dbt MetricFlow | cumulative metrics (window of a month)
--- what: order total of the trailing month, every day; a month of 30 days
-SELECT sum(amount) AS order_total_l1m FROM orders WINDOW RANGE '30 days' SLIDE '1 day' ON order_time;
-
 -- name: metricflow_order_total_mtd
 -- source: dbt MetricFlow | cumulative metrics (grain to date)
 -- what: order total since the month began, every day
