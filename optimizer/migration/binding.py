@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from optimizer.language.nodes import place_of
 from optimizer.language.refusals import Refused, shown_text
+from optimizer.migration.functions import is_aggregate
 from optimizer.migration.windows import (
     BOUNDS,
     COLUMNS,
@@ -144,12 +145,12 @@ class Binder:
 
     def _named(self, name: str, part: exp.Expr, aliases: bool, node: exp.Column) -> exp.Expr:
         columns = self.source.columns
+        if aliases and name in self.aliases and not _is_aggregated(node):
+            return self._put_in(self.aliases[name], node)
         if name in columns:
             return self._put_in(columns[name], node)
         if self.source.windowed and name in COLUMNS:
             return marker(COLUMNS[name])
-        if aliases and name in self.aliases:
-            return self._put_in(self.aliases[name], node)
         if self.window is not None and name == WINDOW:
             return marker(WINDOW)
         if not self.source.star:
@@ -163,6 +164,14 @@ class Binder:
         if self.nodes > MOST_NODES:
             raise _too_long(place_of(node))
         return inside(expression)
+
+
+def _is_aggregated(node: exp.Expr) -> bool:
+    """Whether a node is inside an aggregate, where the names of the SELECT list mean nothing."""
+    parent = node.parent
+    while parent is not None and not is_aggregate(parent):
+        parent = parent.parent
+    return parent is not None
 
 
 def _too_long(at: int) -> Refused:

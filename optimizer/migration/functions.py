@@ -47,6 +47,8 @@ def rename(call: exp.Anonymous, dialect: Dialect) -> None:
         # Flink counts from 0
         call.set("expressions", [*arguments[:2], exp.Literal.number(int(arguments[2].name) + 1)])
         name = "split_part"
+    elif name == "count" and len(arguments) == 1 and isinstance(arguments[0], exp.Literal):
+        call.set("expressions", [exp.Star()])
     elif name != "log" or len(arguments) == 1:
         name = RENAMED.get(name, name)
     call.set("this", name)

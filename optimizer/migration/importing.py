@@ -16,6 +16,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokens import Token
 
 from optimizer.errors.diagnostics import Diagnostic
+from optimizer.language.nodes import place_of
 from optimizer.language.parser import Report, parse
 from optimizer.language.refusals import Refused, shown_text
 from optimizer.language.statements import Statement, settings_of, split_statements
@@ -84,6 +85,7 @@ class _Job:
     streams: Mapping[str, Stream] | None
     stem: str
     views: dict[str, Relation] = field(default_factory=dict)
+    tables: dict[str, str] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
 
@@ -115,13 +117,17 @@ class _Job:
         tokens = limited_tokens(text, self.dialect)
         head, body = cut_head(tokens)
         body, windows = cut_windows(body)
-        relation = Reader(self.dialect, self.views, windows).read(_tree(spelled(body), text))
+        tree = _tree(spelled(body), text)
+        relation = Reader(self.dialect, self.views, self.tables, windows).read(tree)
         relation = named_columns(relation, head.columns, body[0].start)
         target = valid_name(named or head.name or f"{self.stem}_{ordinal}")
         if head.is_view:
             self.views[head.name.lower()] = relation
             if relation.grouped is None or (relation.grouped.ranked is not None and relation.grouped.top is None):
                 return
+        if (order := tree.args.get("order")) is not None:
+            left_out = Refused("HDL-130", "ORDER BY is left out", "order the answers as they are read", place_of(order))
+            self.report.add(left_out, target, start, "warning")
         near = places(tokens)
         for query in written_queries(relation, target, self.dialect):
             self._take(query, owner, start, near)

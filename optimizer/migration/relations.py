@@ -31,10 +31,15 @@ MOST_SETS = 32
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads the queries of a job. ``views``: what earlier statements named, by name in lower case."""
+    """Reads the queries of a job.
+
+    ``views``: what earlier statements named, by name in lower case; ``tables``: the whole name of each stream, by the
+    last part in lower case.
+    """
 
     dialect: Dialect
     views: Mapping[str, Relation]
+    tables: dict[str, str]
     windows: Sequence[CutWindow] = ()
 
     def read(self, tree: exp.Expr) -> Relation:
@@ -62,32 +67,43 @@ class Reader:
         return replace(self, views=views)
 
     def _source(self, tree: exp.Select) -> tuple[Relation, set[str]]:
-        for name, (code, message, hint) in _REFUSED.items():
-            if tree.args.get(name):
-                value = tree.args[name]
-                raise Refused(code, message, hint, place_of(value[0] if isinstance(value, list) else value))
+        for name, value in tree.args.items():
+            if value and name not in _READ:
+                code, message, hint = _REFUSED.get(name, ("HDL-133", f"{name} in a SELECT", ""))
+                near = value[0] if isinstance(value, list) else value
+                raise Refused(code, message, hint, place_of(near if isinstance(near, exp.Expr) else tree))
         clause = tree.args.get("from_")
         if clause is None:
             raise Refused("HDL-132", "the query reads no stream", "FROM names one", place_of(tree))
         table = clause.this
-        if isinstance(table, exp.Subquery):
-            return self.read(table.this), {table.alias.lower()}
-        if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
-            raise Refused("HDL-132", "FROM takes one table, view or subselect", "", place_of(table))
         for name, value in table.args.items():
             if value and name not in ("this", "db", "catalog", "alias"):
                 raise Refused("HDL-132", f"{name} in FROM", "name the table alone", place_of(table))
+        alias = table.args.get("alias")
+        columns = [column.name for column in (alias.args.get("columns") or ())] if alias is not None else []
+        if isinstance(table, exp.Subquery):
+            return named_columns(self.read(table.this), columns, place_of(table)), {table.alias.lower()}
+        if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier) or columns:
+            raise Refused("HDL-132", "FROM takes one table, view or subselect", "", place_of(table))
         names = {name.lower() for name in (table.name, table.alias) if name}
         number = cut_number(table.name, table.this.quoted)
         if number is None:
-            return self._named(table.name), names
+            return self._named([part.name for part in table.parts], place_of(table)), names
         return self._windowed(self.windows[number]), names
 
-    def _named(self, name: str) -> Relation:
-        return self.views.get(name.lower()) or Relation(name)
+    def _named(self, parts: Sequence[str], at: int) -> Relation:
+        """The view of a name, or the stream that its last part names."""
+        name, whole = parts[-1], ".".join(parts).lower()
+        view = self.views.get(name.lower())
+        if view is not None:
+            return view
+        if self.tables.setdefault(name.lower(), whole) != whole:
+            hint = "give one of the streams another name"
+            raise Refused("HDL-132", f"{self.tables[name.lower()]} and {whole} are two tables of one name", hint, at)
+        return Relation(name)
 
     def _windowed(self, cut: CutWindow) -> Relation:
-        source = self._named(cut.source)
+        source = self._named(cut.source, cut.at)
         if source.window is not None:
             hint = "give the outer query the longer window over the stream itself"
             raise Refused("HDL-133", "a window over the answers of a window", hint, cut.at)
@@ -98,6 +114,9 @@ class Reader:
         window = of_table_function(cut, bound.this.sql(dialect="spark"))
         return replace(source, window=window, windowed=True)
 
+
+_READ = ("expressions", "from_", "where", "group", "having", "with_", "order")
+"""What is read of a SELECT; its order is that of a table, so none."""
 
 _REFUSED = {
     "joins": ("HDL-132", "a join", "a query reads one stream: join the tables in a job before"),
@@ -209,6 +228,8 @@ class _Select:
         if group is None:
             return sets
         names = ("expressions", "grouping_sets", "cube", "rollup")
+        if any(value and name not in names for name, value in group.args.items()):
+            raise Refused("HDL-133", "GROUP BY ALL, or with totals", "name the columns", place_of(self.tree))
         for part in [part for name in names for part in group.args.get(name) or ()]:
             if isinstance(part, exp.GroupingSets | exp.Cube | exp.Rollup):
                 inner = list(part.expressions) or list(group.expressions)
@@ -229,9 +250,14 @@ class _Select:
             return self.binder.bind(item.this if isinstance(item, exp.Alias) else item)
         if isinstance(key, exp.Column) and len(key.parts) == 1 and key.name.lower() in aliased:
             meant = aliased[key.name.lower()]
-            if key.name.lower() not in self.source.columns:
+            if not self._is_column(key.name.lower()):
                 return self.binder.bind(meant)
         return self.binder.bind(key)
+
+    def _is_column(self, name: str) -> bool:
+        """Whether the rows have a column of this name, as far as it is known; then GROUP BY means it, not an alias."""
+        used = (column for item in self.tree.expressions for column in item.find_all(exp.Column))
+        return name in self.source.columns or (self.source.star and name in (column.name.lower() for column in used))
 
     # -------------------------------------------------------------------------------- over a grouping
     def _over_groups(self, grouped: Grouped) -> Relation:

@@ -49,11 +49,12 @@ _BEFORE_TYPE = (TokenType.ALIAS, TokenType.DCOLON, TokenType.LT, TokenType.COLON
 class CutWindow:
     """A windowing table function that stood in FROM: ``HOP(TABLE bids, DESCRIPTOR(bidtime), …)``.
 
-    ``source``: the table as a word; ``time``: the column's word; ``durations`` by role: size, slide, step, offset.
+    ``source``: the parts of the table's name; ``time``: the column's word; ``durations`` by role: size, slide, step,
+    offset.
     """
 
     function: str
-    source: str
+    source: tuple[str, ...]
     time: str
     durations: dict[str, str]
     at: int
@@ -148,7 +149,8 @@ def _is_window_table(tokens: Sequence[Token], at: int) -> bool:
 
 def _window_table(name: Token, inside: Sequence[Token]) -> CutWindow:
     function = name.text.lower()
-    source = time = ""
+    source: tuple[str, ...] = ()
+    time = ""
     durations: dict[str, str] = {}
     roles = iter(_ROLES[function])
     for argument in _split(inside):
@@ -159,7 +161,7 @@ def _window_table(name: Token, inside: Sequence[Token]) -> CutWindow:
             names = argument[1:]
             if not names or any((token.token_type == TokenType.DOT) == (at % 2 == 0) for at, token in enumerate(names)):
                 raise Refused("HDL-136", f"{name.text} takes TABLE and a name", "make the rest a view", name.start)
-            source = names[-1].text
+            source = tuple(token.text for token in names[::2])
         elif argument and argument[0].text.upper() == "DESCRIPTOR":
             if len(argument) != 4:
                 raise Refused("HDL-134", "windows are on one column", "", argument[0].start)
@@ -345,6 +347,8 @@ _STATEMENT_SET = re.compile(r"\s*(EXECUTE\s+STATEMENT\s+SET(\s+BEGIN\b)?|BEGIN\s
 def without_statement_set(text: str) -> str:
     """The text with Flink's ``EXECUTE STATEMENT SET BEGIN`` blanked: its statements stand for themselves."""
     found = _STATEMENT_SET.match(text)
+    if text.strip().upper() == "END":
+        return ""
     return " " * found.end() + text[found.end() :] if found else text
 
 

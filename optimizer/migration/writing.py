@@ -113,6 +113,11 @@ def sql(node: exp.Expr, dialect: Dialect) -> str:
     tree = exp.Paren(this=node.copy())
     for call in list(tree.find_all(exp.Anonymous)):
         rename(call, dialect)
+    if dialect is Dialect.flink:
+        for like in tree.find_all(exp.Like):
+            # a backslash is a letter there
+            if isinstance(like.expression, exp.Literal):
+                like.set("expression", exp.Literal.string(like.expression.name.replace("\\", "\\\\")))
     for inner in list(tree.find_all(exp.Paren)):
         if isinstance(inner.parent, exp.Paren | exp.Anonymous) and inner is not tree:
             inner.replace(inner.this)
@@ -139,6 +144,8 @@ def _cast(cast: exp.Cast) -> str:
     inner: str = cast.this.sql(dialect="spark", normalize_functions=False)
     if kind.this in _MOMENTS and isinstance(cast.this, exp.Literal) and cast.this.is_string:
         return f"{_MOMENTS[kind.this]} {inner}"
+    if kind.this == exp.DType.BIGINT and isinstance(cast.this, exp.Literal) and cast.this.is_int:
+        return f"{inner}L"
     return f"CAST({inner} AS {kind.sql(dialect='spark')})"
 
 

@@ -1,6 +1,6 @@
 """The corpus as values: every metric with where it is from, what it needs of the language, and its query.
 
-    python -m tests.metrics.corpus    # renews docs/metrics.md
+python -m tests.metrics.corpus    # renews docs/metrics.md
 """
 
 from __future__ import annotations
