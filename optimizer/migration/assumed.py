@@ -56,6 +56,10 @@ def assumed_stream(query: WrittenQuery) -> Stream:
             found = next(_suggested(column), None)
             if found is not None or name not in types:
                 types[name] = found or types.get(name, STRING)
+    for part in query.parts:
+        # what is grouped by is no double
+        if isinstance(part, exp.Column) and types[part.name] == DOUBLE:
+            types[part.name] = LONG
     time = query.time.strip("`")
     types.pop(time, None)
     schema = ((time, TIMESTAMP), *types.items())

@@ -9,7 +9,7 @@ from sqlglot import exp
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.nodes import place_of
 from optimizer.language.refusals import Refused
-from optimizer.migration.words import CutWindow, function_of
+from optimizer.migration.words import CutWindow
 from optimizer.workload.instants import duration_text, parse_duration
 
 SESSIONS = ("session", "session_window", "session_start", "session_end", "session_rowtime", "session_proctime")
@@ -88,8 +88,6 @@ def of_call(call: exp.Anonymous, name: str) -> ImportedWindow:
     The arguments are bound: the time has to be a column of the stream by now.
     """
     at, (first, *rest) = place_of(call), call.expressions or [exp.Null()]
-    if isinstance(first, exp.Anonymous) and function_of(first.name) == "proctime":
-        raise Refused("HDL-134", "windows of processing time", "windows go by a column of the events", at)
     if type(first) is not exp.Column:
         message = "the time of a window is computed, not a column of the stream"
         raise Refused("HDL-134", message, "declare the column as timestamp in streams.yaml", at)

@@ -42,6 +42,11 @@ _AS_THEY_ARE = ("cast", "extract", "filter", "over", "in", "values", "exists", "
 
 _TAKES_SUBQUERY = (TokenType.LIKE, TokenType.ILIKE, TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.GT)
 
+_OPERATORS = (
+    *(TokenType.AND, TokenType.OR, TokenType.XOR, TokenType.NOT, TokenType.LIKE, TokenType.ILIKE, TokenType.RLIKE),
+    TokenType.INSERT,
+)
+
 _BEFORE_TYPE = (TokenType.ALIAS, TokenType.DCOLON, TokenType.LT, TokenType.COLON)
 
 
@@ -250,7 +255,7 @@ def _opaque(tokens: Sequence[Token]) -> list[Token]:
         is_type = token.token_type in Spark.Parser.TYPE_TOKENS and behind in _BEFORE_TYPE
         kept = token.text.lower() in _AS_THEY_ARE or token.text.startswith(_MARK) or is_type
         subquery = token.token_type in Spark.Parser.SUBQUERY_PREDICATES and behind in _TAKES_SUBQUERY
-        operator = token.token_type in (TokenType.LIKE, TokenType.ILIKE, TokenType.RLIKE, TokenType.INSERT)
+        operator = token.token_type in _OPERATORS
         named = before is not None and before.token_type in (TokenType.WITH, TokenType.TABLE, TokenType.VIEW)
         if called and callable_ and not (kept or subquery or operator or named):
             token = _word(token, _MARK + token.text)
