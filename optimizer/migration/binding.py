@@ -27,7 +27,7 @@ from optimizer.migration.windows import (
 )
 from optimizer.migration.words import Dialect, function_of
 
-MOST_NODES = 8192
+MOST_NODES = 4096
 """Nodes that one SELECT puts in for its views and subselects: views that double each other's columns end here."""
 
 WINDOW, RANK = "window", "rank"
@@ -44,14 +44,14 @@ class Grouped:
     """
 
     sets: tuple[tuple[exp.Expr, ...], ...]
-    having: exp.Expr | None = None
+    having: tuple[exp.Expr, ...] = ()
     ranked: exp.Ordered | None = None
     top: int | None = None
 
 
 @dataclass(frozen=True)
 class Relation:
-    """Rows: events of ``stream`` that satisfy ``where``, grouped or not.
+    """Rows: events of ``stream`` that satisfy all of ``where``, grouped or not.
 
     ``items``: the columns that are named, in order, each with its expression; ``star``: all of the stream's are there
     besides. ``windowed``: the rows have the columns of a windowing table function.
@@ -60,7 +60,7 @@ class Relation:
     stream: str
     items: tuple[tuple[str, exp.Expr], ...] = ()
     star: bool = True
-    where: exp.Expr | None = None
+    where: tuple[exp.Expr, ...] = ()
     window: ImportedWindow | None = None
     windowed: bool = False
     grouped: Grouped | None = None
@@ -107,13 +107,14 @@ class Binder:
         name = function_of(call.name)
         if name in SESSIONS:
             raise session(place_of(call))
-        if name in BOUNDS or (name == "window_time" and self.dialect is Dialect.spark):
-            if name in BOUNDS:
-                self._meet(call, name.partition("_")[0])
-            return marker(BOUNDS.get(name, "end"))
+        if name in BOUNDS and self.dialect is Dialect.flink:
+            self._meet(call, name.partition("_")[0])
+            return marker(BOUNDS[name])
+        if name == "window_time" and self.dialect is Dialect.spark:
+            return marker("end")
         if name.endswith("_proctime") or name == "proctime":
             raise Refused("HDL-134", "processing time", "windows go by a column of the events", place_of(call))
-        if name == "window" or (name in GROUP_WINDOWS and self.dialect is Dialect.flink):
+        if name in (GROUP_WINDOWS if self.dialect is Dialect.flink else (WINDOW,)):
             self._meet(call, name)
             return marker(WINDOW)
         return call
@@ -212,12 +213,3 @@ def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
     if node is None:
         return []
     return [*conjuncts(node.this), *conjuncts(node.expression)] if isinstance(node, exp.And) else [node]
-
-
-def joined(first: exp.Expr | None, second: exp.Expr | None) -> exp.Expr | None:
-    """Both conditions."""
-    if first is None or second is None:
-        return first if second is None else second
-    if sum(1 for part in (first, second) for _ in part.walk()) > MOST_NODES:
-        raise _too_long(0)
-    return exp.And(this=inside(first), expression=inside(second))

@@ -17,7 +17,6 @@ from optimizer.migration.binding import (
     conjuncts,
     is_bound,
     is_marker,
-    joined,
     marker,
     markers,
 )
@@ -168,17 +167,17 @@ class _Select:
         if group is not None or aggregates or tree.args.get("having"):
             return self._grouping(group)
         items, star = self._items()
-        return replace(source, items=items, star=star, where=joined(source.where, self._where()))
+        return replace(source, items=items, star=star, where=source.where + self._where())
 
-    def _where(self) -> exp.Expr | None:
+    def _where(self) -> tuple[exp.Expr, ...]:
         clause = self.tree.args.get("where")
         if clause is None:
-            return None
+            return ()
         bound = self.binder.bind(clause.this)
         if any(is_marker(found) for found in markers(bound)):
             message = "a condition on the bounds of the window"
             raise Refused("HDL-135", message, "read the answers of the windows that you want", place_of(clause))
-        return bound
+        return (bound,)
 
     def _items(self) -> tuple[tuple[tuple[str, exp.Expr], ...], bool]:
         """The columns of the SELECT list, and whether all of the stream's are among them."""
@@ -216,8 +215,8 @@ class _Select:
         if having is not None and any(True for _ in markers(having)):
             raise Refused("HDL-135", "HAVING on the bounds of the window", "", place_of(clause or having))
         sets = tuple(tuple(key for key in part if not is_bound(key)) for part in keys)
-        where = joined(self.source.where, where)
-        grouped = Grouped(sets, having, self._ranked())
+        where = self.source.where + where
+        grouped = Grouped(sets, (having,) if having is not None else (), self._ranked())
         answers = replace(self.source, items=items, star=False, window=window, windowed=False)
         return replace(answers, where=where, grouped=grouped)
 
@@ -266,9 +265,8 @@ class _Select:
         aggregates = any(is_aggregate(node) for item in plain for node in item.walk())
         if tree.args.get("group") or tree.args.get("having") or aggregates:
             raise Refused("HDL-133", "an aggregate of aggregates", "aggregate the stream itself", place_of(tree))
-        where = self._where()
-        if where is not None:
-            grouped = self._kept(grouped, where)
+        for condition in self._where():
+            grouped = self._kept(grouped, condition)
         items, _ = self._items()
         ranked = self._ranked()
         if ranked is not None and grouped.ranked is not None:
@@ -277,19 +275,19 @@ class _Select:
 
     def _kept(self, grouped: Grouped, where: exp.Expr) -> Grouped:
         """The groups that satisfy a condition: of the row's number the first ones, of all else a HAVING."""
-        rest: exp.Expr | None = None
+        rest: tuple[exp.Expr, ...] = ()
         for part in conjuncts(where):
             if not any(True for _ in markers(part)):
-                rest = joined(rest, part)
+                rest += (part,)
             elif (top := _first_rows(part)) is not None and grouped.top is None:
                 grouped = replace(grouped, top=top)
             else:
                 hint = "write rownum <= 3"
                 raise Refused("HDL-133", "a condition on the number of a row", hint, place_of(self.tree.args["where"]))
-        if rest is not None and grouped.ranked is not None:
+        if rest and grouped.ranked is not None:
             hint = "filter the groups before they are numbered"
             raise Refused("HDL-133", "a condition behind the choice of the first rows", hint, place_of(self.tree))
-        return replace(grouped, having=joined(grouped.having, rest))
+        return replace(grouped, having=grouped.having + rest)
 
     def _rank(self, window: exp.Window) -> exp.Expr:
         name = function_of(window.this.name) if isinstance(window.this, exp.Anonymous) else ""

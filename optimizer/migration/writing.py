@@ -42,6 +42,16 @@ def written_queries(relation: Relation, name: str, dialect: Dialect) -> Iterator
         yield _written(replace(relation, grouped=single), f"{name}{suffix}"[:128], others, dialect)
 
 
+def _all(conditions: Sequence[exp.Expr], dialect: Dialect) -> str:
+    """Conditions that all hold, as one."""
+    texts = (sql(part, dialect) for part in conditions)
+    alone = len(conditions) == 1
+    return " AND ".join(
+        f"({text})" if isinstance(part.unnest(), exp.Or) and not alone else text
+        for part, text in zip(conditions, texts, strict=True)
+    )
+
+
 def _plain_name(key: exp.Expr) -> str:
     text = key.name if isinstance(key, exp.Column) else sql(key, Dialect.spark)
     return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in text).strip("_") or "key"
@@ -59,15 +69,15 @@ def _written(relation: Relation, name: str, others: Sequence[exp.Expr], dialect:
     stream = written_name(relation.stream)
     lines = _folded(f"SELECT {selected or '*'} FROM {stream}")
     lines.append(f"WINDOW {window.clause} ON {window.time}")
-    if relation.where is not None:
-        lines += _folded(f"WHERE {sql(relation.where, dialect)}")
+    if relation.where:
+        lines += _folded(f"WHERE {_all(relation.where, dialect)}")
     (keys,) = grouped.sets
     lines += _folded(f"GROUP BY {', '.join(sql(key, dialect) for key in keys)}") if keys else []
-    if grouped.having is not None:
-        lines += _folded(f"HAVING {sql(grouped.having, dialect)}")
+    if grouped.having:
+        lines += _folded(f"HAVING {_all(grouped.having, dialect)}")
     if grouped.ranked is not None:
         lines += _folded(f"ORDER BY {_order(grouped, items, dialect)} LIMIT {grouped.top}")
-    read = [node for _, node in items] + [*keys, *(part for part in (relation.where, grouped.having) if part)]
+    read = [node for _, node in items] + [*keys, *relation.where, *grouped.having]
     return WrittenQuery(name, "\n".join(lines) + ";", relation.stream, window.time, tuple(read))
 
 

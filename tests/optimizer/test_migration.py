@@ -350,7 +350,7 @@ def as_flink(original: Pieces, wrapping: str, style: str) -> str:
 
 
 @given(pieces, st.sampled_from(("none", "view", "cte", "subselect")), st.sampled_from(("table", "plain", "group")))
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_generated_queries_come_back(made: Pieces, wrapping: str, style: str) -> None:
     for dialect, text in ((SPARK, as_spark(made, wrapping)), (FLINK, as_flink(made, wrapping, style))):
         found = query_of(text, dialect)
