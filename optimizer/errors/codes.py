@@ -177,49 +177,14 @@ DECLARED = (
         "Give the option, set the variable, or write it into heddle.toml.",
         exit_code=2,
     ),
-    Code(
-        "HDL-130",
-        "A statement of a job that is imported is no query, or has a hint; it is left out.",
-        "Declare what CREATE TABLE says in streams.yaml; nothing has to be done for other settings.",
-        severity="warning",
-    ),
-    Code(
-        "HDL-131",
-        "A query of a job that is imported groups by no window.",
-        "Group by a window, or keep the job.",
-    ),
-    Code(
-        "HDL-132",
-        "A query of a job that is imported reads more than one stream, or none: a join, UNION or subselect.",
-        "Write each query of a UNION as a statement; join in a job before.",
-    ),
-    Code(
-        "HDL-133",
-        "A query of a job that is imported is no single grouping of one stream.",
-        "Write it as the hint shows, or keep the job.",
-    ),
-    Code(
-        "HDL-134",
-        "A query of a job that is imported has windows that Heddle has not: sessions, of processing time, with an "
-        "offset, or on a computed time.",
-        "Take windows of a fixed length on a column, or keep the job.",
-    ),
-    Code(
-        "HDL-135",
-        "A query of a job that is imported computes with the bounds of its window, or compares them.",
-        "Leave them out: every answer has them, and they are computed with as it is read.",
-    ),
-    Code(
-        "HDL-136",
-        "A statement of a job that is imported cannot be read.",
-        "Correct the text at the place that is named, or name the right --dialect.",
-    ),
-    Code(
-        "HDL-137",
-        "An imported query means something else in a detail than it did where it came from.",
-        "Check that the difference is wanted; nothing has to be done then.",
-        severity="warning",
-    ),
+    Code("HDL-130", "A part of an imported job is left out.", "Check that no query needs it.", severity="warning"),
+    Code("HDL-131", "A query of an imported job groups by no window.", "Group by a window, or keep the job."),
+    Code("HDL-132", "A query of an imported job reads not just one stream.", "Join in a job before."),
+    Code("HDL-133", "A query of an imported job is no single grouping.", "Write it as the hint shows."),
+    Code("HDL-134", "An imported job has windows that Heddle has not.", "Take windows of a fixed length on a column."),
+    Code("HDL-135", "An imported job computes with the bounds of a window.", "Do so as the answers are read."),
+    Code("HDL-136", "A statement of an imported job cannot be read.", "Correct it, or name the right --dialect."),
+    Code("HDL-137", "An imported query differs in a detail.", "Check that this is wanted.", severity="warning"),
     # ------------------------------------------------------------------------------- meaning of a query
     Code("HDL-201", "There is no stream of this name.", "Correct the name, or declare the stream."),
     Code("HDL-202", "The stream or the query has no column of this name.", "Take the column that the hint names."),

@@ -189,7 +189,7 @@ def is_marker(node: exp.Expr, *names: str) -> bool:
     return isinstance(node, exp.Placeholder) and node.name in (names or BOUND_MARKERS)
 
 
-def is_bound(node: exp.Expr) -> bool:
+def is_of_window(node: exp.Expr) -> bool:
     """Whether an expression is the window, its start or its end, alone."""
     return is_marker(node)
 

@@ -24,6 +24,7 @@ from optimizer.migration.assumed import UNKNOWN, assumed_stream
 from optimizer.migration.binding import Relation
 from optimizer.migration.relations import Reader, named_columns
 from optimizer.migration.words import (
+    LEFT_OUT,
     LIMITS,
     Dialect,
     cut_head,
@@ -40,6 +41,9 @@ FILE_BYTES = 4 << 20
 """Largest job that is read."""
 
 MOST_STATEMENTS = 2000
+
+DIFFERS = "HDL-137"
+"""The code of what an imported query means otherwise: a warning."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class _Job:
         broken = [*statement.broken, *settings.broken]
         for at, code, message, hint in broken:
             if code == "HDL-103":
-                self.report.add(Refused("HDL-130", "a hint is left out", "", at), settings.name, severity="warning")
+                self.report.add(Refused(LEFT_OUT, "a hint is left out", "", at), settings.name, severity="warning")
             else:
                 self.report.add(Refused(code, message, hint, at), settings.name)
         text = without_statement_set(statement.text)
@@ -107,7 +111,7 @@ class _Job:
         try:
             self._read(text, statement.start, settings.name, settings.owner, ordinal)
         except Refused as refused:
-            severity = "warning" if refused.code == "HDL-130" else "error"
+            severity = "warning" if refused.code == LEFT_OUT else "error"
             self.report.add(refused, settings.name, statement.start, severity)
         except RecursionError:
             deep = Refused("HDL-303", "the statement is nested too deeply", "write simpler views")
@@ -126,7 +130,7 @@ class _Job:
             if relation.grouped is None or (relation.grouped.ranked is not None and relation.grouped.top is None):
                 return
         if (order := tree.args.get("order")) is not None:
-            left_out = Refused("HDL-130", "ORDER BY is left out", "order the answers as they are read", place_of(order))
+            left_out = Refused(LEFT_OUT, "ORDER BY is left out", "order the answers as they are read", place_of(order))
             self.report.add(left_out, target, start, "warning")
         near = places(tokens)
         for query in written_queries(relation, target, self.dialect):
@@ -149,7 +153,7 @@ class _Job:
         schema = streams[query.stream].schema if self.streams is not None and query.stream in streams else ()
         fractional = frozenset(column.lower() for column, type in schema if type.name in ("double", "decimal"))
         for message in differences(query, self.dialect, fractional):
-            self.report.add(Refused("HDL-137", message, "check that this is wanted"), name, start, "warning")
+            self.report.add(Refused(DIFFERS, message, "check that this is wanted"), name, start, "warning")
         self.names.append(name)
         self.written.append(f"{comments}{query.text}\n")
 

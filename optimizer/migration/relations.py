@@ -15,8 +15,8 @@ from optimizer.migration.binding import (
     Grouped,
     Relation,
     conjuncts,
-    is_bound,
     is_marker,
+    is_of_window,
     marker,
     markers,
 )
@@ -202,10 +202,10 @@ class _Select:
         keys = [list(part) for part in self._sets(group, aliased)]
         items, star = self._items()
         window = self.binder.window or self.source.window
-        if window is None or not any(is_bound(key) for part in keys for key in part):
+        if window is None or not any(is_of_window(key) for part in keys for key in part):
             hint = "group by window(time, '1 hour') in Spark, by window_start and window_end in Flink"
             raise Refused("HDL-131", "the query groups by no window", hint, place_of(self.tree))
-        if not all(any(is_bound(key) for key in part) for part in keys):
+        if not all(any(is_of_window(key) for key in part) for part in keys):
             raise Refused("HDL-131", "one of the GROUPING SETS has no window", "put it into each", place_of(self.tree))
         if star:
             raise Refused("HDL-136", "a star in a query that groups", "name the columns", place_of(self.tree))
@@ -214,7 +214,7 @@ class _Select:
         having = self.binder.bind(clause.this, aliases=True) if clause is not None else None
         if having is not None and any(True for _ in markers(having)):
             raise Refused("HDL-135", "HAVING on the bounds of the window", "", place_of(clause or having))
-        sets = tuple(tuple(key for key in part if not is_bound(key)) for part in keys)
+        sets = tuple(tuple(key for key in part if not is_of_window(key)) for part in keys)
         where = self.source.where + where
         grouped = Grouped(sets, (having,) if having is not None else (), self._ranked())
         answers = replace(self.source, items=items, star=False, window=window, windowed=False)
@@ -306,7 +306,7 @@ class _Select:
     def _order(self, window: exp.Window) -> exp.Ordered:
         parts = [self.binder.bind(part) for part in window.args.get("partition_by") or ()]
         order = window.args.get("order")
-        if not parts or not all(map(is_bound, parts)):
+        if not parts or not all(map(is_of_window, parts)):
             hint = "Heddle has those of each window"
             raise Refused("HDL-133", "the first rows of each group", hint, place_of(window))
         if order is None or len(order.expressions) != 1:

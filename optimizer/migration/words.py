@@ -33,6 +33,9 @@ class Dialect(StrEnum):
 LIMITS = replace(Limits(), bytes=64 << 10, tokens=8192, connectives=1024)
 """Of one statement, which may be several queries' worth of views and subselects."""
 
+LEFT_OUT = "HDL-130"
+"""The code of what a job has and no query needs: a warning."""
+
 WINDOW_NAMES = ("tumble", "hop", "cumulate", "session")
 
 _MARK = "="
@@ -294,7 +297,7 @@ def cut_head(tokens: list[Token]) -> tuple[Head, list[Token]]:
     if first in ("SELECT", "WITH", "("):
         return Head("", (), False), tokens
     if first in _IGNORED or (first == "CREATE" and begin is None):
-        raise Refused("HDL-130", f"{first} is no query: left out", _hint(words), tokens[0].start)
+        raise Refused(LEFT_OUT, f"{first} is no query: left out", _hint(words), tokens[0].start)
     if begin is None or first not in ("INSERT", "CREATE"):
         message = f"{shown_text(tokens[0].text)} begins no statement that is read"
         hint = "SELECT, WITH, INSERT INTO … SELECT and CREATE VIEW … AS SELECT are"

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from optimizer.language.refusals import Refused
 from optimizer.language.words import QUERY_NAME, written_name
-from optimizer.migration.binding import RANK, Grouped, Relation, is_bound, is_marker, markers
+from optimizer.migration.binding import RANK, Grouped, Relation, is_marker, is_of_window, markers
 from optimizer.migration.functions import BY_TIME, divides_whole_numbers, rename
 from optimizer.migration.words import Dialect, function_of
 
@@ -83,7 +83,7 @@ def _written(relation: Relation, name: str, others: Sequence[exp.Expr], dialect:
 
 def _is_own(node: exp.Expr) -> bool:
     """Whether a column is what every answer has, or the number of a row."""
-    return is_bound(node) or is_marker(node, RANK)
+    return is_of_window(node) or is_marker(node, RANK)
 
 
 def _selected(alias: str, node: exp.Expr, dialect: Dialect) -> str:

@@ -140,7 +140,7 @@ def page() -> str:
     rows = ["| metric | product: page | what it is | its tree, or why not |", "|---|---|---|---|"]
     for metric in metrics():
         if metric.code:
-            why = f"`{metric.code}`: {metric.reason}"
+            why = f"needs {', '.join(metric.lacking)}" if metric.lacking else f"`{metric.code}`: {metric.reason}"
         elif metric.name in shared:
             stream, size = shared[metric.name]
             why = f"of `{stream}`, {size} queries" if size > 1 else f"of `{stream}`, alone"
