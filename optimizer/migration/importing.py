@@ -18,7 +18,7 @@ from sqlglot.tokens import Token
 from optimizer.errors.diagnostics import Diagnostic
 from optimizer.language.nodes import place_of
 from optimizer.language.parser import Report, parse
-from optimizer.language.refusals import Refused, shown_text
+from optimizer.language.refusals import Findings, Refused, shown_text
 from optimizer.language.statements import Statement, settings_of, split_statements
 from optimizer.migration.assumed import UNKNOWN, assumed_stream
 from optimizer.migration.binding import Relation
@@ -41,9 +41,6 @@ FILE_BYTES = 4 << 20
 """Largest job that is read."""
 
 MOST_STATEMENTS = 2000
-
-DIFFERS = "HDL-137"
-"""The code of what an imported query means otherwise: a warning."""
 
 
 @dataclass(frozen=True)
@@ -100,11 +97,13 @@ class _Job:
         """Write the queries of one statement, or say why there are none."""
         settings = settings_of(statement, "")
         broken = [*statement.broken, *settings.broken]
+        findings = Findings()
         for at, code, message, hint in broken:
             if code == "HDL-103":
-                self.report.add(Refused(LEFT_OUT, "a hint is left out", "", at), settings.name, severity="warning")
+                findings.warnings.append(Refused("HDL-130", "a hint is left out", "", at))
             else:
                 self.report.add(Refused(code, message, hint, at), settings.name)
+        self._warn(findings, settings.name, 0)
         text = without_statement_set(statement.text)
         if any(code != "HDL-103" for _, code, _, _ in broken) or not text.strip():
             return
@@ -129,12 +128,18 @@ class _Job:
             self.views[head.name.lower()] = relation
             if relation.grouped is None or (relation.grouped.ranked is not None and relation.grouped.top is None):
                 return
+        findings = Findings()
         if (order := tree.args.get("order")) is not None:
-            left_out = Refused(LEFT_OUT, "ORDER BY is left out", "order the answers as they are read", place_of(order))
-            self.report.add(left_out, target, start, "warning")
+            hint = "order the answers as they are read"
+            findings.warnings.append(Refused("HDL-130", "ORDER BY is left out", hint, place_of(order)))
+        self._warn(findings, target, start)
         near = places(tokens)
         for query in written_queries(relation, target, self.dialect):
             self._take(query, owner, start, near)
+
+    def _warn(self, findings: Findings, query: str, start: int) -> None:
+        for warning in findings.warnings:
+            self.report.add(warning, query, start, "warning")
 
     def _take(self, query: WrittenQuery, owner: str, start: int, near: Mapping[str, int]) -> None:
         """Keep a query that our own parser reads."""
@@ -152,8 +157,10 @@ class _Job:
             return
         schema = streams[query.stream].schema if self.streams is not None and query.stream in streams else ()
         fractional = frozenset(column.lower() for column, type in schema if type.name in ("double", "decimal"))
+        findings = Findings()
         for message in differences(query, self.dialect, fractional):
-            self.report.add(Refused(DIFFERS, message, "check that this is wanted"), name, start, "warning")
+            findings.warnings.append(Refused("HDL-137", message, "check that this is wanted"))
+        self._warn(findings, name, start)
         self.names.append(name)
         self.written.append(f"{comments}{query.text}\n")
 
