@@ -60,7 +60,7 @@ def test_the_corpus_own_statements_become_its_queries(dialect: Dialect) -> None:
     for found in result.errors:
         # what is refused needs something that the language does not have yet
         assert expected[found.query].lacking, found
-    assert compared >= 4
+    assert compared >= 3
     assert not {found.code for found in result.errors} & {"HDL-131", "HDL-132", "HDL-133", "HDL-136"}
 
 
@@ -68,8 +68,8 @@ def test_every_metric_of_spark_and_flink_has_a_statement() -> None:
     text = "".join((FOLDER / f"{dialect}.sql").read_text() for dialect in Dialect)
     products = ("Spark", "Flink", "Nexmark for Flink")
     names = {metric.name for metric in metrics() if metric.product in products and not metric.code}
-    # GROUPING SETS are one statement and two queries; cascading windows are refused, their sum is one query
-    names -= {"flink_revenue_sets_supplier_id", "flink_revenue_sets_all", "flink_cascaded_revenue"}
+    # GROUPING SETS are one statement and two queries; query 7 of Nexmark is a join
+    names -= {"flink_revenue_sets_supplier_id", "flink_revenue_sets_all", "nexmark_highest_bid"}
     assert [name for name in names if name not in text] == []
 
 
