@@ -87,6 +87,7 @@ class _Job:
     stem: str
     views: dict[str, Relation] = field(default_factory=dict)
     tables: dict[str, str] = field(default_factory=dict)
+    targets: set[str] = field(default_factory=set)
     written: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
 
@@ -121,11 +122,14 @@ class _Job:
         head, body = cut_head(tokens)
         body, windows = cut_windows(body)
         tree = _tree(spelled(body), text)
-        relation = Reader(self.dialect, self.views, self.tables, windows).read(tree)
+        relation = Reader(self.dialect, self.views, self.tables, self.targets, windows).read(tree)
         relation = named_columns(relation, head.columns, body[0].start)
         target = valid_name(named or head.name or f"{self.stem}_{ordinal}")
-        if head.is_view:
-            self.views[head.name.lower()] = relation
+        names = {head.name.lower(), ".".join(head.parts).lower()}
+        if not head.is_view:
+            self.targets |= names
+        else:
+            self.views |= dict.fromkeys(names, relation)
             if relation.grouped is None or (relation.grouped.ranked is not None and relation.grouped.top is None):
                 return
         findings = Findings()

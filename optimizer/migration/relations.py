@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -32,13 +32,14 @@ MOST_SETS = 32
 class Reader:
     """Reads the queries of a job.
 
-    ``views``: what earlier statements named, by name in lower case; ``tables``: the whole name of each stream, by the
-    last part in lower case.
+    ``views``: what earlier statements named, by name in lower case, whole and by its last part; ``targets``: the names
+    of what they wrote. ``tables``: the whole name of each stream, by the last part in lower case.
     """
 
     dialect: Dialect
     views: Mapping[str, Relation]
     tables: dict[str, str]
+    targets: Collection[str] = ()
     windows: Sequence[CutWindow] = ()
 
     def read(self, tree: exp.Expr) -> Relation:
@@ -93,9 +94,12 @@ class Reader:
     def _named(self, parts: Sequence[str], at: int) -> Relation:
         """The view of a name, or the stream that its last part names."""
         name, whole = parts[-1], ".".join(parts).lower()
-        view = self.views.get(name.lower())
+        view = self.views.get(whole)
         if view is not None:
             return view
+        if whole in self.targets:
+            hint = "aggregate the stream itself, or keep this job"
+            raise Refused("HDL-133", f"{whole} is what an earlier statement writes", hint, at)
         if self.tables.setdefault(name.lower(), whole) != whole:
             hint = "give one of the streams another name"
             raise Refused("HDL-132", f"{self.tables[name.lower()]} and {whole} are two tables of one name", hint, at)

@@ -276,11 +276,16 @@ def function_of(name: str) -> str:
 # ----------------------------------------------------------------------------------------- statements
 @dataclass(frozen=True)
 class Head:
-    """What stands before a query: where its rows go. ``columns``: the names that they get there."""
+    """What stands before a query: where its rows go, by the parts of a name (none: nowhere), and under which names."""
 
-    name: str
+    parts: tuple[str, ...]
     columns: tuple[str, ...]
     is_view: bool
+
+    @property
+    def name(self) -> str:
+        """The last part of the name."""
+        return self.parts[-1] if self.parts else ""
 
 
 _IGNORED = (
@@ -295,7 +300,7 @@ def cut_head(tokens: list[Token]) -> tuple[Head, list[Token]]:
     first = words[0] if words else ""
     begin = _query(tokens) if first in ("INSERT", "CREATE") else None
     if first in ("SELECT", "WITH", "("):
-        return Head("", (), False), tokens
+        return Head((), (), False), tokens
     if first in _IGNORED or (first == "CREATE" and begin is None):
         raise Refused(LEFT_OUT, f"{first} is no query: left out", _hint(words), tokens[0].start)
     if begin is None or first not in ("INSERT", "CREATE"):
@@ -338,6 +343,7 @@ def _target(tokens: Sequence[Token]) -> Head:
     while at < len(tokens) and tokens[at].text.upper() in _BEFORE_NAME and tokens[at].token_type not in QUOTED:
         is_view |= tokens[at].text.upper() in ("VIEW", "CREATE")
         at += 1
+    first = at
     while _is(tokens, at + 1, TokenType.DOT):
         at += 2
     if at >= len(tokens):
@@ -346,7 +352,8 @@ def _target(tokens: Sequence[Token]) -> Head:
     if _is(tokens, at + 1, TokenType.L_PAREN):
         inside = tokens[at + 2 : closing(tokens, at + 1)]
         columns = [argument[0].text for argument in _split(inside) if argument]
-    return Head(tokens[at].text, tuple(columns), is_view)
+    parts = tuple(token.text for token in tokens[first : at + 1 : 2])
+    return Head(parts, tuple(columns), is_view)
 
 
 _STATEMENT_SET = re.compile(r"\s*(EXECUTE\s+STATEMENT\s+SET(\s+BEGIN\b)?|BEGIN\s+STATEMENT\s+SET)\s*", re.IGNORECASE)

@@ -246,6 +246,19 @@ def test_two_tables_of_one_name_are_not_taken_for_one() -> None:
     assert [found.code for found in result.errors] == ["HDL-132"] and len(result.names) == 2
 
 
+def test_a_view_is_not_a_table_of_another_schema() -> None:
+    text = "CREATE VIEW clean.trades AS SELECT * FROM raw.trades WHERE price > 1; SELECT count(*) AS n FROM {} "
+    text += "GROUP BY window(ts, '1 hour')"
+    filters = {name: query_of(text.format(name), SPARK).filter for name in ("clean.trades", "trades", "raw.trades")}
+    assert filters["clean.trades"] == filters["trades"] is not None and filters["raw.trades"] is None
+
+
+def test_what_is_written_is_no_stream() -> None:
+    good = "INSERT INTO hourly SELECT symbol, count(*) AS n FROM trades " + HOURLY
+    result = imported(f"{good}; SELECT sum(n) AS n FROM hourly GROUP BY window(ts, '1 day')", SPARK, typed=False)
+    assert result.names == ("hourly",) and [found.code for found in result.errors] == ["HDL-133"]
+
+
 # ------------------------------------------------------------------------------------------- generated
 @dataclass(frozen=True)
 class Pieces:
