@@ -96,7 +96,7 @@ class Binder:
 
     def _part(self, node: exp.Expr, aliases: bool) -> exp.Expr:
         if isinstance(node, exp.Select | exp.Subquery | exp.SetOperation | exp.Exists):
-            raise Refused("HDL-132", "a subselect in an expression", "only FROM takes one", place_of(node))
+            raise Refused("HDL-142", "a subselect in an expression", "only FROM takes one", place_of(node))
         if isinstance(node, exp.Column):
             return self._column(node, aliases)
         if isinstance(node, exp.Anonymous):
@@ -113,7 +113,7 @@ class Binder:
         if name == "window_time" and self.dialect is Dialect.spark:
             return marker("end")
         if name.endswith("_proctime") or name == "proctime":
-            raise Refused("HDL-134", "processing time", "windows go by a column of the events", place_of(call))
+            raise Refused("HDL-144", "processing time", "windows go by a column of the events", place_of(call))
         if name in (GROUP_WINDOWS if self.dialect is Dialect.flink else (WINDOW,)):
             self._meet(call, name)
             return marker(WINDOW)
@@ -124,7 +124,7 @@ class Binder:
         bound.set("expressions", [self.bind(argument) for argument in call.expressions])
         met = of_call(bound, name)
         if (self.window or self.source.window) not in (None, met):
-            raise Refused("HDL-133", "a second window in one query", "a query has one: write two", place_of(call))
+            raise Refused("HDL-143", "a second window in one query", "a query has one: write two", place_of(call))
         self.window = met
 
     def _column(self, node: exp.Column, aliases: bool) -> exp.Expr:

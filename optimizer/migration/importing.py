@@ -101,7 +101,7 @@ class _Job:
         findings = Findings()
         for at, code, message, hint in broken:
             if code == "HDL-103":
-                findings.warnings.append(Refused("HDL-130", "a hint is left out", "", at))
+                findings.warnings.append(Refused("HDL-140", "a hint is left out", "", at))
             else:
                 self.report.add(Refused(code, message, hint, at), settings.name)
         self._warn(findings, settings.name, 0)
@@ -135,7 +135,7 @@ class _Job:
         findings = Findings()
         if (order := tree.args.get("order")) is not None:
             hint = "order the answers as they are read"
-            findings.warnings.append(Refused("HDL-130", "ORDER BY is left out", hint, place_of(order)))
+            findings.warnings.append(Refused("HDL-140", "ORDER BY is left out", hint, place_of(order)))
         self._warn(findings, target, start)
         near = places(tokens)
         for query in written_queries(relation, target, self.dialect):
@@ -163,7 +163,7 @@ class _Job:
         fractional = frozenset(column.lower() for column, type in schema if type.name in ("double", "decimal"))
         findings = Findings()
         for message in differences(query, self.dialect, fractional):
-            findings.warnings.append(Refused("HDL-137", message, "check that this is wanted"))
+            findings.warnings.append(Refused("HDL-147", message, "check that this is wanted"))
         self._warn(findings, name, start)
         self.names.append(name)
         self.written.append(f"{comments}{query.text}\n")
@@ -184,13 +184,13 @@ def _tree(tokens: list[Token], text: str) -> exp.Expr:
         details = error.errors[0] if error.errors else {}
         near, at = str(details.get("highlight") or ""), len(str(details.get("start_context") or ""))
         message = f"the statement cannot be read near {shown_text(near)}" if near else "the statement cannot be read"
-        raise Refused("HDL-136", message, "is it of the other dialect?", at) from None
+        raise Refused("HDL-146", message, "is it of the other dialect?", at) from None
     except RecursionError:
         raise
     except Exception as error:
         # a slip of sqlglot's costs its own statement alone
-        raise Refused("HDL-136", f"the statement cannot be read ({type(error).__name__})", "write it plainer") from None
+        raise Refused("HDL-146", f"the statement cannot be read ({type(error).__name__})", "write it plainer") from None
     tree = trees[0] if len(trees) == 1 else None
     if tree is None:
-        raise Refused("HDL-136", "this is not a single statement", "", tokens[0].start if tokens else 0)
+        raise Refused("HDL-146", "this is not a single statement", "", tokens[0].start if tokens else 0)
     return tree

@@ -48,9 +48,9 @@ class Reader:
             tree = tree.this
         if isinstance(tree, exp.SetOperation):
             hint = "write each of its queries as a statement"
-            raise Refused("HDL-132", "a UNION, or another operation on sets", hint, place_of(tree))
+            raise Refused("HDL-142", "a UNION, or another operation on sets", hint, place_of(tree))
         if not isinstance(tree, exp.Select):
-            raise Refused("HDL-136", "this is no SELECT", "", place_of(tree))
+            raise Refused("HDL-146", "this is no SELECT", "", place_of(tree))
         reader = self._with_ctes(tree)
         source, names = reader._source(tree)
         return _Select(tree, source, frozenset(names), self.dialect).relation()
@@ -59,7 +59,7 @@ class Reader:
         views = dict(self.views)
         clause = tree.args.get("with_")
         if clause is not None and clause.args.get("recursive"):
-            raise Refused("HDL-133", "a recursive query", "", place_of(tree))
+            raise Refused("HDL-143", "a recursive query", "", place_of(tree))
         for cte in clause.expressions if clause is not None else ():
             relation = replace(self, views=views).read(cte.this)
             columns = [column.name for column in (cte.args["alias"].args.get("columns") or ())]
@@ -69,22 +69,22 @@ class Reader:
     def _source(self, tree: exp.Select) -> tuple[Relation, set[str]]:
         for name, value in tree.args.items():
             if value and name not in _READ:
-                code, message, hint = _REFUSED.get(name, ("HDL-133", f"{name} in a SELECT", ""))
+                code, message, hint = _REFUSED.get(name, ("HDL-143", f"{name} in a SELECT", ""))
                 near = value[0] if isinstance(value, list) else value
                 raise Refused(code, message, hint, place_of(near if isinstance(near, exp.Expr) else tree))
         clause = tree.args.get("from_")
         if clause is None:
-            raise Refused("HDL-132", "the query reads no stream", "FROM names one", place_of(tree))
+            raise Refused("HDL-142", "the query reads no stream", "FROM names one", place_of(tree))
         table = clause.this
         for name, value in table.args.items():
             if value and name not in ("this", "db", "catalog", "alias"):
-                raise Refused("HDL-132", f"{name} in FROM", "name the table alone", place_of(table))
+                raise Refused("HDL-142", f"{name} in FROM", "name the table alone", place_of(table))
         alias = table.args.get("alias")
         columns = [column.name for column in (alias.args.get("columns") or ())] if alias is not None else []
         if isinstance(table, exp.Subquery):
             return named_columns(self.read(table.this), columns, place_of(table)), {table.alias.lower()}
         if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier) or columns:
-            raise Refused("HDL-132", "FROM takes one table, view or subselect", "", place_of(table))
+            raise Refused("HDL-142", "FROM takes one table, view or subselect", "", place_of(table))
         names = {name.lower() for name in (table.name, table.alias) if name}
         number = cut_number(table.name, table.this.quoted)
         if number is None:
@@ -99,21 +99,21 @@ class Reader:
             return view
         if whole in self.targets:
             hint = "aggregate the stream itself, or keep this job"
-            raise Refused("HDL-133", f"{whole} is what an earlier statement writes", hint, at)
+            raise Refused("HDL-143", f"{whole} is what an earlier statement writes", hint, at)
         if self.tables.setdefault(name.lower(), whole) != whole:
             hint = "give one of the streams another name"
-            raise Refused("HDL-132", f"{self.tables[name.lower()]} and {whole} are two tables of one name", hint, at)
+            raise Refused("HDL-142", f"{self.tables[name.lower()]} and {whole} are two tables of one name", hint, at)
         return Relation(name)
 
     def _windowed(self, cut: CutWindow) -> Relation:
         source = self._named(cut.source, cut.at)
         if source.window is not None:
             hint = "give the outer query the longer window over the stream itself"
-            raise Refused("HDL-133", "a window over the answers of a window", hint, cut.at)
+            raise Refused("HDL-143", "a window over the answers of a window", hint, cut.at)
         time = exp.Column(this=exp.to_identifier(cut.time))
         bound = Binder(source, frozenset(), self.dialect).bind(time)
         if type(bound) is not exp.Column:
-            raise Refused("HDL-134", "the time of a window is computed, not a column of the stream", "", cut.at)
+            raise Refused("HDL-144", "the time of a window is computed, not a column of the stream", "", cut.at)
         window = of_table_function(cut, bound.this.sql(dialect="spark"))
         return replace(source, window=window, windowed=True)
 
@@ -122,19 +122,19 @@ _READ = ("expressions", "from_", "where", "group", "having", "with_", "order")
 """What is read of a SELECT; its order is that of a table, so none."""
 
 _REFUSED = {
-    "joins": ("HDL-132", "a join", "a query reads one stream: join the tables in a job before"),
-    "laterals": ("HDL-132", "LATERAL or EXPLODE", "unnest the stream in a job before"),
-    "pivots": ("HDL-132", "PIVOT", "write an aggregate with FILTER for each value"),
-    "windows": ("HDL-133", "a named window", "windows of rows are not read"),
-    "qualify": ("HDL-133", "QUALIFY", "filter row_number() in an outer SELECT"),
-    "match": ("HDL-133", "MATCH_RECOGNIZE", "write PATTERN SEQ(…)"),
-    "distinct": ("HDL-133", "SELECT DISTINCT", "count(DISTINCT x) counts the values of a window"),
+    "joins": ("HDL-142", "a join", "a query reads one stream: join the tables in a job before"),
+    "laterals": ("HDL-142", "LATERAL or EXPLODE", "unnest the stream in a job before"),
+    "pivots": ("HDL-142", "PIVOT", "write an aggregate with FILTER for each value"),
+    "windows": ("HDL-143", "a named window", "windows of rows are not read"),
+    "qualify": ("HDL-143", "QUALIFY", "filter row_number() in an outer SELECT"),
+    "match": ("HDL-143", "MATCH_RECOGNIZE", "write PATTERN SEQ(…)"),
+    "distinct": ("HDL-143", "SELECT DISTINCT", "count(DISTINCT x) counts the values of a window"),
     "limit": (
-        "HDL-133",
+        "HDL-143",
         "LIMIT is of all answers, Heddle's ORDER BY … LIMIT of each window",
         "filter row_number() OVER (PARTITION BY the window ORDER BY …) in an outer SELECT",
     ),
-    "offset": ("HDL-133", "OFFSET", ""),
+    "offset": ("HDL-143", "OFFSET", ""),
 }
 
 
@@ -143,7 +143,7 @@ def named_columns(relation: Relation, columns: Sequence[str], at: int) -> Relati
     if not columns:
         return relation
     if len(columns) != len(relation.items) or (relation.star and not relation.grouped):
-        raise Refused("HDL-133", f"{len(columns)} names for the columns of another number", "", at)
+        raise Refused("HDL-143", f"{len(columns)} names for the columns of another number", "", at)
     items = tuple((name, node) for name, (_, node) in zip(columns, relation.items, strict=True))
     return replace(relation, items=items)
 
@@ -180,7 +180,7 @@ class _Select:
         bound = self.binder.bind(clause.this)
         if any(is_marker(found) for found in markers(bound)):
             message = "a condition on the bounds of the window"
-            raise Refused("HDL-135", message, "read the answers of the windows that you want", place_of(clause))
+            raise Refused("HDL-145", message, "read the answers of the windows that you want", place_of(clause))
         return (bound,)
 
     def _items(self) -> tuple[tuple[tuple[str, exp.Expr], ...], bool]:
@@ -190,7 +190,7 @@ class _Select:
         for item in self.tree.expressions:
             if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
                 if any(value for name, value in item.args.items() if name not in ("this", "table")):
-                    raise Refused("HDL-133", "a star with exceptions", "name the columns", place_of(item))
+                    raise Refused("HDL-143", "a star with exceptions", "name the columns", place_of(item))
                 items += self.source.items
                 star |= self.source.star and not self.source.grouped
                 continue
@@ -208,16 +208,16 @@ class _Select:
         window = self.binder.window or self.source.window
         if window is None or not any(is_of_window(key) for part in keys for key in part):
             hint = "group by window(time, '1 hour') in Spark, by window_start and window_end in Flink"
-            raise Refused("HDL-131", "the query groups by no window", hint, place_of(self.tree))
+            raise Refused("HDL-141", "the query groups by no window", hint, place_of(self.tree))
         if not all(any(is_of_window(key) for key in part) for part in keys):
-            raise Refused("HDL-131", "one of the GROUPING SETS has no window", "put it into each", place_of(self.tree))
+            raise Refused("HDL-141", "one of the GROUPING SETS has no window", "put it into each", place_of(self.tree))
         if star:
-            raise Refused("HDL-136", "a star in a query that groups", "name the columns", place_of(self.tree))
+            raise Refused("HDL-146", "a star in a query that groups", "name the columns", place_of(self.tree))
         self.binder.aliases = {name: self.binder.bind(node) for name, node in aliased.items()}
         clause = self.tree.args.get("having")
         having = self.binder.bind(clause.this, aliases=True) if clause is not None else None
         if having is not None and any(True for _ in markers(having)):
-            raise Refused("HDL-135", "HAVING on the bounds of the window", "", place_of(clause or having))
+            raise Refused("HDL-145", "HAVING on the bounds of the window", "", place_of(clause or having))
         sets = tuple(tuple(key for key in part if not is_of_window(key)) for part in keys)
         where = self.source.where + where
         grouped = Grouped(sets, (having,) if having is not None else (), self._ranked())
@@ -232,7 +232,7 @@ class _Select:
             return sets
         names = ("expressions", "grouping_sets", "cube", "rollup")
         if any(value and name not in names for name, value in group.args.items()):
-            raise Refused("HDL-133", "GROUP BY ALL, or with totals", "name the columns", place_of(self.tree))
+            raise Refused("HDL-143", "GROUP BY ALL, or with totals", "name the columns", place_of(self.tree))
         for part in [part for name in names for part in group.args.get(name) or ()]:
             if isinstance(part, exp.GroupingSets | exp.Cube | exp.Rollup):
                 inner = list(part.expressions) or list(group.expressions)
@@ -268,13 +268,13 @@ class _Select:
         plain = (item for item in tree.expressions if not isinstance(item.unalias(), exp.Window))
         aggregates = any(is_aggregate(node) for item in plain for node in item.walk())
         if tree.args.get("group") or tree.args.get("having") or aggregates:
-            raise Refused("HDL-133", "an aggregate of aggregates", "aggregate the stream itself", place_of(tree))
+            raise Refused("HDL-143", "an aggregate of aggregates", "aggregate the stream itself", place_of(tree))
         for condition in self._where():
             grouped = self._kept(grouped, condition)
         items, _ = self._items()
         ranked = self._ranked()
         if ranked is not None and grouped.ranked is not None:
-            raise Refused("HDL-133", "rows are numbered twice", "", place_of(tree))
+            raise Refused("HDL-143", "rows are numbered twice", "", place_of(tree))
         return replace(self.source, items=items, grouped=replace(grouped, ranked=ranked or grouped.ranked))
 
     def _kept(self, grouped: Grouped, where: exp.Expr) -> Grouped:
@@ -287,24 +287,24 @@ class _Select:
                 grouped = replace(grouped, top=top)
             else:
                 hint = "write rownum <= 3"
-                raise Refused("HDL-133", "a condition on the number of a row", hint, place_of(self.tree.args["where"]))
+                raise Refused("HDL-143", "a condition on the number of a row", hint, place_of(self.tree.args["where"]))
         if rest and grouped.ranked is not None:
             hint = "filter the groups before they are numbered"
-            raise Refused("HDL-133", "a condition behind the choice of the first rows", hint, place_of(self.tree))
+            raise Refused("HDL-143", "a condition behind the choice of the first rows", hint, place_of(self.tree))
         return replace(grouped, having=grouped.having + rest)
 
     def _rank(self, window: exp.Window) -> exp.Expr:
         name = function_of(window.this.name) if isinstance(window.this, exp.Anonymous) else ""
         if name != "row_number" or not self.is_grouped:
             hint = "only row_number() over the groups of each window is: ORDER BY … LIMIT k"
-            raise Refused("HDL-133", "a function over rows (OVER)", hint, place_of(window))
+            raise Refused("HDL-143", "a function over rows (OVER)", hint, place_of(window))
         return marker(RANK)
 
     def _ranked(self) -> exp.Ordered | None:
         """What the rows of each window are numbered by, if they are."""
         found = [node for item in self.tree.expressions for node in item.find_all(exp.Window)]
         if len(found) > 1:
-            raise Refused("HDL-133", "rows are numbered twice", "", place_of(found[1]))
+            raise Refused("HDL-143", "rows are numbered twice", "", place_of(found[1]))
         return self._order(found[0]) if found else None
 
     def _order(self, window: exp.Window) -> exp.Ordered:
@@ -312,9 +312,9 @@ class _Select:
         order = window.args.get("order")
         if not parts or not all(map(is_of_window, parts)):
             hint = "Heddle has those of each window"
-            raise Refused("HDL-133", "the first rows of each group", hint, place_of(window))
+            raise Refused("HDL-143", "the first rows of each group", hint, place_of(window))
         if order is None or len(order.expressions) != 1:
-            raise Refused("HDL-133", "the first rows by other than a single order", "", place_of(window))
+            raise Refused("HDL-143", "the first rows by other than a single order", "", place_of(window))
         ordered = order.expressions[0]
         return exp.Ordered(this=self.binder.bind(ordered.this), desc=bool(ordered.args.get("desc")))
 

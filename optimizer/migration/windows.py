@@ -31,7 +31,7 @@ FIELDS = {"start": "start", "end": "end"}
 """The fields of Spark's window."""
 
 _SESSION = Refused(
-    "HDL-134",
+    "HDL-144",
     "session windows are not of the language",
     "their bounds depend on the events, so that no two queries share a fragment; take RANGE, or keep this job",
 )
@@ -54,7 +54,7 @@ def sliding(time: str, size: str, slide: str, offset: str, at: int) -> ImportedW
     """``RANGE`` and ``SLIDE``; an offset is none if it is a multiple of the slide."""
     try:
         if offset and parse_duration(offset) % parse_duration(slide):
-            raise Refused("HDL-134", f"windows that start {offset} late", "windows start at multiples of the slide", at)
+            raise Refused("HDL-144", f"windows that start {offset} late", "windows start at multiples of the slide", at)
         same = parse_duration(size) == parse_duration(slide)
         length, step = duration_text(parse_duration(size)), duration_text(parse_duration(slide))
     except HeddleError as error:
@@ -68,12 +68,12 @@ def of_table_function(cut: CutWindow, time: str) -> ImportedWindow:
         raise session(cut.at)
     size, offset = cut.durations.get("size", ""), cut.durations.get("offset", "")
     if not size:
-        raise Refused("HDL-136", f"{cut.function.upper()} has no size", "INTERVAL '10' MINUTES", cut.at)
+        raise Refused("HDL-146", f"{cut.function.upper()} has no size", "INTERVAL '10' MINUTES", cut.at)
     if cut.function == "cumulate":
         step = cut.durations.get("step", "")
         try:
             if offset and parse_duration(offset) % parse_duration(size):
-                raise Refused("HDL-134", f"windows that start {offset} late", "", cut.at)
+                raise Refused("HDL-144", f"windows that start {offset} late", "", cut.at)
             clause = f"CUMULATE '{duration_text(parse_duration(size))}' STEP '{duration_text(parse_duration(step))}'"
         except HeddleError as error:
             raise Refused.of(error, cut.at) from None
@@ -90,15 +90,15 @@ def of_call(call: exp.Anonymous, name: str) -> ImportedWindow:
     at, (first, *rest) = place_of(call), call.expressions or [exp.Null()]
     if type(first) is not exp.Column:
         message = "the time of a window is computed, not a column of the stream"
-        raise Refused("HDL-134", message, "declare the column as timestamp in streams.yaml", at)
+        raise Refused("HDL-144", message, "declare the column as timestamp in streams.yaml", at)
     durations = [_duration(argument, at) for argument in rest]
     if not 1 <= len(durations) <= 3:
-        raise Refused("HDL-136", f"{name} takes a time and one to three durations", "", at)
+        raise Refused("HDL-146", f"{name} takes a time and one to three durations", "", at)
     time = first.this.sql(dialect="spark")
     if name == "hop":
         slide, size, offset = (*durations, "", "")[:3]
         if not size:
-            raise Refused("HDL-136", "HOP takes a slide and a size", "", at)
+            raise Refused("HDL-146", "HOP takes a slide and a size", "", at)
         return sliding(time, size, slide, offset, at)
     if name == "tumble":
         return sliding(time, durations[0], durations[0], (*durations, "")[1], at)
@@ -111,4 +111,4 @@ def _duration(node: exp.Expr, at: int) -> str:
     if isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal):
         unit = node.args.get("unit")
         return f"{node.this.name} {unit.name.lower()}" if isinstance(unit, exp.Var) else node.this.name
-    raise Refused("HDL-134", "the durations of a window are constants", "'10 minutes' or INTERVAL '10' MINUTES", at)
+    raise Refused("HDL-144", "the durations of a window are constants", "'10 minutes' or INTERVAL '10' MINUTES", at)

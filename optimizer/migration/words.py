@@ -33,7 +33,7 @@ class Dialect(StrEnum):
 LIMITS = replace(Limits(), bytes=64 << 10, tokens=8192, connectives=1024)
 """Of one statement, which may be several queries' worth of views and subselects."""
 
-LEFT_OUT = "HDL-130"
+LEFT_OUT = "HDL-140"
 """The code of what a job has and no query needs: a warning."""
 
 WINDOW_NAMES = ("tumble", "hop", "cumulate", "session")
@@ -85,9 +85,9 @@ def limited_tokens(text: str, dialect: Dialect) -> list[Token]:
     try:
         tokens = (Drill() if dialect is Dialect.flink else Spark()).tokenize(text)
     except TokenError:
-        raise Refused("HDL-136", "this text cannot be split into words", "look for stray quotes") from None
+        raise Refused("HDL-146", "this text cannot be split into words", "look for stray quotes") from None
     if not tokens or any(token.comments for token in tokens):
-        raise Refused("HDL-136", "templates are not read", "render the job first", max(text.find("{"), 0))
+        raise Refused("HDL-146", "templates are not read", "render the job first", max(text.find("{"), 0))
     if len(tokens) > LIMITS.tokens:
         raise Refused("HDL-302", f"the statement has {len(tokens)} words, the limit is {LIMITS.tokens}", "split it")
     check_nesting(tokens, LIMITS)
@@ -101,9 +101,9 @@ def _check_token(token: Token) -> None:
         message = f"a word or literal of {len(token.text)} characters; the limit is {LIMITS.literal}"
         raise Refused("HDL-305", message, "", token.start)
     if token.token_type in (TokenType.L_BRACE, TokenType.BLOCK_START, TokenType.PARAMETER, TokenType.PLACEHOLDER):
-        raise Refused("HDL-136", "templates and placeholders are not read", "render the job first", token.start)
+        raise Refused("HDL-146", "templates and placeholders are not read", "render the job first", token.start)
     if token.token_type == TokenType.STRING and "${" in token.text:
-        raise Refused("HDL-136", "substitutions are not read", "write the value", token.start)
+        raise Refused("HDL-146", "substitutions are not read", "write the value", token.start)
 
 
 def closing(tokens: Sequence[Token], opened: int) -> int:
@@ -132,7 +132,7 @@ def cut_windows(tokens: list[Token]) -> tuple[list[Token], list[CutWindow]]:
         windows.append(_window_table(tokens[inner], tokens[inner + 2 : end]))
         kept.append(_word(tokens[inner], f"{_MARK}{len(windows) - 1}"))
         if inner != at and not _is(tokens, end + 1, TokenType.R_PAREN):
-            raise Refused("HDL-136", "TABLE( ) holds one windowing function", "", tokens[at].start)
+            raise Refused("HDL-146", "TABLE( ) holds one windowing function", "", tokens[at].start)
         at = end + 1 + (inner != at)
     return kept, windows
 
@@ -168,17 +168,17 @@ def _window_table(name: Token, inside: Sequence[Token]) -> CutWindow:
         if _is(argument, 0, TokenType.TABLE):
             names = argument[1:]
             if not names or any((token.token_type == TokenType.DOT) == (at % 2 == 0) for at, token in enumerate(names)):
-                raise Refused("HDL-136", f"{name.text} takes TABLE and a name", "make the rest a view", name.start)
+                raise Refused("HDL-146", f"{name.text} takes TABLE and a name", "make the rest a view", name.start)
             source = tuple(token.text for token in names[::2])
         elif argument and argument[0].text.upper() == "DESCRIPTOR":
             if len(argument) != 4:
-                raise Refused("HDL-134", "windows are on one column", "", argument[0].start)
+                raise Refused("HDL-144", "windows are on one column", "", argument[0].start)
             time = argument[2].text
         else:
             durations[role or next(roles, "offset")] = interval_text(argument, name)
     if not (source and time and durations):
         hint = f"{name.text.upper()}(TABLE t, DESCRIPTOR(time), INTERVAL '10' MINUTES)"
-        raise Refused("HDL-136", f"{name.text} lacks its table, its column or its durations", hint, name.start)
+        raise Refused("HDL-146", f"{name.text} lacks its table, its column or its durations", hint, name.start)
     return CutWindow(function, source, time, durations, name.start)
 
 
@@ -203,7 +203,7 @@ def interval_text(words: Sequence[Token], near: Token) -> str:
     if len(plain) == 1 and plain[0].token_type == TokenType.STRING:
         return plain[0].text
     start = words[0].start if words else near.start
-    raise Refused("HDL-134", "a duration is an interval of one unit", "INTERVAL '10' MINUTES", start)
+    raise Refused("HDL-144", "a duration is an interval of one unit", "INTERVAL '10' MINUTES", start)
 
 
 # ------------------------------------------------------------------------------------ other spellings
@@ -295,7 +295,7 @@ _IGNORED = (
 
 
 def cut_head(tokens: list[Token]) -> tuple[Head, list[Token]]:
-    """What is done with a statement's query, and the query's words. Raises HDL-130 for a statement without a query."""
+    """What is done with a statement's query, and the query's words. Raises HDL-140 for a statement without a query."""
     words = [token.text.upper() for token in tokens[:12]]
     first = words[0] if words else ""
     begin = _query(tokens) if first in ("INSERT", "CREATE") else None
@@ -306,7 +306,7 @@ def cut_head(tokens: list[Token]) -> tuple[Head, list[Token]]:
     if begin is None or first not in ("INSERT", "CREATE"):
         message = f"{shown_text(tokens[0].text)} begins no statement that is read"
         hint = "SELECT, WITH, INSERT INTO … SELECT and CREATE VIEW … AS SELECT are"
-        raise Refused("HDL-136", message, hint, tokens[0].start)
+        raise Refused("HDL-146", message, hint, tokens[0].start)
     return _target(tokens[:begin]), tokens[begin:]
 
 
@@ -347,7 +347,7 @@ def _target(tokens: Sequence[Token]) -> Head:
     while _is(tokens, at + 1, TokenType.DOT):
         at += 2
     if at >= len(tokens):
-        raise Refused("HDL-136", "the statement does not name its table", "", tokens[0].start)
+        raise Refused("HDL-146", "the statement does not name its table", "", tokens[0].start)
     columns: list[str] = []
     if _is(tokens, at + 1, TokenType.L_PAREN):
         inside = tokens[at + 2 : closing(tokens, at + 1)]

@@ -32,9 +32,9 @@ def written_queries(relation: Relation, name: str, dialect: Dialect) -> Iterator
     """The queries of a relation, several where it has several sets of keys. Raises :class:`Refused`."""
     grouped = relation.grouped
     if grouped is None or relation.window is None:
-        raise Refused("HDL-131", "the statement aggregates nothing in a window", "")
+        raise Refused("HDL-141", "the statement aggregates nothing in a window", "")
     if grouped.ranked is not None and grouped.top is None:
-        raise Refused("HDL-133", "rows are numbered, and all of them are kept", "leave row_number() out, or filter it")
+        raise Refused("HDL-143", "rows are numbered, and all of them are kept", "leave row_number() out, or filter it")
     for keys in grouped.sets:
         others = [key for part in grouped.sets for key in part if key not in keys]
         suffix = "" if len(grouped.sets) == 1 else "_" + ("_".join(map(_plain_name, keys)) or "all")
@@ -64,7 +64,7 @@ def _written(relation: Relation, name: str, others: Sequence[exp.Expr], dialect:
     for _, node in items:
         for _marker in markers(node):
             hint = "every answer has window_start and window_end: compute with them when you read"
-            raise Refused("HDL-135", "a value is computed from the bounds of the window", hint)
+            raise Refused("HDL-145", "a value is computed from the bounds of the window", hint)
     selected = ", ".join(_selected(alias, node, dialect) for alias, node in items)
     stream = written_name(relation.stream)
     lines = _folded(f"SELECT {selected or '*'} FROM {stream}")

@@ -130,7 +130,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     typed = heddle("import", str(job), "--streams", str(tmp_path / "streams.yaml"), "-o", str(written))
     assert typed.code == 0 and not typed.out and written.read_text() == done.out
     wrong = heddle("import", str(job), "--dialect", "flink")
-    assert wrong.code == 1 and "HDL-131" in wrong.err and not wrong.out
+    assert wrong.code == 1 and "HDL-141" in wrong.err and not wrong.out
     assert '"queries": [\n    "job_1"' in heddle("import", str(job), "--json").out
 
 

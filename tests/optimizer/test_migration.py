@@ -61,7 +61,7 @@ def test_the_corpus_own_statements_become_its_queries(dialect: Dialect) -> None:
         # what is refused needs something that the language does not have yet
         assert expected[found.query].lacking, found
     assert compared >= 3
-    assert not {found.code for found in result.errors} & {"HDL-131", "HDL-132", "HDL-133", "HDL-136"}
+    assert not {found.code for found in result.errors} & {"HDL-141", "HDL-142", "HDL-143", "HDL-146"}
 
 
 def test_every_metric_of_spark_and_flink_has_a_statement() -> None:
@@ -166,30 +166,30 @@ WHERE symbol = 'a\\b' AND side LIKE 'x\\\\%'"""
 # ------------------------------------------------------------------------------- what stands in the way
 HOURLY = "GROUP BY window(ts, '1 hour'), symbol"
 IN_THE_WAY = (
-    (SPARK, "^MERGE INTO a USING b ON true WHEN MATCHED THEN DELETE", "HDL-136"),
-    (SPARK, "SELECT FROM trades ^WHERE", "HDL-136"),
-    (SPARK, "SELECT ^symbol, count(*) FROM trades GROUP BY symbol", "HDL-131"),
-    (SPARK, "SELECT symbol, count(*) FROM trades t JOIN ^quotes q ON t.symbol = q.symbol " + HOURLY, "HDL-132"),
-    (SPARK, "SELECT ^symbol FROM trades UNION ALL SELECT symbol FROM quotes", "HDL-132"),
-    (SPARK, "SELECT count(*) FROM trades WHERE symbol IN (SELECT ^symbol FROM q) " + HOURLY, "HDL-132"),
-    (SPARK, "SELECT DISTINCT ^symbol FROM trades " + HOURLY, "HDL-133"),
-    (SPARK, "SELECT symbol, count(*) AS n FROM trades " + HOURLY + " ORDER BY n DESC LIMIT ^5", "HDL-133"),
-    (SPARK, "SELECT symbol, ^sum(price) OVER (PARTITION BY symbol) FROM trades", "HDL-133"),
-    (SPARK, "SELECT count(*) FROM trades GROUP BY ^session_window(ts, '5 minutes'), symbol", "HDL-134"),
-    (SPARK, "SELECT count(*) FROM trades GROUP BY ^window(to_timestamp(side), '1 hour')", "HDL-134"),
-    (SPARK, "SELECT count(*) FROM trades GROUP BY ^window(ts, '1 hour', '5 minutes', '2 minutes')", "HDL-134"),
-    (SPARK, "SELECT symbol, count(*) FROM trades WHERE ^window(ts, '1 hour').start > '2020' " + HOURLY, "HDL-135"),
+    (SPARK, "^MERGE INTO a USING b ON true WHEN MATCHED THEN DELETE", "HDL-146"),
+    (SPARK, "SELECT FROM trades ^WHERE", "HDL-146"),
+    (SPARK, "SELECT ^symbol, count(*) FROM trades GROUP BY symbol", "HDL-141"),
+    (SPARK, "SELECT symbol, count(*) FROM trades t JOIN ^quotes q ON t.symbol = q.symbol " + HOURLY, "HDL-142"),
+    (SPARK, "SELECT ^symbol FROM trades UNION ALL SELECT symbol FROM quotes", "HDL-142"),
+    (SPARK, "SELECT count(*) FROM trades WHERE symbol IN (SELECT ^symbol FROM q) " + HOURLY, "HDL-142"),
+    (SPARK, "SELECT DISTINCT ^symbol FROM trades " + HOURLY, "HDL-143"),
+    (SPARK, "SELECT symbol, count(*) AS n FROM trades " + HOURLY + " ORDER BY n DESC LIMIT ^5", "HDL-143"),
+    (SPARK, "SELECT symbol, ^sum(price) OVER (PARTITION BY symbol) FROM trades", "HDL-143"),
+    (SPARK, "SELECT count(*) FROM trades GROUP BY ^session_window(ts, '5 minutes'), symbol", "HDL-144"),
+    (SPARK, "SELECT count(*) FROM trades GROUP BY ^window(to_timestamp(side), '1 hour')", "HDL-144"),
+    (SPARK, "SELECT count(*) FROM trades GROUP BY ^window(ts, '1 hour', '5 minutes', '2 minutes')", "HDL-144"),
+    (SPARK, "SELECT symbol, count(*) FROM trades WHERE ^window(ts, '1 hour').start > '2020' " + HOURLY, "HDL-145"),
     (SPARK, "SELECT nothing, count(*) FROM (SELECT ts FROM trades) GROUP BY window(ts, '1 hour'), ^nothing", "HDL-202"),
-    (SPARK, "SELECT symbol, count(*) FROM {{ source }} " + HOURLY, "HDL-136"),
-    (SPARK, "SELECT symbol, count(*) FROM trades GROUP BY ALL", "HDL-133"),
-    (FLINK, "SELECT count(*) FROM trades GROUP BY ^SESSION(ts, INTERVAL '5' MINUTE)", "HDL-134"),
+    (SPARK, "SELECT symbol, count(*) FROM {{ source }} " + HOURLY, "HDL-146"),
+    (SPARK, "SELECT symbol, count(*) FROM trades GROUP BY ALL", "HDL-143"),
+    (FLINK, "SELECT count(*) FROM trades GROUP BY ^SESSION(ts, INTERVAL '5' MINUTE)", "HDL-144"),
     (FLINK, "SELECT count(*) FROM TABLE(^SESSION(TABLE trades, DESCRIPTOR(ts), INTERVAL '5' MINUTES)) "
-            "GROUP BY window_start, window_end", "HDL-134"),
-    (FLINK, "SELECT count(*) FROM trades GROUP BY TUMBLE(^PROCTIME(), INTERVAL '5' MINUTE)", "HDL-134"),
-    (FLINK, "SELECT ^count(*) FROM TABLE(TUMBLE(TABLE trades, DESCRIPTOR(ts), INTERVAL '5' MINUTES))", "HDL-131"),
+            "GROUP BY window_start, window_end", "HDL-144"),
+    (FLINK, "SELECT count(*) FROM trades GROUP BY TUMBLE(^PROCTIME(), INTERVAL '5' MINUTE)", "HDL-144"),
+    (FLINK, "SELECT ^count(*) FROM TABLE(TUMBLE(TABLE trades, DESCRIPTOR(ts), INTERVAL '5' MINUTES))", "HDL-141"),
     (FLINK, "SELECT * FROM (SELECT *, ^ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY price DESC) "
-            "AS r FROM TABLE(TUMBLE(TABLE trades, DESCRIPTOR(ts), INTERVAL '5' MINUTES))) WHERE r <= 3", "HDL-133"),
-    (FLINK, "SELECT count(*) FROM ^TUMBLE(TABLE trades, DESCRIPTOR(ts)) GROUP BY window_start, window_end", "HDL-136"),
+            "AS r FROM TABLE(TUMBLE(TABLE trades, DESCRIPTOR(ts), INTERVAL '5' MINUTES))) WHERE r <= 3", "HDL-143"),
+    (FLINK, "SELECT count(*) FROM ^TUMBLE(TABLE trades, DESCRIPTOR(ts)) GROUP BY window_start, window_end", "HDL-146"),
 )  # fmt: skip
 
 
@@ -207,7 +207,7 @@ def test_the_other_statements_go_on() -> None:
     good = "SELECT symbol, count(*) AS n FROM trades " + HOURLY
     result = imported(f"{good};\nSELECT 'never closed;\n{good} LIMIT 3;\nSET a = b;\n{good}", SPARK)
     assert result.names == ("query_1", "query_5")
-    assert [found.code for found in result.diagnostics] == ["HDL-108", "HDL-133", "HDL-130"]
+    assert [found.code for found in result.diagnostics] == ["HDL-108", "HDL-143", "HDL-140"]
     assert [found.line for found in result.diagnostics] == [2, 3, 4]
 
 
@@ -236,14 +236,14 @@ def test_what_means_something_else_is_noted() -> None:
         f"SELECT LAST_VALUE(price) AS a FROM trades {window}": 1,
     }
     for text, count in notes.items():
-        assert [found.code for found in imported(text, FLINK).diagnostics] == ["HDL-137"] * count, text
+        assert [found.code for found in imported(text, FLINK).diagnostics] == ["HDL-147"] * count, text
     assert not imported(f"SELECT avg(volume) AS a FROM trades {HOURLY}", SPARK).diagnostics
 
 
 def test_two_tables_of_one_name_are_not_taken_for_one() -> None:
     good = "SELECT count(*) AS n FROM {}.trades " + HOURLY
     result = imported(f"{good.format('a')}; {good.format('b')}; {good.format('a')}", SPARK)
-    assert [found.code for found in result.errors] == ["HDL-132"] and len(result.names) == 2
+    assert [found.code for found in result.errors] == ["HDL-142"] and len(result.names) == 2
 
 
 def test_a_view_is_not_a_table_of_another_schema() -> None:
@@ -256,7 +256,7 @@ def test_a_view_is_not_a_table_of_another_schema() -> None:
 def test_what_is_written_is_no_stream() -> None:
     good = "INSERT INTO hourly SELECT symbol, count(*) AS n FROM trades " + HOURLY
     result = imported(f"{good}; SELECT sum(n) AS n FROM hourly GROUP BY window(ts, '1 day')", SPARK, typed=False)
-    assert result.names == ("hourly",) and [found.code for found in result.errors] == ["HDL-133"]
+    assert result.names == ("hourly",) and [found.code for found in result.errors] == ["HDL-143"]
 
 
 # ------------------------------------------------------------------------------------------- generated
