@@ -163,6 +163,13 @@ class Paper(StrEnum):
     golab = "golab"
 
 
+class JobDialect(StrEnum):
+    """Whose SQL a job is written in."""
+
+    spark = "spark"
+    flink = "flink"
+
+
 class Format(StrEnum):
     """How answers are printed."""
 

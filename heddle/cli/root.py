@@ -64,6 +64,7 @@ READING = frozenset(
         "streams",
         "preview",
         "test",
+        "import",
         "status",
         "queries",
         "read",

@@ -21,7 +21,7 @@ def guarded_tokens(text: str, limits: Limits) -> list[Token]:
         raise Refused("HDL-103", "common table expressions are not allowed", SOURCES, first.start)
     if first.token_type != TokenType.SELECT:
         raise Refused("HDL-102", f"a query starts with SELECT, not {shown_text(first.text)}", "", first.start)
-    _check_nesting(tokens, limits)
+    check_nesting(tokens, limits)
     tokens = native_windows(tokens)
     for before, token, after in zip([None, *tokens[:-1]], tokens, [*tokens[1:], None], strict=True):
         _check_characters(token, text, limits)
@@ -50,7 +50,7 @@ def _limited_tokens(text: str, limits: Limits) -> list[Token]:
     return tokens
 
 
-def _check_nesting(tokens: Sequence[Token], limits: Limits) -> None:
+def check_nesting(tokens: Sequence[Token], limits: Limits) -> None:
     """Bound recursion before any recursive code runs: parentheses, and prefix operators not yet ended."""
     prefixes, total, connectives = [0], 0, 0
     opened: list[Token] = []

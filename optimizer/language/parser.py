@@ -91,7 +91,7 @@ def parse(
     """
     limits = limits or Limits()
     queries: dict[str, ACQ] = {}
-    report = _Report(text, file)
+    report = Report(text, file)
     starts: dict[str, int] = {}
     stem = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(file).stem) or "query"
     stem = stem if QUERY_NAME.match(stem) else "_" + stem
@@ -126,7 +126,7 @@ def parse(
     return ParseResult(tuple(queries.values()), tuple(report.diagnostics), positions)
 
 
-class _Report:
+class Report:
     """The findings about one file, each with its line and column."""
 
     def __init__(self, text: str, file: str) -> None:

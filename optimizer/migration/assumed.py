@@ -1,0 +1,89 @@
+"""A stream that fits a query whose own is not declared, so that at least how the query is written can be checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from optimizer.migration.words import function_of
+from optimizer.migration.writing import WrittenQuery
+from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream, Type
+
+UNKNOWN = frozenset({"HDL-203", "HDL-206", "HDL-211", "HDL-213", "HDL-221"})
+"""Findings that depend on the types of columns: they say nothing where the types are assumed."""
+
+_TEXTS = (
+    "lower",
+    "upper",
+    "trim",
+    "ltrim",
+    "rtrim",
+    "replace",
+    "substring",
+    "length",
+    "concat",
+    "split_part",
+    "regexp_like",
+)
+
+_NUMBERS = (
+    "sum",
+    "avg",
+    "stddev",
+    "variance",
+    "percentile",
+    "median",
+    "abs",
+    "round",
+    "floor",
+    "ceil",
+    "sqrt",
+    "ln",
+    "exp",
+    "power",
+)
+
+_TIMES = ("date_trunc", "year", "month", "day", "hour", "minute", "dayofweek", "date_part", "to_date")
+
+
+def assumed_stream(query: WrittenQuery) -> Stream:
+    """The stream of a query, with a type for each column that its use suggests, where it suggests one."""
+    types: dict[str, Type] = {}
+    for part in query.parts:
+        for column in part.find_all(exp.Column):
+            name = column.name
+            found = next(_suggested(column), None)
+            if found is not None or name not in types:
+                types[name] = found or types.get(name, STRING)
+    for part in query.parts:
+        # what is grouped by is no double
+        if isinstance(part, exp.Column) and types[part.name] == DOUBLE:
+            types[part.name] = LONG
+    time = query.time.strip("`")
+    types.pop(time, None)
+    schema = ((time, TIMESTAMP), *types.items())
+    return Stream(query.stream, Source("parquet", "assumed"), schema, time)
+
+
+def _suggested(column: exp.Column) -> Iterator[Type]:
+    parent = column.parent
+    while isinstance(parent, exp.Paren | exp.Neg):
+        parent = parent.parent
+    if isinstance(parent, exp.Predicate | exp.In | exp.Between):
+        others = list(parent.find_all(exp.Literal, exp.Boolean))
+        if others and isinstance(others[0], exp.Boolean):
+            yield BOOLEAN
+        elif others:
+            yield STRING if others[0].is_string else LONG if others[0].is_int else DOUBLE
+    if isinstance(parent, exp.Where | exp.Having | exp.And | exp.Or | exp.Not):
+        yield BOOLEAN
+    if isinstance(parent, exp.Add | exp.Sub | exp.Mul | exp.Div | exp.Mod):
+        yield DOUBLE
+    if isinstance(parent, exp.Extract):
+        yield TIMESTAMP
+    if isinstance(parent, exp.Anonymous):
+        name = function_of(parent.name)
+        for names, type in ((_TEXTS, STRING), (_NUMBERS, DOUBLE), (_TIMES, TIMESTAMP)):
+            if name in names:
+                yield type

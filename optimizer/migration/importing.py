@@ -1,0 +1,196 @@
+"""A file of another engine's statements to a file of Heddle's queries, each of them read by our own parser before it
+is written.
+
+A statement that stands in the way is left out and said why; the others go on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import ErrorLevel, exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError
+from sqlglot.tokens import Token
+
+from optimizer.errors.diagnostics import Diagnostic
+from optimizer.language.nodes import place_of
+from optimizer.language.parser import Report, parse
+from optimizer.language.refusals import Findings, Refused, shown_text
+from optimizer.language.statements import Statement, settings_of, split_statements
+from optimizer.migration.assumed import UNKNOWN, assumed_stream
+from optimizer.migration.binding import Relation
+from optimizer.migration.relations import Reader, named_columns
+from optimizer.migration.words import (
+    LEFT_OUT,
+    LIMITS,
+    Dialect,
+    cut_head,
+    cut_windows,
+    limited_tokens,
+    places,
+    spelled,
+    without_statement_set,
+)
+from optimizer.migration.writing import WrittenQuery, differences, valid_name, written_queries
+from optimizer.workload.values import Stream
+
+FILE_BYTES = 4 << 20
+"""Largest job that is read."""
+
+MOST_STATEMENTS = 2000
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What became of a job: ``text`` is a file of queries, which parses; ``names`` are theirs, in order."""
+
+    text: str
+    names: tuple[str, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def errors(self) -> tuple[Diagnostic, ...]:
+        """What stood in the way."""
+        return tuple(found for found in self.diagnostics if found.severity == "error")
+
+
+def import_job(
+    text: str, dialect: Dialect, file: str = "", streams: Mapping[str, Stream] | None = None, stem: str = "query"
+) -> Imported:
+    """The queries of a job's statements; never raises for bad text.
+
+    ``streams``: what the queries are checked against; None: only how they are written is, with types that are
+    assumed. ``stem``: names queries that no table or view does, with a number. Linear in the text, but for views
+    that are put in, which are limited.
+    """
+    job = _Job(text, dialect, file, streams, stem)
+    for ordinal, statement in enumerate(split_statements(text), 1):
+        if ordinal > MOST_STATEMENTS:
+            refused = Refused("HDL-302", f"more than {MOST_STATEMENTS:,} statements", "split the file")
+            job.report.add(refused, "", statement.start)
+            break
+        job.read(statement, ordinal)
+    return Imported("\n".join(job.written), tuple(job.names), tuple(job.report.diagnostics))
+
+
+@dataclass
+class _Job:
+    """A job while its statements are read, one after another."""
+
+    text: str
+    dialect: Dialect
+    file: str
+    streams: Mapping[str, Stream] | None
+    stem: str
+    views: dict[str, Relation] = field(default_factory=dict)
+    tables: dict[str, str] = field(default_factory=dict)
+    targets: set[str] = field(default_factory=set)
+    written: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.report = Report(self.text, self.file)
+
+    def read(self, statement: Statement, ordinal: int) -> None:
+        """Write the queries of one statement, or say why there are none."""
+        settings = settings_of(statement, "")
+        broken = [*statement.broken, *settings.broken]
+        findings = Findings()
+        for at, code, message, hint in broken:
+            if code == "HDL-103":
+                findings.warnings.append(Refused("HDL-140", "a hint is left out", "", at))
+            else:
+                self.report.add(Refused(code, message, hint, at), settings.name)
+        self._warn(findings, settings.name, 0)
+        text = without_statement_set(statement.text)
+        if any(code != "HDL-103" for _, code, _, _ in broken) or not text.strip():
+            return
+        try:
+            self._read(text, statement.start, settings.name, settings.owner, ordinal)
+        except Refused as refused:
+            severity = "warning" if refused.code == LEFT_OUT else "error"
+            self.report.add(refused, settings.name, statement.start, severity)
+        except RecursionError:
+            deep = Refused("HDL-303", "the statement is nested too deeply", "write simpler views")
+            self.report.add(deep, settings.name, statement.start)
+
+    def _read(self, text: str, start: int, named: str, owner: str, ordinal: int) -> None:
+        tokens = limited_tokens(text, self.dialect)
+        head, body = cut_head(tokens)
+        body, windows = cut_windows(body)
+        tree = _tree(spelled(body), text)
+        relation = Reader(self.dialect, self.views, self.tables, self.targets, windows).read(tree)
+        relation = named_columns(relation, head.columns, body[0].start)
+        target = valid_name(named or head.name or f"{self.stem}_{ordinal}")
+        names = {head.name.lower(), ".".join(head.parts).lower()}
+        if not head.is_view:
+            self.targets |= names
+        else:
+            self.views |= dict.fromkeys(names, relation)
+            if relation.grouped is None or (relation.grouped.ranked is not None and relation.grouped.top is None):
+                return
+        findings = Findings()
+        if (order := tree.args.get("order")) is not None:
+            hint = "order the answers as they are read"
+            findings.warnings.append(Refused("HDL-140", "ORDER BY is left out", hint, place_of(order)))
+        self._warn(findings, target, start)
+        near = places(tokens)
+        for query in written_queries(relation, target, self.dialect):
+            self._take(query, owner, start, near)
+
+    def _warn(self, findings: Findings, query: str, start: int) -> None:
+        for warning in findings.warnings:
+            self.report.add(warning, query, start, "warning")
+
+    def _take(self, query: WrittenQuery, owner: str, start: int, near: Mapping[str, int]) -> None:
+        """Keep a query that our own parser reads."""
+        name, number = query.name, 2
+        while name in self.names:
+            name, number = f"{query.name}_{number}", number + 1
+        streams = {query.stream: assumed_stream(query)} if self.streams is None else self.streams
+        comments = f"-- name: {name}\n" + (f"-- owner: {owner}\n" if owner else "")
+        result = parse(comments + query.text, streams)
+        problems = [found for found in result.errors if self.streams is not None or found.code not in UNKNOWN]
+        for found in problems:
+            at = _near(query.text, found.line - 1 - comments.count("\n"), found.column - 1, near)
+            self.report.add(Refused(found.code, found.message, found.hint, at), name, start)
+        if problems:
+            return
+        schema = streams[query.stream].schema if self.streams is not None and query.stream in streams else ()
+        fractional = frozenset(column.lower() for column, type in schema if type.name in ("double", "decimal"))
+        findings = Findings()
+        for message in differences(query, self.dialect, fractional):
+            findings.warnings.append(Refused("HDL-147", message, "check that this is wanted"))
+        self._warn(findings, name, start)
+        self.names.append(name)
+        self.written.append(f"{comments}{query.text}\n")
+
+
+def _near(text: str, row: int, column: int, near: Mapping[str, int]) -> int:
+    """Where in the statement the word stands first that stands at a place of the written query; else its start."""
+    lines = text.split("\n")
+    word = re.match(r"\w*", lines[row][column:]) if 0 <= row < len(lines) else None
+    return near.get(word[0].lower(), 0) if word else 0
+
+
+def _tree(tokens: list[Token], text: str) -> exp.Expr:
+    parser = Spark().parser(error_level=ErrorLevel.IMMEDIATE, error_message_context=10 * LIMITS.bytes)
+    try:
+        trees = parser.parse(tokens, text)
+    except ParseError as error:
+        details = error.errors[0] if error.errors else {}
+        near, at = str(details.get("highlight") or ""), len(str(details.get("start_context") or ""))
+        message = f"the statement cannot be read near {shown_text(near)}" if near else "the statement cannot be read"
+        raise Refused("HDL-146", message, "is it of the other dialect?", at) from None
+    except RecursionError:
+        raise
+    except Exception as error:
+        # a slip of sqlglot's costs its own statement alone
+        raise Refused("HDL-146", f"the statement cannot be read ({type(error).__name__})", "write it plainer") from None
+    tree = trees[0] if len(trees) == 1 else None
+    if tree is None:
+        raise Refused("HDL-146", "this is not a single statement", "", tokens[0].start if tokens else 0)
+    return tree

@@ -1,0 +1,114 @@
+"""The windows of Spark and Flink as Heddle's clause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from optimizer.errors.diagnostics import HeddleError
+from optimizer.language.nodes import place_of
+from optimizer.language.refusals import Refused
+from optimizer.migration.words import CutWindow
+from optimizer.workload.instants import duration_text, parse_duration
+
+SESSIONS = ("session", "session_window", "session_start", "session_end", "session_rowtime", "session_proctime")
+
+GROUP_WINDOWS = ("tumble", "hop")
+"""Flink's functions in GROUP BY, before it had them in FROM."""
+
+BOUNDS = {
+    f"{name}_{suffix}": bound
+    for name in GROUP_WINDOWS
+    for suffix, bound in (("start", "start"), ("end", "end"), ("rowtime", "end"))
+}
+"""What Flink selects of a window in GROUP BY."""
+
+COLUMNS = {"window_start": "start", "window_end": "end", "window_time": "end"}
+"""The columns that a windowing table function adds."""
+
+FIELDS = {"start": "start", "end": "end"}
+"""The fields of Spark's window."""
+
+_SESSION = Refused(
+    "HDL-144",
+    "session windows are not of the language",
+    "their bounds depend on the events, so that no two queries share a fragment; take RANGE, or keep this job",
+)
+
+
+@dataclass(frozen=True)
+class ImportedWindow:
+    """A window of time on a plain column, in Heddle's words. Two are equal if they are the same windows."""
+
+    time: str
+    clause: str
+
+
+def session(at: int) -> Refused:
+    """The refusal of a session window."""
+    return Refused(_SESSION.code, _SESSION.message, _SESSION.hint, at)
+
+
+def sliding(time: str, size: str, slide: str, offset: str, at: int) -> ImportedWindow:
+    """``RANGE`` and ``SLIDE``; an offset is none if it is a multiple of the slide."""
+    try:
+        if offset and parse_duration(offset) % parse_duration(slide):
+            raise Refused("HDL-144", f"windows that start {offset} late", "windows start at multiples of the slide", at)
+        same = parse_duration(size) == parse_duration(slide)
+        length, step = duration_text(parse_duration(size)), duration_text(parse_duration(slide))
+    except HeddleError as error:
+        raise Refused.of(error, at) from None
+    return ImportedWindow(time, f"RANGE '{length}' SLIDE '{length if same else step}'")
+
+
+def of_table_function(cut: CutWindow, time: str) -> ImportedWindow:
+    """Of Flink's TUMBLE, HOP and CUMULATE in FROM."""
+    if cut.function == "session":
+        raise session(cut.at)
+    size, offset = cut.durations.get("size", ""), cut.durations.get("offset", "")
+    if not size:
+        raise Refused("HDL-146", f"{cut.function.upper()} has no size", "INTERVAL '10' MINUTES", cut.at)
+    if cut.function == "cumulate":
+        step = cut.durations.get("step", "")
+        try:
+            if offset and parse_duration(offset) % parse_duration(size):
+                raise Refused("HDL-144", f"windows that start {offset} late", "", cut.at)
+            clause = f"CUMULATE '{duration_text(parse_duration(size))}' STEP '{duration_text(parse_duration(step))}'"
+        except HeddleError as error:
+            raise Refused.of(error, cut.at) from None
+        return ImportedWindow(time, clause)
+    slide = cut.durations.get("slide", "") if cut.function == "hop" else size
+    return sliding(time, size, slide, offset, cut.at)
+
+
+def of_call(call: exp.Anonymous, name: str) -> ImportedWindow:
+    """Of Spark's ``window(t, size[, slide[, start]])`` and Flink's ``TUMBLE(t, size)``, ``HOP(t, slide, size)``.
+
+    The arguments are bound: the time has to be a column of the stream by now.
+    """
+    at, (first, *rest) = place_of(call), call.expressions or [exp.Null()]
+    if type(first) is not exp.Column:
+        message = "the time of a window is computed, not a column of the stream"
+        raise Refused("HDL-144", message, "declare the column as timestamp in streams.yaml", at)
+    durations = [_duration(argument, at) for argument in rest]
+    if not 1 <= len(durations) <= 3:
+        raise Refused("HDL-146", f"{name} takes a time and one to three durations", "", at)
+    time = first.this.sql(dialect="spark")
+    if name == "hop":
+        slide, size, offset = (*durations, "", "")[:3]
+        if not size:
+            raise Refused("HDL-146", "HOP takes a slide and a size", "", at)
+        return sliding(time, size, slide, offset, at)
+    if name == "tumble":
+        return sliding(time, durations[0], durations[0], (*durations, "")[1], at)
+    return sliding(time, durations[0], (*durations, durations[0])[1], (*durations, "", "")[2], at)
+
+
+def _duration(node: exp.Expr, at: int) -> str:
+    if isinstance(node, exp.Literal) and node.is_string:
+        return node.name.lower().removeprefix("interval").strip()
+    if isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal):
+        unit = node.args.get("unit")
+        return f"{node.this.name} {unit.name.lower()}" if isinstance(unit, exp.Var) else node.this.name
+    raise Refused("HDL-144", "the durations of a window are constants", "'10 minutes' or INTERVAL '10' MINUTES", at)

@@ -1,0 +1,1 @@
+"""A corpus of windowed metrics from the public documentation of other products."""
