@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import metadata
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command_from_info, get_command_name
+from typer.models import CommandInfo
 
 from heddle.cli import terminal
 from heddle.cli.output import exit_for, is_an_end, print_diagnostics
@@ -16,7 +22,25 @@ from optimizer.errors.crashes import crash, interrupted, is_failure
 
 
 class _App(typer.Typer):
-    """Whatever crashes before a command has begun is told as :class:`_Commands` does."""
+    """Whatever crashes before a command has begun is told as :class:`_Commands` does.
+
+    Commands are built when they are asked for: that, and to import the modules of all, takes longer than most of them.
+    """
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named)
+        self.declared: dict[str, CommandInfo] = {}
+
+    def command(self, *given: Any, **named: Any) -> Callable[[Any], Any]:
+        declare = super().command(*given, **named)
+
+        def register(function: Any) -> Any:
+            declared = declare(function)
+            info = self.registered_commands.pop()
+            self.declared[info.name or get_command_name(function.__name__)] = info
+            return declared
+
+        return register
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         try:
@@ -28,6 +52,21 @@ class _App(typer.Typer):
 
 class _Commands(TyperGroup):
     """Nothing that a command raises reaches a terminal as it is: it is told in a line, with a code."""
+
+    @property
+    def commands(self) -> dict[str, Any]:
+        """All commands, by name: every module of commands is imported for it."""
+        return {name: _built(name) for name in MODULES}
+
+    @commands.setter
+    def commands(self, built: Mapping[str, Any]) -> None:
+        """None is built in advance."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(MODULES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return _built(cmd_name) if cmd_name in MODULES else None
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -51,8 +90,57 @@ app = _App(
 )
 
 
+MODULES: dict[str, str] = {}
+"""The commands in the order of ``heddle --help``, and the module that each is declared in (:mod:`heddle.cli.app`)."""
+
+
+@cache
+def _built(name: str) -> Any:
+    import_module(MODULES[name])
+    command = get_command_from_info(app.declared[name], pretty_exceptions_short=True, rich_markup_mode="rich")
+    for parameter in command.params:
+        _Plain.take_over(parameter)
+    return command
+
+
+class _Plain:
+    """What Typer makes of texts, paths and defaults, without Pydantic, whose import takes as long as a command."""
+
+    def __init__(self, parameter: Any) -> None:
+        self.made_by_typer = parameter.get_runtime_param
+        annotation = parameter.type_descriptor.annotation
+        if isinstance(annotation, UnionType):
+            annotation = next((one for one in get_args(annotation) if one is not NoneType), annotation)
+        self.is_list = get_origin(annotation) is list
+        self.kind = get_args(annotation)[0] if self.is_list else annotation
+
+    @classmethod
+    def take_over(cls, parameter: Any) -> None:
+        """Have a parameter of a command converted by this class, if its Typer does it in the way known here."""
+        if getattr(parameter, "_runtime_param", ...) is None:
+            parameter._runtime_param = cls(parameter)
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value of a parameter; what is not plain is left to Typer."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        values = value if self.is_list and isinstance(value, (list, tuple)) else [value]
+        if self.kind is str and all(type(one) is str for one in values):
+            made = list(values)
+        elif self.kind is Path and all(isinstance(one, (str, Path)) for one in values):
+            made = [Path(one) for one in values]
+        elif all(type(one) is self.kind for one in values):
+            made = list(values)
+        else:
+            param._runtime_param = None
+            return self.made_by_typer().coerce(value, param=param, ctx=ctx)
+        return made if self.is_list else made[0]
+
+
 def _show_version(is_requested: bool) -> None:
     if is_requested:
+        from importlib import metadata
+
         typer.echo(f"heddle {metadata.version('heddle')}")
         raise typer.Exit
 
@@ -111,4 +199,6 @@ def options(
     if debug:
         os.environ["HEDDLE_DEBUG"] = "1"
     if context.invoked_subcommand in READING:
+        # the threads of BLAS take longer to start than NumPy to load, and nothing here multiplies matrices
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         _leave_pandas_out()
