@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +12,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info, get_command_name
 from typer.models import CommandInfo
 
@@ -32,7 +32,7 @@ class _App(typer.Typer):
         self.declared: dict[str, CommandInfo] = {}
 
     def command(self, *given: Any, **named: Any) -> Callable[[Any], Any]:
-        declare = super().command(*given, **named)
+        declare = super().command(*given, **{"cls": _Command} | named)
 
         def register(function: Any) -> Any:
             declared = declare(function)
@@ -68,6 +68,10 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return _built(cmd_name) if cmd_name in MODULES else None
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _Plain.take_over(self.get_params(ctx))
+        return list(super().parse_args(ctx, args))
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -97,10 +101,15 @@ MODULES: dict[str, str] = {}
 @cache
 def _built(name: str) -> Any:
     import_module(MODULES[name])
-    command = get_command_from_info(app.declared[name], pretty_exceptions_short=True, rich_markup_mode="rich")
-    for parameter in command.params:
-        _Plain.take_over(parameter)
-    return command
+    return get_command_from_info(app.declared[name], pretty_exceptions_short=True, rich_markup_mode="rich")
+
+
+class _Command(TyperCommand):
+    """One command of Heddle."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _Plain.take_over(self.get_params(ctx))
+        return list(super().parse_args(ctx, args))
 
 
 class _Plain:
@@ -115,10 +124,11 @@ class _Plain:
         self.kind = get_args(annotation)[0] if self.is_list else annotation
 
     @classmethod
-    def take_over(cls, parameter: Any) -> None:
-        """Have a parameter of a command converted by this class, if its Typer does it in the way known here."""
-        if getattr(parameter, "_runtime_param", ...) is None:
-            parameter._runtime_param = cls(parameter)
+    def take_over(cls, parameters: Sequence[Any]) -> None:
+        """Have parameters of a command converted by this class, where Typer does it in the way known here."""
+        for parameter in parameters:
+            if getattr(parameter, "_runtime_param", ...) is None:
+                parameter._runtime_param = cls(parameter)
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """The value of a parameter; what is not plain is left to Typer."""
