@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +44,8 @@ class _App(typer.Typer):
         return register
 
     def __call__(self, *given: Any, **named: Any) -> Any:
+        # modules and tables are no garbage: to look for it while they are made takes a tenth of a short command
+        gc.set_threshold(100_000)
         try:
             return super().__call__(*given, **named)
         except Exception as error:
@@ -105,11 +108,16 @@ def _built(name: str) -> Any:
 
 
 class _Command(TyperCommand):
-    """One command of Heddle."""
+    """One command: it has libraries load little, and only once it is known what is asked of it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _Plain.take_over(self.get_params(ctx))
         return list(super().parse_args(ctx, args))
+
+    def invoke(self, ctx: Any) -> Any:
+        if self.name in READING:
+            _prepare(self.name)
+        return super().invoke(ctx)
 
 
 class _Plain:
@@ -174,29 +182,42 @@ READING = frozenset(
 """Commands that only read and plan nothing: they never meet a value of pandas."""
 
 
-def _leave_pandas_out() -> None:
-    """Have Arrow do without pandas, which it imports (a second) with its first array to know its types by."""
+class _Absent:
+    """Within it one package is not there, for whoever does without it where it is not installed."""
 
-    class Absent:
-        @staticmethod
-        def find_spec(name: str, path: Any = None, target: Any = None) -> None:
-            if name == "pandas":
-                raise ModuleNotFoundError("not looked for", name="pandas")
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-    if "pandas" in sys.modules or "pyarrow" in sys.modules:
-        return
-    sys.meta_path.insert(0, Absent)
-    try:
-        import pyarrow
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Refuse one name, leave all others to the finders behind."""
+        if name == self.name:
+            raise ModuleNotFoundError("not looked for", name=name)
 
-        pyarrow.array([0])
-    finally:
-        sys.meta_path.remove(Absent)
+    def __enter__(self) -> None:
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *ending: object) -> None:
+        sys.meta_path.remove(self)
+
+
+def _prepare(command: str) -> None:
+    """Have libraries load no more than a command that only reads needs of them."""
+    # the threads of BLAS take longer to start than NumPy to load, and nothing here multiplies matrices
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if "pandas" not in sys.modules and "pyarrow" not in sys.modules:
+        # Arrow imports it (a second) with its first array, to know its types by
+        with _Absent("pandas"):
+            import pyarrow
+
+            pyarrow.array([0])
+    if command == "lookup" and "numba" not in sys.modules:
+        # Numba asks it for BLAS, with its first kernel if not here
+        with _Absent("scipy.linalg"):
+            import_module("numba.np.arraymath")
 
 
 @app.callback()
 def options(
-    context: typer.Context,
     show_version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version of Heddle and exit."),
@@ -208,7 +229,3 @@ def options(
     """What is said before the command: it holds for all of them."""
     if debug:
         os.environ["HEDDLE_DEBUG"] = "1"
-    if context.invoked_subcommand in READING:
-        # the threads of BLAS take longer to start than NumPy to load, and nothing here multiplies matrices
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        _leave_pandas_out()
