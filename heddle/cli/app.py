@@ -11,6 +11,7 @@ _DECLARED = {
     "tables": ("tables",),
     "serve": ("serve",),
     "warehouse": ("maintain", "status"),
+    "layout": ("format",),
     "config": ("config",),
     "experiments": ("experiments",),
 }

@@ -36,17 +36,19 @@ def _said_warehouse(context: typer.Context, warehouse: Path | None) -> Path | No
     return said("warehouse") if warehouse is None and not given else warehouse
 
 
+FILES_ARE = "Workload files (SQL), folders of them, quoted patterns, or - for standard input."
+
 Files = Annotated[
     list[Path],
     typer.Argument(
-        help="Workload files (SQL), or folders of them.",
+        help=FILES_ARE,
         default_factory=_required("workload"),
         show_default="HEDDLE_WORKLOAD, heddle.toml",
     ),
 ]
 
 OptionalFiles = Annotated[
-    list[Path] | None, typer.Argument(help="Workload files (SQL), or folders of them.", show_default=False)
+    list[Path] | None, typer.Argument(help=FILES_ARE, show_default=False)
 ]
 
 Streams = Annotated[
