@@ -31,6 +31,10 @@ OWNER_QUOTA = 10_000
 """The most queries of one owner, unless ``HEDDLE_OWNER_QUOTA`` says otherwise."""
 
 
+CHECKS = ("all", "sample", "none")
+"""How much of a run's answers is checked: all of them are inspected and a sample is recomputed from raw events; only
+the sample is recomputed; nothing is done. From much to little."""
+
 NO_FILE = ProjectFile()
 
 
@@ -84,6 +88,8 @@ class Settings:
         value's text: it holds a password.
     catalog_schema
         Where the DAG of the plan makes every query a view, as Spark writes its name; None: nowhere.
+    checks_text
+        See :attr:`checks`.
     debug
         Whether tracebacks, and what the JVM logs, are printed.
     airflow_port_text
@@ -190,6 +196,16 @@ class Settings:
         "HDL-623 or HDL-624 when they are made; answers are not concerned",
         "text",
     )
+    checks_text: str = _setting(
+        "HEDDLE_CHECKS",
+        "`all`, `sample` or `none`",
+        "`all`",
+        "what of a run's answers is checked before they are published: everything is inspected and a sample "
+        "recomputed from raw events; only the sample; nothing, which its record and readers are told",
+        "HDL-120 when something runs",
+        "text",
+        option="--checks",
+    )
     debug: bool = _setting(
         "HEDDLE_DEBUG",
         "switch",
@@ -236,6 +252,7 @@ class Settings:
             jars=Path(text("jars") or PROJECT / ".cache" / "ivy" / "jars"),
             lease_dsn=text("lease_dsn") or None,
             catalog_schema=text("catalog_schema") or None,
+            checks_text=text("checks") or CHECKS[0],
             debug=is_debugging(environment),
             airflow_port_text=text("airflow_port") or "",
         )
@@ -257,6 +274,13 @@ class Settings:
         if not re.fullmatch(r"\d{1,5}", text, re.ASCII) or int(text) > 65_535:
             raise HeddleError("HDL-120", f"HEDDLE_AIRFLOW_PORT is {text!r}", "a port, 0 to 65535")
         return int(text)
+
+    @property
+    def checks(self) -> str:
+        """What is checked of answers before they are published, one of :data:`CHECKS`. Raises HDL-120."""
+        if self.checks_text not in CHECKS:
+            raise HeddleError("HDL-120", f"HEDDLE_CHECKS is {self.checks_text!r}", f"one of {', '.join(CHECKS)}")
+        return self.checks_text
 
     def workload_files(self) -> list[str]:
         """The files that :attr:`workload` names, in the order of their names; of several patterns one that names none

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,7 +39,7 @@ def read(
     as_json: AsJson = False,
 ) -> None:
     """The published answers of a query, under its own column names. Needs no JVM."""
-    from spark_jobs.results.read import check_answered
+    from spark_jobs.results.read import check_answered, unchecked
     from spark_jobs.results.read import read as read_answers
     from spark_jobs.sources.decoding import parse_instant
 
@@ -49,7 +50,11 @@ def read(
         table = read_answers(house, query, first, last)
         if not table.num_rows:
             check_answered(house, query, first, last)
-    deliver_answers(table, query, format, output, limit)
+        doubtful = unchecked(house, query, first, last)
+    deliver_answers(table, query, format, output, limit, more={"unchecked": doubtful} if doubtful else {})
+    for one in doubtful:
+        told = f"{one['begin']} .. {one['end']} was published with --checks {one['checks']}"
+        terminal.errors.print(f"note: {told}", highlight=False, soft_wrap=True)
 
 
 def chosen_format(format: Format, output: Path | None, as_json: bool) -> Format:
@@ -61,7 +66,7 @@ def chosen_format(format: Format, output: Path | None, as_json: bool) -> Format:
     return Format.json if as_json else format
 
 
-def _encoded(table: pa.Table, query: str, format: Format) -> bytes:
+def _encoded(table: pa.Table, query: str, format: Format, more: Mapping[str, Any]) -> bytes:
     import io
 
     import pyarrow.csv as pcsv
@@ -74,7 +79,7 @@ def _encoded(table: pa.Table, query: str, format: Format) -> bytes:
         pq.write_table(table, sink)
     else:
         rows = [{name: plain_value(value) for name, value in row.items()} for row in table.to_pylist()]
-        data = {"format_version": 1, "query": query, "columns": table.schema.names, "rows": rows}
+        data = {"format_version": 1, "query": query, "columns": table.schema.names, **more, "rows": rows}
         sink.write((json.dumps(data, indent=1) + "\n").encode())
     return sink.getvalue()
 
@@ -248,13 +253,19 @@ def _csv_line(text: str) -> list[str]:
 
 
 def deliver_answers(
-    table: pa.Table, query: str, format: Format, output: Path | None, limit: int, noun: str = "answer"
+    table: pa.Table,
+    query: str,
+    format: Format,
+    output: Path | None,
+    limit: int,
+    noun: str = "answer",
+    more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Print answers, or write them to a file."""
+    """Print answers, or write them to a file. ``more``: of the JSON object."""
     if format is Format.table:
         show_answers(table, query, limit, noun)
         return
-    data = _encoded(table, query, format)
+    data = _encoded(table, query, format, more or {})
     if output is not None:
         with telling_errors(), writing_to(output):
             output.write_bytes(data)

@@ -67,7 +67,8 @@ class Formatted:
 
 
 def _formatted(files: Sequence[Path], is_written: bool, is_printed: bool) -> list[Formatted]:
-    """The files, laid out; those that change are written and standard input is printed, if they are to be. Raises HDL-111 and HDL-115."""
+    """The files, laid out; those that change are written and standard input is printed, if they are to be. Raises
+    HDL-111 and HDL-115."""
     from optimizer.language.layout import lay_out
     from optimizer.language.parser import STDIN, read_text, shown_path, workload_files
 

@@ -47,9 +47,7 @@ Files = Annotated[
     ),
 ]
 
-OptionalFiles = Annotated[
-    list[Path] | None, typer.Argument(help=FILES_ARE, show_default=False)
-]
+OptionalFiles = Annotated[list[Path] | None, typer.Argument(help=FILES_ARE, show_default=False)]
 
 Streams = Annotated[
     Path,
@@ -114,6 +112,25 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before queries or a
 OptionalBegin = Annotated[str | None, typer.Option("--from", help="Only windows that end after this instant.")]
 
 OptionalEnd = Annotated[str | None, typer.Option("--to", help="Only windows that end at or before this instant.")]
+
+
+class Checks(StrEnum):
+    """How much of a run's answers is checked."""
+
+    all = "all"
+    sample = "sample"
+    none = "none"
+
+
+ChecksOption = Annotated[
+    Checks | None,
+    typer.Option(
+        "--checks",
+        help="Before answers are published: inspect all and recompute a sample from raw events (all), recompute the "
+        "sample alone (sample), or do nothing (none), which is kept with them. Default: HEDDLE_CHECKS, all.",
+        show_default=False,
+    ),
+]
 
 
 class Algorithm(StrEnum):

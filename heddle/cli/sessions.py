@@ -30,7 +30,7 @@ def spark_session(name: str, **options: Any) -> Iterator[tuple[Any, Callable[[st
 
 
 def publish_intervals(
-    house: Warehouse, version: int, spans: Sequence[tuple[int, int]], kind: str
+    house: Warehouse, version: int, spans: Sequence[tuple[int, int]], kind: str, checks: str | None = None
 ) -> list[dict[str, Any]]:
     """Several intervals in one session, with a progress bar; what was published stays if one fails."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -47,7 +47,7 @@ def publish_intervals(
             for begin, end in spans:
                 bar.update(line, description=interval_text(begin, end))
                 run_id = f"{kind}/{interval_text(begin, end)}"
-                records.append(run_interval(spark, house, version, begin, end, run_id).to_json())
+                records.append(run_interval(spark, house, version, begin, end, run_id, checks=checks).to_json())
                 bar.advance(line)
         finally:
             spark.stop()
@@ -62,6 +62,7 @@ def publish_interval(
     recompute: bool,
     live_at: int | None = None,
     late: bool = False,
+    checks: str | None = None,
 ) -> dict[str, Any]:
     """One interval in a session of its own; ``live_at``: the clock of a live run."""
     from optimizer.workload.instants import format_instant
@@ -80,6 +81,7 @@ def publish_interval(
             as_of=live_at,
             live=live_at is not None,
             late=late,
+            checks=checks,
             report=report,
         )
     return record.to_json()

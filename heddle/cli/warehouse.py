@@ -27,7 +27,7 @@ from optimizer.errors.diagnostics import count as number_of
 if TYPE_CHECKING:
     from spark_jobs.operations.maintenance import Maintained
     from spark_jobs.operations.status import QueryLateness, WarehouseStatus
-    from spark_jobs.warehouse.publish_log import LogRow
+    from spark_jobs.warehouse.publish_log import LogRow, RunRecord
 
 
 @app.command(
@@ -138,9 +138,15 @@ def _runs_table(runs: Sequence[LogRow]) -> Table:
             _formatted(record.predicted_cpu_seconds, ".1f"),
             _formatted(record.prediction_error, "+.0%"),
             f"{sum(record.wall_seconds.values()):.1f}",
-            f"{sum(check['success'] for check in record.checks)}/{len(record.checks)}",
+            checks_text(record),
         )
     return table
+
+
+def checks_text(record: RunRecord) -> str:
+    """How many checks of a run passed, and whether all were made."""
+    passed = f"{sum(check['success'] for check in record.checks)}/{len(record.checks)}"
+    return {"none": "none", "sample": f"{passed} sample"}.get(record.checked, passed)
 
 
 def _show_refreshes(refreshes: Sequence[QueryLateness]) -> None:

@@ -169,7 +169,9 @@ def _is_keyword(
     if _UNITS.fullmatch(text) and at > 1 and words[at - 2].kind == TokenType.INTERVAL and words[at - 2].is_keyword:
         return True
     if clause == "WINDOW":
-        return text in _OF_WINDOWS and before is not None and before.kind not in (TokenType.PARTITION_BY, TokenType.COMMA)
+        return (
+            text in _OF_WINDOWS and before is not None and before.kind not in (TokenType.PARTITION_BY, TokenType.COMMA)
+        )
     if clause == "PATTERN":
         return text == "SEQ" and follows == "("
     if clause == "ORDER BY":
@@ -182,7 +184,9 @@ def _is_keyword(
 def _is_value(word: Word) -> bool:
     if word.kind == TokenType.END or word.kind in _CONSTANTS:
         return True
-    return word.kind in _VALUES or (word.kind in _NAMES and not word.is_keyword and _WORD.fullmatch(word.raw) is not None)
+    return word.kind in _VALUES or (
+        word.kind in _NAMES and not word.is_keyword and _WORD.fullmatch(word.raw) is not None
+    )
 
 
 def _has_space(word: Word, before: Word | None, earlier: Word | None) -> bool:

@@ -72,7 +72,9 @@ def lay_out(text: str, file: str = "") -> Layout:
 def _settings(text: str) -> list[object]:
     """What the comments of a file say of each of its queries."""
     found = [settings_of(statement, "") for statement in split_statements(text)]
-    return [(*map(one.__getattribute__, ("name", "owner", "until", "table", "asset")), len(one.broken)) for one in found]
+    return [
+        (*map(one.__getattribute__, ("name", "owner", "until", "table", "asset")), len(one.broken)) for one in found
+    ]
 
 
 def _header(text: str, begin: int, end: int) -> str:

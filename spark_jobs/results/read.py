@@ -76,6 +76,20 @@ def check_answered(warehouse: Warehouse, query: str, begin: int | None = None, e
         raise HeddleError("HDL-547", message, "run it again once that is mended")
 
 
+def unchecked(
+    warehouse: Warehouse, query: str, begin: int | None = None, end: int | None = None
+) -> list[dict[str, str]]:
+    """The published intervals with instants in (begin, end] whose answers to a query were not all checked: ``begin``,
+    ``end`` and which ``checks`` were made, oldest first."""
+    found = publish_log.unchecked(warehouse, begin, end)
+    versions = {row.plan_version for row in planned(warehouse, ds.field("query") == query)} if found else set()
+    return [
+        {"begin": format_instant(row.begin), "end": format_instant(row.end), "checks": row.record.checked}
+        for row in found
+        if row.plan_version in versions
+    ]
+
+
 def _rows(warehouse: Warehouse, query: str, begin: int | None, end: int | None) -> pa.Table:
     chosen = ds.field("query") == query
     if begin is not None:
