@@ -19,6 +19,7 @@ from typer.models import CommandInfo
 
 from heddle.cli import terminal
 from heddle.cli.output import exit_for, is_an_end, print_diagnostics
+from heddle.cli.progress import Form, choose
 from optimizer.errors.crashes import crash, interrupted, is_failure
 
 
@@ -225,7 +226,16 @@ def options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Print tracebacks, and what Spark logs (as HEDDLE_DEBUG=1 does).")
     ] = False,
+    progress: Annotated[
+        Form,
+        typer.Option(
+            "--progress",
+            help="What long commands tell of their stages on standard error: lines at a terminal (auto), a JSON "
+            "object a line anywhere, or nothing.",
+        ),
+    ] = Form.auto,
 ) -> None:
     """What is said before the command: it holds for all of them."""
     if debug:
         os.environ["HEDDLE_DEBUG"] = "1"
+    choose(progress)

@@ -40,6 +40,7 @@ from heddle.cli.output import (
     telling_errors,
     write_text,
 )
+from heddle.cli.progress import stages
 from heddle.cli.root import app
 from heddle.cli.sessions import publish_interval, publish_intervals, spark_session
 from heddle.cli.tables import follow_tables
@@ -227,7 +228,7 @@ def _backfill_runs(house: Warehouse, version: int, begin: str, end: str, every: 
     size = parse_duration(every)
     if size <= 0:
         raise HeddleError("HDL-115", "--every is a duration longer than 0", "e.g. --every '7 days'")
-    with terminal.errors.status("listing sources"):
+    with stages("listing sources"):
         return prices(house, version, parse_instant(begin), parse_instant(end), time.time_ns() // 1000, size)
 
 
@@ -258,7 +259,7 @@ def repair(warehouse: House, dry_run: DryRun = False, as_json: AsJson = False) -
 
     with telling_errors():
         house, (_, version) = existing_warehouse(warehouse), stored_plan(warehouse)
-        with terminal.errors.status("comparing sources with what was published"):
+        with stages("comparing sources with what was published"):
             stale = outdated(house, time.time_ns() // 1000)
         if not as_json:
             show_outdated(stale)

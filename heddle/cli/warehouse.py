@@ -20,6 +20,7 @@ from heddle.cli.output import (
     seconds_text,
     telling_errors,
 )
+from heddle.cli.progress import stages
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.diagnostics import count as number_of
@@ -49,12 +50,12 @@ def maintain(
     from optimizer.workload.instants import parse_duration
     from spark_jobs.operations.maintenance import maintain as maintain_warehouse
 
-    with telling_errors(), terminal.errors.status("reading the logs") as progress:
+    with telling_errors(), stages("reading the logs") as report:
         house = existing_warehouse(warehouse)
         spans = parse_duration(keep), parse_duration(retention)
         if min(spans) < 0:
             raise HeddleError("HDL-115", "--keep and --retention are durations, not negative", "e.g. '7 days'")
-        done = maintain_warehouse(house, *spans, dry_run, report=lambda line: progress.update(line))
+        done = maintain_warehouse(house, *spans, dry_run, report=report)
     if as_json:
         print_json(done.to_json() | {"dry_run": dry_run})
     else:

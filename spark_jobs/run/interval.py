@@ -78,7 +78,7 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
     if _stands(run, prepared):
         return run.record
     allocated = _allocated(run, prepared, table_version)
-    with run.stage("partials", "computing partial aggregates"):
+    with run.stage("partials", "scanning events"):
         filled = partials_stage.fill(run, allocated)
         if filled.content != prepared.content:
             # a revision says what it is a revision of, also if this process dies before it logs it
@@ -86,7 +86,7 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
         answered = {query.name for query in filled.plan.workload.queries}
         unanswered = [query.name for query in prepared.plan.workload.queries if query.name not in answered]
         _count_refreshes(run.record, prepared, filled.ends, unanswered)
-    with run.stage("finals", "computing final aggregates"):
+    with run.stage("finals", "answering queries"):
         answers = finals_stage.answer(run, filled)
     with run.stage("audit", "checking the answers"):
         checked = checks_stage.check(run, answers)
