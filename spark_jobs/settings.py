@@ -22,7 +22,7 @@ from typing import Any
 from optimizer.errors.crashes import is_debugging
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
-from spark_jobs.project_file import NAME, WORDS, Form, ProjectFile, read_project
+from spark_jobs.project_file import MOST, NAME, WORDS, Form, ProjectFile, read_project
 
 PROJECT = Path(__file__).resolve().parent.parent
 """The folder of this code: where everything is unless the environment says otherwise."""
@@ -372,6 +372,22 @@ def required(name: str) -> Any:
         hint = f'give {about["option"]}, or set {about["variable"]}, or write {about["key"]} = "…" into {NAME}'
         raise HeddleError("HDL-124", f"nothing says the {name} of this command", hint)
     return value
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of ``heddle.toml``, for editors."""
+    text = {"type": "string", "pattern": r"^[^\x00]*[^\s\x00][^\x00]*$"}
+    several = {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]}
+    forms: dict[Form, dict[str, Any]] = {"path": text, "paths": several, "text": text, "texts": several}
+    forms |= {form: {"type": "integer", "minimum": 0, "maximum": most} for form, most in MOST.items()}
+    about = [one.metadata for one in fields(Settings) if one.metadata["form"]]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"Heddle: {NAME}",
+        "type": "object",
+        "properties": {each["key"]: {"description": each["meaning"]} | forms[each["form"]] for each in about},
+        "additionalProperties": False,
+    }
 
 
 INTRODUCTION = """\

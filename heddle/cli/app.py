@@ -12,7 +12,7 @@ _DECLARED = {
     "serve": ("serve",),
     "warehouse": ("maintain", "status"),
     "layout": ("format",),
-    "config": ("config",),
+    "config": ("config", "schema"),
     "experiments": ("experiments",),
 }
 """The commands of each module, in the order of ``heddle --help``; a module is imported when one of its own is used."""
