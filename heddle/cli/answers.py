@@ -15,7 +15,7 @@ from rich.table import Table
 
 from heddle.cli import terminal
 from heddle.cli.inputs import existing_warehouse
-from heddle.cli.options import AsJson, Format, House, OptionalBegin, OptionalEnd
+from heddle.cli.options import AsJson, Format, House, OptionalBegin, OptionalEnd, Query
 from heddle.cli.output import telling_errors, writing_to
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import HeddleError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @app.command(epilog="Example: heddle read hourly_volume --warehouse house --from 2013-07-01 --format csv")
 def read(
-    query: Annotated[str, typer.Argument(help="Name of the query.", show_default=False)],
+    query: Query,
     warehouse: House,
     begin: OptionalBegin = None,
     end: OptionalEnd = None,
@@ -167,7 +167,7 @@ def _figure(value: float) -> str:
     "heddle lookup by_symbol --warehouse house --from 2013-07-01 --to 2013-07-02 --format csv"
 )
 def lookup(
-    query: Annotated[str, typer.Argument(help="Name of the query.", show_default=False)],
+    query: Query,
     warehouse: House,
     at: Annotated[str | None, typer.Option("--at", help="Its newest answer at this instant (UTC).")] = None,
     range_: Annotated[

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from heddle.cli.completion import complete_queries, complete_streams
+
 
 def _required(name: str) -> Callable[[], Any]:
     """What gives a parameter that was not given as the environment or the project file says; HDL-124 if none does."""
@@ -91,7 +93,11 @@ OptionalHouse = Annotated[
 
 Rates = Annotated[
     list[str] | None,
-    typer.Option("--rate", help="STREAM=TUPLES_PER_SECOND; may be given again. Default: measured from the source."),
+    typer.Option(
+        "--rate",
+        help="STREAM=TUPLES_PER_SECOND; may be given again. Default: measured from the source.",
+        autocompletion=complete_streams,
+    ),
 ]
 
 Begin = Annotated[
@@ -200,6 +206,11 @@ CounterOption = Annotated[
 CostOption = Annotated[CostModel, typer.Option("--cost-model", help="What a plan costs: operations or CPU seconds.")]
 
 
-Names = Annotated[list[str], typer.Argument(help="Names of queries.", metavar="QUERY...", show_default=False)]
+Names = Annotated[
+    list[str],
+    typer.Argument(help="Names of queries.", metavar="QUERY...", show_default=False, autocompletion=complete_queries),
+]
+
+Query = Annotated[str, typer.Argument(help="Name of the query.", show_default=False, autocompletion=complete_queries)]
 
 Reason = Annotated[str, typer.Option("--reason", help="Kept with the event and the plan.")]

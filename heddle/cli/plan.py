@@ -16,6 +16,7 @@ from rich.table import Table
 
 from heddle.cli import changes, terminal
 from heddle.cli.changes import plan_changes, print_changes, show_diff
+from heddle.cli.completion import complete_queries, complete_streams
 from heddle.cli.inputs import build_requested_plan, existing_warehouse, opened_warehouse, plan_bare_windows, stored_plan
 from heddle.cli.options import (
     Algorithm,
@@ -33,6 +34,7 @@ from heddle.cli.options import (
     OptionalHouse,
     OptionalStreams,
     PlanFormat,
+    Query,
     Rates,
     Streams,
     Yes,
@@ -101,6 +103,7 @@ def plan(
             "--rate",
             help="STREAM=TUPLES_PER_SECOND, may be given again (default: measured from the source); "
             "with --windows the number alone.",
+            autocompletion=complete_streams,
         ),
     ] = None,
     algorithm: AlgorithmOption = Algorithm.best,
@@ -331,7 +334,7 @@ def _large(number: int) -> str:
     "|   heddle explain hourly_volume --warehouse var/warehouse"
 )
 def explain(
-    query: Annotated[str, typer.Argument(help="Name of the query.", show_default=False)],
+    query: Query,
     files: OptionalFiles = None,
     streams: OptionalStreams = None,
     rate: Rates = None,
@@ -419,10 +422,17 @@ def what_if(
     streams: OptionalStreams = None,
     warehouse: OptionalHouse = None,
     add: Annotated[list[Path] | None, typer.Option("--add", help="A workload file; may be given again.")] = None,
-    remove: Annotated[list[str] | None, typer.Option("--remove", help="A query's name; may be given again.")] = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option("--remove", help="A query's name; may be given again.", autocompletion=complete_queries),
+    ] = None,
     rate: Annotated[
         list[str] | None,
-        typer.Option("--rate", help="STREAM=TUPLES_PER_SECOND, or STREAMxFACTOR; may be given again."),
+        typer.Option(
+            "--rate",
+            help="STREAM=TUPLES_PER_SECOND, or STREAMxFACTOR; may be given again.",
+            autocompletion=complete_streams,
+        ),
     ] = None,
     base_rate: Annotated[
         list[str] | None,

@@ -47,6 +47,9 @@ class _App(typer.Typer):
     def __call__(self, *given: Any, **named: Any) -> Any:
         # modules and tables are no garbage: to look for it while they are made takes a tenth of a short command
         gc.set_threshold(100_000)
+        if "_HEDDLE_COMPLETE" in os.environ:
+            # a shell asks: what goes wrong is not to stand in the line that somebody types
+            sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
         try:
             return super().__call__(*given, **named)
         except Exception as error:
@@ -117,7 +120,7 @@ class _Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         if self.name in READING:
-            _prepare(self.name)
+            prepare(self.name)
         return super().invoke(ctx)
 
 
@@ -201,7 +204,7 @@ class _Absent:
         sys.meta_path.remove(self)
 
 
-def _prepare(command: str) -> None:
+def prepare(command: str) -> None:
     """Have libraries load no more than a command that only reads needs of them."""
     # the threads of BLAS take longer to start than NumPy to load, and nothing here multiplies matrices
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -117,10 +117,12 @@ def test_tasks_are_watched_until_the_session_ends(screen: io.StringIO, monkeypat
     told = []
 
     class Spark:
-        class sparkContext:  # noqa: N801 - as Spark calls it
+        class sparkContext:
             @staticmethod
             def statusTracker() -> Any:
-                return SimpleNamespace(getActiveStageIds=lambda: [0], getStageInfo=lambda _: next(looks).getStageInfo(0))
+                return SimpleNamespace(
+                    getActiveStageIds=lambda: [0], getStageInfo=lambda _: next(looks).getStageInfo(0)
+                )
 
     def count(done: int, total: int) -> None:
         told.append((done, total))
