@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from spark_jobs.lookups.lookups import Lookups
 
 
-@app.command(epilog="Example: heddle read hourly_volume --warehouse house --from 2013-07-01 --format csv")
+@app.command(
+    epilog="Examples: heddle read hourly_volume --warehouse house --from 2013-07-01 --format csv   "
+    "|   heddle read hourly_volume --warehouse house --last 5"
+)
 def read(
     query: Query,
     warehouse: House,
@@ -35,11 +38,14 @@ def read(
     end: OptionalEnd = None,
     format: Annotated[Format, typer.Option("--format", help="How to print the answers.")] = Format.table,
     output: Annotated[Path | None, typer.Option("--output", help="Write to this file (parquet needs one).")] = None,
+    newest: Annotated[
+        int | None, typer.Option("--last", min=1, help="Only the newest so many windows, newest first.", metavar="N")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", help="Most rows of the table format; 0: all.")] = 40,
     as_json: AsJson = False,
 ) -> None:
     """The published answers of a query, under its own column names. Needs no JVM."""
-    from spark_jobs.results.read import check_answered, unchecked
+    from spark_jobs.results.read import check_answered, newest_windows, unchecked
     from spark_jobs.results.read import read as read_answers
     from spark_jobs.sources.decoding import parse_instant
 
@@ -50,6 +56,7 @@ def read(
         table = read_answers(house, query, first, last)
         if not table.num_rows:
             check_answered(house, query, first, last)
+        table = newest_windows(table, newest) if newest is not None else table
         doubtful = unchecked(house, query, first, last)
     deliver_answers(table, query, format, output, limit, more={"unchecked": doubtful} if doubtful else {})
     for one in doubtful:

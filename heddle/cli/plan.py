@@ -145,10 +145,21 @@ def plan(
             search = algorithm, cost_model, counter, budget, exactly
             shown = _plan_of_files(files, streams, rate or [], warehouse, *search, format is PlanFormat.json, summary)
         elif warehouse is not None:
-            stored, version = stored_plan(warehouse)
+            stored, version = _planned(warehouse)
             shown = _shown(stored, {"plan_version": version}, summary)
     _deliver_plan(shown, format, output)
     raise typer.Exit(1 if shown.has_failed else 0)
+
+
+def _planned(warehouse: Path) -> tuple[SharingPlan, int]:
+    """The newest plan of a warehouse, and its version; who has none yet is told how files are planned."""
+    try:
+        return stored_plan(warehouse)
+    except HeddleError as error:
+        if error.code not in ("HDL-501", "HDL-502", "HDL-506"):
+            raise
+        hint = "before the first `heddle run`, name what to plan: heddle plan FILES --streams streams.yaml"
+        raise HeddleError(error.code, error.diagnostic.message, hint) from None
 
 
 class _ShownPlan(NamedTuple):

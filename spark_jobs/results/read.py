@@ -49,6 +49,17 @@ def read(
     return table if full else _plain(table)
 
 
+def newest_windows(answers: pa.Table, most: int) -> pa.Table:
+    """The answers of the newest windows, at most so many, newest first; those of one window in the order of groups."""
+    name = "instant" if "instant" in answers.column_names else "window_end"
+    ends = pc.unique(answers[name])
+    if len(ends) > most:
+        first = ends.take(pc.sort_indices(ends, sort_keys=[("", "descending")])[most - 1 : most])[0]
+        answers = answers.filter(pc.greater_equal(answers[name], first))
+    # Arrow's sort is stable
+    return answers.take(pc.sort_indices(answers, sort_keys=[(name, "descending")]))
+
+
 def check_answered(warehouse: Warehouse, query: str, begin: int | None = None, end: int | None = None) -> None:
     """Say why a query has no answers of instants in (begin, end], unless it was answered and there are none.
 

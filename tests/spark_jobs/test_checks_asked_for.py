@@ -132,3 +132,14 @@ def test_commands_take_it(lab: Laboratory, asked: list[str], monkeypatch: pytest
 class Session(InProcess):
     def stop(self) -> None:
         """Each command has a session of its own."""
+
+
+def test_the_newest_windows_come_first(lab: Laboratory, asked: list[str]) -> None:
+    lab.run(lab.plan(), 0, 120)
+    house = ("--warehouse", str(lab.warehouse.root))
+    rows = json.loads(heddle("read", "by_symbol", *house, "--json")[1])["rows"]
+    last = json.loads(heddle("read", "by_symbol", *house, "--last", "2", "--json")[1])["rows"]
+    ends = sorted({row["window_end"] for row in rows})
+    assert last == [row for end in (ends[-1], ends[-2]) for row in rows if row["window_end"] == end] and len(last) == 4
+    assert len(json.loads(heddle("read", "by_symbol", *house, "--last", "500", "--json")[1])["rows"]) == len(rows)
+    assert heddle("read", "by_symbol", *house, "--last", "0")[0] == 2

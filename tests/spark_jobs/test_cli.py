@@ -334,3 +334,10 @@ def test_a_run_is_published_read_back_and_repeated_in_vain(place: Path) -> None:
     assert pq.read_table(place / "c.parquet")["n"].to_pylist() == [4, 8, 8, 8, 8]
     status = json.loads(heddle("status", "--warehouse", "house", "--json")[1])
     assert (status["plan_version"], status["intervals_published"], status["checks_failed"]) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(("folder", "code"), [("none", "HDL-502"), (".", "HDL-501"), ("planned", "HDL-506")])
+def test_who_has_no_plan_yet_is_told_how_files_are_planned(folder: str, code: str, place: Path) -> None:
+    Warehouse.open("planned")
+    exit_code, _, told = heddle("plan", "--warehouse", folder)
+    assert exit_code in (1, 2) and f"error {code} " in told and "heddle plan FILES --streams streams.yaml" in told
