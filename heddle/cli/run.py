@@ -85,6 +85,7 @@ def run(
             raise HeddleError("HDL-504", "the interval is empty: --to must be after --from")
         stored = _stored_request(files, streams, rate or [], algorithm, cost_model, warehouse, exactly, yes)
         show_stored_request(stored)
+        _show_price(stored, first, last, checks)
         record = publish_interval(stored.warehouse, stored.version, first, last, recompute, checks=checks)
     raise typer.Exit(1 if show_run(record, as_json, {"changes": stored.changes}) or stored.has_failed else 0)
 
@@ -208,7 +209,7 @@ def backfill(
     so a backfill that was cut off goes on where it was. Live runs may go on beside it."""
     with telling_errors():
         house, (_, version) = existing_warehouse(warehouse), stored_plan(warehouse)
-        estimates = _backfill_runs(house, version, begin, end, every)
+        estimates = _backfill_runs(house, version, begin, end, every, checks)
         if not as_json:
             show_estimates(estimates)
         missing = [(run.begin, run.end) for run in estimates if not run.published]
@@ -219,7 +220,9 @@ def backfill(
     raise typer.Exit(_finish(records, as_json))
 
 
-def _backfill_runs(house: Warehouse, version: int, begin: str, end: str, every: str) -> Sequence[RunEstimate]:
+def _backfill_runs(
+    house: Warehouse, version: int, begin: str, end: str, every: str, checks: str | None
+) -> Sequence[RunEstimate]:
     """The runs of a backfill in order, with what each is about to cost."""
     from optimizer.workload.instants import parse_duration
     from spark_jobs.run.history import prices
@@ -229,7 +232,8 @@ def _backfill_runs(house: Warehouse, version: int, begin: str, end: str, every: 
     if size <= 0:
         raise HeddleError("HDL-115", "--every is a duration longer than 0", "e.g. --every '7 days'")
     with stages("listing sources"):
-        return prices(house, version, parse_instant(begin), parse_instant(end), time.time_ns() // 1000, size)
+        span = parse_instant(begin), parse_instant(end)
+        return prices(house, version, *span, time.time_ns() // 1000, size, checks)
 
 
 def show_estimates(estimates: Sequence[RunEstimate]) -> None:
@@ -239,16 +243,38 @@ def show_estimates(estimates: Sequence[RunEstimate]) -> None:
             interval_text(run.begin, run.end),
             "yes" if run.published else "no",
             f"{run.events:,}",
-            f"{run.cpu_seconds:.0f}",
+            _price([run]),
         )
         for run in estimates
     ]
     print_rows("the runs of this backfill", ("interval", "published", "events to read", "CPU-s"), rows)
     missing = sum(not run.published for run in estimates)
-    events, seconds = sum(run.events for run in estimates), sum(run.cpu_seconds for run in estimates)
-    terminal.console.print(
-        f"{number_of(missing, 'run')}, about {number_of(events, 'event')} and {seconds:.0f} CPU-s", highlight=False
-    )
+    events = sum(run.events for run in estimates)
+    told = f"{number_of(missing, 'run')}, about {number_of(events, 'event')}; CPU seconds: {_price(estimates)}"
+    terminal.console.print(told, highlight=False)
+
+
+def _price(estimates: Sequence[RunEstimate]) -> str:
+    """Between how many CPU seconds some runs are going to take."""
+    bounds = [(run.least, run.most) for run in estimates]
+    known = [(least, most) for least, most in bounds if least is not None and most is not None]
+    if len(known) < len(bounds):
+        return "not known yet"
+    least, most = (sum(ends) for ends in zip(*known, strict=True)) if known else (0.0, 0.0)
+    return f"{least:.0f} to {most:.0f}" if most else "0"
+
+
+def _show_price(stored: _StoredRequest, first: int, last: int, checks: str | None) -> None:
+    """What a run is about to cost, for somebody who watches it."""
+    from spark_jobs.run.history import prices
+
+    if not terminal.errors.is_terminal:
+        return
+    with stages("listing sources"):
+        found = prices(stored.warehouse, stored.version, first, last, time.time_ns() // 1000, abs(last), checks)
+    events = sum(run.events for run in found)
+    told = f"about {number_of(events, 'event')} to read; CPU seconds: {_price(found)}"
+    terminal.errors.print(told, highlight=False)
 
 
 @app.command(epilog="Examples: heddle repair --warehouse var/warehouse --dry-run   |   heddle repair --warehouse house")

@@ -215,6 +215,12 @@ def publications(warehouse: Warehouse, records: bool = True) -> list[LogRow]:
     return rows(warehouse, PUBLISHED, records)
 
 
+def newest_published(warehouse: Warehouse, most: int) -> list[LogRow]:
+    """The newest publications, at most so many, newest first, with their records."""
+    light = publications(warehouse, records=False)[-most:]
+    return rows(warehouse, PUBLISHED & written_at(row.at for row in light))[::-1] if light else []
+
+
 def written_at(moments: Iterable[int]) -> ds.Expression:
     """The condition of rows that were written at some moments (microseconds)."""
     return ds.field("at").isin(pa.array(list(moments), INSTANT))
