@@ -415,6 +415,24 @@ code Spark loads; in `HEDDLE_HOME` it is trusted.
 Keys are named in the table below. Paths are relative to the folder of the file. An unknown key, a value of a wrong type
 and bad TOML are HDL-123, with the place.
 
+## Editors
+
+`heddle schema streams` and `heddle schema heddle.toml` print JSON schemas, which are shipped as
+[streams.schema.json](schemas/streams.schema.json) and [heddle.schema.json](schemas/heddle.schema.json). Editors complete
+keys and mark mistakes by them. For YAML (VS Code's YAML extension, and all that use yaml-language-server) this is the
+first line of `streams.yaml`, with the path of a copy of the schema:
+
+```yaml
+# yaml-language-server: $schema=streams.schema.json
+streams:
+  trades:
+    source: {format: csv, path: trades.csv}
+    time: ts
+```
+
+For TOML (Even Better TOML, taplo) it is `#:schema heddle.schema.json` in the first line of `heddle.toml`. A schema knows
+keys, types and choices; `heddle validate` knows the rest.
+
 ## Settings
 """
 

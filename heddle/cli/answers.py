@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_jobs.lookups.lookups import Lookups
+    from spark_jobs.warehouse.warehouse import Warehouse
 
 
 @app.command(
@@ -45,23 +46,29 @@ def read(
     as_json: AsJson = False,
 ) -> None:
     """The published answers of a query, under its own column names. Needs no JVM."""
-    from spark_jobs.results.read import check_answered, newest_windows, unchecked
-    from spark_jobs.results.read import read as read_answers
     from spark_jobs.sources.decoding import parse_instant
 
     format = chosen_format(format, output, as_json)
     with telling_errors():
-        house = existing_warehouse(warehouse)
         first, last = parse_instant(begin) if begin else None, parse_instant(end) if end else None
-        table = read_answers(house, query, first, last)
-        if not table.num_rows:
-            check_answered(house, query, first, last)
-        table = newest_windows(table, newest) if newest is not None else table
-        doubtful = unchecked(house, query, first, last)
+        table, doubtful = _published(existing_warehouse(warehouse), query, first, last, newest)
     deliver_answers(table, query, format, output, limit, more={"unchecked": doubtful} if doubtful else {})
     for one in doubtful:
-        told = f"{one['begin']} .. {one['end']} was published with --checks {one['checks']}"
-        terminal.errors.print(f"note: {told}", highlight=False, soft_wrap=True)
+        told = f"note: {one['begin']} .. {one['end']} was published with --checks {one['checks']}"
+        terminal.errors.print(told, highlight=False, soft_wrap=True)
+
+
+def _published(
+    house: Warehouse, query: str, begin: int | None, end: int | None, newest: int | None
+) -> tuple[pa.Table, list[dict[str, str]]]:
+    """The published answers of a query, of the newest windows if that is asked, and which intervals were unchecked."""
+    from spark_jobs.results.read import check_answered, newest_windows, partly_checked
+    from spark_jobs.results.read import read as read_answers
+
+    table = read_answers(house, query, begin, end)
+    if not table.num_rows:
+        check_answered(house, query, begin, end)
+    return table if newest is None else newest_windows(table, newest), partly_checked(house, query, begin, end)
 
 
 def chosen_format(format: Format, output: Path | None, as_json: bool) -> Format:

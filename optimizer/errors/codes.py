@@ -532,6 +532,7 @@ DECLARED = (
         "HDL-532",
         "The answers were not checked before they were published, as somebody had asked for.",
         "Run the interval again with `--checks all`.",
+        severity="warning",
     ),
     Code(
         "HDL-540",

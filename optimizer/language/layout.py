@@ -36,14 +36,14 @@ _MEANINGS = ("HDL-2", "HDL-122")
 
 
 @dataclass(frozen=True)
-class Layout:
+class LaidOut:
     """A workload file as it should be, and what is wrong with statements that were left as they are."""
 
     text: str
     diagnostics: tuple[Diagnostic, ...]
 
 
-def lay_out(text: str, file: str = "") -> Layout:
+def lay_out(text: str, file: str = "") -> LaidOut:
     """A workload file, laid out. ``file``: as findings name it. Linear in the text; what was laid out stays as it is.
 
     Statements with an error in their words or clauses stay as they are; whether their names exist is not asked.
@@ -66,7 +66,7 @@ def lay_out(text: str, file: str = "") -> Layout:
     pieces.append(_header(text, at, len(text)))
     made = "".join(pieces).rstrip()
     made = made + "\n" if made else ""
-    return Layout(made.replace("\n", ending) if _settings(made) == _settings(text) else text, wrong)
+    return LaidOut(made.replace("\n", ending) if _settings(made) == _settings(text) else text, wrong)
 
 
 def _settings(text: str) -> list[object]:

@@ -87,7 +87,7 @@ def check_answered(warehouse: Warehouse, query: str, begin: int | None = None, e
         raise HeddleError("HDL-547", message, "run it again once that is mended")
 
 
-def unchecked(
+def partly_checked(
     warehouse: Warehouse, query: str, begin: int | None = None, end: int | None = None
 ) -> list[dict[str, str]]:
     """The published intervals with instants in (begin, end] whose answers to a query were not all checked: ``begin``,

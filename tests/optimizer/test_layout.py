@@ -87,8 +87,9 @@ WITH (error = 0.1);
         + ",\n".join(f"    sum(volume) AS the_volume_{number}" for number in range(5))
         + "\nFROM trades\nWINDOW ROWS 5 SLIDE 2 PARTITION BY symbol ON ts\nGROUP BY symbol;\n"
     ),
-    "-- What we watch\n\n\n\n--Owner:desk\n  -- NAME : a \nselect count(*) as n -- all of them\n, sum(qty) as q from trades"
-    " -- a stream\n-- in windows\nwindow range '1 hour' slide at most '5 minutes' ending '7 days' ago on ts; -- the end": """\
+    "-- What we watch\n\n\n\n--Owner:desk\n  -- NAME : a \nselect count(*) as n -- all of them\n, sum(qty) as q "
+    "from trades -- a stream\n-- in windows\n"
+    "window range '1 hour' slide at most '5 minutes' ending '7 days' ago on ts; -- the end": """\
 -- What we watch
 
 -- owner: desk
@@ -158,7 +159,8 @@ def test_words_that_may_come_to_the_language_pass(monkeypatch: pytest.MonkeyPatc
     assert lay_out(NEW).text == NEW
     small = re.sub(r"\b[A-Z_]+\b", lambda word: word[0].lower(), re.sub(r"\n +", " ", NEW))
     small = small.replace("europe/berlin", "Europe/Berlin")
-    assert lay_out(small).text.replace("table(hop(table", "TABLE(HOP(TABLE").replace("descriptor(", "DESCRIPTOR(") == NEW
+    made = lay_out(small).text.replace("table(hop(table", "TABLE(HOP(TABLE")
+    assert made.replace("descriptor(", "DESCRIPTOR(") == NEW
 
 
 def test_a_query_with_an_error_stays_as_it_is_and_is_told_of() -> None:

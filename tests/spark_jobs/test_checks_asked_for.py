@@ -56,7 +56,7 @@ def test_a_run_checks_what_is_asked_for(level: str | None, made: list[str], lab:
     record = lab.run(lab.plan(), 0, 60, checks=level)
     assert asked == made == [check["check"] for check in record.checks]
     assert record.checked == (level or "all") and record.status == "published"
-    assert [found["code"] for found in record.diagnostics if found["code"] == "HDL-532"] == ["HDL-532"] * (level == "none")
+    assert ("HDL-532" in [found["code"] for found in record.diagnostics]) == (level == "none")
 
 
 def test_a_sample_is_recomputed_and_no_more(lab: Laboratory, asked: list[str]) -> None:
@@ -104,8 +104,8 @@ def test_readers_are_told(lab: Laboratory, asked: list[str]) -> None:
 
 def test_pages_tell_of_them(lab: Laboratory, asked: list[str]) -> None:
     lab.run(lab.plan(), 0, 60, checks="none")
-    runs = read_operations(lab.warehouse).runs
-    assert [run.checked for run in runs] == ["none"] and "<td>none</td>" in operations.page(read_operations(lab.warehouse))
+    view = read_operations(lab.warehouse)
+    assert [run.checked for run in view.runs] == ["none"] and "<td>none</td>" in operations.page(view)
     assert "unchecked" in query.page(read_query(lab.warehouse, "by_symbol"))
 
 
