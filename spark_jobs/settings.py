@@ -418,8 +418,8 @@ and bad TOML are HDL-123, with the place.
 ## Editors
 
 `heddle schema streams` and `heddle schema heddle.toml` print JSON schemas, which are shipped as
-[streams.schema.json](schemas/streams.schema.json) and [heddle.schema.json](schemas/heddle.schema.json). Editors complete
-keys and mark mistakes by them. For YAML (VS Code's YAML extension, and all that use yaml-language-server) this is the
+[streams.schema.json](schemas/streams.schema.json) and [heddle.schema.json](schemas/heddle.schema.json). Editors
+complete keys and mark mistakes by them. For YAML (VS Code's YAML extension, and all that use yaml-language-server) this is the
 first line of `streams.yaml`, with the path of a copy of the schema:
 
 ```yaml
@@ -430,8 +430,8 @@ streams:
     time: ts
 ```
 
-For TOML (Even Better TOML, taplo) it is `#:schema heddle.schema.json` in the first line of `heddle.toml`. A schema knows
-keys, types and choices; `heddle validate` knows the rest.
+For TOML (Even Better TOML, taplo) it is `#:schema heddle.schema.json` in the first line of `heddle.toml`. A schema
+knows keys, types and choices; `heddle validate` knows the rest.
 
 ## Settings
 """
