@@ -419,8 +419,8 @@ and bad TOML are HDL-123, with the place.
 
 `heddle schema streams` and `heddle schema heddle.toml` print JSON schemas, which are shipped as
 [streams.schema.json](schemas/streams.schema.json) and [heddle.schema.json](schemas/heddle.schema.json). Editors
-complete keys and mark mistakes by them. For YAML (VS Code's YAML extension, and all that use yaml-language-server) this is the
-first line of `streams.yaml`, with the path of a copy of the schema:
+complete keys and mark mistakes by them. For YAML (VS Code's YAML extension, and all that use yaml-language-server) this
+is the first line of `streams.yaml`, with the path of a copy of the schema:
 
 ```yaml
 # yaml-language-server: $schema=streams.schema.json
