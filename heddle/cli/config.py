@@ -48,7 +48,6 @@ class Schema(StrEnum):
 @app.command(epilog="Examples: heddle schema streams   |   heddle schema heddle.toml > heddle.schema.json")
 def schema(
     file: Annotated[Schema, typer.Argument(help="Of which file: streams.yaml or heddle.toml.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="It is JSON in any case.")] = True,
 ) -> None:
     """Print the JSON schema of streams.yaml or of heddle.toml, by which editors complete and check them."""
     sys.stdout.write(schema_text(file))
