@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from optimizer.language.layout import WIDTH, lay_out
 from optimizer.language.parser import parse
-from optimizer.workload.values import ACQ
+from optimizer.workload.values import ACQ, LONG, STRING, TIMESTAMP, Source, Stream
 from tests.hostile.attacks import LEGAL
 from tests.hostile.guard import STREAMS
 from tests.hostile.mutations import mutated
@@ -70,7 +70,7 @@ def test_what_is_legal_is_laid_out() -> None:
         assert meaning(lay_out(text).text) == meaning(text)
 
 
-LONG = "SELECT symbol, " + ", ".join(f"sum(volume) AS the_volume_{number}" for number in range(5))
+WIDE = "SELECT symbol, " + ", ".join(f"sum(volume) AS the_volume_{number}" for number in range(5))
 
 LAID_OUT = {
     "select symbol,count( * )as n from trades window range '1 hour' slide'5 minutes'on ts where qty>1 and not ok group "
@@ -83,7 +83,7 @@ GROUP BY symbol
 HAVING count(*) > 3
 WITH (error = 0.1);
 """,
-    f"{LONG} from trades window rows 5 slide 2 partition by symbol on ts group by symbol": (
+    f"{WIDE} from trades window rows 5 slide 2 partition by symbol on ts group by symbol": (
         "SELECT\n    symbol,\n"
         + ",\n".join(f"    sum(volume) AS the_volume_{number}" for number in range(5))
         + "\nFROM trades\nWINDOW ROWS 5 SLIDE 2 PARTITION BY symbol ON ts\nGROUP BY symbol;\n"
@@ -179,6 +179,24 @@ def test_settings_stay_with_their_query(text: str) -> None:
     made = lay_out(whole).text
     assert meaning(made) == meaning(whole)
     assert lay_out(made).text == made
+
+
+NAMES = """\
+SELECT at, max(slide) AS range, min(range) AS true, count(*) AS end
+FROM s
+WINDOW RANGE '1 hour' SLIDE '5 minutes' ON slide
+WHERE range > 3 AND NOT (range IN (1, 2))
+GROUP BY at;
+"""
+
+
+def test_names_that_are_words_of_the_language_keep_their_letters() -> None:
+    columns = (("slide", TIMESTAMP), ("range", LONG), ("at", STRING))
+    streams = {"s": Stream("s", Source("parquet", "x"), columns, "slide")}
+    small = NAMES.replace("\n", " ").lower()
+    assert not parse(NAMES, streams).errors and lay_out(small).text == lay_out(NAMES).text == NAMES
+    before, after = (parse(text, streams).queries[0] for text in (small, NAMES))
+    assert before.fingerprint == after.fingerprint and before.outputs == after.outputs
 
 
 def test_ends_of_lines_stay() -> None:
