@@ -24,8 +24,6 @@ URL = "https://json-schema.org/draft/2020-12/schema"
 _ANY = {"type": ["string", "number", "boolean", "null"]}
 """A single value: YAML takes ``2013`` and ``yes`` for something else than text, streams do not."""
 
-_TEXT = {"type": ["string", "number"]}
-
 _MEANINGS = {
     "source": "Where the events are, and how they are written.",
     "time": "The column of the event time.",
@@ -50,7 +48,6 @@ def streams_schema() -> dict[str, Any]:
     """The schema, as JSON values."""
     values: dict[str, Any] = dict.fromkeys({**STREAM_KEYS, **SOURCE_KEYS}, _ANY)
     values["format"] = {"enum": list(FORMATS)}
-    values["path"] = _TEXT
     values["header"] = {"enum": [True, False, "true", "false"]}
     values["time_unit"] = {"enum": list(TIME_UNITS)}
     values["null"] = {"anyOf": [_ANY, {"type": "array", "items": _ANY, "maxItems": MOST_NULLS}]}
