@@ -22,7 +22,7 @@ from typing import Any
 from optimizer.errors.crashes import is_debugging
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
-from spark_jobs.project_file import NAME, WORDS, Form, ProjectFile, read_project
+from spark_jobs.project_file import MOST, NAME, WORDS, Form, ProjectFile, read_project
 
 PROJECT = Path(__file__).resolve().parent.parent
 """The folder of this code: where everything is unless the environment says otherwise."""
@@ -30,6 +30,10 @@ PROJECT = Path(__file__).resolve().parent.parent
 OWNER_QUOTA = 10_000
 """The most queries of one owner, unless ``HEDDLE_OWNER_QUOTA`` says otherwise."""
 
+
+CHECKS = ("all", "sample", "none")
+"""How much of a run's answers is checked: all of them are inspected and a sample is recomputed from raw events; only
+the sample is recomputed; nothing is done. From much to little."""
 
 NO_FILE = ProjectFile()
 
@@ -84,6 +88,8 @@ class Settings:
         value's text: it holds a password.
     catalog_schema
         Where the DAG of the plan makes every query a view, as Spark writes its name; None: nowhere.
+    checks_text
+        See :attr:`checks`.
     debug
         Whether tracebacks, and what the JVM logs, are printed.
     airflow_port_text
@@ -190,6 +196,16 @@ class Settings:
         "HDL-623 or HDL-624 when they are made; answers are not concerned",
         "text",
     )
+    checks_text: str = _setting(
+        "HEDDLE_CHECKS",
+        "`all`, `sample` or `none`",
+        "`all`",
+        "what of a run's answers is checked before they are published: everything is inspected and a sample "
+        "recomputed from raw events; only the sample; nothing, which its record and readers are told",
+        "HDL-120 when something runs",
+        "text",
+        option="--checks",
+    )
     debug: bool = _setting(
         "HEDDLE_DEBUG",
         "switch",
@@ -236,6 +252,7 @@ class Settings:
             jars=Path(text("jars") or PROJECT / ".cache" / "ivy" / "jars"),
             lease_dsn=text("lease_dsn") or None,
             catalog_schema=text("catalog_schema") or None,
+            checks_text=text("checks") or CHECKS[0],
             debug=is_debugging(environment),
             airflow_port_text=text("airflow_port") or "",
         )
@@ -257,6 +274,13 @@ class Settings:
         if not re.fullmatch(r"\d{1,5}", text, re.ASCII) or int(text) > 65_535:
             raise HeddleError("HDL-120", f"HEDDLE_AIRFLOW_PORT is {text!r}", "a port, 0 to 65535")
         return int(text)
+
+    @property
+    def checks(self) -> str:
+        """What is checked of answers before they are published, one of :data:`CHECKS`. Raises HDL-120."""
+        if self.checks_text not in CHECKS:
+            raise HeddleError("HDL-120", f"HEDDLE_CHECKS is {self.checks_text!r}", f"one of {', '.join(CHECKS)}")
+        return self.checks_text
 
     def workload_files(self) -> list[str]:
         """The files that :attr:`workload` names, in the order of their names; of several patterns one that names none
@@ -350,6 +374,22 @@ def required(name: str) -> Any:
     return value
 
 
+def schema() -> dict[str, Any]:
+    """The JSON schema of ``heddle.toml``, for editors."""
+    text = {"type": "string", "pattern": r"^[^\x00]*[^\s\x00][^\x00]*$"}
+    several = {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]}
+    forms: dict[Form, dict[str, Any]] = {"path": text, "paths": several, "text": text, "texts": several}
+    forms |= {form: {"type": "integer", "minimum": 0, "maximum": most} for form, most in MOST.items()}
+    about = [one.metadata for one in fields(Settings) if one.metadata["form"]]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"Heddle: {NAME}",
+        "type": "object",
+        "properties": {each["key"]: {"description": each["meaning"]} | forms[each["form"]] for each in about},
+        "additionalProperties": False,
+    }
+
+
 INTRODUCTION = """\
 Heddle is configured by options of commands, by environment variables, and by a project file `heddle.toml`. What is
 said first in this order holds: option (or parameter of a DAG), environment variable, project file, default. They are
@@ -374,6 +414,24 @@ code Spark loads; in `HEDDLE_HOME` it is trusted.
 
 Keys are named in the table below. Paths are relative to the folder of the file. An unknown key, a value of a wrong type
 and bad TOML are HDL-123, with the place.
+
+## Editors
+
+`heddle schema streams` and `heddle schema heddle.toml` print JSON schemas, which are shipped as
+[streams.schema.json](schemas/streams.schema.json) and [heddle.schema.json](schemas/heddle.schema.json). Editors
+complete keys and mark mistakes by them. For YAML (VS Code's YAML extension, and all that use yaml-language-server) this
+is the first line of `streams.yaml`, with the path of a copy of the schema:
+
+```yaml
+# yaml-language-server: $schema=streams.schema.json
+streams:
+  trades:
+    source: {format: csv, path: trades.csv}
+    time: ts
+```
+
+For TOML (Even Better TOML, taplo) it is `#:schema heddle.schema.json` in the first line of `heddle.toml`. A schema
+knows keys, types and choices; `heddle validate` knows the rest.
 
 ## Settings
 """

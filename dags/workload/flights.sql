@@ -275,7 +275,11 @@ GROUP BY carrier;
 
 -- name: carrier_week
 -- owner: carrier-relations
-SELECT carrier, count(*) AS flights, avg(arr_delay) AS mean_arrival_delay, variance(arr_delay) AS delay_variance
+SELECT
+    carrier,
+    count(*) AS flights,
+    avg(arr_delay) AS mean_arrival_delay,
+    variance(arr_delay) AS delay_variance
 FROM flights
 WINDOW RANGE '7 days' SLIDE '1 day' ON event_time
 GROUP BY carrier;

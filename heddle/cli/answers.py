@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import sys
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +16,7 @@ from rich.table import Table
 
 from heddle.cli import terminal
 from heddle.cli.inputs import existing_warehouse
-from heddle.cli.options import AsJson, Format, House, OptionalBegin, OptionalEnd
+from heddle.cli.options import AsJson, Format, House, OptionalBegin, OptionalEnd, Query
 from heddle.cli.output import telling_errors, writing_to
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import HeddleError
@@ -25,32 +26,50 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from spark_jobs.lookups.lookups import Lookups
+    from spark_jobs.warehouse.warehouse import Warehouse
 
 
-@app.command(epilog="Example: heddle read hourly_volume --warehouse house --from 2013-07-01 --format csv")
+@app.command(
+    epilog="Examples: heddle read hourly_volume --warehouse house --from 2013-07-01 --format csv   "
+    "|   heddle read hourly_volume --warehouse house --last 5"
+)
 def read(
-    query: Annotated[str, typer.Argument(help="Name of the query.", show_default=False)],
+    query: Query,
     warehouse: House,
     begin: OptionalBegin = None,
     end: OptionalEnd = None,
     format: Annotated[Format, typer.Option("--format", help="How to print the answers.")] = Format.table,
     output: Annotated[Path | None, typer.Option("--output", help="Write to this file (parquet needs one).")] = None,
+    newest: Annotated[
+        int | None, typer.Option("--last", min=1, help="Only the newest so many windows, newest first.", metavar="N")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", help="Most rows of the table format; 0: all.")] = 40,
     as_json: AsJson = False,
 ) -> None:
     """The published answers of a query, under its own column names. Needs no JVM."""
-    from spark_jobs.results.read import check_answered
-    from spark_jobs.results.read import read as read_answers
     from spark_jobs.sources.decoding import parse_instant
 
     format = chosen_format(format, output, as_json)
     with telling_errors():
-        house = existing_warehouse(warehouse)
         first, last = parse_instant(begin) if begin else None, parse_instant(end) if end else None
-        table = read_answers(house, query, first, last)
-        if not table.num_rows:
-            check_answered(house, query, first, last)
-    deliver_answers(table, query, format, output, limit)
+        table, doubtful = _published(existing_warehouse(warehouse), query, first, last, newest)
+    deliver_answers(table, query, format, output, limit, more={"unchecked": doubtful} if doubtful else {})
+    for one in doubtful:
+        told = f"note: {one['begin']} .. {one['end']} was published with --checks {one['checks']}"
+        terminal.errors.print(told, highlight=False, soft_wrap=True)
+
+
+def _published(
+    house: Warehouse, query: str, begin: int | None, end: int | None, newest: int | None
+) -> tuple[pa.Table, list[dict[str, str]]]:
+    """The published answers of a query, of the newest windows if that is asked, and which intervals were unchecked."""
+    from spark_jobs.results.read import check_answered, newest_windows, partly_checked
+    from spark_jobs.results.read import read as read_answers
+
+    table = read_answers(house, query, begin, end)
+    if not table.num_rows:
+        check_answered(house, query, begin, end)
+    return table if newest is None else newest_windows(table, newest), partly_checked(house, query, begin, end)
 
 
 def chosen_format(format: Format, output: Path | None, as_json: bool) -> Format:
@@ -62,7 +81,7 @@ def chosen_format(format: Format, output: Path | None, as_json: bool) -> Format:
     return Format.json if as_json else format
 
 
-def _encoded(table: pa.Table, query: str, format: Format) -> bytes:
+def _encoded(table: pa.Table, query: str, format: Format, more: Mapping[str, Any]) -> bytes:
     import io
 
     import pyarrow.csv as pcsv
@@ -75,7 +94,7 @@ def _encoded(table: pa.Table, query: str, format: Format) -> bytes:
         pq.write_table(table, sink)
     else:
         rows = [{name: plain_value(value) for name, value in row.items()} for row in table.to_pylist()]
-        data = {"format_version": 1, "query": query, "columns": table.schema.names, "rows": rows}
+        data = {"format_version": 1, "query": query, "columns": table.schema.names, **more, "rows": rows}
         sink.write((json.dumps(data, indent=1) + "\n").encode())
     return sink.getvalue()
 
@@ -165,7 +184,7 @@ def _figure(value: float) -> str:
     "heddle lookup by_symbol --warehouse house --from 2013-07-01 --to 2013-07-02 --format csv"
 )
 def lookup(
-    query: Annotated[str, typer.Argument(help="Name of the query.", show_default=False)],
+    query: Query,
     warehouse: House,
     at: Annotated[str | None, typer.Option("--at", help="Its newest answer at this instant (UTC).")] = None,
     range_: Annotated[
@@ -251,13 +270,19 @@ def _csv_line(text: str) -> list[str]:
 
 
 def deliver_answers(
-    table: pa.Table, query: str, format: Format, output: Path | None, limit: int, noun: str = "answer"
+    table: pa.Table,
+    query: str,
+    format: Format,
+    output: Path | None,
+    limit: int,
+    noun: str = "answer",
+    more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Print answers, or write them to a file."""
+    """Print answers, or write them to a file. ``more``: of the JSON object."""
     if format is Format.table:
         show_answers(table, query, limit, noun)
         return
-    data = _encoded(table, query, format)
+    data = _encoded(table, query, format, more or {})
     if output is not None:
         with telling_errors(), writing_to(output):
             output.write_bytes(data)

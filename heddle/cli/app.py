@@ -1,15 +1,25 @@
-"""The ``heddle`` command, whole: every command registers itself as its module is imported."""
+"""The ``heddle`` command, whole: where every command is declared."""
 
-from heddle.cli import answers, config, experiments, plan, queries, relations, run, serve, start, tables, warehouse
-from heddle.cli.root import app
+from heddle.cli.root import MODULES, app
 
-_SHOWN = [
-    module.__name__
-    for module in (start, plan, run, queries, answers, relations, tables, serve, warehouse, config, experiments)
-]
-"""The order of ``heddle --help``, whatever the order of the imports."""
+_DECLARED = {
+    "start": ("init", "streams", "preview", "test"),
+    "plan": ("validate", "plan", "explain", "diff", "what-if", "rollback"),
+    "run": ("run", "tick", "backfill", "repair", "compare", "calibrate"),
+    "queries": ("quarantine", "pause", "resume", "remove", "queries"),
+    "answers": ("read", "lookup"),
+    "relations": ("sql", "views"),
+    "tables": ("tables",),
+    "serve": ("serve",),
+    "warehouse": ("maintain", "status"),
+    "layout": ("format",),
+    "importing": ("import",),
+    "config": ("config", "schema"),
+    "experiments": ("experiments",),
+}
+"""The commands of each module, in the order of ``heddle --help``; a module is imported when one of its own is used."""
 
-app.registered_commands.sort(key=lambda command: _SHOWN.index(getattr(command.callback, "__module__", "")))
+MODULES |= {name: f"heddle.cli.{module}" for module, names in _DECLARED.items() for name in names}
 
 if __name__ == "__main__":
     app()

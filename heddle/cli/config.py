@@ -1,12 +1,16 @@
-"""``heddle config``: the settings as they are here and now."""
+"""``heddle config``: the settings as they are here and now; ``heddle schema``: what the files of a project may say."""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
@@ -32,6 +36,30 @@ def config(as_json: AsJson = False) -> None:
         print_json({"project_file": str(path) if path else None, "settings": [asdict(row) for row in rows]})
     else:
         show_settings(rows, path)
+
+
+class Schema(StrEnum):
+    """Files that have a schema."""
+
+    streams = "streams"
+    project = "heddle.toml"
+
+
+@app.command(epilog="Examples: heddle schema streams   |   heddle schema heddle.toml > heddle.schema.json")
+def schema(
+    file: Annotated[Schema, typer.Argument(help="Of which file: streams.yaml or heddle.toml.", show_default=False)],
+) -> None:
+    """Print the JSON schema of streams.yaml or of heddle.toml, by which editors complete and check them."""
+    sys.stdout.write(schema_text(file))
+
+
+def schema_text(file: Schema) -> str:
+    """The JSON schema of a file, as it is shipped."""
+    from optimizer.workload.streams_schema import streams_schema
+    from spark_jobs.settings import schema as project_schema
+
+    made = streams_schema() if file is Schema.streams else project_schema()
+    return json.dumps(made, indent=2) + "\n"
 
 
 def show_settings(rows: Sequence[Described], path: Path | None) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from heddle.cli.options import Algorithm, CostModel, Counter
 from heddle.cli.output import print_diagnostics
+from heddle.cli.progress import Stages, stages
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.diagnostics import count as number_of
 
 if TYPE_CHECKING:
     from optimizer.plan.bare_windows import WindowPlan
@@ -43,6 +45,24 @@ def build_requested_plan(
     A warehouse knows what is registered, measured costs and rates, and the plan in force that is kept if it is about as
     cheap. ``exactly``: the files are the whole workload.
     """
+    with stages("reading the queries") as report:
+        return _requested_plan(
+            files, streams, rates, algorithm, cost_model, warehouse, counter, budget, exactly, report
+        )
+
+
+def _requested_plan(
+    files: Sequence[Path],
+    streams: Path,
+    rates: Sequence[str],
+    algorithm: Algorithm,
+    cost_model: CostModel,
+    warehouse: Warehouse | None,
+    counter: Counter,
+    budget: float | None,
+    exactly: bool,
+    report: Stages,
+) -> tuple[SharingPlan, bool, RegistrationRequest]:
     from optimizer.plan.builder import build_plan
     from optimizer.search.search import SECONDS
     from spark_jobs.planning.refresh import comparable_plan
@@ -55,9 +75,11 @@ def build_requested_plan(
         raise HeddleError("HDL-113", "there is no usable query", hint)
     asked = registering(inputs, warehouse, exactly)
     workload = asked.workload
+    report("measuring the streams")
     found, measurements, unreadable = rates_of(workload, parse_rates(rates), warehouse)
     print_diagnostics([*asked.diagnostics, *unreadable])
     model, seconds = model_of(cost_model.value, measurements, warehouse), SECONDS if budget is None else budget
+    report(f"planning {number_of(len(workload.queries), 'query')}")
     previous = comparable_plan(warehouse, algorithm.value, cost_model.value)
     plan = build_plan(
         workload,

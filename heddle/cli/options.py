@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from heddle.cli.completion import complete_queries, complete_streams
+
 
 def _required(name: str) -> Callable[[], Any]:
     """What gives a parameter that was not given as the environment or the project file says; HDL-124 if none does."""
@@ -36,18 +38,18 @@ def _said_warehouse(context: typer.Context, warehouse: Path | None) -> Path | No
     return said("warehouse") if warehouse is None and not given else warehouse
 
 
+FILES_ARE = "Workload files (SQL), folders of them, quoted patterns, or - for standard input."
+
 Files = Annotated[
     list[Path],
     typer.Argument(
-        help="Workload files (SQL), or folders of them.",
+        help=FILES_ARE,
         default_factory=_required("workload"),
         show_default="HEDDLE_WORKLOAD, heddle.toml",
     ),
 ]
 
-OptionalFiles = Annotated[
-    list[Path] | None, typer.Argument(help="Workload files (SQL), or folders of them.", show_default=False)
-]
+OptionalFiles = Annotated[list[Path] | None, typer.Argument(help=FILES_ARE, show_default=False)]
 
 Streams = Annotated[
     Path,
@@ -91,7 +93,11 @@ OptionalHouse = Annotated[
 
 Rates = Annotated[
     list[str] | None,
-    typer.Option("--rate", help="STREAM=TUPLES_PER_SECOND; may be given again. Default: measured from the source."),
+    typer.Option(
+        "--rate",
+        help="STREAM=TUPLES_PER_SECOND; may be given again. Default: measured from the source.",
+        autocompletion=complete_streams,
+    ),
 ]
 
 Begin = Annotated[
@@ -112,6 +118,25 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before queries or a
 OptionalBegin = Annotated[str | None, typer.Option("--from", help="Only windows that end after this instant.")]
 
 OptionalEnd = Annotated[str | None, typer.Option("--to", help="Only windows that end at or before this instant.")]
+
+
+class Checks(StrEnum):
+    """How much of a run's answers is checked."""
+
+    all = "all"
+    sample = "sample"
+    none = "none"
+
+
+ChecksOption = Annotated[
+    Checks | None,
+    typer.Option(
+        "--checks",
+        help="Before answers are published: inspect all and recompute a sample from raw events (all), recompute the "
+        "sample alone (sample), or do nothing (none), which is kept with them. Default: HEDDLE_CHECKS, all.",
+        show_default=False,
+    ),
+]
 
 
 class Algorithm(StrEnum):
@@ -188,6 +213,11 @@ CounterOption = Annotated[
 CostOption = Annotated[CostModel, typer.Option("--cost-model", help="What a plan costs: operations or CPU seconds.")]
 
 
-Names = Annotated[list[str], typer.Argument(help="Names of queries.", metavar="QUERY...", show_default=False)]
+Names = Annotated[
+    list[str],
+    typer.Argument(help="Names of queries.", metavar="QUERY...", show_default=False, autocompletion=complete_queries),
+]
+
+Query = Annotated[str, typer.Argument(help="Name of the query.", show_default=False, autocompletion=complete_queries)]
 
 Reason = Annotated[str, typer.Option("--reason", help="Kept with the event and the plan.")]

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from heddle.cli import changes, terminal
 from heddle.cli.changes import plan_changes, print_changes, show_diff
+from heddle.cli.completion import complete_queries, complete_streams
 from heddle.cli.inputs import build_requested_plan, existing_warehouse, opened_warehouse, plan_bare_windows, stored_plan
 from heddle.cli.options import (
     Algorithm,
@@ -33,6 +34,7 @@ from heddle.cli.options import (
     OptionalHouse,
     OptionalStreams,
     PlanFormat,
+    Query,
     Rates,
     Streams,
     Yes,
@@ -101,6 +103,7 @@ def plan(
             "--rate",
             help="STREAM=TUPLES_PER_SECOND, may be given again (default: measured from the source); "
             "with --windows the number alone.",
+            autocompletion=complete_streams,
         ),
     ] = None,
     algorithm: AlgorithmOption = Algorithm.best,
@@ -142,10 +145,21 @@ def plan(
             search = algorithm, cost_model, counter, budget, exactly
             shown = _plan_of_files(files, streams, rate or [], warehouse, *search, format is PlanFormat.json, summary)
         elif warehouse is not None:
-            stored, version = stored_plan(warehouse)
+            stored, version = _planned(warehouse)
             shown = _shown(stored, {"plan_version": version}, summary)
     _deliver_plan(shown, format, output)
     raise typer.Exit(1 if shown.has_failed else 0)
+
+
+def _planned(warehouse: Path) -> tuple[SharingPlan, int]:
+    """The newest plan of a warehouse, and its version; who has none yet is told how files are planned."""
+    try:
+        return stored_plan(warehouse)
+    except HeddleError as error:
+        if error.code not in ("HDL-501", "HDL-502", "HDL-506"):
+            raise
+        hint = "before the first `heddle run`, name what to plan: heddle plan FILES --streams streams.yaml"
+        raise HeddleError(error.code, error.diagnostic.message, hint) from None
 
 
 class _ShownPlan(NamedTuple):
@@ -331,7 +345,7 @@ def _large(number: int) -> str:
     "|   heddle explain hourly_volume --warehouse var/warehouse"
 )
 def explain(
-    query: Annotated[str, typer.Argument(help="Name of the query.", show_default=False)],
+    query: Query,
     files: OptionalFiles = None,
     streams: OptionalStreams = None,
     rate: Rates = None,
@@ -419,10 +433,17 @@ def what_if(
     streams: OptionalStreams = None,
     warehouse: OptionalHouse = None,
     add: Annotated[list[Path] | None, typer.Option("--add", help="A workload file; may be given again.")] = None,
-    remove: Annotated[list[str] | None, typer.Option("--remove", help="A query's name; may be given again.")] = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option("--remove", help="A query's name; may be given again.", autocompletion=complete_queries),
+    ] = None,
     rate: Annotated[
         list[str] | None,
-        typer.Option("--rate", help="STREAM=TUPLES_PER_SECOND, or STREAMxFACTOR; may be given again."),
+        typer.Option(
+            "--rate",
+            help="STREAM=TUPLES_PER_SECOND, or STREAMxFACTOR; may be given again.",
+            autocompletion=complete_streams,
+        ),
     ] = None,
     base_rate: Annotated[
         list[str] | None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from heddle.cli import changes, terminal
+from heddle.cli.completion import complete_queries
 from heddle.cli.inputs import existing_warehouse
 from heddle.cli.options import AsJson, DryRun, House, Names, Reason, Yes
 from heddle.cli.output import interval_text, print_diagnostics, print_json, print_rows, print_table, telling_errors
@@ -187,7 +188,10 @@ def show_removal(removal: Removal) -> None:
 def queries(
     warehouse: House,
     history: Annotated[
-        str | None, typer.Option("--history", help="All that happened to this query.", metavar="QUERY")
+        str | None,
+        typer.Option(
+            "--history", help="All that happened to this query.", metavar="QUERY", autocompletion=complete_queries
+        ),
     ] = None,
     at: Annotated[
         str | None,

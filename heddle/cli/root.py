@@ -2,23 +2,54 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from importlib import metadata
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command_from_info, get_command_name
+from typer.models import CommandInfo
 
 from heddle.cli import terminal
 from heddle.cli.output import exit_for, is_an_end, print_diagnostics
+from heddle.cli.progress import Form, choose
 from optimizer.errors.crashes import crash, interrupted, is_failure
 
 
 class _App(typer.Typer):
-    """Whatever crashes before a command has begun is told as :class:`_Commands` does."""
+    """Whatever crashes before a command has begun is told as :class:`_Commands` does.
+
+    Commands are built when they are asked for: that, and to import the modules of all, takes longer than most of them.
+    """
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named)
+        self.declared: dict[str, CommandInfo] = {}
+
+    def command(self, *given: Any, **named: Any) -> Callable[[Any], Any]:
+        declare = super().command(*given, **{"cls": _Command} | named)
+
+        def register(function: Any) -> Any:
+            declared = declare(function)
+            info = self.registered_commands.pop()
+            self.declared[info.name or get_command_name(function.__name__)] = info
+            return declared
+
+        return register
 
     def __call__(self, *given: Any, **named: Any) -> Any:
+        # modules and tables are no garbage: to look for it while they are made takes a tenth of a short command
+        gc.set_threshold(100_000)
+        if "_HEDDLE_COMPLETE" in os.environ:
+            # a shell asks: what goes wrong is not to stand in the line that somebody types
+            sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
         try:
             return super().__call__(*given, **named)
         except Exception as error:
@@ -28,6 +59,25 @@ class _App(typer.Typer):
 
 class _Commands(TyperGroup):
     """Nothing that a command raises reaches a terminal as it is: it is told in a line, with a code."""
+
+    @property
+    def commands(self) -> dict[str, Any]:
+        """All commands, by name: every module of commands is imported for it."""
+        return {name: _built(name) for name in MODULES}
+
+    @commands.setter
+    def commands(self, built: Mapping[str, Any]) -> None:
+        """None is built in advance."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(MODULES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return _built(cmd_name) if cmd_name in MODULES else None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _Plain.take_over(self.get_params(ctx))
+        return list(super().parse_args(ctx, args))
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -51,8 +101,68 @@ app = _App(
 )
 
 
+MODULES: dict[str, str] = {}
+"""The commands in the order of ``heddle --help``, and the module that each is declared in (:mod:`heddle.cli.app`)."""
+
+
+@cache
+def _built(name: str) -> Any:
+    import_module(MODULES[name])
+    return get_command_from_info(app.declared[name], pretty_exceptions_short=True, rich_markup_mode="rich")
+
+
+class _Command(TyperCommand):
+    """One command: it has libraries load little, and only once it is known what is asked of it."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _Plain.take_over(self.get_params(ctx))
+        return list(super().parse_args(ctx, args))
+
+    def invoke(self, ctx: Any) -> Any:
+        if self.name in READING:
+            prepare(self.name)
+        return super().invoke(ctx)
+
+
+class _Plain:
+    """What Typer makes of texts, paths and defaults, without Pydantic, whose import takes as long as a command."""
+
+    def __init__(self, parameter: Any) -> None:
+        self.made_by_typer = parameter.get_runtime_param
+        annotation = parameter.type_descriptor.annotation
+        if isinstance(annotation, UnionType):
+            annotation = next((one for one in get_args(annotation) if one is not NoneType), annotation)
+        self.is_list = get_origin(annotation) is list
+        self.kind = get_args(annotation)[0] if self.is_list else annotation
+
+    @classmethod
+    def take_over(cls, parameters: Sequence[Any]) -> None:
+        """Have parameters of a command converted by this class, where Typer does it in the way known here."""
+        for parameter in parameters:
+            if getattr(parameter, "_runtime_param", ...) is None:
+                parameter._runtime_param = cls(parameter)
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value of a parameter; what is not plain is left to Typer."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        values = value if self.is_list and isinstance(value, (list, tuple)) else [value]
+        if self.kind is str and all(type(one) is str for one in values):
+            made = list(values)
+        elif self.kind is Path and all(isinstance(one, (str, Path)) for one in values):
+            made = [Path(one) for one in values]
+        elif all(type(one) is self.kind for one in values):
+            made = list(values)
+        else:
+            param._runtime_param = None
+            return self.made_by_typer().coerce(value, param=param, ctx=ctx)
+        return made if self.is_list else made[0]
+
+
 def _show_version(is_requested: bool) -> None:
     if is_requested:
+        from importlib import metadata
+
         typer.echo(f"heddle {metadata.version('heddle')}")
         raise typer.Exit
 
@@ -81,29 +191,42 @@ READING = frozenset(
 """Commands that only read and plan nothing: they never meet a value of pandas."""
 
 
-def _leave_pandas_out() -> None:
-    """Have Arrow do without pandas, which it imports (a second) with its first array to know its types by."""
+class _Absent:
+    """Within it one package is not there, for whoever does without it where it is not installed."""
 
-    class Absent:
-        @staticmethod
-        def find_spec(name: str, path: Any = None, target: Any = None) -> None:
-            if name == "pandas":
-                raise ModuleNotFoundError("not looked for", name="pandas")
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-    if "pandas" in sys.modules or "pyarrow" in sys.modules:
-        return
-    sys.meta_path.insert(0, Absent)
-    try:
-        import pyarrow
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Refuse one name, leave all others to the finders behind."""
+        if name == self.name:
+            raise ModuleNotFoundError("not looked for", name=name)
 
-        pyarrow.array([0])
-    finally:
-        sys.meta_path.remove(Absent)
+    def __enter__(self) -> None:
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *ending: object) -> None:
+        sys.meta_path.remove(self)
+
+
+def prepare(command: str) -> None:
+    """Have libraries load no more than a command that only reads needs of them."""
+    # the threads of BLAS take longer to start than NumPy to load, and nothing here multiplies matrices
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if "pandas" not in sys.modules and "pyarrow" not in sys.modules:
+        # Arrow imports it (a second) with its first array, to know its types by
+        with _Absent("pandas"):
+            import pyarrow
+
+            pyarrow.array([0])
+    if command == "lookup" and "numba" not in sys.modules:
+        # Numba asks it for BLAS, with its first kernel if not here
+        with _Absent("scipy.linalg"):
+            import_module("numba.np.arraymath")
 
 
 @app.callback()
 def options(
-    context: typer.Context,
     show_version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version of Heddle and exit."),
@@ -111,9 +234,16 @@ def options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Print tracebacks, and what Spark logs (as HEDDLE_DEBUG=1 does).")
     ] = False,
+    progress: Annotated[
+        Form,
+        typer.Option(
+            "--progress",
+            help="What long commands tell of their stages on standard error: lines at a terminal (auto), a JSON "
+            "object a line anywhere, or nothing.",
+        ),
+    ] = Form.auto,
 ) -> None:
     """What is said before the command: it holds for all of them."""
     if debug:
         os.environ["HEDDLE_DEBUG"] = "1"
-    if context.invoked_subcommand in READING:
-        _leave_pandas_out()
+    choose(progress)

@@ -19,6 +19,7 @@ from heddle.cli.options import (
     AlgorithmOption,
     AsJson,
     Begin,
+    ChecksOption,
     CostModel,
     CostOption,
     DryRun,
@@ -39,6 +40,7 @@ from heddle.cli.output import (
     telling_errors,
     write_text,
 )
+from heddle.cli.progress import stages
 from heddle.cli.root import app
 from heddle.cli.sessions import publish_interval, publish_intervals, spark_session
 from heddle.cli.tables import follow_tables
@@ -68,6 +70,7 @@ def run(
     cost_model: CostOption = CostModel.paper,
     recompute: Annotated[bool, typer.Option("--recompute", help="Publish again even if nothing changed.")] = False,
     exactly: Exactly = False,
+    checks: ChecksOption = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -82,7 +85,8 @@ def run(
             raise HeddleError("HDL-504", "the interval is empty: --to must be after --from")
         stored = _stored_request(files, streams, rate or [], algorithm, cost_model, warehouse, exactly, yes)
         show_stored_request(stored)
-        record = publish_interval(stored.warehouse, stored.version, first, last, recompute)
+        _show_price(stored, first, last, checks)
+        record = publish_interval(stored.warehouse, stored.version, first, last, recompute, checks=checks)
     raise typer.Exit(1 if show_run(record, as_json, {"changes": stored.changes}) or stored.has_failed else 0)
 
 
@@ -158,6 +162,7 @@ def tick(
             "--from", help="Where the first tick begins. Default: a day before the clock.", show_default=False
         ),
     ] = None,
+    checks: ChecksOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer what is due now by the stored plan's schedule, going on where the last tick ended; what the DAG
@@ -173,7 +178,7 @@ def tick(
         if run is None:
             follow_tables(house)
             return show_nothing_due(clock, as_json)
-        record = publish_interval(house, run.plan_version, run.begin, run.end, False, clock, run.late)
+        record = publish_interval(house, run.plan_version, run.begin, run.end, False, clock, run.late, checks)
     raise typer.Exit(1 if show_run(record, as_json) else 0)
 
 
@@ -196,6 +201,7 @@ def backfill(
     begin: Begin,
     end: End,
     every: Annotated[str, typer.Option("--every", help="How much history a run takes.", metavar="DURATION")] = "7 days",
+    checks: ChecksOption = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -203,18 +209,20 @@ def backfill(
     so a backfill that was cut off goes on where it was. Live runs may go on beside it."""
     with telling_errors():
         house, (_, version) = existing_warehouse(warehouse), stored_plan(warehouse)
-        estimates = _backfill_runs(house, version, begin, end, every)
+        estimates = _backfill_runs(house, version, begin, end, every, checks)
         if not as_json:
             show_estimates(estimates)
         missing = [(run.begin, run.end) for run in estimates if not run.published]
-        records = [] if dry_run or not missing else publish_intervals(house, version, missing, "backfill")
+        records = [] if dry_run or not missing else publish_intervals(house, version, missing, "backfill", checks)
     if as_json:
         data = {"format_version": 1, "plan_version": version, "runs": [asdict(run) for run in estimates]}
         print_json(data | _records_json(records))
     raise typer.Exit(_finish(records, as_json))
 
 
-def _backfill_runs(house: Warehouse, version: int, begin: str, end: str, every: str) -> Sequence[RunEstimate]:
+def _backfill_runs(
+    house: Warehouse, version: int, begin: str, end: str, every: str, checks: str | None
+) -> Sequence[RunEstimate]:
     """The runs of a backfill in order, with what each is about to cost."""
     from optimizer.workload.instants import parse_duration
     from spark_jobs.run.history import prices
@@ -223,8 +231,9 @@ def _backfill_runs(house: Warehouse, version: int, begin: str, end: str, every: 
     size = parse_duration(every)
     if size <= 0:
         raise HeddleError("HDL-115", "--every is a duration longer than 0", "e.g. --every '7 days'")
-    with terminal.errors.status("listing sources"):
-        return prices(house, version, parse_instant(begin), parse_instant(end), time.time_ns() // 1000, size)
+    with stages("listing sources"):
+        span = parse_instant(begin), parse_instant(end)
+        return prices(house, version, *span, time.time_ns() // 1000, size, checks)
 
 
 def show_estimates(estimates: Sequence[RunEstimate]) -> None:
@@ -234,16 +243,38 @@ def show_estimates(estimates: Sequence[RunEstimate]) -> None:
             interval_text(run.begin, run.end),
             "yes" if run.published else "no",
             f"{run.events:,}",
-            f"{run.cpu_seconds:.0f}",
+            _price([run]),
         )
         for run in estimates
     ]
     print_rows("the runs of this backfill", ("interval", "published", "events to read", "CPU-s"), rows)
     missing = sum(not run.published for run in estimates)
-    events, seconds = sum(run.events for run in estimates), sum(run.cpu_seconds for run in estimates)
-    terminal.console.print(
-        f"{number_of(missing, 'run')}, about {number_of(events, 'event')} and {seconds:.0f} CPU-s", highlight=False
-    )
+    events = sum(run.events for run in estimates)
+    told = f"{number_of(missing, 'run')}, about {number_of(events, 'event')}; CPU seconds: {_price(estimates)}"
+    terminal.console.print(told, highlight=False)
+
+
+def _price(estimates: Sequence[RunEstimate]) -> str:
+    """Between how many CPU seconds some runs are going to take."""
+    bounds = [(run.least, run.most) for run in estimates]
+    known = [(least, most) for least, most in bounds if least is not None and most is not None]
+    if len(known) < len(bounds):
+        return "not known yet"
+    least, most = (sum(ends) for ends in zip(*known, strict=True)) if known else (0.0, 0.0)
+    return f"{least:.0f} to {most:.0f}" if most else "0"
+
+
+def _show_price(stored: _StoredRequest, first: int, last: int, checks: str | None) -> None:
+    """What a run is about to cost, for somebody who watches it."""
+    from spark_jobs.run.history import prices
+
+    if not terminal.errors.is_terminal:
+        return
+    with stages("listing sources"):
+        found = prices(stored.warehouse, stored.version, first, last, time.time_ns() // 1000, abs(last), checks)
+    events = sum(run.events for run in found)
+    told = f"about {number_of(events, 'event')} to read; CPU seconds: {_price(found)}"
+    terminal.errors.print(told, highlight=False)
 
 
 @app.command(epilog="Examples: heddle repair --warehouse var/warehouse --dry-run   |   heddle repair --warehouse house")
@@ -254,7 +285,7 @@ def repair(warehouse: House, dry_run: DryRun = False, as_json: AsJson = False) -
 
     with telling_errors():
         house, (_, version) = existing_warehouse(warehouse), stored_plan(warehouse)
-        with terminal.errors.status("comparing sources with what was published"):
+        with stages("comparing sources with what was published"):
             stale = outdated(house, time.time_ns() // 1000)
         if not as_json:
             show_outdated(stale)
@@ -357,8 +388,7 @@ def _show_record(record: dict[str, Any]) -> None:
     if record["status"] == "published":
         spent = ", ".join(f"{name} {seconds:.1f}" for name, seconds in record["cpu_seconds"].items())
         terminal.console.print(f"  events scanned {record['rows_scanned']:,}; CPU seconds: {spent}", highlight=False)
-        passed = sum(check["success"] for check in record["checks"])
-        terminal.console.print(f"  checks: {passed} of {len(record['checks'])} passed", highlight=False)
+        terminal.console.print(f"  checks: {_checks_told(record)}", highlight=False)
     for line in _of_readers(record):
         terminal.console.print(f"  {line}", highlight=False, soft_wrap=True)
     if record["refreshes"]:
@@ -389,6 +419,11 @@ def _show_record(record: dict[str, Any]) -> None:
         terminal.console.print(f"  {stream}: {told}", highlight=False)
     for stream, at in record["withheld"].items():
         terminal.console.print(f"  {stream}: windows that end after its watermark {at} come later", highlight=False)
+
+
+def _checks_told(record: Mapping[str, Any]) -> str:
+    passed = f"{sum(check['success'] for check in record['checks'])} of {len(record['checks'])} passed"
+    return {"none": "none, as was asked for", "sample": f"{passed}, of a sample alone"}.get(record["checked"], passed)
 
 
 # ------------------------------------------------------------------------------------------ compare

@@ -2,55 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
-from heddle.cli import terminal
 from heddle.cli.output import interval_text
-from optimizer.errors.diagnostics import printable
+from heddle.cli.progress import Stages, stages, watched
 
 if TYPE_CHECKING:
     from spark_jobs.warehouse.warehouse import Warehouse
 
 
 @contextmanager
-def spark_session(name: str, **options: Any) -> Iterator[tuple[Any, Callable[[str], None]]]:
-    """A session for one command, and what shows a line of what goes on."""
+def spark_session(name: str, **options: Any) -> Iterator[tuple[Any, Stages]]:
+    """A session for one command, and what is told the stages of what goes on."""
     from spark_jobs.session.session import start_session
 
-    with terminal.errors.status("starting Spark") as status:
+    with stages("starting Spark") as report:
         spark = start_session(name, **options)
         try:
-            yield spark, lambda line: status.update(Text(printable(line)))
+            with watched(report, spark):
+                yield spark, report
         finally:
+            report("stopping Spark")
             spark.stop()
 
 
 def publish_intervals(
-    house: Warehouse, version: int, spans: Sequence[tuple[int, int]], kind: str
+    house: Warehouse, version: int, spans: Sequence[tuple[int, int]], kind: str, checks: str | None = None
 ) -> list[dict[str, Any]]:
-    """Several intervals in one session, with a progress bar; what was published stays if one fails."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+    """Several intervals in one session; what was published stays if one fails."""
     from spark_jobs.run.interval import run as run_interval
-    from spark_jobs.session.session import start_session
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     records = []
-    with Progress(*columns, console=terminal.errors) as bar:
-        line = bar.add_task("starting Spark", total=len(spans))
-        spark = start_session(f"heddle {kind}")
-        try:
-            for begin, end in spans:
-                bar.update(line, description=interval_text(begin, end))
-                run_id = f"{kind}/{interval_text(begin, end)}"
-                records.append(run_interval(spark, house, version, begin, end, run_id).to_json())
-                bar.advance(line)
-        finally:
-            spark.stop()
+    with spark_session(f"heddle {kind}") as (spark, report):
+        for number, (begin, end) in enumerate(spans, 1):
+            span = interval_text(begin, end)
+            report.of(number, len(spans), span)
+            run_id = f"{kind}/{span}"
+            record = run_interval(spark, house, version, begin, end, run_id, checks=checks, report=report)
+            records.append(record.to_json())
+        report.of(1, 1, "")
     return records
 
 
@@ -62,6 +54,7 @@ def publish_interval(
     recompute: bool,
     live_at: int | None = None,
     late: bool = False,
+    checks: str | None = None,
 ) -> dict[str, Any]:
     """One interval in a session of its own; ``live_at``: the clock of a live run."""
     from optimizer.workload.instants import format_instant
@@ -80,6 +73,7 @@ def publish_interval(
             as_of=live_at,
             live=live_at is not None,
             late=late,
+            checks=checks,
             report=report,
         )
     return record.to_json()

@@ -20,6 +20,7 @@ from heddle.cli.output import (
     seconds_text,
     telling_errors,
 )
+from heddle.cli.progress import stages
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.diagnostics import count as number_of
@@ -27,7 +28,7 @@ from optimizer.errors.diagnostics import count as number_of
 if TYPE_CHECKING:
     from spark_jobs.operations.maintenance import Maintained
     from spark_jobs.operations.status import QueryLateness, WarehouseStatus
-    from spark_jobs.warehouse.publish_log import LogRow
+    from spark_jobs.warehouse.publish_log import LogRow, RunRecord
 
 
 @app.command(
@@ -49,12 +50,12 @@ def maintain(
     from optimizer.workload.instants import parse_duration
     from spark_jobs.operations.maintenance import maintain as maintain_warehouse
 
-    with telling_errors(), terminal.errors.status("reading the logs") as progress:
+    with telling_errors(), stages("reading the logs") as report:
         house = existing_warehouse(warehouse)
         spans = parse_duration(keep), parse_duration(retention)
         if min(spans) < 0:
             raise HeddleError("HDL-115", "--keep and --retention are durations, not negative", "e.g. '7 days'")
-        done = maintain_warehouse(house, *spans, dry_run, report=lambda line: progress.update(line))
+        done = maintain_warehouse(house, *spans, dry_run, report=report)
     if as_json:
         print_json(done.to_json() | {"dry_run": dry_run})
     else:
@@ -138,9 +139,15 @@ def _runs_table(runs: Sequence[LogRow]) -> Table:
             _formatted(record.predicted_cpu_seconds, ".1f"),
             _formatted(record.prediction_error, "+.0%"),
             f"{sum(record.wall_seconds.values()):.1f}",
-            f"{sum(check['success'] for check in record.checks)}/{len(record.checks)}",
+            checks_text(record),
         )
     return table
+
+
+def checks_text(record: RunRecord) -> str:
+    """How many checks of a run passed, and whether all were made."""
+    passed = f"{sum(check['success'] for check in record.checks)}/{len(record.checks)}"
+    return {"none": "none", "sample": f"{passed} sample"}.get(record.checked, passed)
 
 
 def _show_refreshes(refreshes: Sequence[QueryLateness]) -> None:

@@ -561,6 +561,12 @@ DECLARED = (
     ),
     Code("HDL-531", "A check crashed; nothing was published.", "Report it."),
     Code(
+        "HDL-532",
+        "The answers were not checked before they were published, as somebody had asked for.",
+        "Run the interval again with `--checks all`.",
+        severity="warning",
+    ),
+    Code(
         "HDL-540",
         "The file of the warehouse's lease is damaged.",
         "Remove the file while nothing writes to the warehouse.",

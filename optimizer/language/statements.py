@@ -47,7 +47,7 @@ _PIECE = re.compile(
     re.VERBOSE,
 )
 
-_SETTING = re.compile(r"--\s*((?:name|owner|until|table|asset)(?=\s*:)|asset(?=\s*$))\s*(?::(.*))?", re.IGNORECASE)
+SETTING = re.compile(r"--\s*((?:name|owner|until|table|asset)(?=\s*:)|asset(?=\s*$))\s*(?::(.*))?", re.IGNORECASE)
 """Name and value; a flag may stand without a value, and then alone: ``-- asset prices`` is a remark."""
 
 _RULES = {
@@ -105,7 +105,7 @@ def split_statements(text: str) -> Iterator[Statement]:
             break
         if piece["line"]:
             starts_line = not text[text.rfind("\n", 0, piece.start()) + 1 : piece.start()].strip()
-            setting = _SETTING.fullmatch(piece["line"])
+            setting = SETTING.fullmatch(piece["line"])
             if setting and setting[1].lower() == "name" and starts_line and (begin is not None or broken):
                 yield from flush()
             if begin is None:
@@ -141,7 +141,7 @@ def settings_of(statement: Statement, name: str) -> Settings:
     broken: list[Broken] = []
     given: set[str] = set()
     for at, comment in statement.comments:
-        setting = _SETTING.fullmatch(comment)
+        setting = SETTING.fullmatch(comment)
         if setting is None:
             continue
         what, value = setting[1].lower(), "yes" if setting[2] is None else setting[2].strip()

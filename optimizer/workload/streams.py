@@ -73,6 +73,19 @@ DIRECTIVES = {
 }
 """The directives of ``strptime`` in a ``timestamp_format`` and what they stand for; ``%%`` beside them."""
 
+STREAM_KEYS = {"source": True, "time": True} | dict.fromkeys(
+    ("schema", "lateness", "step", "allowed_lateness", "event_id"), False
+)
+"""The keys of a stream, and which it has to have."""
+
+SOURCE_KEYS = {"format": True, "path": True} | dict.fromkeys(
+    ("delimiter", "header", "quote", "null", "timestamp_format", "time_unit"), False
+)
+"""The keys of a stream's source, and which it has to have."""
+
+MOST_NULLS = 100
+"""Texts that stand for null."""
+
 FILE_BYTES = 1 << 17
 """Largest streams.yaml that is read: some thousand columns. (PyYAML reads 100 kB a second.)"""
 
@@ -84,8 +97,8 @@ NODES = 20_000
 
 _MOST_FINDINGS = 100
 
-_DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\)", re.ASCII)
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
+DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\)", re.ASCII)
+STREAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SECRET = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*:/+[^/]*@|[?&;](?:[a-z_-]*(?:secret|password|token|key|sig)[a-z_-]*)=", re.IGNORECASE
@@ -110,7 +123,7 @@ def parse_type(text: str) -> Type:
     text = text.strip().lower()
     if text in TYPES:
         return TYPES[text]
-    match = _DECIMAL.fullmatch(text)
+    match = DECIMAL.fullmatch(text)
     try:
         if match:
             return decimal(int(match[1]), int(match[2] or 0))
@@ -263,7 +276,7 @@ class _Reader:
             if len(self.diagnostics) >= _MOST_FINDINGS:
                 break
             try:
-                if not _NAME.fullmatch(name):
+                if not STREAM_NAME.fullmatch(name):
                     hint = "letters, digits and underscores, not starting with a digit"
                     raise _Bad("HDL-457", f"{name!r} cannot name a stream", hint, name_node)
                 if name in streams:
@@ -274,10 +287,8 @@ class _Reader:
         return streams
 
     def _stream(self, name: str, node: yaml.Node) -> Stream:
-        optional = ("schema", "lateness", "step", "allowed_lateness", "event_id")
-        keys = self._keys(node, {"source": True, "time": True} | dict.fromkeys(optional, False))
-        options = ("delimiter", "header", "quote", "null", "timestamp_format", "time_unit")
-        source = self._keys(keys["source"], {"format": True, "path": True} | dict.fromkeys(options, False))
+        keys = self._keys(node, STREAM_KEYS)
+        source = self._keys(keys["source"], SOURCE_KEYS)
         format_, path = self._text(source["format"]), self._text(source["path"])
         if format_ not in FORMATS:
             message = f"there is no source format {format_!r}"
@@ -375,8 +386,8 @@ class _Reader:
         """One text or a list of them."""
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
         self.nodes += len(nodes)
-        if len(nodes) > 100:
-            raise _Bad("HDL-457", "more than 100 texts stand for null", "name fewer", node)
+        if len(nodes) > MOST_NULLS:
+            raise _Bad("HDL-457", f"more than {MOST_NULLS} texts stand for null", "name fewer", node)
         for one in nodes:
             self._check_tag(one)
         return tuple(self._text(one) for one in nodes)

@@ -35,10 +35,13 @@ def audit(
 ) -> list[dict[str, Any]]:
     """All checks of one staged interval: dicts of ``check``, ``success`` and ``detail``.
 
-    ``staged``: the files that hold the answers of the windows that end in (begin, ends[stream]], exactly those that
-    the publishing commit will name; ``seed`` decides the sample; ``docs``: the folder of the Data Docs.
+    Without ``docs`` the sample is recomputed alone. ``staged``: the files that hold the answers of the windows that end
+    in (begin, ends[stream]], exactly those that the publishing commit will name; ``seed`` decides the sample; ``docs``:
+    the folder of the Data Docs.
     """
-    document = None if docs is None else partial(write_data_docs, docs, staged, seed, begin, ends)
-    checks = inspection.expectations(inspected(spark, staged, plan, begin, ends), document)
+    checks: list[dict[str, Any]] = []
+    if docs is not None:
+        document = partial(write_data_docs, docs, staged, seed, begin, ends)
+        checks += inspection.expectations(inspected(spark, staged, plan, begin, ends), document)
     checks += recomputed(spark, staged, plan, sources, begin, ends, seed)
     return checks + recomputed_rows(spark, staged, plan, sources, ends, seed)

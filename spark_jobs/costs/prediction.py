@@ -17,6 +17,7 @@ from spark_jobs.costs.measurements import last_groups
 from spark_jobs.finals.stage import SynopsisWork
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.sources.splits import Split
+from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -32,6 +33,28 @@ class Work:
     parts: Sequence[SynopsisWork]
     spans: Sequence[FillRequest]
     sources: Mapping[str, Sequence[Split]]
+
+
+ENOUGH = 3
+"""Runs that have to have been measured before a price is named."""
+
+LOOKED_AT = 20
+"""The newest runs by whose predictions prices are judged."""
+
+
+def spread(warehouse: Warehouse) -> tuple[float, float] | None:
+    """Of what the newest runs took, the least and the most as a multiple of what had been predicted of them; one in ten
+    at either end does not count. None: too few were measured here for a price to be named."""
+    found = [
+        sum(record.cpu_seconds.values()) / record.predicted_cpu_seconds
+        for record in (row.record for row in publish_log.newest_published(warehouse, LOOKED_AT))
+        if record.predicted_cpu_seconds
+    ]
+    if len(found) < ENOUGH:
+        return None
+    found.sort()
+    cut = len(found) // 10
+    return found[cut], found[-1 - cut]
 
 
 def predict(costs: Fit, warehouse: Warehouse, plan: SharingPlan, record: RunRecord, work: Work) -> None:

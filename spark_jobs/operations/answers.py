@@ -349,7 +349,7 @@ def _runs_of(name: str, books: Books | None, version: int | None, rows: Iterable
         part = measured * _part(books, name) if measured is not None and is_priced else None
         late = row.record.lateness.get(name, 0)
         place = row.begin, row.end, row.revision, row.plan_version
-        runs.append(QueryRun(row.run_id, row.event, moment(row.at), *place, late, measured, part))
+        runs.append(QueryRun(row.run_id, row.event, moment(row.at), *place, late, measured, part, row.record.checked))
     return tuple(runs)
 
 

@@ -178,6 +178,7 @@ def _run(row: LogRow, folder: Path) -> Run:
         tuple((name, was, now) for name, (was, now) in (record.readers or {}).get("fewer", {}).items()),
         tuple(record.empty),
         page if document_file(folder, page) else "",
+        record.checked,
     )
 
 

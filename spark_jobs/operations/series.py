@@ -138,7 +138,7 @@ class Group:
 @dataclass(frozen=True)
 class QueryRun:
     """One run that answered a query, or was to. ``late``: by how much it was; ``part``: CPU seconds, the query's part
-    of what was measured of the run."""
+    of what was measured of the run; ``checked``: how much of its answers was (:data:`spark_jobs.settings.CHECKS`)."""
 
     run_id: str
     status: str
@@ -150,6 +150,7 @@ class QueryRun:
     late: int
     measured: float | None
     part: float | None
+    checked: str = "all"
 
 
 @dataclass(frozen=True)

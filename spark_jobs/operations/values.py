@@ -23,6 +23,7 @@ class Run:
     ``status``: ``"no end"`` is a run that was given a revision and neither published nor failed: it runs, or it died.
     ``problems`` are errors. ``fewer``: queries that have fewer answers in the interval by this run, with how many they
     had and have; ``empty``: those that have none. ``docs``: name of its Data Docs page, "" if there is none.
+    ``checked``: how much of the answers was (:data:`spark_jobs.settings.CHECKS`).
     """
 
     run_id: str
@@ -48,6 +49,7 @@ class Run:
     fewer: tuple[tuple[str, int, int], ...] = ()
     empty: tuple[str, ...] = ()
     docs: str = ""
+    checked: str = "all"
 
 
 @dataclass(frozen=True)

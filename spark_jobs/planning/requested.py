@@ -69,7 +69,7 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
     """
     quota = settings().owner_quota
     # the parser's library is not for those who only plan, or read what is planned
-    from optimizer.language.parser import load_workload, workload_files
+    from optimizer.language.parser import STDIN_NAME, load_workload, shown_path, workload_files
 
     files = workload_files(files)
     if not Path(streams_file).is_file():
@@ -91,8 +91,10 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
     origin: dict[str, str] = {}
     wrong: set[str] = set()
     workload, found = load_workload(files, known, None, quota, origin, unreadable, wrong, settings().tables_of_owners)
-    whence = {name: os.path.abspath(path) for name, path in origin.items()}  # noqa: PTH100 - of links the name
-    return Inputs(workload, (*diagnostics, *found), whence, tuple(map(str, files)), streams_wrong, frozenset(wrong))
+    filed = {name: path for name, path in origin.items() if path != STDIN_NAME}
+    whence = {name: os.path.abspath(path) for name, path in filed.items()}  # noqa: PTH100 - of links the name
+    read = tuple(map(shown_path, files))
+    return Inputs(workload, (*diagnostics, *found), whence, read, streams_wrong, frozenset(wrong))
 
 
 def rates_of(

@@ -49,6 +49,17 @@ def read(
     return table if full else _plain(table)
 
 
+def newest_windows(answers: pa.Table, most: int) -> pa.Table:
+    """The answers of the newest windows, at most so many, newest first; those of one window in the order of groups."""
+    name = "instant" if "instant" in answers.column_names else "window_end"
+    ends = pc.unique(answers[name])
+    if len(ends) > most:
+        first = ends.take(pc.sort_indices(ends, sort_keys=[("", "descending")])[most - 1 : most])[0]
+        answers = answers.filter(pc.greater_equal(answers[name], first))
+    # Arrow's sort is stable
+    return answers.take(pc.sort_indices(answers, sort_keys=[(name, "descending")]))
+
+
 def check_answered(warehouse: Warehouse, query: str, begin: int | None = None, end: int | None = None) -> None:
     """Say why a query has no answers of instants in (begin, end], unless it was answered and there are none.
 
@@ -74,6 +85,20 @@ def check_answered(warehouse: Warehouse, query: str, begin: int | None = None, e
         span = f"{format_instant(last.begin)} .. {format_instant(last.end)}"
         message = f"the last run of {span} failed, so nothing was published for {query}: {why}"
         raise HeddleError("HDL-547", message, "run it again once that is mended")
+
+
+def partly_checked(
+    warehouse: Warehouse, query: str, begin: int | None = None, end: int | None = None
+) -> list[dict[str, str]]:
+    """The published intervals with instants in (begin, end] whose answers to a query were not all checked: ``begin``,
+    ``end`` and which ``checks`` were made, oldest first."""
+    found = publish_log.unchecked(warehouse, begin, end)
+    versions = {row.plan_version for row in planned(warehouse, ds.field("query") == query)} if found else set()
+    return [
+        {"begin": format_instant(row.begin), "end": format_instant(row.end), "checks": row.record.checked}
+        for row in found
+        if row.plan_version in versions
+    ]
 
 
 def _rows(warehouse: Warehouse, query: str, begin: int | None, end: int | None) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from optimizer.errors.diagnostics import Diagnostic
 from optimizer.workload.values import digest
 from spark_jobs.checks.audit import audit
 from spark_jobs.checks.data_docs import FOLDER
@@ -9,18 +10,31 @@ from spark_jobs.run import publication
 from spark_jobs.run.values import AnsweredRun, CheckedRun, Run
 from spark_jobs.warehouse.publish_log import refuse
 
+UNCHECKED = Diagnostic(
+    "HDL-532",
+    "these answers were not checked before they were published",
+    "`--checks none`, or HEDDLE_CHECKS, asked for that; run it again with `--checks all`",
+    severity="warning",
+)
+"""What the record of a run without checks warns of."""
+
 
 def check(run: Run, answered: AnsweredRun) -> CheckedRun:
-    """Check the answers, and log what was found. Raises HDL-530 if a check fails; the staged files are removed."""
+    """Check the answers as far as the request asks for it, and log what was found. Raises HDL-530 if a check fails; the
+    staged files are removed."""
     record, filled = run.record, answered.filled
     seed = digest([record.run_id, record.revision])
     root = run.warehouse.root
     paths = [root / "results" / file.path for file in answered.staged]
     staged = [str(path) for path in paths]
     try:
-        record.checks = audit(
-            run.spark, staged, filled.narrowed, filled.sources, record.begin, filled.ends, seed, root / FOLDER
-        )
+        docs = root / FOLDER if record.checked == "all" else None
+        if record.checked == "none":
+            record.diagnostics.append(UNCHECKED.to_json())
+        else:
+            record.checks = audit(
+                run.spark, staged, filled.narrowed, filled.sources, record.begin, filled.ends, seed, docs
+            )
         publication.log_checks(run.warehouse, record)
         failed = [check for check in record.checks if not check["success"]]
         if failed:

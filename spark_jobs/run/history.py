@@ -18,6 +18,7 @@ from spark_jobs.run.estimate import RunEstimate, price
 from spark_jobs.run.narrowing import changed_since
 from spark_jobs.run.preparation import listed
 from spark_jobs.run.values import RunRequest, SourceListing
+from spark_jobs.settings import settings
 from spark_jobs.sources.late_events import LateDataImpact
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.plans import load_plan
@@ -41,14 +42,23 @@ def chunks(begin: int, end: int, every: int = 7 * DAY) -> Iterator[tuple[int, in
 
 
 def prices(
-    warehouse: Warehouse, plan_version: int, begin: int, end: int, clock: int, every: int = 7 * DAY
+    warehouse: Warehouse,
+    plan_version: int,
+    begin: int,
+    end: int,
+    clock: int,
+    every: int = 7 * DAY,
+    checks: str | None = None,
 ) -> list[RunEstimate]:
     """What the runs of a backfill would be, in order; those that are published already cost nothing."""
     plan = load_plan(warehouse, plan_version)
     spans, listing = list(chunks(begin, end, every)), listed(warehouse, plan, clock)
-    return [
-        price(warehouse, plan, RunRequest(plan_version, first, last, "price", clock), listing) for first, last in spans
-    ]
+    found: list[RunEstimate] = []
+    level = settings().checks if checks is None else checks
+    for first, last in spans:
+        request = RunRequest(plan_version, first, last, "price", clock, checks=level)
+        found.append(price(warehouse, plan, request, listing, all(run.published for run in found)))
+    return found
 
 
 @dataclass(frozen=True)

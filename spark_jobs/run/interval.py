@@ -26,6 +26,7 @@ from spark_jobs.run import checks_stage, finals_stage, narrowing, partials_stage
 from spark_jobs.run.partials_stage import used_contexts
 from spark_jobs.run.values import Allocated, PreparedRun, PublishedRun, Report, Run, RunRequest
 from spark_jobs.run.window_kinds import KINDS
+from spark_jobs.settings import settings
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.publish_log import RunRecord
@@ -47,11 +48,13 @@ def run(
     recompute: bool = False,
     live: bool = False,
     late: bool = False,
+    checks: str | None = None,
     report: Report = lambda line: None,
 ) -> RunRecord:
     """Compute, check and publish the answers of one interval.
 
-    ``as_of``: the clock (microseconds; default: now); the others as in :class:`spark_jobs.run.values.RunRequest`.
+    ``as_of``: the clock (microseconds; default: now); ``checks``: None is what the setting says; the others as in
+    :class:`spark_jobs.run.values.RunRequest`.
 
     A stream that cannot be read fails alone: its previous answers stay and the others' are published.
     Raises HeddleError when nothing could be published (HDL-5xx; the checks failed: HDL-530).
@@ -59,9 +62,11 @@ def run(
     if end <= begin:
         raise HeddleError("HDL-504", "the interval is empty: --to must be after --from")
     clock = as_of if as_of is not None else time.time_ns() // 1000
-    request = RunRequest(plan_version, begin, end, run_id, clock, recompute, live, late)
+    level = settings().checks if checks is None else checks
+    request = RunRequest(plan_version, begin, end, run_id, clock, recompute, live, late, level)
     plan = load_plan(warehouse, plan_version)
     record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries), live=live, late=late)
+    record.checked = level
     record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(spark.sparkContext not in used_contexts)}
     return _run(Run(spark, warehouse, request, record, report), plan)
 
@@ -73,7 +78,7 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
     if _stands(run, prepared):
         return run.record
     allocated = _allocated(run, prepared, table_version)
-    with run.stage("partials", "computing partial aggregates"):
+    with run.stage("partials", "scanning events"):
         filled = partials_stage.fill(run, allocated)
         if filled.content != prepared.content:
             # a revision says what it is a revision of, also if this process dies before it logs it
@@ -81,7 +86,7 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
         answered = {query.name for query in filled.plan.workload.queries}
         unanswered = [query.name for query in prepared.plan.workload.queries if query.name not in answered]
         _count_refreshes(run.record, prepared, filled.ends, unanswered)
-    with run.stage("finals", "computing final aggregates"):
+    with run.stage("finals", "answering queries"):
         answers = finals_stage.answer(run, filled)
     with run.stage("audit", "checking the answers"):
         checked = checks_stage.check(run, answers)
@@ -117,7 +122,7 @@ def _stands(run: Run, prepared: PreparedRun) -> bool:
     if request.recompute:
         return False
     previous = publish_log.same_publication(run.warehouse, prepared.plan, request.begin, request.end, prepared.content)
-    if previous is None:
+    if previous is None or request.asks_more_than(previous):
         return False
     record.diagnostics += partials_stage.standing_silences(prepared)
     record.status, record.revision, record.answers = "unchanged", previous.revision, previous.answers or 0
@@ -132,6 +137,8 @@ def _allocated(run: Run, prepared: PreparedRun, table_version: int) -> Allocated
     rows = publish_log.rows_of_interval(run.warehouse, run.request.begin, run.request.end)
     publications = [row for row in rows if row.event == "published"]
     base = None if run.request.recompute else narrowing.narrowing_base(run.warehouse, prepared)
+    if base is not None and run.request.asks_more_than(base):
+        base = None
     _allocate(run, prepared.content)
     return Allocated(prepared, base, publications[-1] if publications else None, table_version)
 
@@ -145,7 +152,8 @@ def _log(run: Run, published: PublishedRun) -> None:
     record, filled = run.record, published.checked.answered.filled
     record.status = "published"
     chance = random.Random(published.checked.seed)
-    sampled = sample(filled.narrowed.workload.queries, filled.sources, record.begin, filled.ends, chance)
+    audited = filled.narrowed.workload.queries if record.checked != "none" else ()
+    sampled = sample(audited, filled.sources, record.begin, filled.ends, chance)
     record.features["queries_recomputed"] = len(sampled)
     record.features["events_recomputed"] = round(
         sum(events_between(filled.sources[query.stream], *window) for query, windows in sampled for window in windows)

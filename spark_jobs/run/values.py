@@ -20,6 +20,7 @@ from spark_jobs.finals.stage import SynopsisWork
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.results.revisions import Readers
 from spark_jobs.session.session import cpu_seconds
+from spark_jobs.settings import CHECKS
 from spark_jobs.sources.ledger import Arrival, newest
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse import publish_log
@@ -43,7 +44,7 @@ class RunRequest:
     ``clock``: now, for the watermarks (all in microseconds). ``recompute``: publish a new revision even if nothing
     changed. ``live``: the next live run goes on where this one ends (:func:`spark_jobs.planning.live_runs.due`).
     ``late``: the run came too late for some of the refreshes in the interval: queries with a refresh bound are answered
-    at its last instant alone.
+    at its last instant alone. ``checks``: how much of the answers is checked, of :data:`spark_jobs.settings.CHECKS`.
     """
 
     plan_version: int
@@ -54,6 +55,11 @@ class RunRequest:
     recompute: bool = False
     live: bool = False
     late: bool = False
+    checks: str = CHECKS[0]
+
+    def asks_more_than(self, published: LogRow) -> bool:
+        """Whether more is to be checked than was of what is published."""
+        return CHECKS.index(self.checks) < CHECKS.index(published.record.checked)
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,8 @@ class RunRecord:
     now (:meth:`spark_jobs.results.revisions.Readers.change_of`), ``empty`` the queries with windows in the interval
     that have no answer there. ``diagnostics`` are errors and warnings: a run with warnings alone has done all that was
     asked.
+
+    ``checked``: how much was checked of the answers before they were published (:data:`spark_jobs.settings.CHECKS`).
     """
 
     run_id: str
@@ -97,6 +99,7 @@ class RunRecord:
     cpu_seconds: dict[str, float] = field(default_factory=dict)
     wall_seconds: dict[str, float] = field(default_factory=dict)
     checks: list[dict[str, Any]] = field(default_factory=list)
+    checked: str = "all"
     diagnostics: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -212,6 +215,12 @@ def publications(warehouse: Warehouse, records: bool = True) -> list[LogRow]:
     return rows(warehouse, PUBLISHED, records)
 
 
+def newest_published(warehouse: Warehouse, most: int) -> list[LogRow]:
+    """The newest publications, at most so many, newest first, with their records."""
+    light = publications(warehouse, records=False)[-most:]
+    return rows(warehouse, PUBLISHED & written_at(row.at for row in light))[::-1] if light else []
+
+
 def written_at(moments: Iterable[int]) -> ds.Expression:
     """The condition of rows that were written at some moments (microseconds)."""
     return ds.field("at").isin(pa.array(list(moments), INSTANT))
@@ -243,6 +252,20 @@ def standing(publications: Iterable[LogRow]) -> list[LogRow]:
         high = bisect_right(ends, row.end, low)
         begins[low:high], ends[low:high] = [row.begin], [row.end]
     return sorted(found, key=lambda row: row.begin)
+
+
+def unchecked(warehouse: Warehouse, begin: int | None = None, end: int | None = None) -> list[LogRow]:
+    """The publications that stand, of intervals that overlap (begin, end], whose answers were not all checked."""
+    chosen = PUBLISHED
+    if end is not None:
+        chosen &= ds.field("interval_start") < pa.scalar(end, INSTANT)
+    if begin is not None:
+        chosen &= ds.field("interval_end") > pa.scalar(begin, INSTANT)
+    found = rows(warehouse, chosen)
+    # most records are long, and say that everything was checked
+    if not any(f'"checked": "{level}"' in (row.text or "") for row in found for level in ("sample", "none")):
+        return []
+    return [row for row in standing(found) if row.record.checked != "all"]
 
 
 def same_publication(warehouse: Warehouse, plan: SharingPlan, begin: int, end: int, content: str) -> LogRow | None:

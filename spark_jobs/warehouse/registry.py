@@ -123,6 +123,13 @@ def events(warehouse: Warehouse) -> list[QueryEvent]:
     ]
 
 
+def live_names(warehouse: Warehouse) -> dict[str, str]:
+    """The registered queries that were not removed, by name, with their owners; of the newest events alone, unread."""
+    stored = warehouse.dataset("workload_queries").to_table(["query", "owner", "event", "at"]).sort_by("at")
+    newest = {row["query"]: row for row in stored.to_pylist()}
+    return {name: row["owner"] or "" for name, row in sorted(newest.items()) if row["event"] != "removed"}
+
+
 def registered(events: Iterable[QueryEvent]) -> dict[str, Registered]:
     """All queries that were ever registered, by their names, as events, oldest first, add up to."""
     queries: dict[str, Registered] = {}

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
 import tarfile
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
+
+from heddle.cli.app import app
+from heddle.cli.options import Format
+from heddle.cli.root import MODULES, _Plain
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests/fixtures"
 
-HEAVY = {"pandas", "numba", "scipy", "polars", "duckdb", "pyspark", "matplotlib", "psycopg2", "great_expectations"}
+HEAVY = {
+    "pandas",
+    "numba",
+    "scipy",
+    "polars",
+    "duckdb",
+    "pyspark",
+    "matplotlib",
+    "psycopg2",
+    "great_expectations",
+    "pydantic",
+}
 """Libraries that take a tenth of a second or more to import."""
 
 COMMANDS = {
@@ -24,7 +44,9 @@ COMMANDS = {
     "diff --warehouse warehouse": {"sqlglot"},
     "explain by_symbol --warehouse warehouse": {"sqlglot"},
     "config": {"sqlglot", "pyarrow", "numpy", "deltalake", "tomllib"},
+    "read --help": {"sqlglot", "pyarrow", "numpy", "deltalake", "heddle.cli.run"},
     "--help": {"sqlglot", "pyarrow", "numpy", "deltalake"},
+    "--version": {"sqlglot", "pyarrow", "numpy", "deltalake", "yaml", "heddle.cli.plan"},
 }
 """Commands, and what else each does without."""
 
@@ -53,3 +75,47 @@ def test_nothing_is_loaded_that_is_not_needed(command: str, place: Path) -> None
     done = subprocess.run(given, cwd=place, env=here, capture_output=True, text=True)
     assert done.returncode in (0, 1) and done.stdout, done.stderr
     assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_a_lookup_loads_numba_without_the_rest(place: Path) -> None:
+    code = CODE.format(names=HEAVY - {"numba"} | {"scipy.linalg"})
+    given = [sys.executable, "-c", code, "lookup", "by_symbol", "--warehouse", "warehouse", "--at", "2024-03-01T12:00"]
+    done = subprocess.run(
+        given, cwd=place, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120
+    )
+    assert set(ast.literal_eval(done.stderr.splitlines()[-1])) <= {"scipy"}, done.stderr
+
+
+def test_every_command_is_declared_where_it_is_looked_for() -> None:
+    for module in set(MODULES.values()):
+        import_module(module)
+    found = {name: info.callback.__module__ for name, info in app.declared.items() if info.callback is not None}
+    assert found == MODULES
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "made"),
+    [
+        (str, "a", "a"),
+        (str | None, None, None),
+        (Path, "a/b", Path("a/b")),
+        (Path | None, "a", Path("a")),
+        (list[Path], ("a", "b"), [Path("a"), Path("b")]),
+        (list[str] | None, ("a",), ["a"]),
+        (int, "12", 12),
+        (float | None, "0.5", 0.5),
+        (Format, "csv", Format.csv),
+        (Format, Format.json, Format.json),
+        (bool, "true", True),
+    ],
+)
+def test_plain_parameters_become_what_typer_makes_of_them(kind: Any, value: Any, made: Any) -> None:
+    def command(given: kind) -> None:  # type: ignore[valid-type]
+        """Nothing."""
+
+    command.__annotations__ = {"given": kind}
+    one = get_command_from_info(
+        CommandInfo(callback=command), pretty_exceptions_short=True, rich_markup_mode=None
+    ).params[0]
+    theirs = one.get_runtime_param()  # type: ignore[attr-defined]
+    assert _Plain(one).coerce(value, one, None) == theirs.coerce(value, param=one, ctx=None) == made

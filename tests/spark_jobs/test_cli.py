@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from heddle.cli.app import app
+from heddle.cli.root import MODULES
 from optimizer.papers.evaluations.outcome import Chart, Experiment, Measurement, Report
 from optimizer.plan.builder import build_plan
 from spark_jobs.planning.publication import publish_plan
@@ -126,14 +127,14 @@ def test_the_version_is_the_projects() -> None:
 
 
 def test_every_command_helps_with_examples() -> None:
-    names = [command.name or command.callback.__name__ for command in app.registered_commands]  # type: ignore[union-attr]
+    names = list(MODULES)
     assert {"validate", "plan", "explain", "diff", "what-if", "run", "read", "status", "experiments", "compare"} <= set(
         names
     )
     for command in names:
         code, out, _ = heddle(command, "--help")
         assert code == 0 and "Example" in out and f"heddle {command}" in " ".join(out.split())
-        assert "--json" in out or command == "serve"
+        assert "--json" in out or command in ("serve", "schema")
 
 
 # ------------------------------------------------------------------------------- plans in other formats
@@ -333,3 +334,10 @@ def test_a_run_is_published_read_back_and_repeated_in_vain(place: Path) -> None:
     assert pq.read_table(place / "c.parquet")["n"].to_pylist() == [4, 8, 8, 8, 8]
     status = json.loads(heddle("status", "--warehouse", "house", "--json")[1])
     assert (status["plan_version"], status["intervals_published"], status["checks_failed"]) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(("folder", "code"), [("none", "HDL-502"), (".", "HDL-501"), ("planned", "HDL-506")])
+def test_who_has_no_plan_yet_is_told_how_files_are_planned(folder: str, code: str, place: Path) -> None:
+    Warehouse.open("planned")
+    exit_code, _, told = heddle("plan", "--warehouse", folder)
+    assert exit_code in (1, 2) and f"error {code} " in told and "heddle plan FILES --streams streams.yaml" in told

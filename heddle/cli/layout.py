@@ -1,0 +1,124 @@
+"""``heddle format``: workload files laid out in one way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heddle.cli import terminal
+from heddle.cli.options import AsJson, Files
+from heddle.cli.output import print_diagnostics, print_json, telling_errors, writing_to
+from heddle.cli.root import app
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.diagnostics import count as number_of
+
+
+@app.command(
+    name="format",
+    epilog="Examples: heddle format queries   |   heddle format --check 'queries/**/*.sql'   "
+    "|   heddle format - < q.sql   |   heddle format --diff q.sql",
+)
+def format_files(
+    files: Files,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 and name the files that are not laid out.")
+    ] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Write nothing; show what would change.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Lay out workload files in one way: a clause a line, keywords in capitals, comments where they are. What the
+    queries mean does not change; a query with an error stays as it is, which is told (exit 1). Standard input (-) goes
+    to standard output."""
+    with telling_errors():
+        done = _formatted(files, is_written=not (check or diff), is_printed=not as_json)
+    if as_json:
+        print_json({"files": [one.to_json() for one in done]})
+    else:
+        show_formatted(done, check, diff)
+    print_diagnostics([found for one in done for found in one.diagnostics])
+    raise typer.Exit(1 if any(one.diagnostics or (check and one.is_changed) for one in done) else 0)
+
+
+@dataclass(frozen=True)
+class Formatted:
+    """A workload file as it was and as it is to be, and what is wrong with queries that stay as they are."""
+
+    file: str
+    before: str
+    after: str
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def is_changed(self) -> bool:
+        return self.before != self.after
+
+    def to_json(self) -> dict[str, object]:
+        """As ``--json`` prints it."""
+        return {
+            "file": self.file,
+            "changed": self.is_changed,
+            "errors": [found.to_json() for found in self.diagnostics],
+        }
+
+
+def _formatted(files: Sequence[Path], is_written: bool, is_printed: bool) -> list[Formatted]:
+    """The files, laid out; those that change are written and standard input is printed, if they are to be. Raises
+    HDL-111 and HDL-115."""
+    from optimizer.language.layout import lay_out
+    from optimizer.language.parser import STDIN, read_text, shown_path, workload_files
+
+    done = []
+    for path in workload_files(files):
+        file = shown_path(path)
+        try:
+            text = read_text(path)
+        except HeddleError as error:
+            done.append(Formatted(file, "", "", (error.diagnostic,)))
+            continue
+        made = lay_out(text, file)
+        one = Formatted(file, text, made.text, made.diagnostics)
+        done.append(one)
+        if is_written and path == STDIN:
+            sys.stdout.write(one.after if is_printed else "")
+        elif is_written and one.is_changed:
+            with writing_to(path):
+                path.write_bytes(_like(path, one.after))
+    return done
+
+
+def _like(path: Path, text: str) -> bytes:
+    """A text as bytes, with the mark of UTF-8 at its beginning if the file has one."""
+    with path.open("rb") as opened:
+        mark = b"\xef\xbb\xbf"
+        return (mark if opened.read(3) == mark else b"") + text.encode()
+
+
+def show_formatted(done: Sequence[Formatted], check: bool, diff: bool) -> None:
+    """Which files changed, or would; how, if that is asked for."""
+    from difflib import unified_diff
+
+    from optimizer.language.parser import STDIN_NAME
+
+    if not (check or diff):
+        done = [one for one in done if one.file != STDIN_NAME]
+    changed = [one for one in done if one.is_changed]
+    for one in changed if diff else ():
+        lines = unified_diff(one.before.splitlines(), one.after.splitlines(), one.file, one.file, lineterm="")
+        for line in lines:
+            terminal.console.print(line, style=_COLOURS.get(line[:1]), highlight=False, soft_wrap=True)
+    for one in changed if check or not diff else ():
+        what = "would be laid out" if check else "laid out"
+        terminal.errors.print(f"{what}: {one.file}", highlight=False, soft_wrap=True)
+    would = "would be " if check or diff else ""
+    same = len(done) - len(changed)
+    told = f"{number_of(len(changed), 'file')} {would}laid out, {same} left as {'it is' if same == 1 else 'they are'}"
+    if done:
+        terminal.errors.print(told, highlight=False)
+
+
+_COLOURS = {"+": "green", "-": "red"}

@@ -1,0 +1,106 @@
+"""The JSON schema of ``streams.yaml``, for editors: made of what :mod:`optimizer.workload.streams` reads.
+
+What it refuses is refused there too; not the other way round: which columns there are, or how long a duration is, a
+schema does not know.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optimizer.workload.streams import (
+    DECIMAL,
+    FORMATS,
+    MOST_NULLS,
+    SOURCE_KEYS,
+    STREAM_KEYS,
+    STREAM_NAME,
+    TIME_UNITS,
+    TYPES,
+)
+
+URL = "https://json-schema.org/draft/2020-12/schema"
+
+_ANY = {"type": ["string", "number", "boolean", "null"]}
+"""A single value: YAML takes ``2013`` and ``yes`` for something else than text, streams do not."""
+
+_MEANINGS = {
+    "source": "Where the events are, and how they are written.",
+    "time": "The column of the event time.",
+    "schema": "Columns and their types. Default: as the files say.",
+    "lateness": "How long runs wait for events that come late, e.g. 2 hours. Default: not at all.",
+    "step": "Queries with SLIDE AT MOST are answered at multiples of it; a day is one. Default: 1 minute.",
+    "allowed_lateness": "What comes later than this is left out until it is released. Default: nothing is.",
+    "event_id": "A column whose values name events, so that those that come again are left out.",
+    "format": "What the files are.",
+    "path": "A file, folder or table; relative to this file.",
+    "delimiter": "Of CSV: one character between values, or tab.",
+    "header": "Of CSV: whether the first line has the names.",
+    "quote": "Of CSV: one character around values, or none.",
+    "null": "Of CSV: the text, or texts, that mean null.",
+    "timestamp_format": "Of CSV: as strptime has it, e.g. %d/%m/%Y %H:%M.",
+    "time_unit": "What an integer time counts since 1970.",
+}
+"""What editors show of each key."""
+
+
+def streams_schema() -> dict[str, Any]:
+    """The schema, as JSON values."""
+    values: dict[str, Any] = dict.fromkeys({**STREAM_KEYS, **SOURCE_KEYS}, _ANY)
+    values["format"] = {"enum": list(FORMATS)}
+    values["header"] = {"enum": [True, False, "true", "false"]}
+    values["time_unit"] = {"enum": list(TIME_UNITS)}
+    values["null"] = {"anyOf": [_ANY, {"type": "array", "items": _ANY, "maxItems": MOST_NULLS}]}
+    decimal = rf"^\s*{_any_case(DECIMAL.pattern)}\s*$"
+    named = rf"^\s*({'|'.join(map(_any_case, TYPES))})\s*$"
+    types = {
+        "anyOf": [{"enum": list(TYPES)}, {"type": "string", "pattern": named}, {"type": "string", "pattern": decimal}]
+    }
+    values["schema"] = {
+        "type": "object",
+        "additionalProperties": types,
+        "propertyNames": {"minLength": 1, "maxLength": 255},
+    }
+    values["source"] = _object(SOURCE_KEYS, values)
+    # JSON Schema has it that only CSV files need to be told how they are written
+    of_csv = [key for key, required in SOURCE_KEYS.items() if not required and key != "time_unit"]
+    values["source"] |= {
+        "if": {"properties": {"format": {"const": "csv"}}},
+        "else": {"properties": dict.fromkeys(of_csv, False)},
+    }
+    stream = _object(STREAM_KEYS, values)
+    streams = {
+        "type": "object",
+        "patternProperties": {f"^{STREAM_NAME.pattern}$": stream},
+        "additionalProperties": False,
+    }
+    return {
+        "$schema": URL,
+        "title": "Heddle: streams.yaml",
+        "type": "object",
+        "properties": {"streams": streams},
+        "required": ["streams"],
+        "additionalProperties": False,
+    }
+
+
+def _object(keys: dict[str, bool], values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {key: {"description": _MEANINGS.get(key, "")} | values[key] for key in keys},
+        "required": [key for key, required in keys.items() if required],
+        "additionalProperties": False,
+    }
+
+
+def _any_case(pattern: str) -> str:
+    """A pattern that letters of any case match: JSON Schema has no flag for that."""
+    made, at = "", 0
+    while at < len(pattern):
+        letter = pattern[at]
+        if letter == "\\":
+            made, at = made + pattern[at : at + 2], at + 2
+            continue
+        made += f"[{letter.upper()}{letter}]" if letter.isalpha() else letter
+        at += 1
+    return made
