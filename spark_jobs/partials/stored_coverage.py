@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from optimizer.windows.alignment import day_label, day_pieces
 from optimizer.workload.values import Stream, WindowKind
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.sources.splits import Split, snapshot_token
+from spark_jobs.storage import Place
 from spark_jobs.warehouse.data_files import CHECKED, DataFile, SynopsisFailure, read_file, reading, write_files
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.schemas import PARTIALS
@@ -49,7 +49,7 @@ def store_coverage(
     root = warehouse.path("partials")
     if broken:
         spans = [span for span in spans if span.synopsis.fingerprint not in broken]
-        files = _only(Path(root), files, {span.synopsis.fingerprint for span in spans})
+        files = _only(Place.of(root), files, {span.synopsis.fingerprint for span in spans})
     if not spans:
         return []
     first, last = min(span.begin for span in spans), max(span.end for span in spans)
@@ -78,7 +78,7 @@ def store_coverage(
     return list(spans)
 
 
-def _only(root: Path, files: Sequence[DataFile], fingerprints: set[str]) -> list[DataFile]:
+def _only(root: Place, files: Sequence[DataFile], fingerprints: set[str]) -> list[DataFile]:
     """The files of partial rows without those of synopses that are not whole."""
     found: list[DataFile] = []
     for file in files:
@@ -87,7 +87,7 @@ def _only(root: Path, files: Sequence[DataFile], fingerprints: set[str]) -> list
         if len(kept) == len(rows):
             found.append(file)
             continue
-        (root / file.path).unlink()
+        (root / file.path).remove()
         found += write_files(root, kept.append_column("day", pa.array([file.day] * len(kept), pa.string())))
     return found
 

@@ -84,7 +84,7 @@ def _needed(warehouse: Warehouse, work: Sequence[SynopsisWork], current: DeltaTa
         for file in warehouse.files("partials", day_label(first), day_label(last - 1), current)
         if file["max.fragment_start"] >= first and file["min.fragment_start"] < last
     ]
-    paths = [str(warehouse.root / "partials" / file["path"]) for file in files]
+    paths = [str(warehouse.place / "partials" / file["path"]) for file in files]
     return paths, sum(file["num_records"] or 0 for file in files)
 
 

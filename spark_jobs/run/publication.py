@@ -50,7 +50,7 @@ def publish(run: Run, checked: CheckedRun) -> PublishedRun:
     readers, assets = Readers(), registry.assets(registry.events(run.warehouse))
     table_version = commit(run.warehouse, record, answered.staged, until, readers, filled.instants, since)
     if readers.known:
-        root = run.warehouse.root / "results"
+        root = run.warehouse.place / "results"
         record.readers = readers.change([root / file.path for file in answered.staged])
         record.assets = readers.change_of(assets)
         due = [query for query in filled.plan.workload.queries if query.name in until]
