@@ -500,7 +500,7 @@ def _told(marker: Place) -> dict[str, Any] | None:
     """What is written in a marker; None if there is none."""
     try:
         told: dict[str, Any] = json.loads(marker.read())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return told
 

@@ -220,7 +220,8 @@ def test_tables_are_what_is_published_whatever_happens(
             was_fed = not maintained and "retype" not in {step[0] for step in steps}
             if was_fed and (played.house.root / "tables" / name).is_dir():
                 assert unfed(played.house, name) == []
-        before = {path: DeltaTable(str(path)).version() for path in own_table.folders(played.house)}
+        folder = played.house.root / own_table.FOLDER
+        before = {folder / name: DeltaTable(folder / name).version() for name in own_table.folders(played.house)}
         assert tables.follow(played.house) == []
         assert {path: DeltaTable(str(path)).version() for path in before} == before
 
