@@ -207,4 +207,4 @@ def test_a_damaged_result_is_shown_or_said_to_be_damaged(kept: dict[str, Any], d
 def test_a_file_that_is_no_result_is_said_to_be_none(text: str | bytes, tmp_path: Path) -> None:
     file = tmp_path / "0123456789abcdef.json"
     file.write_bytes(text.encode() if isinstance(text, str) else text)
-    assert "HDL-557" in page(read_document(file))
+    assert "HDL-557" in page(read_document(Place.of(file)))
