@@ -49,11 +49,17 @@ from spark_jobs.warehouse.data_files import (
     write_files,
     writing,
 )
+from spark_jobs.warehouse.held_tables import held
 from spark_jobs.warehouse.lease import postgres_lease
 from spark_jobs.warehouse.schemas import COLUMNS, FORMAT, HOUR, LATER, MARKER, TABLES, TOKEN_DIGITS
 
 TOKEN = "heddle"
 """What the token of a commit is called in its metadata."""
+
+_CONFIGURATION = {"delta.isolationLevel": "Serializable"}
+
+CHECKPOINTS = "delta.checkpointInterval"
+"""Commits between two checkpoints: in a store each commit since the last is a request of whoever opens a table."""
 
 _COMMIT = re.compile(r"\d{20}\.json")
 
@@ -118,6 +124,7 @@ class Warehouse:
                     raise HeddleError("HDL-501", f"{path} is not a Heddle warehouse", hint)
                 return None
             written = int(told.get("format", 0))
+            _identities[path.url] = str(told.get("id", ""))
         except OSError as error:
             if not path.is_local:
                 raise store_error(path, error) from error
@@ -148,14 +155,14 @@ class Warehouse:
                     log_place(self.path(name)),
                     schema=schema,
                     partition_by=partition or None,
-                    configuration={"delta.isolationLevel": "Serializable"},
+                    configuration=_CONFIGURATION | ({} if self.place.is_local else {CHECKPOINTS: "10"}),
                     raise_if_key_not_exists=False,
                 )
         if _told(self.place / MARKER) is None:
             self._mark()
 
     def _mark(self) -> None:
-        told = {"kind": "heddle warehouse", "format": FORMAT, "columns": COLUMNS}
+        told = {"kind": "heddle warehouse", "format": FORMAT, "columns": COLUMNS, "id": uuid.uuid4().hex}
         (self.place / MARKER).put(json.dumps(told).encode())
 
     def _widen(self, name: str) -> None:
@@ -229,6 +236,8 @@ class Warehouse:
         one that changed nothing.
         """
         try:
+            if version is None and name in TABLES and not self.place.is_local:
+                return held(self.path(name), _identity(self.place))
             found = DeltaTable(log_place(self.path(name)), version=version)
             newest = self.place / name / LOG / f"{found.version():020}.json"
             # a store has a commit whole or not at all
@@ -494,6 +503,15 @@ def _properties(token: str, transactions: Sequence[tuple[str, int]]) -> CommitPr
 def added(file: DataFile) -> AddAction:
     """The commit's action for a file that was written."""
     return AddAction(file.path, file.size, {"day": file.day}, now_millis(), True, file.stats)
+
+
+def _identity(place: Place) -> str:
+    """What tells a warehouse from another one that was at its place before."""
+    return _identities.get(place.url, "")
+
+
+_identities: dict[str, str] = {}
+"""Of the warehouses in stores that this process has opened."""
 
 
 def _told(marker: Place) -> dict[str, Any] | None:
