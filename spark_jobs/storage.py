@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as fs
 
-from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.diagnostics import HeddleError, printable
 from optimizer.errors.redaction import redacted
 
 SCHEMES = {"s3": "s3", "s3a": "s3", "abfss": "abfss", "abfs": "abfss", "gs": "gs", "gcs": "gs"}
@@ -248,6 +248,8 @@ def _upload(system: fs.FileSystem, path: str, content: pa.Buffer) -> None:
     stream.close()
 
 
+_COLOUR = re.compile(r"\x1b\[\d*m\s*\u21b3?|\x1b\[\d*m")
+
 _REASONS = (
     (
         r"NO_SUCH_BUCKET|NoSuchBucket|ContainerNotFound|bucket does not exist",
@@ -285,9 +287,25 @@ _REASONS = (
 """What Arrow and delta-rs say where a store refuses: what it means, and what to do."""
 
 
+def is_refusal(error: Exception) -> bool:
+    """Whether a store said no, rather than gave something that is damaged."""
+    return any(re.search(pattern, str(error)) for pattern, *_ in _REASONS)
+
+
+def check_bucket(place: Place) -> None:
+    """Raises HDL-576 if the bucket of a place in a store is not there."""
+    if place.is_local:
+        return
+    system, path = place._reached()
+    bucket = path.partition("/")[0]
+    if system.get_file_info(bucket).type == fs.FileType.NotFound:
+        hint = "make it, or name another; is the endpoint (AWS_ENDPOINT_URL) the right one?"
+        raise HeddleError("HDL-576", f"{place}: there is no such bucket", hint)
+
+
 def store_error(place: Place, error: Exception) -> HeddleError:
     """The coded error of a store that could not be read or written."""
-    told = redacted(str(error)).splitlines()[0] if str(error) else type(error).__name__
+    told = printable(redacted(" ".join(_COLOUR.sub("", str(error)).split())), 300) or type(error).__name__
     for pattern, code, meaning, hint in _REASONS:
         if re.search(pattern, str(error)):
             return HeddleError(code, f"{place}: {meaning}: {told}", hint)

@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.storage import Draft, Place
+from spark_jobs.storage import Draft, Place, is_refusal, store_error
 
 UNWRITABLE = "HDL-542"
 UNREADABLE = "HDL-543"
@@ -180,6 +180,9 @@ def writing(place: Place) -> Iterator[None]:
 
 def unwritable(path: str | Path | Place, error: Exception) -> HeddleError:
     """The coded error of a file that cannot be written."""
+    place = Place.of(path)
+    if not place.is_local:
+        return store_error(place, error)
     told, hint = f"{path} cannot be written: {error}", "is the disk full? run it again when it is not"
     if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         reads = "`heddle read`, `lookup`, `status`, `queries`, `explain`, `diff` and `plan` need not write"
@@ -298,6 +301,9 @@ def reading(path: str | os.PathLike[str] | Place) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
+        place = Place.of(path)
+        if not place.is_local and not isinstance(error, FileNotFoundError) and is_refusal(error):
+            raise store_error(place, error) from error
         hint = "`heddle maintain` says what is to be done"
         raise HeddleError(UNREADABLE, f"{path} cannot be read: {error}", hint) from error
 

@@ -32,8 +32,9 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.storage import Place, store_error
+from spark_jobs.storage import Place, check_bucket, store_error
 from spark_jobs.warehouse import lease
+from spark_jobs.warehouse.conditional import check_conditional
 from spark_jobs.warehouse.data_files import (
     CHECKED,
     LOG,
@@ -89,6 +90,8 @@ class Warehouse:
                 raise HeddleError("HDL-502", f"there is no warehouse at {warehouse.place}", "`heddle run` makes one")
             try:
                 warehouse.place.make_folder()
+                if not warehouse.place.is_local:
+                    check_conditional(warehouse.place)
                 with warehouse.lease():
                     warehouse._create(TABLES)
             except (DeltaError, OSError) as error:
@@ -119,6 +122,7 @@ class Warehouse:
         try:
             told = _told(marker)
             if told is None:
+                check_bucket(path)
                 if not _begun(path):
                     hint = "name a new or empty folder with --warehouse"
                     raise HeddleError("HDL-501", f"{path} is not a Heddle warehouse", hint)
@@ -546,7 +550,7 @@ def _useless(path: Place, why: str) -> HeddleError:
 def _begun(place: Place) -> bool:
     """Whether a place without a marker is empty, or holds only what an interrupted creation left."""
     if not place.is_local:
-        return all(file.name.partition("/")[0] in TABLES for file in place.listed(recursive=True))
+        return all(file.name.startswith(("_probe-", *(f"{name}/" for name in TABLES))) for file in place.listed(True))
     path = place.local()
     if not path.exists():
         return True
