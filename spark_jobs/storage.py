@@ -197,11 +197,12 @@ class Place:
 
     def _reached(self) -> tuple[fs.FileSystem, str]:
         if self.is_local:
-            return _filesystem(os.getpid(), ""), self.url
+            return _filesystem("", os.getpid(), ()), self.url
         scheme, _, path = self.url.partition("://")
         bucket = path.partition("/")[0]
         # of abfss the account is no part of the path
-        return _filesystem(os.getpid(), f"{scheme}://{bucket}"), f"{bucket.partition('@')[0]}{path[len(bucket) :]}"
+        system = _filesystem(f"{scheme}://{bucket}", os.getpid(), _reached_by())
+        return system, f"{bucket.partition('@')[0]}{path[len(bucket) :]}"
 
 
 class Draft:
@@ -354,8 +355,14 @@ def _stored(name: str, info: Any) -> Stored:
     return Stored(name, int(info.size), int((info.mtime_ns or 0) // 1000))
 
 
+def _reached_by() -> tuple[str, ...]:
+    """What the environment says of stores: where they are, and who asks."""
+    named = (name for name in os.environ if name.startswith(("AWS_", "AZURE_", "GOOGLE_")))
+    return tuple(f"{name}={os.environ[name]}" for name in sorted(named))
+
+
 @lru_cache(16)
-def _filesystem(process: int, root: str) -> fs.FileSystem:
+def _filesystem(root: str, process: int, reached_by: tuple[str, ...]) -> fs.FileSystem:
     """The file system of a bucket, one a process: what was made before a fork is not used after it."""
     if not root:
         return fs.LocalFileSystem()

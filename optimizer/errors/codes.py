@@ -678,6 +678,8 @@ DECLARED = (
     ),
     Code("HDL-594", "The embedded PostgreSQL did not start.", "See the end of its log in the message."),
     Code("HDL-595", "The embedded Airflow ended, or did not become healthy in time.", "See its log."),
+    Code("HDL-597", "The embedded S3 server did not start.", "See its log."),
+    Code("HDL-598", "The embedded S3 server is not there.", "Run `make setup`."),
     Code("HDL-596", "Nothing is published for the interval of this DAG run.", "See the log of the task before."),
     # ------------------------------------------------------------------------------------------ answers
     Code(

@@ -154,8 +154,7 @@ def groups_per_fragment(warehouse: Warehouse, stream: str) -> float | None:
 
 def log(warehouse: Warehouse, rows: Sequence[dict[str, Any]]) -> None:
     """Add measurements (:meth:`Measured.row`)."""
-    with warehouse.lease() as token:
-        warehouse.append("stream_statistics", rows, token)
+    warehouse.leased(lambda token: warehouse.append("stream_statistics", rows, token))
 
 
 def recorded_costs(warehouse: Warehouse) -> list[tuple[dict[str, int], dict[str, float]]]:

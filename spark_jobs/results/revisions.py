@@ -43,6 +43,10 @@ class Readers:
     known: bool = False
     _windows: dict[str, Counter[str]] = field(default_factory=dict)
 
+    def begin(self) -> None:
+        """Count from the beginning: the interval is being replaced by this process, perhaps not for the first time."""
+        self.before, self.gone, self.known = Counter(), [], True
+
     def replace(self, stored: pa.Table, inside: pa.Array, gone: pa.Array) -> None:
         """Count the rows of a stored file: those ``inside`` the interval, and those of them that are ``gone``."""
         self.before.update(_by_query(stored.filter(inside)))

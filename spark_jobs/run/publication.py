@@ -111,7 +111,7 @@ def commit(
         return narrowing.is_older_than({name: past.get(name, 0) for name in listed}, record.listed)
 
     def still() -> None:
-        readers.known = True
+        readers.begin()
         for _, application, _ in warehouse.transactions("results", since):
             if application == DELETED:
                 if instants is not None:  # what was deleted does not come back by half

@@ -38,8 +38,8 @@ def held(url: str, identity: str) -> DeltaTable:
     """The table at a URL as it is now. ``identity``: another one for another table at the same place. Raises what
     delta-rs raises."""
     # neither threads nor processes that were forked share one
-    key = (os.getpid(), url, identity)
-    tables: dict[tuple[int, str, str], DeltaTable] = _threads.__dict__.setdefault("tables", {})
+    key = (os.getpid(), url, identity, os.environ.get("AWS_ENDPOINT_URL", ""))
+    tables: dict[tuple[int, str, str, str], DeltaTable] = _threads.__dict__.setdefault("tables", {})
     if (known := tables.get(key)) is None:
         tables[key] = known = DeltaTable(url)
         return TableAt(known)

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
+import time
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,6 +55,14 @@ from spark_jobs.warehouse.data_files import (
 from spark_jobs.warehouse.held_tables import held
 from spark_jobs.warehouse.lease import postgres_lease
 from spark_jobs.warehouse.schemas import COLUMNS, FORMAT, HOUR, LATER, MARKER, TABLES, TOKEN_DIGITS
+
+Result = TypeVar("Result")
+
+TRIES = 12
+"""Of what commits to a store."""
+
+FIRST_WAIT = 0.05
+"""Seconds that are waited at most before a commit is tried a second time; twice as long each time after it."""
 
 TOKEN = "heddle"
 """What the token of a commit is called in its metadata."""
@@ -231,6 +241,22 @@ class Warehouse:
     def _lost(self, why: str) -> HeddleError:
         message = f"this process lost the lease of {self.place} ({why})"
         return HeddleError("HDL-510", message, "nothing was committed; run it again")
+
+    def leased(self, step: Callable[[int], Result]) -> Result:
+        """What a step returns that reads and commits under the lease, whose token it is given.
+
+        In a store, which has no lease that holds, others may commit between the two (HDL-510): then the step is tried
+        again from its reading on, :data:`TRIES` times in all, each time after a wait of chance.
+        """
+        for again in range(TRIES):
+            try:
+                with self.lease() as token:
+                    return step(token)
+            except HeddleError as error:
+                if self.place.is_local or error.diagnostic.code != "HDL-510" or again == TRIES - 1:
+                    raise
+                time.sleep(random.uniform(0, FIRST_WAIT * 2 ** min(again, 5)))
+        raise AssertionError
 
     # ------------------------------------------------------------------------- reading without a JVM
     def table(self, name: str, version: int | None = None) -> DeltaTable:
@@ -447,55 +473,70 @@ class Warehouse:
         show the commit afterwards.
         """
         application = f"{table}/{interval}"
-        root = self.place / table
-        with self.lease() as token:
+
+        def step(token: int) -> int:
             current = self.table(table)
             done = current.transaction_version(application)
-            if revision is None:
-                revision = int(current.version()) + 1
-            elif done is not None and done >= revision:
-                if done > revision:
+            number = int(current.version()) + 1 if revision is None else revision
+            if revision is not None and done is not None and done >= number:
+                if done > number:
                     raise HeddleError(
-                        "HDL-512", f"revision {revision} of {interval} came after revision {done} was published"
+                        "HDL-512", f"revision {number} of {interval} came after revision {done} was published"
                     )
-                return self.committed(table, application, revision) or 0
+                return self.committed(table, application, number) or 0
             still()
-            for staged in written:
-                # maintenance with a short retention may have taken it for left over
-                with reading(root / staged.path):
-                    stands = (root / staged.path).info()
-                    if stands is None or stands.size != staged.size:
-                        raise OSError("it is not as long as it was written")
+            self._check_staged(table, written)
             actions: list[AddAction | RemoveAction] = [added(file) for file in written]
             for file in self.files(table, *days, current):
-                if untouched(file):
-                    continue
-                partition = {"day": file["day"]}
-                gone_whole = RemoveAction(file["path"], True, now_millis(), file["size"], partition)
-                try:
-                    rows = read_file(root / file["path"])
-                except HeddleError:
-                    if not replaced_whole(file):
-                        raise
-                    actions.append(gone_whole)
-                    continue
-                rows = rows.append_column("day", pa.array([file["day"]] * len(rows), pa.string()))
-                gone = pc.fill_null(replaced(rows), False)
-                count = pc.sum(gone).as_py() or 0
-                if count == 0:
-                    continue
-                actions.append(gone_whole)
-                if count < len(rows):
-                    actions += [added(kept) for kept in write_files(root, rows.filter(pc.invert(gone)))]
-            self.commit(table, current, actions, token, (application, revision))
+                if not untouched(file):
+                    actions += self._without(table, file, replaced, replaced_whole)
+            self.commit(table, current, actions, token, (application, number))
             after = self.table(table)
-            if after.transaction_version(application) != revision:
+            if after.transaction_version(application) != number:
                 raise HeddleError(
                     "HDL-511",
-                    f"the commit of {application} revision {revision} is not in the log of {root}",
+                    f"the commit of {application} revision {number} is not in the log of {self.path(table)}",
                     "another writer may have ignored the lease; run it again",
                 )
             return int(current.version()) + 1
+
+        return self.leased(step)
+
+    def _check_staged(self, table: str, written: Sequence[DataFile]) -> None:
+        """Maintenance with a short retention may have taken staged files for left over: HDL-543."""
+        for staged in written:
+            place = self.place / table / staged.path
+            with reading(place):
+                stands = place.info()
+                if stands is None or stands.size != staged.size:
+                    raise OSError("it is not as long as it was written")
+
+    def _without(
+        self,
+        table: str,
+        file: dict[str, Any],
+        replaced: Callable[[pa.Table], pa.Array],
+        replaced_whole: Callable[[dict[str, Any]], bool],
+    ) -> Iterator[AddAction | RemoveAction]:
+        """What becomes of a stored file of which some rows are replaced; nothing, if none is."""
+        root, gone_whole = (
+            self.place / table,
+            RemoveAction(file["path"], True, now_millis(), file["size"], {"day": file["day"]}),
+        )
+        try:
+            rows = read_file(root / file["path"])
+        except HeddleError:
+            if not replaced_whole(file):
+                raise
+            yield gone_whole
+            return
+        rows = rows.append_column("day", pa.array([file["day"]] * len(rows), pa.string()))
+        gone = pc.fill_null(replaced(rows), False)
+        count = pc.sum(gone).as_py() or 0
+        if count:
+            yield gone_whole
+            if count < len(rows):
+                yield from (added(kept) for kept in write_files(root, rows.filter(pc.invert(gone))))
 
 
 def _properties(token: str, transactions: Sequence[tuple[str, int]]) -> CommitProperties:

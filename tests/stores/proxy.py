@@ -27,6 +27,8 @@ class Fate(Enum):
     PASS = "pass"
     LOSE_ANSWER = "lose answer"
     REFUSE = "refuse"
+    LIE = "lie"
+    """Passed on; where its condition does not hold, the answer says that it was done all the same."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,8 @@ class _Serving:
                 if upstream is None:
                     upstream = await asyncio.open_connection(LOOPBACK, self.port, limit=1 << 26)
                 answer = await _exchange(upstream, head, body, request)
+                if fate is Fate.LIE and answer.split(b" ", 2)[1] == b"412":
+                    answer = b'HTTP/1.1 200 OK\r\nETag: "0"\r\nContent-Length: 0\r\n\r\n'
                 if fate is Fate.LOSE_ANSWER:
                     break
                 writer.write(answer)
