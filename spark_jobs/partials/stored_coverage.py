@@ -31,7 +31,7 @@ EVER = -(1 << 62)
 
 def uncovered(warehouse: Warehouse, parts: Sequence[SynopsisWork], splits: list[Split]) -> list[FillRequest]:
     """What is not stored of the parts of a stream for its source as it is now."""
-    pieces = coverage(warehouse, [part.synopsis.fingerprint for part in parts])
+    pieces = coverage(warehouse, [part.synopsis.fingerprint for part in parts], None, span_of(parts))
     gaps = (missing_span(part, pieces.get(part.synopsis.fingerprint, []), splits) for part in parts)
     return [gap for gap in gaps if gap is not None]
 
@@ -119,17 +119,29 @@ def _token(synopsis: Synopsis, splits: list[Split], begin: int, end: int) -> str
     return snapshot_token(splits, EVER if synopsis.kind is WindowKind.ROWS else begin, end)
 
 
+def span_of(parts: Sequence[SynopsisWork]) -> tuple[int, int]:
+    """The least span [begin, end) that holds those of all parts."""
+    return min((part.begin for part in parts), default=0), max((part.end for part in parts), default=0)
+
+
 def coverage(
-    warehouse: Warehouse, fingerprints: list[str], current: DeltaTable | None = None
+    warehouse: Warehouse,
+    fingerprints: list[str],
+    current: DeltaTable | None = None,
+    within: tuple[int, int] | None = None,
 ) -> dict[str, list[tuple[int, int, str]]]:
-    """Complete pieces [begin, end) of each synopsis with the token of the source they were computed from."""
+    """Complete pieces [begin, end) of each synopsis with the token of the source they were computed from; of the days
+    of a span alone, as no piece goes beyond its day."""
     if not fingerprints:
         return {}
     table = warehouse.dataset("partials", current)
+    chosen = ds.field("key").is_null() & ds.field("fingerprint").isin(fingerprints)
+    if within is not None:
+        chosen &= (ds.field("day") >= day_label(within[0])) & (ds.field("day") <= day_label(within[1]))
     with reading(warehouse.path("partials")):
         found = table.to_table(
             columns=["fingerprint", "fragment_start", "fragment_end", "texts"],
-            filter=ds.field("key").is_null() & ds.field("fingerprint").isin(fingerprints),
+            filter=chosen,
             fragment_scan_options=CHECKED,
         )
     pieces: dict[str, list[tuple[int, int, str]]] = {}

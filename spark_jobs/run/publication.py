@@ -168,7 +168,7 @@ def log_statistics(warehouse: Warehouse, record: RunRecord) -> None:
     """Record the rate of what this run scanned; the stages' costs stand with the first stream."""
     rows: list[dict[str, Any]] = []
     for name, (begin, end, events) in record.scanned.items():
-        found = Measured(name, begin, end, events, groups_per_fragment(warehouse, name))
+        found = Measured(name, begin, end, events, groups_per_fragment(warehouse, name, begin))
         measured = ({}, {}) if rows else (record.cpu_seconds, record.features)
         rows.append(found.row(record.run_id, *measured))
     measurements.log(warehouse, rows)

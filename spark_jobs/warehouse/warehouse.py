@@ -34,7 +34,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.storage import Place, check_bucket, store_error
+from spark_jobs.storage import Place, check_bucket, is_refusal, store_error
 from spark_jobs.warehouse import lease
 from spark_jobs.warehouse.conditional import check_conditional
 from spark_jobs.warehouse.data_files import (
@@ -266,14 +266,18 @@ class Warehouse:
         one that changed nothing.
         """
         try:
-            if version is None and name in TABLES and not self.place.is_local:
-                return held(self.path(name), _identity(self.place))
+            if name in TABLES and not self.place.is_local:
+                now = held(self.path(name), _identity(self.place))
+                if version is None or version == now.version():
+                    return now
             found = DeltaTable(log_place(self.path(name)), version=version)
             newest = self.place / name / LOG / f"{found.version():020}.json"
             # a store has a commit whole or not at all
             if newest.is_local and newest.exists() and newest.local().stat().st_size == 0:
                 raise OSError(f"{newest.name} is empty")
         except (DeltaError, OSError) as error:
+            if not self.place.is_local and is_refusal(error):
+                raise store_error(self.place, error) from error
             told = str(error).splitlines()[0]
             hint = "put its _delta_log back as it was, from a copy; until then nothing is published"
             raise HeddleError("HDL-544", f"the log of {self.path(name)} cannot be read: {told}", hint) from error

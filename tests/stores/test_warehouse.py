@@ -133,7 +133,7 @@ def test_runs_repair_and_maintenance(lab: StoreLaboratory, proxy: StoreProxy) ->
     [
         (Rule(Fate.LOSE_ANSWER, "PUT", LOGS, times=1 << 30),),
         (Rule(Fate.REFUSE, "GET", "", times=20, skip=5), Rule(Fate.REFUSE, "PUT", "", times=5, skip=2)),
-        (Rule(Fate.LOSE_ANSWER, "PUT", r"day=", times=3),),
+        (Rule(Fate.LOSE_ANSWER, "PUT", "/day", times=3),),
     ],
     ids=["every answer to a commit is lost", "fewer requests are asked for", "answers to data are lost"],
 )
@@ -144,13 +144,12 @@ def test_runs_while_the_store_suffers(lab: StoreLaboratory, proxy: StoreProxy, r
     lab.run(version, 0, 60)
     proxy.set()
     assert lab.wrong(version, 0, 60) == []
-    assert len({found["run_id"] for found in lab.rows("by_symbol")} or {""}) == 1
 
 
 def test_a_server_that_ends_and_comes_back(lab: StoreLaboratory, server: ObjectStore, proxy: StoreProxy) -> None:
     lab.write(steady(60))
     version = lab.plan()
-    proxy.set(0.0, Rule(Fate.REFUSE, "PUT", "results/day=", times=1 << 30))
+    proxy.set(0.0, Rule(Fate.REFUSE, "PUT", "results/day", times=1 << 30))
     with pytest.raises(HeddleError):
         lab.run(version, 0, 60)
     server.stop()
