@@ -130,14 +130,17 @@ def coverage(
     current: DeltaTable | None = None,
     within: tuple[int, int] | None = None,
 ) -> dict[str, list[tuple[int, int, str]]]:
-    """Complete pieces [begin, end) of each synopsis with the token of the source they were computed from; of the days
-    of a span alone, as no piece goes beyond its day."""
+    """Complete pieces [begin, end) of each synopsis with the token of the source they were computed from; those that
+    overlap a span, if one is given."""
     if not fingerprints:
         return {}
     table = warehouse.dataset("partials", current)
     chosen = ds.field("key").is_null() & ds.field("fingerprint").isin(fingerprints)
     if within is not None:
-        chosen &= (ds.field("day") >= day_label(within[0])) & (ds.field("day") <= day_label(within[1]))
+        begin, end = within
+        chosen &= (ds.field("day") >= day_label(begin)) & (ds.field("day") <= day_label(end))
+        # files of other runs of these days are passed over
+        chosen &= (ds.field("fragment_start") < end) & (ds.field("fragment_end") > begin)
     with reading(warehouse.path("partials")):
         found = table.to_table(
             columns=["fingerprint", "fragment_start", "fragment_end", "texts"],
