@@ -67,12 +67,8 @@ def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
 
 
 def _check_complete(run: Run, filled: FilledRun, current: DeltaTable) -> None:
-    pieces = coverage(
-        run.warehouse,
-        [part.synopsis.fingerprint for part in filled.work],
-        current,
-        stored_coverage.span_of(filled.work),
-    )
+    fingerprints = [part.synopsis.fingerprint for part in filled.work]
+    pieces = coverage(run.warehouse, fingerprints, current, stored_coverage.span_of(filled.work))
     for part in filled.work:
         stored, splits = pieces.get(part.synopsis.fingerprint, []), filled.sources[part.synopsis.stream]
         if stored_coverage.missing_span(part, stored, splits) is not None:

@@ -132,7 +132,7 @@ def test_runs_repair_and_maintenance(lab: StoreLaboratory, proxy: StoreProxy) ->
     "rules",
     [
         (Rule(Fate.LOSE_ANSWER, "PUT", LOGS, times=1 << 30),),
-        (Rule(Fate.REFUSE, "GET", "", times=20, skip=5), Rule(Fate.REFUSE, "PUT", "", times=5, skip=2)),
+        (Rule(Fate.REFUSE, "GET", "", times=6, skip=5), Rule(Fate.REFUSE, "PUT", "", times=5, skip=2)),
         (Rule(Fate.LOSE_ANSWER, "PUT", "/day", times=3),),
     ],
     ids=["every answer to a commit is lost", "fewer requests are asked for", "answers to data are lost"],
