@@ -24,6 +24,7 @@ export GX_ANALYTICS_ENABLED := false
 PACKAGES := $(VENV)/.packages
 PROJECT := $(VENV)/.project
 JARS := .cache/.jars
+STORE := .cache/.s3proxy
 KERNELS := .cache/.kernels
 
 .PHONY: help setup demo up down status test test-slow test-all fuzz chaos soak audit bench lint format docs clean
@@ -34,7 +35,7 @@ help: ## this list
 	  while IFS=$$'\t' read -r name what; do printf '  make %-9s %s\n' "$$name" "$$what"; done
 	@printf '\nThe command line is %s/bin/heddle (try --help).\n' '$(VENV)'
 
-setup: $(PROJECT) $(JARS) $(KERNELS) ## .venv from pinned dependencies, Delta's JVM jar, kernels (once)
+setup: $(PROJECT) $(JARS) $(STORE) $(KERNELS) ## .venv from pinned dependencies, JVM jars, kernels (once)
 
 $(VENV)/.uv-$(UV_VERSION):
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' || \
@@ -59,6 +60,12 @@ $(PROJECT): pyproject.toml $(PACKAGES)
 $(JARS): $(PACKAGES) spark_jobs/session/session.py
 	@echo "==> Delta's JVM jar"
 	@$(PY) -m spark_jobs.session.session --fetch-jars
+	@mkdir -p .cache && touch $@
+
+# The S3 server of `make demo DEMO=--s3` and of the tests.
+$(STORE): $(PROJECT) heddle/local/object_store.py
+	@echo '==> S3 server for the demo and the tests'
+	@$(PY) -m heddle.local.object_store --fetch-jars
 	@mkdir -p .cache && touch $@
 
 # Changed ones are compiled again where they are used.

@@ -520,7 +520,7 @@ def _fitted(warehouse: Path) -> Fit:
     if not seen:
         raise HeddleError("HDL-515", "no run of this warehouse recorded what it took", "run it first")
     costs = fit(seen)
-    store(house.root / FILE, costs)
+    store(house.place / FILE, costs)
     return costs
 
 

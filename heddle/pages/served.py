@@ -15,6 +15,7 @@ from spark_jobs.operations.series import Choice, Listing, Span, Streams, Trends
 from spark_jobs.operations.snapshots import books_of, first_planned, newest_plan
 from spark_jobs.operations.trends import read_streams, read_trends
 from spark_jobs.operations.values import Operations
+from spark_jobs.storage import Place
 from spark_jobs.warehouse.plans import PlannedQuery
 from spark_jobs.warehouse.schemas import moment
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -100,8 +101,10 @@ def trends_html(root: Path, span: Span) -> str:
 
 def docs_html(root: Path, name: str) -> str | None:
     """A page of Data Docs; None if there is none of that name. Only names that runs give: never a path."""
-    file = document_file(root / FOLDER, name)
+    file = document_file(Place.of(root) / FOLDER, name)
     if file is None:
         return None
     # runs of earlier versions kept pages
-    return file.read_text("utf-8", "replace") if file.suffix == ".html" else data_docs.page(read_document(file))
+    return (
+        file.read().decode("utf-8", "replace") if file.name.endswith(".html") else data_docs.page(read_document(file))
+    )

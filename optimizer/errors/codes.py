@@ -687,6 +687,26 @@ DECLARED = (
         exit_code=2,
     ),
     Code("HDL-573", "The address that pages are to be served at cannot be listened on.", "Choose another port."),
+    Code(
+        "HDL-574",
+        "The URL of a store is none, or of a kind that is not known.",
+        "Write it as the hint has it.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-575",
+        "The URL of a store has credentials in it.",
+        "Take them out: they come from the environment or the instance.",
+        exit_code=2,
+    ),
+    Code("HDL-576", "There is no such bucket.", "Make it, or name another."),
+    Code("HDL-577", "The store refuses the credentials, or they have expired.", "Renew them, or permit it there."),
+    Code("HDL-578", "The store cannot be reached, or asks for fewer requests.", "Run it again; see the hint."),
+    Code(
+        "HDL-579",
+        "The store lets two writers make one object: commits could be lost.",
+        "Use one whose conditional PUT (If-None-Match) holds.",
+    ),
     Code("HDL-591", "This machine gives out no free port on 127.0.0.1.", "Stop what holds them."),
     Code("HDL-592", "PostgreSQL (pgserver) is not installed.", "Run `make setup`."),
     Code(
@@ -696,6 +716,8 @@ DECLARED = (
     ),
     Code("HDL-594", "The embedded PostgreSQL did not start.", "See the end of its log in the message."),
     Code("HDL-595", "The embedded Airflow ended, or did not become healthy in time.", "See its log."),
+    Code("HDL-597", "The embedded S3 server did not start.", "See its log."),
+    Code("HDL-598", "The embedded S3 server is not there.", "Run `make setup`."),
     Code("HDL-596", "Nothing is published for the interval of this DAG run.", "See the log of the task before."),
     # ------------------------------------------------------------------------------------------ answers
     Code(

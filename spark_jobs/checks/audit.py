@@ -9,7 +9,6 @@ which windows and groups exist at all.
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optimizer.plan.definition import SharingPlan
@@ -18,6 +17,7 @@ from spark_jobs.checks.inspection import inspected, write_data_docs
 from spark_jobs.checks.recompute import recomputed
 from spark_jobs.checks.row_windows import recomputed_rows
 from spark_jobs.sources.splits import Split
+from spark_jobs.storage import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ def audit(
     begin: int,
     ends: dict[str, int],
     seed: str,
-    docs: Path | None = None,
+    docs: Place | None = None,
 ) -> list[dict[str, Any]]:
     """All checks of one staged interval: dicts of ``check``, ``success`` and ``detail``.
 

@@ -9,15 +9,14 @@ Expectations is loaded anyway: importing it takes 13 CPU seconds.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from optimizer.errors.diagnostics import printable
 from optimizer.errors.redaction import redacted
 from optimizer.workload.values import digest
+from spark_jobs.storage import Place
 
 FOLDER = "data_docs"
 """Of the results, in a warehouse."""
@@ -26,6 +25,7 @@ KEPT = 400
 """Results that are kept, the newest."""
 
 _NAME = re.compile(r"([0-9a-f]{16})\.html", re.ASCII)
+_FILE = re.compile(r"([0-9a-f]{16})\.(?:html|json)", re.ASCII)
 
 
 def page_name(seed: str) -> str:
@@ -49,38 +49,37 @@ def document(result: Any, facts: Mapping[str, str]) -> dict[str, Any]:
         return about | {"problem": printable(redacted(f"{type(error).__name__}: {error}"), 600)}
 
 
-def write_document(folder: Path, name: str, result: Any, facts: Mapping[str, str]) -> None:
+def write_document(folder: Place, name: str, result: Any, facts: Mapping[str, str]) -> None:
     """Write what the page ``name`` (:func:`page_name`) is made from, whole or not at all; the oldest go."""
-    folder.mkdir(exist_ok=True)
-    place = (folder / name).with_suffix(".json")
-    temporary = folder / f".{place.name}.{os.getpid()}"
-    temporary.write_text(json.dumps(document(result, facts), ensure_ascii=False), encoding="utf-8")
-    temporary.replace(place)
-    kept = sorted(
-        (file for file in folder.iterdir() if file.suffix in (".json", ".html")),
-        key=lambda file: file.stat().st_mtime,
-        reverse=True,
-    )
-    for file in kept[KEPT:]:
-        file.unlink(missing_ok=True)
+    content = json.dumps(document(result, facts), ensure_ascii=False)
+    (folder / name.replace(".html", ".json")).put(content.encode())
+    kept = [file for file in folder.listed() if file.name.endswith((".json", ".html"))]
+    for file in sorted(kept, key=lambda file: file.modified, reverse=True)[KEPT:]:
+        (folder / file.name).remove()
 
 
-def document_file(folder: Path, name: str) -> Path | None:
+def documents(folder: Place) -> set[str]:
+    """The names of the pages that there are."""
+    found = (_FILE.fullmatch(file.name) for file in folder.listed())
+    return {f"{each[1]}.html" for each in found if each is not None}
+
+
+def document_file(folder: Place, name: str) -> Place | None:
     """The file of the page ``name``: its result (``.json``), or the page itself (``.html``) of a run of an earlier
     version; None if there is none. Only names that runs give: never a path, never a link."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
     for file in (folder / f"{found[1]}.json", folder / name):
-        if file.is_file() and not file.is_symlink():
+        if file.info() is not None and not (file.is_local and file.local().is_symlink()):
             return file
     return None
 
 
-def read_document(file: Path) -> dict[str, Any]:
+def read_document(file: Place) -> dict[str, Any]:
     """What :func:`document` made, as it was written; one with a ``problem`` if the file is none such."""
     try:
-        kept = json.loads(file.read_text(encoding="utf-8"))
+        kept = json.loads(file.read())
     except (ValueError, RecursionError) as error:
         return {"problem": f"{type(error).__name__}: {error}"}
     return kept if isinstance(kept, dict) else {"problem": f"{type(kept).__name__} is no result"}

@@ -7,14 +7,12 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
@@ -24,7 +22,8 @@ from optimizer.windows.alignment import starts_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, BOOLEAN, DOUBLE, Window
 from spark_jobs.results.rows import places
-from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
+from spark_jobs.storage import Place
+from spark_jobs.warehouse.data_files import BUCKETS, bucket_of, opened
 from spark_jobs.warehouse.schemas import RESULTS
 
 if TYPE_CHECKING:
@@ -123,12 +122,12 @@ def inspect(
     """
     day = path.split("day=")[-1].split("/")[0]
     file = _Inspection(queries, begin, ends, bucket_by or {}, day)
-    metadata = pq.read_metadata(path)
+    reader = opened(path, memory_map=True, read_dictionary=DICTIONARIES)
+    metadata = reader.metadata
     if not _is_schema(metadata.schema.to_arrow_schema()):
         file.found["(file)"] = Counter({"answers": metadata.num_rows, "wrong_schema": max(metadata.num_rows, 1)})
         file.examples["(file)"] = [path]
         return file.findings()
-    reader = pq.ParquetFile(path, metadata=metadata, memory_map=True, read_dictionary=DICTIONARIES)
     columns = [name for name in (*_GRAIN, "position", *CARRIERS) if name in reader.schema_arrow.names]
     for number in range(reader.metadata.num_row_groups):
         rows = reader.read_row_group(number, columns=columns, use_threads=False)
@@ -498,7 +497,7 @@ def json_value(values: Sequence[str | None]) -> str:
 
 
 def write_data_docs(
-    docs: Path, staged: Sequence[str], seed: str, begin: int, ends: Mapping[str, int], result: Any
+    docs: Place, staged: Sequence[str], seed: str, begin: int, ends: Mapping[str, int], result: Any
 ) -> None:
     """Write what the Data Docs page of an audit is made from."""
     from spark_jobs.checks.data_docs import page_name, write_document

@@ -20,11 +20,9 @@ from __future__ import annotations
 
 import json
 import statistics
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +30,7 @@ import numpy as np
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.search.cost import Coefficients
 from spark_jobs.costs.measurements import recorded_costs
+from spark_jobs.storage import Place
 from spark_jobs.warehouse.warehouse import Warehouse
 
 FILE = "coefficients.json"
@@ -209,19 +208,16 @@ def observations_of(warehouse: Warehouse) -> list[Observation]:
 
 def fit_of(warehouse: Warehouse) -> Fit:
     """The costs that are stored in a warehouse, or the shipped ones. Raises HDL-516 for a file of something else."""
-    path = warehouse.root / FILE
-    if not path.exists():
-        return Fit(SHIPPED)
+    place = warehouse.place / FILE
     try:
-        return Fit.from_json(json.loads(path.read_text()))
+        return Fit.from_json(json.loads(place.read()))
+    except FileNotFoundError:
+        return Fit(SHIPPED)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         hint = "make it anew with `heddle calibrate`, or remove it to use the shipped costs"
-        raise HeddleError("HDL-516", f"{path} does not hold costs: {error}", hint) from None
+        raise HeddleError("HDL-516", f"{place} does not hold costs: {error}", hint) from None
 
 
-def store(path: Path, fit: Fit) -> None:
+def store(place: Place, fit: Fit) -> None:
     """Write costs to a file, atomically; :data:`FILE` in a warehouse is what :func:`fit_of` reads."""
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        json.dump(fit.to_json(), file, indent=2)
-        file.write("\n")
-    Path(file.name).replace(path)
+    place.put(f"{json.dumps(fit.to_json(), indent=2)}\n".encode())

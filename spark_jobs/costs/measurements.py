@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from optimizer.synopses.sharing import EVENTS, Profile
+from optimizer.windows.alignment import day_label
 from optimizer.workload.values import ACQ, SECOND, Stream, columns_of, source_columns
 from spark_jobs.arrays.texts import as_texts
 from spark_jobs.sources.decoding import read_split, times_of
@@ -147,11 +148,13 @@ def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
     return Profile(times[order], codes, holds, float(rate), shares)
 
 
-def groups_per_fragment(warehouse: Warehouse, stream: str) -> float | None:
-    """Stored partial rows of a stream by its stored fragments (a synopsis counts its own); None without any."""
-    stored = warehouse.dataset("partials").to_table(
-        columns=["fingerprint", "fragment_start"], filter=ds.field("key").is_valid() & (ds.field("stream") == stream)
-    )
+def groups_per_fragment(warehouse: Warehouse, stream: str, since: int | None = None) -> float | None:
+    """Stored partial rows of a stream by its stored fragments (a synopsis counts its own), of the day that holds an
+    instant and of later ones (None: of all); None without any."""
+    chosen = ds.field("key").is_valid() & (ds.field("stream") == stream)
+    if since is not None:
+        chosen &= ds.field("day") >= day_label(since)
+    stored = warehouse.dataset("partials").to_table(columns=["fingerprint", "fragment_start"], filter=chosen)
     if len(stored) == 0:
         return None
     fragments = stored.group_by(["fingerprint", "fragment_start"]).aggregate([])
@@ -160,8 +163,7 @@ def groups_per_fragment(warehouse: Warehouse, stream: str) -> float | None:
 
 def log(warehouse: Warehouse, rows: Sequence[dict[str, Any]]) -> None:
     """Add measurements (:meth:`Measured.row`)."""
-    with warehouse.lease() as token:
-        warehouse.append("stream_statistics", rows, token)
+    warehouse.leased(lambda token: warehouse.append("stream_statistics", rows, token))
 
 
 def recorded_costs(warehouse: Warehouse) -> list[tuple[dict[str, int], dict[str, float]]]:

@@ -250,7 +250,7 @@ def read_query(
             for event in reversed(known.events)
             if event.query == name
         ),
-        warehouse=str(warehouse.root),
+        warehouse=str(warehouse.place),
         newest=_newest_window(rows) if len(rows) else None,
         late=_lateness(runs).get(name, 0) if query.window.at_most is not None else None,
     )

@@ -14,13 +14,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -30,6 +29,7 @@ from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
 from spark_jobs.results import own_table
 from spark_jobs.sources.repetitions import forget
+from spark_jobs.storage import Place
 from spark_jobs.warehouse import publish_log, registry
 from spark_jobs.warehouse.data_files import (
     UNREADABLE,
@@ -140,15 +140,15 @@ def _swept(warehouse: Warehouse, name: str, retention: int, dry_run: bool) -> in
         days = None if name in TABLES else _crowded(warehouse, name, table)
         if (name in SMALL_TABLES or days) and not dry_run and not elsewhere:
             chosen = None if days is None else [("day", "in", days)]
-            with warehouse.exactly(name, table):
-                table.optimize.compact(chosen, commit_properties=CommitProperties(max_commit_retries=0))
+            with warehouse.exactly(name, table) as once:
+                table.optimize.compact(chosen, commit_properties=once)
             table = warehouse.table(name)
         hours = retention // (3600 * 1_000_000)
         if elsewhere:
             linked(place)
         gone = table.vacuum(hours, dry_run=dry_run or elsewhere, enforce_retention_duration=False, full=True)
         for path in gone if elsewhere and not dry_run else ():
-            (Path(place) / path).unlink(missing_ok=True)
+            (Place(place) / path).remove()
         if not dry_run:
             table = warehouse.table(name)
             table.create_checkpoint()
@@ -166,13 +166,11 @@ def _damaged(warehouse: Warehouse, table: str, report: Callable[[str], None], do
     """The days of which a file is missing, of another length than it was, or has a page that was not written so."""
     days = []
     for file in warehouse.files(table, "", "9"):
-        path = Path(warehouse.path(table)) / file["path"]
+        place = warehouse.place / table / file["path"]
         report(f"reading {table} of {file['day']}")
         try:
-            with reading(path):
-                if path.stat().st_size != file["size"]:
-                    raise OSError(f"it has {path.stat().st_size} bytes, not {file['size']}")
-                data = opened(path)
+            with reading(place):
+                data = opened(place, size=file["size"])
                 for group in range(data.num_row_groups):
                     data.read_row_group(group)
         except HeddleError as error:
@@ -256,7 +254,7 @@ def _merge(
             small = len(files) > FEW and len(batch) > 1
             if not (small or drop):
                 continue
-            rows, lost = _read(Path(warehouse.path(table)), batch, day), 0
+            rows, lost = _read(warehouse.place / table, batch, day), 0
             whole = len(rows)
             if old:
                 rows, done.rows_too_old = rows.slice(0, 0), done.rows_too_old + whole
@@ -299,7 +297,7 @@ def _batches(files: list[dict[str, Any]], every: bool) -> Iterator[list[dict[str
         yield batch
 
 
-def _read(root: Path, files: list[dict[str, Any]], day: str) -> pa.Table:
+def _read(root: Place, files: list[dict[str, Any]], day: str) -> pa.Table:
     # files of results have the columns alone that their queries use
     rows = pa.concat_tables([read_file(root / file["path"]) for file in files], promote_options="default")
     return rows.append_column("day", pa.array([day] * len(rows), pa.string()))

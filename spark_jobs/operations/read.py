@@ -7,7 +7,7 @@ plan. The log's records are long, so only those of the runs that are shown are r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +23,7 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.plan.diff import PlanDiff, diff
 from optimizer.plan.rhythms import rhythms
 from optimizer.workload.values import SECOND, digest
-from spark_jobs.checks.data_docs import FOLDER, document_file, page_name
+from spark_jobs.checks.data_docs import FOLDER, documents, page_name
 from spark_jobs.operations.snapshots import Books, books_of, newest_plan
 from spark_jobs.operations.values import (
     Check,
@@ -47,7 +47,7 @@ from spark_jobs.warehouse.data_files import log_place
 from spark_jobs.warehouse.plans import PlannedQuery, facts_of, planned
 from spark_jobs.warehouse.publish_log import LogRow
 from spark_jobs.warehouse.quarantine import LeftOut
-from spark_jobs.warehouse.schemas import INSTANT, MARKER, micros, moment
+from spark_jobs.warehouse.schemas import INSTANT, micros, moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
 RUNS = 50
@@ -72,7 +72,7 @@ RECOMPUTED = "shared=unshared("
 
 def opened(root: str | Path) -> Warehouse | None:
     """The warehouse in a folder; None if there is none yet."""
-    return Warehouse.open(root, create=False) if (Path(root) / MARKER).exists() else None
+    return Warehouse.open(root, create=False) if Warehouse.stands(root) else None
 
 
 def docs_page(run_id: str, revision: int) -> str:
@@ -141,15 +141,15 @@ def _runs(warehouse: Warehouse, log: Sequence[LogRow]) -> list[Run]:
             ended.add(_attempt(row))
         if len(shown) == RUNS:
             break
-    folder = warehouse.root / FOLDER
-    return [_run(row, folder) for row in _with_records(warehouse, shown)]
+    pages = documents(warehouse.place / FOLDER)
+    return [_run(row, pages) for row in _with_records(warehouse, shown)]
 
 
 def _attempt(row: LogRow) -> tuple[Any, ...]:
     return row.interval, row.run_id, row.revision
 
 
-def _run(row: LogRow, folder: Path) -> Run:
+def _run(row: LogRow, pages: Collection[str]) -> Run:
     record = row.record
     page = docs_page(row.run_id, row.revision)
     ended = row.event != "allocated"
@@ -177,7 +177,7 @@ def _run(row: LogRow, folder: Path) -> Run:
         tuple(diagnostic for diagnostic in diagnostics if diagnostic.severity != "error"),
         tuple((name, was, now) for name, (was, now) in (record.readers or {}).get("fewer", {}).items()),
         tuple(record.empty),
-        page if document_file(folder, page) else "",
+        page if page in pages else "",
         record.checked,
     )
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.fs as fs
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.accounts import Account, accounts
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.values import SECOND
 from spark_jobs.operations.series import Span
+from spark_jobs.storage import Place
 from spark_jobs.warehouse import publish_log, registry
 from spark_jobs.warehouse.data_files import reading
 from spark_jobs.warehouse.plans import PlannedQuery, load_plan, planned
@@ -41,12 +40,12 @@ class Books:
 
 def books_of(warehouse: Warehouse, version: int) -> Books:
     """A stored plan and its accounts. Raises HDL-506 if there is no such version."""
-    return _books(str(warehouse.root), _identity(warehouse, "sharing_plans")[0], version)
+    return _books(str(warehouse.place), _identity(warehouse, "sharing_plans")[0], version)
 
 
 @lru_cache(maxsize=KEPT)
 def _books(root: str, table: str, version: int) -> Books:
-    plan = load_plan(Warehouse(Path(root)), version)
+    plan = load_plan(Warehouse(Place(root)), version)
     return Books(plan, {account.query.name: account for account in accounts(plan)})
 
 
@@ -60,12 +59,12 @@ class Known:
 
 def known_queries(warehouse: Warehouse) -> Known:
     """All that was ever registered."""
-    return _known(str(warehouse.root), *_identity(warehouse, "workload_queries"))
+    return _known(str(warehouse.place), *_identity(warehouse, "workload_queries"))
 
 
 @lru_cache(maxsize=KEPT)
 def _known(root: str, table: str, version: int) -> Known:
-    events = registry.events(Warehouse(Path(root)))
+    events = registry.events(Warehouse(Place(root)))
     return Known(registry.registered(events), tuple(events))
 
 
@@ -77,25 +76,25 @@ def _identity(warehouse: Warehouse, table: str) -> tuple[str, int]:
 
 def newest_version_with(warehouse: Warehouse, query: str) -> int | None:
     """The newest plan version that has a query; None: no plan had it."""
-    return _versions(str(warehouse.root), *_identity(warehouse, "sharing_plans")).get(query)
+    return _versions(str(warehouse.place), *_identity(warehouse, "sharing_plans")).get(query)
 
 
 def newest_plan(warehouse: Warehouse) -> int | None:
     """The version of the plan in force; None: there is none."""
-    return max(_versions(str(warehouse.root), *_identity(warehouse, "sharing_plans")).values(), default=None)
+    return max(_versions(str(warehouse.place), *_identity(warehouse, "sharing_plans")).values(), default=None)
 
 
 def first_planned(warehouse: Warehouse, version: int) -> PlannedQuery:
     """The first row of a stored plan, which says when, by whom and why it was made. Raises HDL-506 if there is none."""
     rows = planned(warehouse, ds.field("plan_version") == version)
     if not rows:
-        raise HeddleError("HDL-506", f"there is no plan version {version} in {warehouse.root}")
+        raise HeddleError("HDL-506", f"there is no plan version {version} in {warehouse.place}")
     return rows[0]
 
 
 @lru_cache(maxsize=KEPT)
 def _versions(root: str, table: str, version: int) -> dict[str, int]:
-    rows = Warehouse(Path(root)).dataset("sharing_plans").to_table(["plan_version", "query"])
+    rows = Warehouse(Place(root)).dataset("sharing_plans").to_table(["plan_version", "query"])
     newest = rows.group_by("query").aggregate([("plan_version", "max")])
     return dict(zip(newest["query"].to_pylist(), newest["plan_version_max"].to_pylist(), strict=True))
 
@@ -116,12 +115,12 @@ class NewestRuns:
 
 def newest_runs(warehouse: Warehouse) -> NewestRuns:
     """The at most :data:`NEWEST` runs that ended last."""
-    return _newest(str(warehouse.root), *_identity(warehouse, "publish_log"))
+    return _newest(str(warehouse.place), *_identity(warehouse, "publish_log"))
 
 
 @lru_cache(maxsize=KEPT)
 def _newest(root: str, table: str, version: int) -> NewestRuns:
-    warehouse = Warehouse(Path(root))
+    warehouse = Warehouse(Place(root))
     ended = ds.field("event").isin(["published", "failed"])
     light = publish_log.rows(warehouse, ended, records=False)
     chosen = publish_log.written_at(row.at for row in light[-NEWEST:])
@@ -146,16 +145,16 @@ class Results:
     """The results as they are now, of which only the days that are asked for are opened."""
 
     def __init__(self, warehouse: Warehouse) -> None:
-        self.path = warehouse.path("results")
+        self.place = warehouse.place / "results"
         self.table = warehouse.table("results")
         self.days = sorted({str(row["day"]) for row in self.table.partitions()})
 
     def rows(self, first: str, last: str, columns: Sequence[str], chosen: ds.Expression) -> pa.Table:
         """Some columns of the rows of the days from ``first`` to ``last`` ("": no limit) that meet a condition."""
         days = [("day", sign, day) for sign, day in ((">=", first), ("<=", last)) if day]
-        local = fs.SubTreeFileSystem(self.path, fs.LocalFileSystem())
-        with reading(self.path):
-            dataset = self.table.to_pyarrow_dataset(filesystem=local, file_pruning_predicate=days or None)
+        with reading(self.place):
+            system = self.place.filesystem()
+            dataset = self.table.to_pyarrow_dataset(filesystem=system, file_pruning_predicate=days or None)
             known = set(dataset.schema.names)
             table = dataset.to_table([name for name in columns if name in known], filter=chosen)
         for name in columns:

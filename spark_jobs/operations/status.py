@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
@@ -15,6 +14,7 @@ from optimizer.plan.export import to_json
 from optimizer.plan.rhythms import rhythms
 from optimizer.workload.instants import format_instant
 from spark_jobs.operations.read import RECOMPUTED
+from spark_jobs.storage import Place
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.publish_log import LogRow
@@ -61,7 +61,7 @@ class WarehouseStatus:
     """The state of a warehouse. ``runs``: the newest that ended, newest first; ``intervals``: how many are published;
     ``refreshes``: of every query with a refresh bound, over all runs."""
 
-    root: Path
+    root: Place
     plan_version: int
     plan: SharingPlan
     intervals: int
@@ -99,7 +99,7 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
     runs = sorted(ended, key=lambda row: row.at, reverse=True)
     published = [row for row in runs if row.event == "published"]
     return WarehouseStatus(
-        warehouse.root,
+        warehouse.place,
         version,
         plan,
         len({row.interval for row in published}),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from optimizer.windows.alignment import day_label, day_pieces
 from optimizer.workload.values import Stream, WindowKind
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.sources.splits import Split, snapshot_token
+from spark_jobs.storage import Place
 from spark_jobs.warehouse.data_files import CHECKED, DataFile, SynopsisFailure, read_file, reading, write_files
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.schemas import PARTIALS
@@ -31,7 +31,7 @@ EVER = -(1 << 62)
 
 def uncovered(warehouse: Warehouse, parts: Sequence[SynopsisWork], splits: list[Split]) -> list[FillRequest]:
     """What is not stored of the parts of a stream for its source as it is now."""
-    pieces = coverage(warehouse, [part.synopsis.fingerprint for part in parts])
+    pieces = coverage(warehouse, [part.synopsis.fingerprint for part in parts], None, span_of(parts))
     gaps = (missing_span(part, pieces.get(part.synopsis.fingerprint, []), splits) for part in parts)
     return [gap for gap in gaps if gap is not None]
 
@@ -49,7 +49,7 @@ def store_coverage(
     root = warehouse.path("partials")
     if broken:
         spans = [span for span in spans if span.synopsis.fingerprint not in broken]
-        files = _only(Path(root), files, {span.synopsis.fingerprint for span in spans})
+        files = _only(Place.of(root), files, {span.synopsis.fingerprint for span in spans})
     if not spans:
         return []
     first, last = min(span.begin for span in spans), max(span.end for span in spans)
@@ -78,7 +78,7 @@ def store_coverage(
     return list(spans)
 
 
-def _only(root: Path, files: Sequence[DataFile], fingerprints: set[str]) -> list[DataFile]:
+def _only(root: Place, files: Sequence[DataFile], fingerprints: set[str]) -> list[DataFile]:
     """The files of partial rows without those of synopses that are not whole."""
     found: list[DataFile] = []
     for file in files:
@@ -87,7 +87,7 @@ def _only(root: Path, files: Sequence[DataFile], fingerprints: set[str]) -> list
         if len(kept) == len(rows):
             found.append(file)
             continue
-        (root / file.path).unlink()
+        (root / file.path).remove()
         found += write_files(root, kept.append_column("day", pa.array([file.day] * len(kept), pa.string())))
     return found
 
@@ -119,17 +119,32 @@ def _token(synopsis: Synopsis, splits: list[Split], begin: int, end: int) -> str
     return snapshot_token(splits, EVER if synopsis.kind is WindowKind.ROWS else begin, end)
 
 
+def span_of(parts: Sequence[SynopsisWork]) -> tuple[int, int]:
+    """The least span [begin, end) that holds those of all parts."""
+    return min((part.begin for part in parts), default=0), max((part.end for part in parts), default=0)
+
+
 def coverage(
-    warehouse: Warehouse, fingerprints: list[str], current: DeltaTable | None = None
+    warehouse: Warehouse,
+    fingerprints: list[str],
+    current: DeltaTable | None = None,
+    within: tuple[int, int] | None = None,
 ) -> dict[str, list[tuple[int, int, str]]]:
-    """Complete pieces [begin, end) of each synopsis with the token of the source they were computed from."""
+    """Complete pieces [begin, end) of each synopsis with the token of the source they were computed from; those that
+    overlap a span, if one is given."""
     if not fingerprints:
         return {}
     table = warehouse.dataset("partials", current)
+    chosen = ds.field("key").is_null() & ds.field("fingerprint").isin(fingerprints)
+    if within is not None:
+        begin, end = within
+        chosen &= (ds.field("day") >= day_label(begin)) & (ds.field("day") <= day_label(end))
+        # files of other runs of these days are passed over
+        chosen &= (ds.field("fragment_start") < end) & (ds.field("fragment_end") > begin)
     with reading(warehouse.path("partials")):
         found = table.to_table(
             columns=["fingerprint", "fragment_start", "fragment_end", "texts"],
-            filter=ds.field("key").is_null() & ds.field("fingerprint").isin(fingerprints),
+            filter=chosen,
             fragment_scan_options=CHECKED,
         )
     pieces: dict[str, list[tuple[int, int, str]]] = {}

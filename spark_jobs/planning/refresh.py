@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from optimizer.errors.diagnostics import HeddleError
@@ -20,7 +19,6 @@ from spark_jobs.planning.registration import RegistrationRequest, changes, regis
 from spark_jobs.planning.requested import LONGEST_RATE, TOLERANCE, StrPath, model_of, parse_rate, profiles_of, rates_of
 from spark_jobs.settings import settings
 from spark_jobs.warehouse import plans
-from spark_jobs.warehouse.schemas import MARKER
 from spark_jobs.warehouse.warehouse import Warehouse
 
 
@@ -74,8 +72,7 @@ def refresh_plan(
     if not inputs.workload.queries:
         first = "; ".join(f"{found.code} {found.message}" for found in inputs.diagnostics[:3])
         raise HeddleError("HDL-113", f"no usable query: {first}", "`heddle validate` says all that is wrong")
-    existing = (Path(warehouse) / MARKER).exists()
-    house = Warehouse.open(warehouse) if existing or not dry_run else None
+    house = Warehouse.open(warehouse) if Warehouse.stands(warehouse) or not dry_run else None
     asked = registering(inputs, house, exactly=True)
     found, measurements, unreadable = rates_of(asked.workload, given, house)
     newest = plans.current_version(house) if house else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -44,7 +43,7 @@ def delete_answers(warehouse: Warehouse, names: Sequence[str], dry_run: bool) ->
         actions: list[AddAction | RemoveAction] = []
         gone = []
         for file in _holding(warehouse, names, current):
-            rows = read_file(Path(warehouse.path("results")) / file["path"])
+            rows = read_file(warehouse.place / "results" / file["path"])
             doomed = pc.is_in(rows["query"], pa.array(names, pa.string()))
             gone.append(rows.filter(doomed).select(["query", "instant"]))
             if not len(gone[-1]):
@@ -83,7 +82,7 @@ def _holding(warehouse: Warehouse, names: Sequence[str], current: Any) -> list[d
 
 def _chosen(warehouse: Warehouse, path: str, names: Sequence[str]) -> pa.Table:
     with reading(path):
-        rows = opened(Path(warehouse.path("results")) / path).read(columns=["query", "instant"])
+        rows = opened(warehouse.place / "results" / path).read(columns=["query", "instant"])
     return rows.filter(pc.is_in(rows["query"], pa.array(names, pa.string())))
 
 

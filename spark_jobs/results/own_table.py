@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.redaction import redacted
@@ -21,7 +19,8 @@ from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import AnswerTable
 from spark_jobs.results.table_rows import Span, differing, instants_of
-from spark_jobs.warehouse.data_files import LOG, is_awkward, reading
+from spark_jobs.storage import Place
+from spark_jobs.warehouse.data_files import LOG, is_awkward, opened, reading
 from spark_jobs.warehouse.schemas import INSTANT, micros
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -67,10 +66,10 @@ class TableRequest:
 
 def existing(warehouse: Warehouse, name: str) -> DeltaTable | None:
     """A table as it is now; None if there is none. Raises HDL-562 for a folder that is something else."""
-    folder = warehouse.root / name
+    folder = warehouse.place / name
     if not folder.exists():
         return None
-    if not (folder / LOG).is_dir():
+    if not (folder / LOG).exists():
         raise NotATable(warehouse.path(name), "it is no Delta table")
     found = warehouse.table(name)
     if OWNER not in found.metadata().configuration:
@@ -145,33 +144,34 @@ def dressed(
     """The table with all columns of the query, and with what it says of itself as it is now."""
     about, there = current.metadata(), {field.name: field for field in columns(current)}
     missing = [field for field in schema if field.name not in there]
-    changes: list[Callable[[DeltaTable], None]] = []
+    changes: list[Callable[[DeltaTable, CommitProperties], None]] = []
     if missing:
         fields = Schema.from_arrow(pa.schema(missing)).fields
-        changes.append(lambda table: table.alter.add_columns(fields, commit_properties=_ONCE))
+        changes.append(lambda table, once: table.alter.add_columns(fields, commit_properties=once))
     for field in schema:
         if field.name in there and there[field.name].metadata != field.metadata:
             changes.append(partial(_comment, field))
     if about.description != request.description:
-        changes.append(lambda table: table.alter.set_table_description(request.description, commit_properties=_ONCE))
+        about_it = request.description
+        changes.append(lambda table, once: table.alter.set_table_description(about_it, commit_properties=once))
     properties = {OWNER: request.query, FEED: str(request.table.has_changes).lower()}
     if any(about.configuration.get(name) != value for name, value in properties.items()):
         changes.append(
-            lambda table: table.alter.set_table_properties(
-                properties, raise_if_not_exists=False, commit_properties=_ONCE
+            lambda table, once: table.alter.set_table_properties(
+                properties, raise_if_not_exists=False, commit_properties=once
             )
         )
     for change in changes:
         warehouse.check_lease(token)
-        with warehouse.exactly(request.name, current):
-            change(current)
+        with warehouse.exactly(request.name, current) as once:
+            change(current, once)
         current = warehouse.table(request.name)
     return current
 
 
-def _comment(field: pa.Field, table: DeltaTable) -> None:
+def _comment(field: pa.Field, table: DeltaTable, once: CommitProperties) -> None:
     comment = {name.decode(): text.decode() for name, text in (field.metadata or {}).items()}
-    table.alter.set_column_metadata(field.name, comment, commit_properties=_ONCE)
+    table.alter.set_column_metadata(field.name, comment, commit_properties=once)
 
 
 def replace(
@@ -191,11 +191,8 @@ def replace(
     changed = differing(old, rows) if len(old) else np.unique(instants_of(rows))
     if not len(changed):
         return
-    written = CommitProperties(
-        max_commit_retries=0, app_transactions=[Transaction(name, version) for name, version in transactions]
-    )
     warehouse.check_lease(token)
-    with warehouse.exactly(request.name, current):
+    with warehouse.exactly(request.name, current, *transactions) as written:
         if not np.isin(instants_of(old), changed).any():
             new = rows.filter(pa.array(np.isin(instants_of(rows), changed)))
             write_deltalake(current, new, mode="append", commit_properties=written)
@@ -211,9 +208,8 @@ def overwrite(
     warehouse: Warehouse, request: TableRequest, current: DeltaTable, rows: pa.Table, version: int, token: int
 ) -> None:
     """Let a table have these columns and rows and no others, in one commit."""
-    written = CommitProperties(max_commit_retries=0, app_transactions=[Transaction(FOLLOWED, version)])
     warehouse.check_lease(token)
-    with warehouse.exactly(request.name, current):
+    with warehouse.exactly(request.name, current, (FOLLOWED, version)) as written:
         write_deltalake(current, rows, mode="overwrite", schema_mode="overwrite", commit_properties=written)
 
 
@@ -221,7 +217,7 @@ def _stored(warehouse: Warehouse, name: str, current: DeltaTable, spans: Sequenc
     schema = columns(current)
     first, last = ("", "9") if spans is None else (day_label(spans[0][0]), day_label(spans[-1][1] - 1))
     files = warehouse.files(name, first, last, current)
-    if not any(_may_hold(warehouse.root / name / file["path"], file, spans) for file in files):
+    if not any(_may_hold(warehouse.place / name / file["path"], file, spans) for file in files):
         return schema.empty_table()
     condition = None if spans is None else (ds.field("day") >= first) & (ds.field("day") <= last)
     with reading(warehouse.path(name)):
@@ -229,7 +225,7 @@ def _stored(warehouse: Warehouse, name: str, current: DeltaTable, spans: Sequenc
     return rows if spans is None else rows.filter(_within(rows, spans))
 
 
-def _may_hold(path: Path, file: dict[str, object], spans: Sequence[Span] | None) -> bool:
+def _may_hold(path: Place, file: dict[str, object], spans: Sequence[Span] | None) -> bool:
     """Whether a file may have rows of some spans. The log's bounds are of whole milliseconds, the file's are exact."""
     first, last = file.get("min.instant"), file.get("max.instant")
     if spans is None or first is None or last is None:
@@ -238,7 +234,7 @@ def _may_hold(path: Path, file: dict[str, object], spans: Sequence[Span] | None)
     if not near or any(micros(last) > begin for begin, _ in near):
         return bool(near)
     with reading(path):
-        written = pq.ParquetFile(path).metadata
+        written = opened(path).metadata
     at = written.schema.names.index("instant")
     bounds = [written.row_group(number).column(at).statistics for number in range(written.num_row_groups)]
     return any(bound is None or micros(bound.max) > begin for bound in bounds for begin, _ in near)
@@ -293,12 +289,11 @@ def names(warehouse: Warehouse) -> list[str]:
     found = []
     for folder in folders(warehouse):
         with suppress(NotATable):
-            existing(warehouse, f"{FOLDER}/{folder.name}")
-            found.append(f"{FOLDER}/{folder.name}")
+            existing(warehouse, f"{FOLDER}/{folder}")
+            found.append(f"{FOLDER}/{folder}")
     return found
 
 
-def folders(warehouse: Warehouse) -> list[Path]:
+def folders(warehouse: Warehouse) -> list[str]:
     """The folders of all tables of queries, asked for or not."""
-    found = (warehouse.root / FOLDER).iterdir() if (warehouse.root / FOLDER).is_dir() else ()
-    return sorted(path for path in found if path.is_dir() and not path.name.startswith("."))
+    return [name for name in (warehouse.place / FOLDER).folders() if not name.startswith(".")]

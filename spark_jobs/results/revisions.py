@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from spark_jobs.storage import Place
 from spark_jobs.warehouse.data_files import opened, reading
 
 Hashes = NDArray[np.uint64]
@@ -42,6 +42,10 @@ class Readers:
     known: bool = False
     _windows: dict[str, Counter[str]] = field(default_factory=dict)
 
+    def begin(self) -> None:
+        """Count from the beginning: the interval is being replaced by this process, perhaps not for the first time."""
+        self.before, self.gone, self.known = Counter(), [], True
+
     def replace(self, stored: pa.Table, inside: pa.Array, gone: pa.Array) -> None:
         """Count the rows of a stored file: those ``inside`` the interval, and those of them that are ``gone``."""
         self.before.update(_by_query(stored.filter(inside)))
@@ -49,7 +53,7 @@ class Readers:
         if len(replaced):
             self.gone.append(_hashed(replaced))
 
-    def change(self, staged: Iterable[Path]) -> dict[str, Any]:
+    def change(self, staged: Iterable[Place]) -> dict[str, Any]:
         """The change, once the answers of the ``staged`` files have taken the place of those that are gone.
 
         ``before``, ``after``: answers of the interval. ``gained``, ``lost``, ``changed``: how many queries and windows
@@ -82,7 +86,7 @@ class Readers:
             "queries": names[:NAMED],
         }
 
-    def _first(self, staged: Iterable[Path]) -> dict[str, Any]:
+    def _first(self, staged: Iterable[Place]) -> dict[str, Any]:
         """The change where nothing is replaced: every window is gained, and no answer need be compared."""
         found = _Counted()
         for path in staged:
@@ -174,7 +178,7 @@ def _distinct(
     return np.stack([query, first + place * step, np.full(len(query), -1)])
 
 
-def _read(path: Path) -> pa.Table:
+def _read(path: Place) -> pa.Table:
     """The answers of a file, as far as readers see them."""
     with reading(path):
         file = opened(path)

@@ -5,22 +5,21 @@ changed something of theirs."""
 from __future__ import annotations
 
 import json
-import uuid
-from pathlib import Path
 from typing import Any
 
 from optimizer.workload.values import digest
 from spark_jobs.results.own_table import TableRequest
+from spark_jobs.storage import Place
 from spark_jobs.warehouse.data_files import LOG
 
 
 class TableNotes:
     """The notes of the tables in a folder: of each the version of ``results`` and its own, and what was asked for."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Place) -> None:
         self.folder, self.path = folder, folder / ".followed.json"
         try:
-            self.kept: dict[str, Any] = json.loads(self.path.read_text())
+            self.kept: dict[str, Any] = json.loads(self.path.read())
         except (OSError, ValueError):
             self.kept = {}
 
@@ -45,10 +44,7 @@ class TableNotes:
     def write(self) -> None:
         """Keep the notes, as far as there is room for them."""
         try:
-            self.folder.mkdir(exist_ok=True)
-            temporary = self.folder / f"{self.path.name}.{uuid.uuid4().hex}"
-            temporary.write_text(json.dumps(self.kept))
-            temporary.rename(self.path)
+            self.path.put(json.dumps(self.kept).encode())
         except OSError:
             return
 

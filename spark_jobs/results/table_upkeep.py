@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +12,6 @@ from spark_jobs.results.own_table import FOLDER, TableRequest
 from spark_jobs.results.table_rows import Definitions, columns_of, published_rows, rows_of
 from spark_jobs.results.tables import table_requests
 from spark_jobs.warehouse.warehouse import Warehouse
-
-GONE = ".gone-"
-"""With what the names of folders begin that are being deleted."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +35,7 @@ def table_listings(warehouse: Warehouse, problems: Sequence[Diagnostic]) -> list
     """All tables that are asked for or there. ``problems``: what :func:`spark_jobs.results.tables.follow` told now."""
     reasons = {problem.query: f"{problem.code} {problem.message}" for problem in problems}
     requests = {request.table.name: request for request in table_requests(warehouse)}
-    names = {*requests, *(path.name for path in own_table.folders(warehouse))}
+    names = {*requests, *own_table.folders(warehouse)}
     return [_listing(warehouse, name, requests.get(name), reasons) for name in sorted(names)]
 
 
@@ -88,16 +83,13 @@ def rebuild(warehouse: Warehouse, name: str) -> TableListing:
 
 def drop(warehouse: Warehouse, name: str) -> None:
     """Delete a table with its files. Raises HDL-564 if there is none, HDL-562 for what is no table of a query."""
-    names = [path.name for path in own_table.folders(warehouse)]
+    names = own_table.folders(warehouse)
     if name not in names:
         raise _unknown(f"there is no table {name}", name, names)
     with warehouse.lease() as token:
         own_table.existing(warehouse, f"{FOLDER}/{name}")
         warehouse.check_lease(token)
-        # at once for readers, and no half of it stays if this is cut off
-        (warehouse.root / FOLDER / name).rename(warehouse.root / FOLDER / f"{GONE}{uuid.uuid4().hex}")
-    for gone in (warehouse.root / FOLDER).glob(f"{GONE}*"):
-        shutil.rmtree(gone)
+        (warehouse.place / FOLDER / name).remove_folder()
 
 
 def _unknown(message: str, name: str, known: Sequence[str]) -> HeddleError:

@@ -85,7 +85,7 @@ class _Following:
         self.warehouse, self.problems = warehouse, problems
         self.results = warehouse.table("results")
         self.version = int(self.results.version())
-        self.notes = TableNotes(warehouse.root / own_table.FOLDER)
+        self.notes = TableNotes(warehouse.place / own_table.FOLDER)
 
     def follow(self, requests: Sequence[TableRequest], report: Callable[[str], None]) -> None:
         """Bring the tables that are behind to this version."""

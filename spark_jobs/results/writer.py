@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,8 @@ from optimizer.synopses.synopsis import CARRIERS
 from optimizer.windows.alignment import starts_of
 from optimizer.workload.values import ACQ
 from spark_jobs.results.rows import AnswerRows, ResultColumns, places
-from spark_jobs.warehouse.data_files import DataFile, signed, writing
+from spark_jobs.storage import Place
+from spark_jobs.warehouse.data_files import DataFile, NewFile
 from spark_jobs.warehouse.schemas import RESULTS
 
 ROW_GROUP = 1 << 17
@@ -52,9 +51,9 @@ class ResultsFiles:
     Answers of a query have to come by group (in the order of the keys) and instant: the audit relies on it.
     """
 
-    def __init__(self, root: str | Path, queries: Iterable[ACQ], stamp: Mapping[str, pa.Scalar]) -> None:
+    def __init__(self, root: str | Place, queries: Iterable[ACQ], stamp: Mapping[str, pa.Scalar]) -> None:
         queries = list(queries)
-        self.root, self.stamp, self.columns = Path(root), stamp, _columns_of(queries)
+        self.root, self.stamp, self.columns = Place.of(root), stamp, _columns_of(queries)
         self.definitions = {query.name: query.definition for query in queries}
         self._files: dict[str, _File] = {}
 
@@ -75,13 +74,13 @@ class ResultsFiles:
 class _File:
     def __init__(
         self,
-        root: Path,
+        root: Place,
         day: str,
         columns: Sequence[str],
         stamp: Mapping[str, pa.Scalar],
         definitions: Mapping[str, str],
     ) -> None:
-        self.day, self.file = day, root / f"day={day}/part-{uuid.uuid4().hex}.parquet"
+        self.file = NewFile(root, day)
         self.stamp, self.definitions = stamp, definitions
         self.constants: dict[str, pa.Array] = {}
         self.parts: list[AnswerRows] = []
@@ -92,10 +91,9 @@ class _File:
         self.schema = pa.schema(
             [one.with_type(pa.dictionary(pa.int32(), one.type)) if one.name in texts else one for one in stored]
         )
-        with writing(self.file):
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+        with self.file.writing():
             self.writer = pq.ParquetWriter(
-                self.file,
+                self.file.path,
                 self.schema,
                 compression="snappy",
                 use_dictionary=texts,
@@ -121,7 +119,7 @@ class _File:
         columns = {name: self._constant(name, found.rows) for name in self.stamp}
         columns |= {name: found.of(name) for name in self.schema.names if name not in columns}
         self.bounds.keys += pc.min_max(columns["key"].dictionary).as_py().values()
-        with writing(self.file):
+        with self.file.writing():
             self.writer.write_table(pa.table(columns, schema=self.schema), row_group_size=found.rows)
         self.parts, self.pending, self.rows = [], 0, self.rows + found.rows
 
@@ -133,12 +131,10 @@ class _File:
 
     def close(self) -> DataFile:
         self.flush()
-        with writing(self.file):
-            self.writer.close()
-            named = signed(self.file)
-            size = named.stat().st_size
         statistics = self.bounds.statistics(self.rows, {name: value.as_py() for name, value in self.stamp.items()})
-        return DataFile(f"day={self.day}/{named.name}", self.day, size, self.rows, statistics)
+        with self.file.writing():
+            self.writer.close()
+            return self.file.named(self.rows, statistics)
 
 
 class _Bounds:

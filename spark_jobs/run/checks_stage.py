@@ -24,7 +24,7 @@ def check(run: Run, answered: AnsweredRun) -> CheckedRun:
     staged files are removed."""
     record, filled = run.record, answered.filled
     seed = digest([record.run_id, record.revision])
-    root = run.warehouse.root
+    root = run.warehouse.place
     paths = [root / "results" / file.path for file in answered.staged]
     staged = [str(path) for path in paths]
     try:
@@ -42,6 +42,6 @@ def check(run: Run, answered: AnsweredRun) -> CheckedRun:
             refuse(run.warehouse, record, "HDL-530", f"the checks failed, nothing was published: {detail}")
     except BaseException:
         for path in paths:  # no commit names them
-            path.unlink(missing_ok=True)
+            path.remove()
         raise
     return CheckedRun(answered, seed)

@@ -71,7 +71,8 @@ def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
 
 
 def _check_complete(run: Run, filled: FilledRun, current: DeltaTable) -> None:
-    pieces = coverage(run.warehouse, [part.synopsis.fingerprint for part in filled.work], current)
+    fingerprints = [part.synopsis.fingerprint for part in filled.work]
+    pieces = coverage(run.warehouse, fingerprints, current, stored_coverage.span_of(filled.work))
     for part in filled.work:
         stored, splits = pieces.get(part.synopsis.fingerprint, []), filled.sources[part.synopsis.stream]
         if stored_coverage.missing_span(part, stored, splits) is not None:
@@ -88,7 +89,7 @@ def _needed(warehouse: Warehouse, work: Sequence[SynopsisWork], current: DeltaTa
         for file in warehouse.files("partials", day_label(first), day_label(last - 1), current)
         if file["max.fragment_start"] >= first and file["min.fragment_start"] < last
     ]
-    paths = [str(warehouse.root / "partials" / file["path"]) for file in files]
+    paths = [str(warehouse.place / "partials" / file["path"]) for file in files]
     return paths, sum(file["num_records"] or 0 for file in files)
 
 

@@ -50,7 +50,7 @@ def publish(run: Run, checked: CheckedRun) -> PublishedRun:
     readers, assets = Readers(), registry.assets(registry.events(run.warehouse))
     table_version = commit(run.warehouse, record, answered.staged, until, readers, filled.instants, since)
     if readers.known:
-        root = run.warehouse.root / "results"
+        root = run.warehouse.place / "results"
         record.readers = readers.change([root / file.path for file in answered.staged])
         record.assets = readers.change_of(assets)
         due = [query for query in filled.plan.workload.queries if query.name in until]
@@ -111,7 +111,7 @@ def commit(
         return narrowing.is_older_than({name: past.get(name, 0) for name in listed}, record.listed)
 
     def still() -> None:
-        readers.known = True
+        readers.begin()
         for _, application, _ in warehouse.transactions("results", since):
             if application == DELETED:
                 if instants is not None:  # what was deleted does not come back by half
@@ -168,7 +168,7 @@ def log_statistics(warehouse: Warehouse, record: RunRecord) -> None:
     """Record the rate of what this run scanned; the stages' costs stand with the first stream."""
     rows: list[dict[str, Any]] = []
     for name, (begin, end, events) in record.scanned.items():
-        found = Measured(name, begin, end, events, groups_per_fragment(warehouse, name))
+        found = Measured(name, begin, end, events, groups_per_fragment(warehouse, name, begin))
         measured = ({}, {}) if rows else (record.cpu_seconds, record.features)
         rows.append(found.row(record.run_id, *measured))
     measurements.log(warehouse, rows)

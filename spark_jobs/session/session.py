@@ -167,29 +167,33 @@ def fetch_jars() -> Path:
     """
     folder = heddle_settings().jars
     if not any(folder.glob("*delta-spark*.jar")):
-        _in_new_process(_resolve)
+        fetch_package(DELTA, folder.parent)
     if not _archive().exists():
         _in_new_process(_archive_classes)
         _fresh_archive().rename(_archive())
     return folder
 
 
-def _in_new_process(step: Callable[[], None]) -> None:
+def fetch_package(package: str, folder: Path) -> None:
+    """Resolve a Maven package by Spark's own mechanism into ``folder/jars``."""
+    _in_new_process(_resolve, package, str(folder))
+
+
+def _in_new_process(step: Callable[..., None], *arguments: str) -> None:
     # one JVM a process: the archive is written when a JVM ends
-    command = f"from spark_jobs.session.session import {step.__name__} as step; step()"
+    command = f"from spark_jobs.session.session import {step.__name__} as step; step(*{list(arguments)!r})"
     done = subprocess.run([sys.executable, "-c", command], cwd=PROJECT, capture_output=True, text=True)
     if done.returncode:
         print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
         raise SystemExit(f"{step.__name__.strip('_')} failed: see above")
 
 
-def _resolve() -> None:
+def _resolve(package: str, folder: str) -> None:
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.jars.packages", DELTA).config("spark.jars.ivy", str(heddle_settings().jars.parent))
-    builder.getOrCreate().stop()
+    builder.config("spark.jars.packages", package).config("spark.jars.ivy", folder).getOrCreate().stop()
 
 
 def _archive_classes() -> None:

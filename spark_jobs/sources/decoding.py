@@ -46,6 +46,7 @@ from spark_jobs.sources.splits import (
     failures_of,
     splits_of,
 )
+from spark_jobs.storage import Place
 
 
 def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
@@ -185,7 +186,8 @@ def repeated_rows(split: Split) -> np.ndarray[Any, Any]:
     found = [np.zeros(0, dtype=np.int64)]
     for kept in split.repeated:
         path, _, place = kept.rpartition("#")
-        found.append(pq.read_table(path, columns=["row"], filters=[("split", "=", int(place))])["row"].to_numpy())
+        rows = pq.read_table(Place(path).open(), columns=["row"], filters=[("split", "=", int(place))])
+        found.append(rows["row"].to_numpy())
     return np.sort(np.concatenate(found))
 
 

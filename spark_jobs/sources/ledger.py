@@ -151,6 +151,7 @@ def admitted(
     same = [replace(known[identity], stamps=frozenset({stamp})) for identity, stamp in stamps.items()]
     if (found or same) and note is not None:
         with warehouse.lease() as token:
+            since = warehouse.version("source_files")
             if ledger(warehouse, stream.name) != known:
                 return None
             now = _next(known)
@@ -158,7 +159,12 @@ def admitted(
             for one in found:
                 if one.event == "came" and one.late:
                     _quarantine(warehouse, stream, one, note, token)
-            warehouse.append("source_files", [one.row() for one in [*found, *same]], token)
+            try:
+                warehouse.append("source_files", [one.row() for one in [*found, *same]], token, since=since)
+            except HeddleError as error:
+                if warehouse.place.is_local or error.diagnostic.code != "HDL-510":
+                    raise
+                return None
     known = known | {one.identity: one for one in found}
     taken = []
     for split in splits:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -62,11 +61,10 @@ def _repeated(warehouse: Warehouse, stream: Stream, splits: Sequence[Split], beg
     ``split`` (its place in the list) and ``row``, both ascending. Made once for the same content."""
     assert stream.event_id is not None
     content = [[split.identity, split.row_groups, split.refused] for split in splits]
-    folder = warehouse.root / REPEATED
-    path = folder / f"{digest([stream.name, stream.event_id, begin, end, content])}.parquet"
-    if path.exists():
-        os.utime(path)  # maintenance leaves it
-        return str(path)
+    file = warehouse.place / REPEATED / f"{digest([stream.name, stream.event_id, begin, end, content])}.parquet"
+    if (kept := file.info()) is not None:
+        file.touch(kept)  # maintenance leaves it
+        return str(file)
     tables = []
     for place, split in enumerate(splits):
         seen = 0
@@ -95,17 +93,17 @@ def _repeated(warehouse: Warehouse, stream: Stream, splits: Sequence[Split], beg
         again = np.ones(len(events), dtype=bool)
         again[firsts.to_numpy()] = False
         found = events.filter(pa.array(again)).select(REPEATS.names).cast(REPEATS)
-    folder.mkdir(exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.new")
-    pq.write_table(found, temporary)
-    temporary.replace(path)
-    return str(path)
+    sink = pa.BufferOutputStream()
+    pq.write_table(found, sink)
+    file.put(sink.getvalue().to_pybytes())
+    return str(file)
 
 
 def forget(warehouse: Warehouse, before: float, dry_run: bool) -> int:
     """Remove what :func:`distinct` has kept and nobody has asked for since a moment (seconds); how many files."""
-    old = [path for path in (warehouse.root / REPEATED).glob("*") if path.stat().st_mtime < before]
-    for path in old:
+    folder = warehouse.place / REPEATED
+    old = [file for file in folder.listed() if file.modified < before * 1e6]
+    for file in old:
         if not dry_run:
-            path.unlink(missing_ok=True)
+            (folder / file.name).remove()
     return len(old)

@@ -89,13 +89,10 @@ def keep_comparison(warehouse: Warehouse, comparison: Comparison) -> None:
         "shared": comparison.shared_cpu,
         "samples": [dict(sample) for sample in comparison.samples],
     }
-    file = warehouse.root / FILE
-    # whole or not at all, and no reader sees a part of it
-    new = file.with_name(FILE + ".new")
-    with warehouse.lease(), writing(new):
+    file = warehouse.place / FILE
+    with warehouse.lease(), writing(file):
         lines = [*_lines(warehouse), line]
-        new.write_text("".join(f"{json.dumps(one)}\n" for one in lines), "utf-8")
-        new.replace(file)
+        file.put("".join(f"{json.dumps(one)}\n" for one in lines).encode())
 
 
 def stored_comparisons(warehouse: Warehouse) -> list[StoredComparison]:
@@ -115,7 +112,10 @@ def stored_comparisons(warehouse: Warehouse) -> list[StoredComparison]:
 
 
 def _lines(warehouse: Warehouse) -> list[dict[str, Any]]:
-    file = warehouse.root / FILE
+    file = warehouse.place / FILE
     with reading(file):
-        text = file.read_text("utf-8") if file.exists() else ""
+        try:
+            text = file.read().decode()
+        except FileNotFoundError:
+            return []
     return [json.loads(line) for line in text.splitlines()]

@@ -44,8 +44,7 @@ def log(warehouse: Warehouse, rows: Sequence[CheckRow]) -> None:
         }
         for row in rows
     ]
-    with warehouse.lease() as token:
-        warehouse.append("quality_results", stored, token)
+    warehouse.leased(lambda token: warehouse.append("quality_results", stored, token))
 
 
 def rows(warehouse: Warehouse, where: ds.Expression | None = None, details: bool = False) -> list[CheckRow]:

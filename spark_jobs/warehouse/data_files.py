@@ -12,6 +12,7 @@ import atexit
 import errno
 import json
 import math
+import os
 import re
 import shutil
 import tempfile
@@ -32,6 +33,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.storage import Draft, Place, is_refusal, store_error
 
 UNWRITABLE = "HDL-542"
 UNREADABLE = "HDL-543"
@@ -98,60 +100,89 @@ def bucket_of(keys: Sequence[str]) -> NDArray[np.int32]:
     return np.array([zlib.crc32(key.encode()) % BUCKETS for key in keys], dtype=np.int32)
 
 
-def write_files(root: str | Path, rows: pa.Table) -> Iterator[DataFile]:
+def write_files(root: str | os.PathLike[str] | Place, rows: pa.Table) -> Iterator[DataFile]:
     """Write rows as one file a day, or a few, under a table's folder; nothing for no rows.
 
     ``rows`` has the table's columns, ``day`` among them. Row groups of partials are by ``bucket``; results are laid out
     by query, so that who reads one query of thousands reads little else.
     """
+    table = Place.of(root)
     days = pc.unique(rows["day"]).sort().to_pylist()
     for day in days:
         part = (rows if len(days) == 1 else rows.filter(pc.equal(rows["day"], day))).drop_columns("day")
         if "bucket" in part.schema.names:
-            yield _write_file(Path(root), day, part, _by_bucket(part))
+            yield _write_file(table, day, part, _by_bucket(part))
             continue
         for file in _by_query(part):
             size = min(max(math.isqrt(FOOTER_ROWS * len(file)), 1 << 10), ROW_GROUP)
             groups = (file.slice(first, size) for first in range(0, len(file), size))
-            yield _write_file(Path(root), day, file, groups)
+            yield _write_file(table, day, file, groups)
 
 
-def _write_file(root: Path, day: str, rows: pa.Table, groups: Iterable[pa.Table]) -> DataFile:
+def _write_file(table: Place, day: str, rows: pa.Table, groups: Iterable[pa.Table]) -> DataFile:
     """Write rows of a day, in these row groups."""
-    file = root / f"day={day}/part-{uuid.uuid4().hex}.parquet"
     leaves = {field.name: _leaf(field) for field in rows.schema}
     # of results just those that queries are found by: what else is in a footer is read by whoever reads a query
     found_by = ["query"] if "query" in leaves else [name for name, leaf in leaves.items() if name == leaf]
     # doubles of measured values hardly shrink
     codecs = {leaf: "NONE" if name == "doubles" else "SNAPPY" for name, leaf in leaves.items()}
     options = {"compression": codecs, "use_dictionary": REPEATED, "write_statistics": found_by}
-    with writing(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with pq.ParquetWriter(file, rows.schema, write_page_checksum=True, **options) as writer:
+    file = NewFile(table, day)
+    with file.writing():
+        with pq.ParquetWriter(file.path, rows.schema, write_page_checksum=True, **options) as writer:
             for group in groups:
                 writer.write_table(group, row_group_size=len(group))
-        named = signed(file)
-        size = named.stat().st_size
-    return DataFile(f"day={day}/{named.name}", day, size, len(rows), statistics(rows))
+        return file.named(len(rows), statistics(rows))
+
+
+class NewFile:
+    """A data file of a day that is being written: at ``path`` on this machine, until :meth:`named` puts it into the
+    folder of its table, where no reader sees it until a commit names it."""
+
+    def __init__(self, table: Place, day: str) -> None:
+        self.table, self.day = table, day
+        self.name = f"part-{uuid.uuid4().hex}"
+        with self._failing():
+            self._draft = Draft(table / f"day={day}", f"{self.name}.parquet")
+        self.path = self._draft.file
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Raises HDL-542 for what cannot be written; leaves nothing of it, whatever happens."""
+        try:
+            with self._failing():
+                yield
+        except BaseException:
+            self._draft.drop()
+            raise
+
+    def named(self, rows: int, statistics: str) -> DataFile:
+        """Put it under the name that it keeps, with the checksum of its footer (Parquet has them for pages)."""
+        name = f"{self.name}-{zlib.crc32(_footer(self.path)):08x}.parquet"
+        return DataFile(f"day={self.day}/{name}", self.day, self._draft.put(name), rows, statistics)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise unwritable(str(self.table / f"day={self.day}"), error) from error
 
 
 @contextmanager
-def writing(file: Path) -> Iterator[None]:
-    """Raises HDL-542 for a file that cannot be written, and leaves nothing of it."""
+def writing(place: Place) -> Iterator[None]:
+    """Raises HDL-542 for a file that cannot be written."""
     try:
         yield
     except OSError as error:
-        file.unlink(missing_ok=True)
-        raise unwritable(file, error) from error
+        raise unwritable(str(place), error) from error
 
 
-def signed(file: Path) -> Path:
-    """A written file under the name that it keeps: with the checksum of its footer (Parquet has them for pages)."""
-    return file.rename(file.with_name(f"{file.stem}-{_footer(file)}.parquet"))
-
-
-def unwritable(path: str | Path, error: Exception) -> HeddleError:
+def unwritable(path: str | Path | Place, error: Exception) -> HeddleError:
     """The coded error of a file that cannot be written."""
+    place = Place.of(path)
+    if not place.is_local:
+        return store_error(place, error)
     told, hint = f"{path} cannot be written: {error}", "is the disk full? run it again when it is not"
     if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         reads = "`heddle read`, `lookup`, `status`, `queries`, `explain`, `diff` and `plan` need not write"
@@ -265,33 +296,54 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def reading(path: str | Path) -> Iterator[None]:
+def reading(path: str | os.PathLike[str] | Place) -> Iterator[None]:
     """Raises HDL-543 for what cannot be read of a table's data files."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
+        place = Place.of(path)
+        if not place.is_local and not isinstance(error, FileNotFoundError) and is_refusal(error):
+            raise store_error(place, error) from error
         hint = "`heddle maintain` says what is to be done"
         raise HeddleError(UNREADABLE, f"{path} cannot be read: {error}", hint) from error
 
 
-def opened(path: str | Path, **options: Any) -> pq.ParquetFile:
-    """A data file whose footer is checked now, and whose pages are when they are read."""
-    named = re.search(r"-([0-9a-f]{8})\.parquet$", str(path))
-    if named is not None and named[1] != _footer(path):
+def opened(
+    path: str | os.PathLike[str] | Place, memory_map: bool = False, size: int | None = None, **options: Any
+) -> pq.ParquetFile:
+    """A data file whose footer is checked now, and whose pages are when they are read. ``size``: its bytes, if they are
+    known. Raises OSError for one that is not as it was written."""
+    place = Place.of(path)
+    file = place.open(memory_map)
+    if size is not None and file.size() != size:
+        raise OSError(f"it has {file.size()} bytes, not {size}")
+    footer = _footer(file)
+    named = re.search(r"-([0-9a-f]{8})\.parquet$", place.name)
+    if named is not None and named[1] != f"{zlib.crc32(footer):08x}":
         raise OSError("its footer is not what was written")
-    return pq.ParquetFile(path, page_checksum_verification=True, **options)
+    metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
+    options |= {"page_checksum_verification": True, "pre_buffer": not place.is_local}
+    return pq.ParquetFile(file, metadata=metadata, **options)
 
 
-def _footer(path: str | Path) -> str:
-    with Path(path).open("rb") as file:
-        end = file.seek(0, 2)
-        file.seek(max(0, end - 8))
-        length = int.from_bytes(file.read(4), "little")
-        file.seek(max(0, end - 8 - length))
-        return f"{zlib.crc32(file.read()):08x}"
+TAIL = 1 << 16
+"""Bytes at the end of a file that are read at once: as a rule the whole footer is among them."""
 
 
-def read_file(path: str | Path) -> pa.Table:
+def _footer(file: Path | pa.NativeFile) -> bytes:
+    """The footer of a Parquet file with its length and mark; all of a file that is too short to have one."""
+    if isinstance(file, Path):
+        with pa.OSFile(str(file)) as opened_file:
+            return _footer(opened_file)
+    size = file.size()
+    tail: bytes = file.read_at(min(size, TAIL), max(0, size - TAIL))
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    if length > len(tail) and length <= size:
+        tail = file.read_at(length, size - length)
+    return tail[-min(length, len(tail)) :]
+
+
+def read_file(path: str | os.PathLike[str] | Place) -> pa.Table:
     """All rows of a data file. Raises HDL-543."""
     with reading(path):
         # the file's own reader: a partitioned dataset would infer columns from the folder's name

@@ -299,7 +299,8 @@ def deleted_since(warehouse: Warehouse, plan: SharingPlan, publication: LogRow) 
 
 def revision_of(warehouse: Warehouse, record: RunRecord, content: str, recompute: bool) -> int:
     """The revision of this run: the one it was given before if it is a retry, else the next of the interval."""
-    with warehouse.lease() as token:
+
+    def step(token: int) -> int:
         since = warehouse.version("publish_log")
         known = rows_of_interval(warehouse, record.begin, record.end)
         published = {row.revision for row in known if row.event == "published"}
@@ -310,7 +311,9 @@ def revision_of(warehouse: Warehouse, record: RunRecord, content: str, recompute
         revision = 1 + max((row.revision for row in known), default=0)
         given = _row_of(record, "allocated", content, None, revision)
         warehouse.append("publish_log", [given.to_row()], token, since=since)
-    return revision
+        return revision
+
+    return warehouse.leased(step)
 
 
 def reconcile(warehouse: Warehouse, begin: int, end: int) -> None:
@@ -318,13 +321,16 @@ def reconcile(warehouse: Warehouse, begin: int, end: int) -> None:
     overlaps [begin, end)."""
     if not _unlogged(warehouse, begin, end):
         return
-    with warehouse.lease() as token:
+
+    def step(token: int) -> None:
         since = warehouse.version("publish_log")
         lost = [
             replace(row, event="published", answers=_answers_of(warehouse, row), table_version=version, at=now_micros())
             for row, version in _unlogged(warehouse, begin, end)
         ]
         warehouse.append("publish_log", [row.to_row() for row in lost], token, since=since)
+
+    warehouse.leased(step)
 
 
 def _unlogged(warehouse: Warehouse, begin: int, end: int) -> list[tuple[LogRow, int]]:
@@ -384,7 +390,8 @@ def log_event(
     warehouse: Warehouse, record: RunRecord, event: Event, content: str | None, table_version: int | None
 ) -> None:
     """Log how a run ended: ``published`` or ``failed``. Published is logged once, whoever comes first."""
-    with warehouse.lease() as token:
+
+    def step(token: int) -> None:
         since = warehouse.version("publish_log")
         logged = any(
             row.event == "published" and row.revision == record.revision
@@ -399,6 +406,8 @@ def log_event(
             left_out = LeftOut(record.run_id, "", "HDL-410", record.rows_without_time, detail, now_micros())
             done = (f"quarantine/{interval_label(record.begin, record.end)}", record.revision)
             quarantine.log(warehouse, left_out, token, done)
+
+    warehouse.leased(step)
 
 
 def deletion(

@@ -14,25 +14,29 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import re
+import time
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.fs as fs
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.storage import Place, check_bucket, is_refusal, store_error
 from spark_jobs.warehouse import lease
+from spark_jobs.warehouse.conditional import check_conditional
 from spark_jobs.warehouse.data_files import (
     CHECKED,
     LOG,
@@ -48,19 +52,43 @@ from spark_jobs.warehouse.data_files import (
     write_files,
     writing,
 )
+from spark_jobs.warehouse.held_tables import held
 from spark_jobs.warehouse.lease import postgres_lease
 from spark_jobs.warehouse.schemas import COLUMNS, FORMAT, HOUR, LATER, MARKER, TABLES, TOKEN_DIGITS
+
+Result = TypeVar("Result")
+
+TRIES = 12
+"""Of what commits to a store."""
+
+FIRST_WAIT = 0.05
+"""Seconds that are waited at most before a commit is tried a second time; twice as long each time after it."""
+
+TOKEN = "heddle"
+"""What the token of a commit is called in its metadata."""
+
+_CONFIGURATION = {"delta.isolationLevel": "Serializable"}
+
+CHECKPOINTS = "delta.checkpointInterval"
+"""Commits between two checkpoints: in a store each commit since the last is a request of whoever opens a table."""
+
+_COMMIT = re.compile(r"\d{20}\.json")
 
 
 @dataclass(frozen=True)
 class Warehouse:
-    """A folder that holds Heddle's tables. Open one with :meth:`open`."""
+    """A place that holds Heddle's tables. Open one with :meth:`open`."""
 
-    root: Path
+    place: Place
+
+    @property
+    def root(self) -> Path:
+        """Its folder on this machine. Raises ValueError for a warehouse in a store."""
+        return self.place.local()
 
     @classmethod
-    def open(cls, root: str | os.PathLike[str], create: bool = True) -> Warehouse:
-        """The warehouse at a folder; an empty or missing folder becomes one if ``create``.
+    def open(cls, root: str | os.PathLike[str] | Place, create: bool = True) -> Warehouse:
+        """The warehouse at a folder or URL; an empty or missing place becomes one if ``create``.
 
         Writes nothing where nothing is missing. Raises HDL-501 for a folder that holds something else, HDL-502 if there
         is none, HDL-503 for another format, HDL-545 if one cannot be made, HDL-546 for a path that is of no use.
@@ -69,16 +97,20 @@ class Warehouse:
         if found is None:
             warehouse = cls(_resolved(root))
             if not create:
-                raise HeddleError("HDL-502", f"there is no warehouse at {warehouse.root}", "`heddle run` makes one")
+                raise HeddleError("HDL-502", f"there is no warehouse at {warehouse.place}", "`heddle run` makes one")
             try:
-                warehouse.root.mkdir(parents=True, exist_ok=True)
+                warehouse.place.make_folder()
+                if not warehouse.place.is_local:
+                    check_conditional(warehouse.place)
                 with warehouse.lease():
                     warehouse._create(TABLES)
             except (DeltaError, OSError) as error:
-                raise unwritable(warehouse.root, error) from error
+                raise unwritable(warehouse.place, error) from error
             return warehouse
-        later = [name for name in LATER if not (found.root / name).exists()]
-        narrow = json.loads((found.root / MARKER).read_text()).get("columns", 0) < COLUMNS
+        told = json.loads((found.place / MARKER).read())
+        narrow = told.get("columns", 0) < COLUMNS
+        # in a store every table is there since it was made: no earlier Heddle has written to one
+        later = [name for name in LATER if not (found.place / name).exists()] if found.place.is_local else []
         if later or narrow:
             try:
                 with found.lease():
@@ -93,19 +125,23 @@ class Warehouse:
         return found
 
     @classmethod
-    def existing(cls, root: str | os.PathLike[str]) -> Warehouse | None:
-        """The warehouse at a folder; None if there is none and one could be made. Raises as :meth:`open` does."""
+    def existing(cls, root: str | os.PathLike[str] | Place) -> Warehouse | None:
+        """The warehouse at a place; None if there is none and one could be made. Raises as :meth:`open` does."""
         path = _resolved(root)
         marker = path / MARKER
         try:
-            if not marker.exists():
-                if path.exists() and not _begun(path):
+            told = _told(marker)
+            if told is None:
+                check_bucket(path)
+                if not _begun(path):
                     hint = "name a new or empty folder with --warehouse"
                     raise HeddleError("HDL-501", f"{path} is not a Heddle warehouse", hint)
                 return None
-            told = json.loads(marker.read_text())
             written = int(told.get("format", 0))
+            _identities[path.url] = str(told.get("id", ""))
         except OSError as error:
+            if not path.is_local:
+                raise store_error(path, error) from error
             raise _useless(path, error.strerror or str(error)) from error
         except (ValueError, TypeError, AttributeError) as error:
             hint = f'write {{"kind": "heddle warehouse", "format": {FORMAT}}} into it, if its tables are of this format'
@@ -118,26 +154,30 @@ class Warehouse:
             raise HeddleError("HDL-503", message, "name a new folder and backfill it: the answers are the same")
         return cls(path)
 
+    @classmethod
+    def stands(cls, root: str | os.PathLike[str] | Place) -> bool:
+        """Whether there is a warehouse at a place. Raises as :meth:`open` does for a URL that is none."""
+        return (Place.of(root) / MARKER).info() is not None
+
     def _create(self, names: Iterable[str]) -> None:
         for name in names:
             schema, partition = TABLES[name]
             if is_awkward(self.path(name)):
-                (self.root / name / LOG).mkdir(parents=True, exist_ok=True)
+                (self.place / name / LOG).make_folder()
             if not DeltaTable.is_deltatable(log_place(self.path(name))):
                 DeltaTable.create(
                     log_place(self.path(name)),
                     schema=schema,
                     partition_by=partition or None,
-                    configuration={"delta.isolationLevel": "Serializable"},
+                    configuration=_CONFIGURATION | ({} if self.place.is_local else {CHECKPOINTS: "10"}),
                     raise_if_key_not_exists=False,
                 )
-        if not (self.root / MARKER).exists():
+        if _told(self.place / MARKER) is None:
             self._mark()
 
     def _mark(self) -> None:
-        temporary = self.root / (MARKER + ".new")
-        temporary.write_text(json.dumps({"kind": "heddle warehouse", "format": FORMAT, "columns": COLUMNS}))
-        temporary.rename(self.root / MARKER)
+        told = {"kind": "heddle warehouse", "format": FORMAT, "columns": COLUMNS, "id": uuid.uuid4().hex}
+        (self.place / MARKER).put(json.dumps(told).encode())
 
     def _widen(self, name: str) -> None:
         """Add the columns to a table that came later than it was made; its rows have nulls in them."""
@@ -145,13 +185,13 @@ class Warehouse:
         known = {column.name for column in table.schema().fields}
         missing = [column for column in TABLES[name][0] if column.name not in known]
         if missing:
-            with self.exactly(name, table):
+            with self.exactly(name, table) as properties:
                 made = Schema.from_arrow(pa.schema(missing)).fields
-                table.alter.add_columns(made, commit_properties=CommitProperties(max_commit_retries=0))
+                table.alter.add_columns(made, commit_properties=properties)
 
     def path(self, table: str) -> str:
         """Where a table lies."""
-        return str(self.root / table)
+        return str(self.place / table)
 
     # --------------------------------------------------------------------------------------- lease
     @contextmanager
@@ -160,8 +200,13 @@ class Warehouse:
 
         A file lock on the warehouse: released by the system if its holder dies. With ``HEDDLE_LEASE_DSN`` set
         (warehouses that several hosts write) a PostgreSQL advisory lock is held as well. Tokens only grow: a
-        holder that finds a larger one has lost the lease and must not commit (:meth:`check_lease`).
+        holder that finds a larger one has lost the lease and must not commit (:meth:`check_lease`). A store has no
+        locks: there the version of each table is the token, and PostgreSQL only spares work in vain.
         """
+        if not self.place.is_local:
+            with postgres_lease(str(self.place)):
+                yield 0
+            return
         path = self.root / ".lease"
         with postgres_lease(str(self.root)), lease.locked(path) as file:
             token = self._token(os.pread(file, TOKEN_DIGITS, 0)) + 1
@@ -175,6 +220,8 @@ class Warehouse:
 
     def check_lease(self, token: int) -> None:
         """Raises HDL-510 unless ``token`` is still the newest that was given out."""
+        if not self.place.is_local:
+            return
         try:
             newest = self._token((self.root / ".lease").read_bytes())
         except FileNotFoundError:
@@ -192,8 +239,24 @@ class Warehouse:
         return int(text or 0)
 
     def _lost(self, why: str) -> HeddleError:
-        message = f"this process lost the lease of {self.root} ({why})"
+        message = f"this process lost the lease of {self.place} ({why})"
         return HeddleError("HDL-510", message, "nothing was committed; run it again")
+
+    def leased(self, step: Callable[[int], Result]) -> Result:
+        """What a step returns that reads and commits under the lease, whose token it is given.
+
+        In a store, which has no lease that holds, others may commit between the two (HDL-510): then the step is tried
+        again from its reading on, :data:`TRIES` times in all, each time after a wait of chance.
+        """
+        for again in range(TRIES):
+            try:
+                with self.lease() as token:
+                    return step(token)
+            except HeddleError as error:
+                if self.place.is_local or error.diagnostic.code != "HDL-510" or again == TRIES - 1:
+                    raise
+                time.sleep(random.uniform(0, FIRST_WAIT * 2 ** min(again, 5)))
+        raise AssertionError
 
     # ------------------------------------------------------------------------- reading without a JVM
     def table(self, name: str, version: int | None = None) -> DeltaTable:
@@ -203,11 +266,18 @@ class Warehouse:
         one that changed nothing.
         """
         try:
+            if name in TABLES and not self.place.is_local:
+                now = held(self.path(name), _identity(self.place))
+                if version is None or version == now.version():
+                    return now
             found = DeltaTable(log_place(self.path(name)), version=version)
-            newest = self.root / name / "_delta_log" / f"{found.version():020}.json"
-            if newest.exists() and newest.stat().st_size == 0:
+            newest = self.place / name / LOG / f"{found.version():020}.json"
+            # a store has a commit whole or not at all
+            if newest.is_local and newest.exists() and newest.local().stat().st_size == 0:
                 raise OSError(f"{newest.name} is empty")
         except (DeltaError, OSError) as error:
+            if not self.place.is_local and is_refusal(error):
+                raise store_error(self.place, error) from error
             told = str(error).splitlines()[0]
             hint = "put its _delta_log back as it was, from a copy; until then nothing is published"
             raise HeddleError("HDL-544", f"the log of {self.path(name)} cannot be read: {told}", hint) from error
@@ -219,9 +289,8 @@ class Warehouse:
         Read by Arrow's own file system: behind delta-rs's, which is in Python, Arrow's threads are aborted together
         with the process if one of them lets go of a file while the interpreter ends.
         """
-        local = fs.SubTreeFileSystem(self.path(table), fs.LocalFileSystem())
         current = self.table(table) if current is None else current
-        return current.to_pyarrow_dataset(filesystem=local)
+        return current.to_pyarrow_dataset(filesystem=(self.place / table).filesystem())
 
     def checked_dataset(self, table: str, current: DeltaTable) -> ds.Dataset:
         """A table as of ``current`` for readers that bring no options of their own: pages are checked as they are read,
@@ -272,14 +341,14 @@ class Warehouse:
         if is_awkward(self.path(table)):
             self.commit(table, current, [self._added(table, current, data)], token, transaction)
             return
-        with self.exactly(table, current):
+        with self.exactly(table, current, *([transaction] if transaction else [])) as properties:
             write_deltalake(
                 current,
                 data,
                 mode="append",
                 # columns that came later than the warehouse; what was written before has nulls in them
                 schema_mode="merge",
-                commit_properties=_properties(transaction),
+                commit_properties=properties,
             )
 
     def _added(self, table: str, current: DeltaTable, data: pa.Table) -> AddAction:
@@ -288,22 +357,31 @@ class Warehouse:
         if known != set(data.schema.names):
             message = f"{self.path(table)} is of an earlier Heddle, and in a folder whose name has one of %, [, ], |, ^"
             raise HeddleError("HDL-546", message, "rename the folder, run anything, and rename it back")
-        file = self.root / table / f"part-{uuid.uuid4().hex}.parquet"
+        sink = pa.BufferOutputStream()
+        pq.write_table(data, sink)
+        content = sink.getvalue().to_pybytes()
+        file = self.place / table / f"part-{uuid.uuid4().hex}.parquet"
         with writing(file):
-            pq.write_table(data, file)
-            size = file.stat().st_size
-        return AddAction(file.name, size, {}, now_millis(), True, statistics(data))
+            file.put(content)
+        return AddAction(file.name, len(content), {}, now_millis(), True, statistics(data))
 
     @contextmanager
-    def exactly(self, table: str, current: DeltaTable) -> Iterator[None]:
-        """What is committed within follows ``current``, or HDL-510 is raised; HDL-542 if it cannot be written."""
-        before = int(current.version())
+    def exactly(self, table: str, current: DeltaTable, *transactions: tuple[str, int]) -> Iterator[CommitProperties]:
+        """One commit, with the properties that are given, as the version after ``current``, or HDL-510 is raised;
+        HDL-542 if it cannot be written.
+
+        Each commit has a token of its own: one that stands though it was told as failed (the answer of a store was
+        lost, or what Delta does after a commit failed) is known by it as ours.
+        """
+        before, token = int(current.version()), uuid.uuid4().hex
+        properties = _properties(token, transactions)
         try:
-            yield
+            yield properties
         except (DeltaError, OSError) as error:
             if self.version(table) == before:
                 raise unwritable(self.path(table), error) from error
-            # by another process, or by this one, and what Delta does after a commit failed: a checkpoint, now and then
+            if self._token_of(table, before + 1) == token:
+                return
             told, _, _ = str(error).partition("\n")
             message = f"{self.path(table)} has changed since version {before}: {told}"
             raise HeddleError("HDL-510", message, "run it again") from error
@@ -320,23 +398,31 @@ class Warehouse:
         lease whose ``token`` it holds. Raises HDL-510 if another process has committed since."""
         self.check_lease(token)
         schema, partition_by = TABLES[table]
-        with self.exactly(table, current):
+        with self.exactly(table, current, *([transaction] if transaction else [])) as properties:
             current.create_write_transaction(
-                list(actions), "append", schema, partition_by, commit_properties=_properties(transaction)
+                list(actions), "append", schema, partition_by, commit_properties=properties
             )
+
+    def _token_of(self, table: str, version: int) -> str | None:
+        """The token of a commit (:meth:`exactly`); None if it has none, or cannot be read."""
+        try:
+            (made,) = DeltaTable(log_place(self.path(table)), version=version).history(1)
+        except (DeltaError, OSError, ValueError):
+            return None
+        return made.get(TOKEN)
 
     def committed(self, table: str, application: str, revision: int, since: int = 0) -> int | None:
         """The version of ``table`` that a transaction made, after a moment (microseconds); None if none did, or if the
         table's log does not reach back to it."""
-        paths = sorted((self.root / table / "_delta_log").glob("*.json"))
+        log = self.place / table / LOG
+        commits = [file for file in log.listed() if _COMMIT.fullmatch(file.name)]
         # clocks of hosts differ
-        first = bisect_left(paths, since - HOUR, key=lambda path: path.stat().st_mtime_ns // 1000)
-        for path in paths[first:]:
-            for line in path.read_text().splitlines():
+        for file in commits[bisect_left(commits, since - HOUR, key=lambda file: file.modified) :]:
+            for line in (log / file.name).read().splitlines():
                 found = json.loads(line).get("txn")
                 if found is not None and found["appId"] == application and found["version"] >= revision:
                     # a lower one never comes after a higher
-                    return int(path.stem) if found["version"] == revision else None
+                    return int(file.name.partition(".")[0]) if found["version"] == revision else None
         return None
 
     def transactions(self, table: str, since: int) -> Iterator[tuple[int, str, int]]:
@@ -344,7 +430,7 @@ class Warehouse:
         transaction. Raises HDL-541 if the table's log does not reach back."""
         for version in range(since + 1, self.version(table) + 1):
             try:
-                text = (self.root / table / "_delta_log" / f"{version:020}.json").read_text()
+                text = (self.place / table / LOG / f"{version:020}.json").read()
             except FileNotFoundError as error:
                 message = f"the log of {table} does not reach back to version {version}"
                 raise HeddleError("HDL-541", message, "run it again") from error
@@ -391,60 +477,76 @@ class Warehouse:
         show the commit afterwards.
         """
         application = f"{table}/{interval}"
-        root = self.path(table)
-        with self.lease() as token:
+
+        def step(token: int) -> int:
             current = self.table(table)
             done = current.transaction_version(application)
-            if revision is None:
-                revision = int(current.version()) + 1
-            elif done is not None and done >= revision:
-                if done > revision:
+            number = int(current.version()) + 1 if revision is None else revision
+            if revision is not None and done is not None and done >= number:
+                if done > number:
                     raise HeddleError(
-                        "HDL-512", f"revision {revision} of {interval} came after revision {done} was published"
+                        "HDL-512", f"revision {number} of {interval} came after revision {done} was published"
                     )
-                return self.committed(table, application, revision) or 0
+                return self.committed(table, application, number) or 0
             still()
-            for staged in written:
-                # maintenance with a short retention may have taken it for left over
-                with reading(Path(root) / staged.path):
-                    if (Path(root) / staged.path).stat().st_size != staged.size:
-                        raise OSError("it is not as long as it was written")
+            self._check_staged(table, written)
             actions: list[AddAction | RemoveAction] = [added(file) for file in written]
             for file in self.files(table, *days, current):
-                if untouched(file):
-                    continue
-                partition = {"day": file["day"]}
-                gone_whole = RemoveAction(file["path"], True, now_millis(), file["size"], partition)
-                try:
-                    rows = read_file(Path(root) / file["path"])
-                except HeddleError:
-                    if not replaced_whole(file):
-                        raise
-                    actions.append(gone_whole)
-                    continue
-                rows = rows.append_column("day", pa.array([file["day"]] * len(rows), pa.string()))
-                gone = pc.fill_null(replaced(rows), False)
-                count = pc.sum(gone).as_py() or 0
-                if count == 0:
-                    continue
-                actions.append(gone_whole)
-                if count < len(rows):
-                    actions += [added(kept) for kept in write_files(root, rows.filter(pc.invert(gone)))]
-            self.commit(table, current, actions, token, (application, revision))
+                if not untouched(file):
+                    actions += self._without(table, file, replaced, replaced_whole)
+            self.commit(table, current, actions, token, (application, number))
             after = self.table(table)
-            if after.transaction_version(application) != revision:
+            if after.transaction_version(application) != number:
                 raise HeddleError(
                     "HDL-511",
-                    f"the commit of {application} revision {revision} is not in the log of {root}",
+                    f"the commit of {application} revision {number} is not in the log of {self.path(table)}",
                     "another writer may have ignored the lease; run it again",
                 )
             return int(current.version()) + 1
 
+        return self.leased(step)
 
-def _properties(transaction: tuple[str, int] | None) -> CommitProperties:
+    def _check_staged(self, table: str, written: Sequence[DataFile]) -> None:
+        """Maintenance with a short retention may have taken staged files for left over: HDL-543."""
+        for staged in written:
+            place = self.place / table / staged.path
+            with reading(place):
+                stands = place.info()
+                if stands is None or stands.size != staged.size:
+                    raise OSError("it is not as long as it was written")
+
+    def _without(
+        self,
+        table: str,
+        file: dict[str, Any],
+        replaced: Callable[[pa.Table], pa.Array],
+        replaced_whole: Callable[[dict[str, Any]], bool],
+    ) -> Iterator[AddAction | RemoveAction]:
+        """What becomes of a stored file of which some rows are replaced; nothing, if none is."""
+        root, gone_whole = (
+            self.place / table,
+            RemoveAction(file["path"], True, now_millis(), file["size"], {"day": file["day"]}),
+        )
+        try:
+            rows = read_file(root / file["path"])
+        except HeddleError:
+            if not replaced_whole(file):
+                raise
+            yield gone_whole
+            return
+        rows = rows.append_column("day", pa.array([file["day"]] * len(rows), pa.string()))
+        gone = pc.fill_null(replaced(rows), False)
+        count = pc.sum(gone).as_py() or 0
+        if count:
+            yield gone_whole
+            if count < len(rows):
+                yield from (added(kept) for kept in write_files(root, rows.filter(pc.invert(gone))))
+
+
+def _properties(token: str, transactions: Sequence[tuple[str, int]]) -> CommitProperties:
     """A commit that is tried once: on the version that was read, never on a later one."""
-    made = None if transaction is None else [Transaction(*transaction)]
-    return CommitProperties(max_commit_retries=0, app_transactions=made)
+    made = [Transaction(*transaction) for transaction in transactions]
+    return CommitProperties({TOKEN: token}, max_commit_retries=0, app_transactions=made or None)
 
 
 def added(file: DataFile) -> AddAction:
@@ -452,25 +554,53 @@ def added(file: DataFile) -> AddAction:
     return AddAction(file.path, file.size, {"day": file.day}, now_millis(), True, file.stats)
 
 
-def _resolved(root: str | os.PathLike[str]) -> Path:
-    """A path without links. Raises HDL-546 for one that leads nowhere, or is no text."""
+def _identity(place: Place) -> str:
+    """What tells a warehouse from another one that was at its place before."""
+    return _identities.get(place.url, "")
+
+
+_identities: dict[str, str] = {}
+"""Of the warehouses in stores that this process has opened."""
+
+
+def _told(marker: Place) -> dict[str, Any] | None:
+    """What is written in a marker; None if there is none."""
     try:
-        path = Path(root).expanduser().resolve()
+        told: dict[str, Any] = json.loads(marker.read())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return told
+
+
+def _resolved(root: str | os.PathLike[str] | Place) -> Place:
+    """A place, of a path without links. Raises HDL-546 for a path that leads nowhere, or is no text, and HDL-574 or
+    HDL-575 for a URL that is none."""
+    place = Place.of(root)
+    if not place.is_local:
+        return place
+    try:
+        path = place.local().expanduser().resolve()
         str(path).encode()
     except UnicodeEncodeError as error:
-        raise _useless(root, "its name is not UTF-8") from error
+        raise _useless(place, "its name is not UTF-8") from error
     except (OSError, RuntimeError, ValueError) as error:
-        raise _useless(root, str(error)) from error
-    return path
+        raise _useless(place, str(error)) from error
+    return Place(str(path))
 
 
-def _useless(path: str | os.PathLike[str], why: str) -> HeddleError:
+def _useless(path: Place, why: str) -> HeddleError:
     return HeddleError("HDL-546", f"{str(path)!r} can be no warehouse: {why}", "name another folder with --warehouse")
 
 
-def _begun(path: Path) -> bool:
-    """Whether a folder without a marker is empty, or holds only what an interrupted creation left."""
+def _begun(place: Place) -> bool:
+    """Whether a place without a marker is empty, or holds only what an interrupted creation left."""
+    if not place.is_local:
+        return all(file.name.startswith(("_probe-", *(f"{name}/" for name in TABLES))) for file in place.listed(True))
+    path = place.local()
+    if not path.exists():
+        return True
     if not path.is_dir():
         return False
     names = {entry.name for entry in path.iterdir()}
-    return not names or (".lease" in names and names <= {".lease", MARKER, MARKER + ".new", *TABLES})
+    made = {name for name in names if name in TABLES or name == ".lease" or name.startswith(f".{MARKER}")}
+    return not names or (".lease" in names and names <= made | {MARKER, MARKER + ".new"})

@@ -61,9 +61,8 @@ def no_fencing(patch: Patch) -> None:
 def commits_on_top_of_anything(patch: Patch) -> None:
     """As before: the table as it is when the commit comes."""
 
-    def properties(transaction: Any) -> CommitProperties:
-        made = None if transaction is None else [warehouse_module.Transaction(*transaction)]
-        return CommitProperties(app_transactions=made)
+    def properties(token: str, transactions: Any) -> CommitProperties:
+        return CommitProperties(app_transactions=[warehouse_module.Transaction(*one) for one in transactions] or None)
 
     patch.setattr(warehouse_module, "_properties", properties)
     write = warehouse_module.write_deltalake
@@ -91,7 +90,7 @@ def rows_follow_from_nothing(patch: Patch) -> None:
 
 
 def no_transactions(patch: Patch) -> None:
-    patch.setattr(warehouse_module, "_properties", lambda transaction: CommitProperties(max_commit_retries=0))
+    patch.setattr(warehouse_module, "_properties", lambda *given: CommitProperties(max_commit_retries=0))
 
 
 # ------------------------------------------------------------------------------------------- revisions and the log

@@ -258,9 +258,9 @@ def test_a_commit_that_stands_is_not_told_to_be_none(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(warehouse, "write_deltalake", committed)
     row = {"run_id": "r", "stream": "s", "code": "c", "rows": 1, "detail": "", "at": dt.datetime.now(dt.UTC)}
-    with house.lease() as token, pytest.raises(HeddleError, match="HDL-510 .*No space left") as told:
+    with house.lease() as token:
         house.append("quarantine", [row], token)
-    assert len(house.rows("quarantine")) == 1 and "nothing was committed" not in str(told.value)
+    assert len(house.rows("quarantine")) == 1
 
 
 def test_a_table_that_others_write_without_the_lease_is_not_written_blindly(tmp_path: Path) -> None:

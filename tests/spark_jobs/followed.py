@@ -35,7 +35,8 @@ def wrong(house: Warehouse) -> list[str]:
 def torn(house: Warehouse) -> list[str]:
     """Versions of tables that are not what the results were of their query in the version that they name."""
     found = []
-    for path in own_table.folders(house):
+    for name in own_table.folders(house):
+        path = house.root / own_table.FOLDER / name
         newest = DeltaTable(str(path))
         query = own_table.query_of(newest)
         for version in range(newest.version() + 1):

@@ -34,6 +34,7 @@ from spark_jobs.sources.decoding import read_split
 from spark_jobs.sources.ledger import ledger, refusals, release
 from spark_jobs.sources.repetitions import distinct, forget
 from spark_jobs.sources.splits import snapshot_token, splits_of
+from spark_jobs.storage import Place
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.schemas import TABLES, micros
@@ -56,7 +57,7 @@ class Feed:
         self.spark, self.folder, self.format = spark, folder / "trades", format
         self.folder.mkdir()
         if spark is None:  # nothing is run: a folder is enough
-            self.warehouse = Warehouse(folder)
+            self.warehouse = Warehouse(Place.of(folder))
         else:
             self.warehouse = Warehouse.open(folder / "warehouse")
         self.schema = (*SCHEMA, ("id", LONG))
@@ -176,7 +177,7 @@ def test_late_events_that_no_window_takes_replace_nothing(spark: SparkSession, t
     record = feed.run(version, 0, 60, "two")
     assert (record.status, record.revision, record.answers, record.narrow) == ("published", 2, 0, True)
     assert feed.revised(0, 60, 1) and not feed.revised(0, 60, 2)
-    assert document_file(feed.warehouse.root / FOLDER, docs_page("two", 2))
+    assert document_file(feed.warehouse.place / FOLDER, docs_page("two", 2))
     assert outdated(feed.warehouse, LATER) == [] and feed.wrong(version, 0, 60, feed.all()) == []
 
 

@@ -144,7 +144,7 @@ def test_stored_costs_are_what_plans_are_made_with(tmp_path: Path) -> None:
     assert fit_of(house) == Fit(SHIPPED)
     assert model_of("measured", [], house).coefficients == Coefficients()
     dearer = Fit(SHIPPED | {"tree_tuples": 5e-7}, (0.1, -0.2))
-    store(house.root / fit_module.FILE, dearer)
+    store(house.place / fit_module.FILE, dearer)
     assert fit_of(house) == dearer
     assert model_of("measured", [], house).coefficients.per_tuple == Fraction("5e-7")
     assert model_of("paper", [], house).name == "paper"

@@ -24,6 +24,7 @@ from spark_jobs.planning.changes import pause_or_resume
 from spark_jobs.planning.removal import remove
 from spark_jobs.results import own_table, table_notes, table_rows, table_upkeep, tables
 from spark_jobs.results.read import read
+from spark_jobs.storage import Place
 from spark_jobs.warehouse import registry
 from spark_jobs.warehouse.plans import current_version
 from spark_jobs.warehouse.schemas import INSTANT
@@ -219,7 +220,8 @@ def test_tables_are_what_is_published_whatever_happens(
             was_fed = not maintained and "retype" not in {step[0] for step in steps}
             if was_fed and (played.house.root / "tables" / name).is_dir():
                 assert unfed(played.house, name) == []
-        before = {path: DeltaTable(str(path)).version() for path in own_table.folders(played.house)}
+        folder = played.house.root / own_table.FOLDER
+        before = {folder / name: DeltaTable(folder / name).version() for name in own_table.folders(played.house)}
         assert tables.follow(played.house) == []
         assert {path: DeltaTable(str(path)).version() for path in before} == before
 
@@ -386,7 +388,7 @@ def test_a_commit_replaces_what_differs_within_its_spans_alone(
     old: list[tuple[int, int]], new: list[tuple[int, int]], spans: list[int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Instants of microseconds, of which Delta's log knows milliseconds."""
-    house = Warehouse(tmp_path_factory.mktemp("house"))
+    house = Warehouse(Place.of(tmp_path_factory.mktemp("house")))
     cuts = sorted(spans)[: len(spans) // 2 * 2]
     pairs = list(zip(cuts[::2], cuts[1::2], strict=True))
     request = own_table.TableRequest("q", AnswerTable("t", True), "", "", False)

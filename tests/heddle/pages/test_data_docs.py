@@ -20,6 +20,7 @@ from heddle.pages.data_docs import page
 from spark_jobs.checks import data_docs
 from spark_jobs.checks.data_docs import document, document_file, page_name, read_document, write_document
 from spark_jobs.checks.inspection import FINDINGS, expectations, write_data_docs
+from spark_jobs.storage import Place
 from tests.sizes import examples
 
 FACTS = {"answers of": "2013-07-01 .. 2013-07-02"}
@@ -123,35 +124,37 @@ def test_results_are_written_whole_and_the_oldest_go(
     results: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data_docs, "KEPT", 2)
-    docs = tmp_path / "docs"
-    docs.mkdir()
+    docs = Place.of(tmp_path / "docs")
+    docs.make_folder()
     # a page of an earlier version
-    (docs / "0123456789abcdef.html").write_text("<p>old")
-    os.utime(docs / "0123456789abcdef.html", (0, 0))
+    (docs / "0123456789abcdef.html").put(b"<p>old")
+    os.utime((docs / "0123456789abcdef.html").local(), (0, 0))
     names = [page_name(seed) for seed in ("a", "b", "../../c")]
     assert all(re.fullmatch(r"[0-9a-f]{16}\.html", name) for name in names)
     for number, name in enumerate(names, start=1):
         write_document(docs, name, results["good"], FACTS)
         file = document_file(docs, name)
         assert file is not None and "HDL-557" not in page(read_document(file))
-        os.utime(file, (number, number))
+        os.utime(file.local(), (number, number))
         assert (document_file(docs, "0123456789abcdef.html") is None) == (number > 1)
-    assert sorted(file.name for file in docs.iterdir()) == sorted(f"{name[:16]}.json" for name in names[1:])
+    assert [file.name for file in docs.listed()] == sorted(f"{name[:16]}.json" for name in names[1:])
 
 
 def test_only_files_of_runs_are_found(tmp_path: Path) -> None:
     (tmp_path / "secret.json").write_text("{}")
     (tmp_path / "0123456789abcdef.json").symlink_to(tmp_path / "secret.json")
     (tmp_path / "0123456789abcdee.json").mkdir()
+    docs = Place.of(tmp_path)
     for name in ("secret.json", "secret.html", "../secret.html", "0123456789abcdef.html", "0123456789abcdee.html"):
-        assert document_file(tmp_path, name) is None
+        assert document_file(docs, name) is None
     (tmp_path / "0123456789abcdef.html").write_text("old")
-    assert document_file(tmp_path, "0123456789abcdef.html") == tmp_path / "0123456789abcdef.html"
+    assert document_file(docs, "0123456789abcdef.html") == docs / "0123456789abcdef.html"
 
 
 def test_an_audit_without_answers_has_a_page_too(results: dict[str, Any], tmp_path: Path) -> None:
-    write_data_docs(tmp_path / "docs", [], "seed", 0, {"trades": 1}, results["good"])
-    file = document_file(tmp_path / "docs", page_name("seed"))
+    docs = Place.of(tmp_path / "docs")
+    write_data_docs(docs, [], "seed", 0, {"trades": 1}, results["good"])
+    file = document_file(docs, page_name("seed"))
     assert file is not None and "1970-01-01" in page(read_document(file))
 
 
@@ -204,4 +207,4 @@ def test_a_damaged_result_is_shown_or_said_to_be_damaged(kept: dict[str, Any], d
 def test_a_file_that_is_no_result_is_said_to_be_none(text: str | bytes, tmp_path: Path) -> None:
     file = tmp_path / "0123456789abcdef.json"
     file.write_bytes(text.encode() if isinstance(text, str) else text)
-    assert "HDL-557" in page(read_document(file))
+    assert "HDL-557" in page(read_document(Place.of(file)))

@@ -1,0 +1,371 @@
+"""Where bytes are: folders of this machine and object stores, behind one seam. No other module opens a file system.
+
+A place is a URL: a path, ``s3://bucket/prefix``, ``abfss://container@account.dfs.core.windows.net/prefix`` or
+``gs://bucket/prefix``. Credentials come from the environment, or from the instance that this runs on, and from nowhere
+else. What holds on all of them: a file is there whole under its name or not at all, and is never changed afterwards. So
+files are made on this machine (:class:`Draft`) and put once: nothing is renamed, appended to or mapped in a store.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as fs
+
+from optimizer.errors.diagnostics import HeddleError, printable
+from optimizer.errors.redaction import redacted
+
+SCHEMES = {"s3": "s3", "s3a": "s3", "abfss": "abfss", "abfs": "abfss", "gs": "gs", "gcs": "gs"}
+"""The schemes of stores, each with the one that it is known by."""
+
+GONE = ".gone-"
+"""How the name begins of a folder that is being removed."""
+
+_DAY = 86_400_000_000
+"""Microseconds."""
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(/*)(.*)", re.DOTALL)
+
+_BUCKET = {
+    "s3": re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"),
+    "gs": re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"),
+    "abfss": re.compile(r"[a-z0-9$][a-z0-9-]{1,62}@[a-z0-9]{3,24}(\.[a-z0-9-]+)+"),
+}
+
+_EXAMPLES = {
+    "s3": "s3://bucket/heddle",
+    "gs": "gs://bucket/heddle",
+    "abfss": "abfss://container@account.dfs.core.windows.net/heddle",
+}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A file as it was listed: its name (relative to what was listed), bytes, when it was written (microseconds; on
+    stores whole seconds)."""
+
+    name: str
+    size: int
+    modified: int
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """A file or folder, by its URL; :meth:`of` makes one of what a user wrote."""
+
+    url: str
+
+    @classmethod
+    def of(cls, place: str | os.PathLike[str] | Place) -> Place:
+        """The place of a path or a URL. Raises HDL-574 for a URL that is none, or of a scheme that is not known."""
+        if isinstance(place, Place):
+            return place
+        text = os.fspath(place)
+        scheme = scheme_of(text)
+        return cls(text) if scheme is None else cls(_checked(scheme, text))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a path of this machine."""
+        return scheme_of(self.url) is None
+
+    def local(self) -> Path:
+        """Its path on this machine. Raises ValueError in a store."""
+        if not self.is_local:
+            raise ValueError(f"{self.url} is not on this machine")
+        return Path(self.url)
+
+    def __truediv__(self, name: str) -> Place:
+        return Place(f"{self.url.rstrip('/')}/{name}")
+
+    def __str__(self) -> str:
+        return self.url
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.url.rpartition("/")[2]
+
+    @property
+    def parent(self) -> Place:
+        """What it lies in."""
+        return Place(self.url.rpartition("/")[0])
+
+    # ---------------------------------------------------------------------------------------- reading
+    def filesystem(self) -> fs.FileSystem:
+        """Arrow's file system of which this place is the root."""
+        system, path = self._reached()
+        return fs.SubTreeFileSystem(path, system)
+
+    def open(self, memory_map: bool = False) -> pa.NativeFile:
+        """The file, to be read from anywhere in it. Raises OSError."""
+        if self.is_local:
+            return pa.memory_map(self.url) if memory_map else pa.OSFile(self.url)
+        system, path = self._reached()
+        return system.open_input_file(path)
+
+    def read(self) -> bytes:
+        """All of a small file. Raises OSError."""
+        if self.is_local:
+            return self.local().read_bytes()
+        system, path = self._reached()
+        with system.open_input_stream(path) as file:
+            content: bytes = file.read()
+        return content
+
+    def info(self) -> Stored | None:
+        """What a file is like; None if there is none. Raises OSError."""
+        system, path = self._reached()
+        found = system.get_file_info(path)
+        return _stored(self.name, found) if found.type == fs.FileType.File else None
+
+    def exists(self) -> bool:
+        """Whether there is a file, or a folder with something in it. Raises OSError."""
+        if self.is_local:
+            return self.local().exists()
+        system, path = self._reached()
+        return bool(system.get_file_info(path).type != fs.FileType.NotFound)
+
+    def listed(self, recursive: bool = False) -> Iterator[Stored]:
+        """The files in a folder, by name; in its folders too if ``recursive``. Nothing if it is not there."""
+        system, path = self._reached()
+        chosen = fs.FileSelector(path, allow_not_found=True, recursive=recursive)
+        found = [each for each in system.get_file_info(chosen) if each.type == fs.FileType.File]
+        for each in sorted(found, key=lambda file: file.path):
+            yield _stored(each.path[len(path) :].lstrip("/"), each)
+
+    def folders(self) -> list[str]:
+        """The names of the folders in a folder, in order. None if it is not there."""
+        system, path = self._reached()
+        found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return sorted(each.base_name for each in found if each.type == fs.FileType.Directory)
+
+    # ---------------------------------------------------------------------------------------- writing
+    def put(self, content: bytes) -> None:
+        """Write a small file, whole or not at all, in place of the one of this name. Raises OSError."""
+        draft = Draft(self.parent, f".{self.name}.{uuid.uuid4().hex}")
+        try:
+            draft.file.write_bytes(content)
+            draft.put(self.name)
+        except BaseException:
+            draft.drop()
+            raise
+
+    def touch(self, seen: Stored) -> None:
+        """Let a file that was ``seen`` count as written lately: within a day, as a store has to be given it again."""
+        if self.is_local:
+            os.utime(self.local())
+        elif seen.modified < time.time_ns() // 1000 - _DAY:
+            self.put(self.read())
+
+    def remove(self) -> None:
+        """Remove a file; it need not be there. Raises OSError."""
+        if self.is_local:
+            self.local().unlink(missing_ok=True)
+            return
+        system, path = self._reached()
+        with suppress(FileNotFoundError):
+            system.delete_file(path)
+
+    def remove_folder(self) -> None:
+        """Remove a folder with all that is in it: at once on this machine, in a store file by file. Raises OSError."""
+        if self.is_local:
+            gone = self.parent.local() / f"{GONE}{uuid.uuid4().hex}"
+            self.local().rename(gone)
+            for each in gone.parent.glob(f"{GONE}*"):  # others may have been cut off
+                shutil.rmtree(each)
+            return
+        system, path = self._reached()
+        system.delete_dir(path)
+
+    def make_folder(self) -> None:
+        """Make the folder, if there are folders. Raises OSError."""
+        if self.is_local:
+            self.local().mkdir(parents=True, exist_ok=True)
+
+    def _reached(self) -> tuple[fs.FileSystem, str]:
+        if self.is_local:
+            return _filesystem("", os.getpid(), ()), self.url
+        scheme, _, path = self.url.partition("://")
+        bucket = path.partition("/")[0]
+        # of abfss the account is no part of the path
+        system = _filesystem(f"{scheme}://{bucket}", os.getpid(), _reached_by())
+        return system, f"{bucket.partition('@')[0]}{path[len(bucket) :]}"
+
+
+class Draft:
+    """A file in the making: on this machine's disk, where no reader looks, until :meth:`put` gives it its name.
+
+    ``name``: what it is called until then, which nothing else may be. ``file``: where it is written. Who makes a draft
+    puts it or drops it.
+    """
+
+    def __init__(self, folder: Place, name: str) -> None:
+        self.folder = folder
+        folder.make_folder()
+        # beside where it will be: another disk could not be renamed from
+        self.file = (folder.local() if folder.is_local else Path(tempfile.gettempdir())) / name
+
+    def put(self, name: str) -> int:
+        """Put it into its folder under a name, at once; its bytes. Raises OSError."""
+        size = self.file.stat().st_size
+        target = self.folder / name
+        if target.is_local:
+            self.file.replace(target.local())
+            return size
+        system, path = target._reached()
+        with pa.memory_map(str(self.file)) if size else pa.BufferReader(b"") as content:
+            _upload(system, path, content.read_buffer())
+        self.drop()
+        return size
+
+    def drop(self) -> None:
+        """Leave nothing of it."""
+        self.file.unlink(missing_ok=True)
+
+
+def _upload(system: fs.FileSystem, path: str, content: pa.Buffer) -> None:
+    """One PUT, or one upload of several parts that is whole when it is completed."""
+    stream = system.open_output_stream(path)
+    try:
+        stream.write(content)
+    except BaseException:
+        # to close it would complete an object that is too short: it is let go of as it is
+        with suppress(AttributeError, OSError):
+            stream.abort()
+        raise
+    stream.close()
+
+
+_COLOUR = re.compile(r"\x1b\[\d*m\s*\u21b3?|\x1b\[\d*m")
+
+_REASONS = (
+    (
+        r"NO_SUCH_BUCKET|NoSuchBucket|ContainerNotFound|bucket does not exist",
+        "HDL-576",
+        "there is no such bucket",
+        "make it, or name another",
+    ),
+    (
+        r"EXPIRED_TOKEN|ExpiredToken|token (included in the request is|has) expired",
+        "HDL-577",
+        "the credentials have expired",
+        "renew them: nothing was lost, and the next run goes on",
+    ),
+    (
+        r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY_ID|InvalidAccessKeyId|SIGNATURE_DOES_NOT_MATCH"
+        r"|SignatureDoesNotMatch|INVALID_CLIENT_TOKEN_ID|No credentials|NoCredentials|AuthenticationFailed"
+        r"|HTTP (?:status )?40[13]|40[13] Forbidden|Unauthorized|credential",
+        "HDL-577",
+        "the store refuses these credentials",
+        "AWS_…, AZURE_… or GOOGLE_… of the environment, or the role of the instance, have to permit it",
+    ),
+    (
+        r"SLOW_DOWN|SlowDown|503|THROTTL|TooManyRequests|429",
+        "HDL-578",
+        "the store asks for fewer requests",
+        "run it again later",
+    ),
+    (
+        r"NETWORK_CONNECTION|resolve host|connect error|Connection refused|error sending request|timed? ?out|dns error",
+        "HDL-578",
+        "the store cannot be reached",
+        "are the region (AWS_REGION) and the endpoint (AWS_ENDPOINT_URL) right, and the network up?",
+    ),
+)
+"""What Arrow and delta-rs say where a store refuses: what it means, and what to do."""
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether a store said no, rather than gave something that is damaged."""
+    return any(re.search(pattern, str(error)) for pattern, *_ in _REASONS)
+
+
+def check_bucket(place: Place) -> None:
+    """Raises HDL-576 if the bucket of a place in a store is not there."""
+    if place.is_local:
+        return
+    system, path = place._reached()
+    bucket = path.partition("/")[0]
+    if system.get_file_info(bucket).type == fs.FileType.NotFound:
+        hint = "make it, or name another; is the endpoint (AWS_ENDPOINT_URL) the right one?"
+        raise HeddleError("HDL-576", f"{place}: there is no such bucket", hint)
+
+
+def store_error(place: Place, error: Exception) -> HeddleError:
+    """The coded error of a store that could not be read or written."""
+    told = printable(redacted(" ".join(_COLOUR.sub("", str(error)).split())), 300) or type(error).__name__
+    for pattern, code, meaning, hint in _REASONS:
+        if re.search(pattern, str(error)):
+            return HeddleError(code, f"{place}: {meaning}: {told}", hint)
+    return HeddleError("HDL-578", f"{place} cannot be used: {told}", "run it again; is the store well?")
+
+
+def scheme_of(text: str) -> str | None:
+    """The scheme of a URL; None for a path. A letter and a colon are none: they may begin a name."""
+    found = _URL.fullmatch(text)
+    if found is None or (not found[2] and found[1].lower() not in SCHEMES) or len(found[1]) < 2:
+        return None
+    return found[1].lower()
+
+
+def _checked(scheme: str, text: str) -> str:
+    """A URL as it is known: no slash at its end, the scheme that stands for its like."""
+    shown = redacted(text)
+    known = SCHEMES.get(scheme)
+    if known is None:
+        hint = f"name a folder, or one of {', '.join(_EXAMPLES.values())}"
+        raise HeddleError("HDL-574", f"{shown} is of a kind that is not known ({scheme}:)", hint)
+    found = _URL.fullmatch(text)
+    assert found is not None
+    bucket, _, path = found[3].strip("/").partition("/")
+    example = _EXAMPLES[known]
+    if found[2] != "//":
+        raise HeddleError("HDL-574", f"{shown} has not two slashes behind its colon", f"write it as {example}")
+    if ":" in bucket or (known != "abfss" and "@" in bucket):
+        hint = "credentials come from the environment or the instance: AWS_…, AZURE_…, GOOGLE_…"
+        raise HeddleError("HDL-575", f"the {known} URL of {_hidden(bucket)} has credentials in it", hint)
+    if _BUCKET[known].fullmatch(bucket) is None:
+        raise HeddleError("HDL-574", f"{shown} does not name a bucket", f"write it as {example}")
+    if "?" in path or "#" in path:
+        raise HeddleError("HDL-574", f"{shown} has a ? or # in it", "regions and endpoints come from the environment")
+    parts = [part for part in path.split("/") if part]
+    if any(part in (".", "..") for part in parts):
+        raise HeddleError("HDL-574", f"{shown} has . or .. in it", f"write it as {example}")
+    return "/".join([f"{known}://{bucket}", *parts])
+
+
+def _hidden(bucket: str) -> str:
+    return bucket.rpartition("@")[2] or "a store"
+
+
+def _stored(name: str, info: Any) -> Stored:
+    return Stored(name, int(info.size), int((info.mtime_ns or 0) // 1000))
+
+
+def _reached_by() -> tuple[str, ...]:
+    """What the environment says of stores: where they are, and who asks."""
+    named = (name for name in os.environ if name.startswith(("AWS_", "AZURE_", "GOOGLE_")))
+    return tuple(f"{name}={os.environ[name]}" for name in sorted(named))
+
+
+@lru_cache(16)
+def _filesystem(root: str, process: int, reached_by: tuple[str, ...]) -> fs.FileSystem:
+    """The file system of a bucket, one a process: what was made before a fork is not used after it."""
+    if not root:
+        return fs.LocalFileSystem()
+    # small files are one request; the constructors would not look at AWS_ENDPOINT_URL
+    uri = f"{root}/?allow_delayed_open=true" if root.startswith("s3:") else f"{root}/"
+    return fs.FileSystem.from_uri(uri)[0]
