@@ -109,7 +109,7 @@ def load_plan(warehouse: Warehouse, version: int) -> SharingPlan:
     if not rows:
         newest = current_version(warehouse)
         hint = "make one with `heddle run` or the DAG refresh_sharing_plan" if newest is None else f"newest: {newest}"
-        raise HeddleError("HDL-506", f"there is no plan version {version} in {warehouse.root}", hint)
+        raise HeddleError("HDL-506", f"there is no plan version {version} in {warehouse.place}", hint)
     return from_rows(rows)
 
 

@@ -1,0 +1,462 @@
+"""The codes of streams, the warehouse, publication, servers, answers, and of what was not foreseen."""
+
+from __future__ import annotations
+
+from optimizer.errors.code import Code
+
+CODES_OF_RUNS = (
+    # --------------------------------------------------------------------------- streams and their data
+    Code(
+        "HDL-401",
+        "There is nothing at the path of the stream: no folder, no file or table of its format, or no data to take a "
+        "schema from.",
+        "Check `path` and `format`; a relative path begins at the file of streams.",
+    ),
+    Code(
+        "HDL-402",
+        "A file of the stream cannot be read, or the log of its table names one that is not there.",
+        "Write files under another name and rename them when they are complete.",
+    ),
+    Code(
+        "HDL-403",
+        "A file or a stream lacks a column that is read; a warning if other files of the stream have it: it is null "
+        "there.",
+        "Correct the query, the schema or the file.",
+        severity="either",
+    ),
+    Code(
+        "HDL-404",
+        "A column, or a value in it, does not fit its declared type.",
+        "Correct `schema` in the file of streams, or the file.",
+    ),
+    Code(
+        "HDL-405",
+        "The Delta table of the stream cannot be opened, or uses what Heddle does not read.",
+        "Do what the hint says of the table.",
+    ),
+    Code("HDL-406", "A CSV stream has no schema.", "Name each column and its type under `schema`."),
+    Code("HDL-407", "A rate is given for a stream that is not there.", "Correct the name of the stream.", exit_code=2),
+    Code(
+        "HDL-408",
+        "A stream changed while its rows were numbered.",
+        "Run again; write files under another name and rename them.",
+    ),
+    Code("HDL-409", "Reading a file failed in a way that was not foreseen.", "Leave the file out, and report it."),
+    Code("HDL-410", "Events without an event time were left out.", "Correct the files if they should count.", "record"),
+    Code(
+        "HDL-411",
+        "Events came later than the stream allows, after their windows were published; they are left out.",
+        "Take them in with `heddle quarantine --release`, or allow more lateness.",
+        "record",
+    ),
+    Code("HDL-412", "No late events of this file are left out.", "Name a file that `heddle quarantine` lists."),
+    Code(
+        "HDL-413",
+        "A stream has no events in the interval of the run.",
+        "Check the interval, and whether the stream still comes in.",
+        severity="warning",
+    ),
+    Code("HDL-420", "A CSV file is not UTF-8.", "Save it as UTF-8."),
+    Code("HDL-421", "A line of a CSV file has another number of fields than the others.", "Correct the line."),
+    Code(
+        "HDL-422",
+        "A quote in a CSV file is never closed, or a record is too long.",
+        "Close the quote, double one that is part of a text, or declare `quote: none`.",
+    ),
+    Code("HDL-423", "A column that is read stands twice in the header of a CSV file.", "Rename all but one."),
+    Code(
+        "HDL-424",
+        "A stream has no data, or no event with a time where it was looked at.",
+        "Check `path` and `time`.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-425",
+        "`heddle compare` cannot measure this stream: Spark's own reader cannot be told how it is written.",
+        "Compare on a copy that is written plainly.",
+    ),
+    Code(
+        "HDL-430",
+        "The log of the stream's Delta table lacks a commit.",
+        "Put the commit back, or write the table anew.",
+    ),
+    Code(
+        "HDL-431",
+        "A column is left out of a discovered schema: no type holds what its files have.",
+        "Declare a `schema` with the columns that are used.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-450",
+        "The file of streams is too large, not UTF-8 or may not be read; or a plan has no usable rate of a stream.",
+        "Correct the file; give the rate with --rate.",
+    ),
+    Code("HDL-451", "The file of streams is not YAML.", "Correct it at the place that is named."),
+    Code("HDL-452", "The file of streams has a key that is not known.", "Take the key that the hint names."),
+    Code(
+        "HDL-453",
+        "The file of streams has another structure than it has to have, or lacks a key.",
+        "Write plain keys and values below `streams:`.",
+    ),
+    Code("HDL-454", "There is no such type of a column.", "Take the type that the hint names."),
+    Code("HDL-455", "The time column of the stream is missing or no timestamp.", "Declare it as the hint says."),
+    Code("HDL-456", "A name stands twice, or two columns differ by case alone.", "Rename or remove one."),
+    Code("HDL-457", "A value in the file of streams is not one that its key can have.", "Give a value as in the hint."),
+    Code(
+        "HDL-458",
+        "A source lies where no stream is read from, or its path has a password or key in it.",
+        "Move the data, correct HEDDLE_SOURCES, or keep credentials in the environment of who reads.",
+    ),
+    Code("HDL-459", "The file of streams has too many keys and values.", "Declare fewer."),
+    Code(
+        "HDL-461",
+        "The column of event ids is missing, or neither strings nor integers.",
+        "Name another column under `event_id`.",
+    ),
+    # ---------------------------------------------------------------- warehouse, publishing and servers
+    Code("HDL-501", "The folder has files in it and is no warehouse.", "Name a new or an empty folder.", exit_code=2),
+    Code(
+        "HDL-502",
+        "There is no warehouse at this place.",
+        "Check --warehouse; `heddle run` makes one.",
+        exit_code=2,
+        http_status=404,
+    ),
+    Code(
+        "HDL-503",
+        "The warehouse was written in a format that this Heddle does not have.",
+        "Upgrade Heddle, or backfill into a new folder.",
+    ),
+    Code("HDL-504", "The interval is empty, or takes too many runs.", "Correct --from, --to or --every.", exit_code=2),
+    Code(
+        "HDL-505", "None of the plan's streams could be read; nothing was published.", "Correct what is told of them."
+    ),
+    Code("HDL-506", "There is no plan of this version, or none to compare it with.", "See `heddle status`."),
+    Code("HDL-507", "The plan has no query of this name.", "Take the name that the hint gives."),
+    Code(
+        "HDL-508", "No run of this interval has been published, so there is nothing to compare.", "See `heddle status`."
+    ),
+    Code(
+        "HDL-510",
+        "Another writer was first: the lease was lost, or a table has changed meanwhile; nothing was committed.",
+        "Run it again.",
+        fatal=True,
+    ),
+    Code(
+        "HDL-511",
+        "A commit that was made is not in the log of its table.",
+        "Run it again; see that nobody writes to the warehouse without the lease.",
+        fatal=True,
+    ),
+    Code(
+        "HDL-512",
+        "A newer revision of the interval is published already.",
+        "Nothing: the newer answers stand.",
+        fatal=True,
+    ),
+    Code(
+        "HDL-513",
+        "The PostgreSQL server that keeps the lease cannot be reached.",
+        "Check HEDDLE_LEASE_DSN and the server.",
+        fatal=True,
+    ),
+    Code("HDL-515", "No run of this warehouse has recorded what it took.", "Run first, then calibrate."),
+    Code(
+        "HDL-516",
+        "The warehouse's file of costs holds something else.",
+        "Make it anew with `heddle calibrate`, or remove it.",
+    ),
+    Code(
+        "HDL-517",
+        "None of the plan's queries could be answered; nothing was published.",
+        "Correct what is told of them.",
+    ),
+    Code(
+        "HDL-518",
+        "Stored partial aggregates over rows lack rows, or have some twice.",
+        "Run again once the source is still.",
+    ),
+    Code("HDL-520", "Delta's jar is not there.", "Run `make setup`, or set HEDDLE_JARS."),
+    Code(
+        "HDL-521",
+        "There is no registered query of this name.",
+        "Take the name that the hint gives.",
+        http_status=404,
+    ),
+    Code(
+        "HDL-522",
+        "Queries were registered, changed or planned by somebody else meanwhile; nothing was stored.",
+        "Run it again.",
+    ),
+    Code(
+        "HDL-523",
+        "No query would be left to run; nothing was changed.",
+        "To stop everything, pause the DAG or stop `heddle tick`.",
+    ),
+    Code(
+        "HDL-524",
+        "No plan and no file knows the stream of a registered query.",
+        "Give the file that declares the stream.",
+    ),
+    Code(
+        "HDL-525",
+        "Queries would be removed and nobody agreed; nothing was changed.",
+        "Say --yes if they are to go.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-526",
+        "A refresh would remove too many registered queries; nothing was changed.",
+        "See that the workload's folder is there; set `allow_removals` if they are to go.",
+    ),
+    Code(
+        "HDL-527",
+        "Answers would be deleted and nobody agreed; nothing was changed.",
+        "Say --yes if they are to go.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-528",
+        "Registered queries no longer fit their streams; nothing was changed.",
+        "Give the corrected queries too, or `heddle remove` them.",
+    ),
+    Code(
+        "HDL-530",
+        "The checks of the answers failed; nothing was published.",
+        "See the quality results of the run, and correct the data.",
+    ),
+    Code("HDL-531", "A check crashed; nothing was published.", "Report it."),
+    Code(
+        "HDL-532",
+        "The answers were not checked before they were published, as somebody had asked for.",
+        "Run the interval again with `--checks all`.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-540",
+        "The file of the warehouse's lease is damaged.",
+        "Remove the file while nothing writes to the warehouse.",
+        fatal=True,
+    ),
+    Code(
+        "HDL-541",
+        "Another run or maintenance replaced what this run needs or publishes; nothing was published.",
+        "Run it again.",
+    ),
+    Code(
+        "HDL-542",
+        "A file of the warehouse cannot be written; the disk may be full.",
+        "Make room, and run it again.",
+        fatal=True,
+    ),
+    Code(
+        "HDL-543",
+        "A data file of the warehouse is missing or damaged.",
+        "Publish the days again that the hint names: `heddle run --recompute`.",
+        fatal=True,
+    ),
+    Code(
+        "HDL-544",
+        "The log of a table of the warehouse cannot be read.",
+        "Put its `_delta_log` back from a copy; nothing is published until then.",
+        fatal=True,
+    ),
+    Code(
+        "HDL-545",
+        "This user may not write to the warehouse.",
+        "Permit it; what only reads works all the same.",
+    ),
+    Code(
+        "HDL-546",
+        "The folder cannot be a warehouse, or its marker is damaged.",
+        "Name another folder, or do what the hint says.",
+    ),
+    Code(
+        "HDL-547",
+        "There are no answers because the last run that was to answer the query failed.",
+        "Correct what is told, and run it again.",
+    ),
+    Code(
+        "HDL-548", "There are no answers because no run was to answer the query.", "`heddle run` or `heddle backfill`."
+    ),
+    Code(
+        "HDL-551",
+        "Another plan has come into force since this was decided; nothing was applied.",
+        "Make a new dry run and look at its difference.",
+        http_status=409,
+    ),
+    Code("HDL-552", "The form of the refresh page has a value that cannot be used.", "Correct it in the form."),
+    Code(
+        "HDL-553",
+        "There is no finished dry run that would change the plan, so there is nothing to apply.",
+        "Make a dry run first.",
+    ),
+    Code(
+        "HDL-554",
+        "A request that changes something did not come from a page of this server.",
+        "Open the page in Airflow and try again.",
+        http_status=403,
+    ),
+    Code(
+        "HDL-555",
+        "Somebody else is looking for outdated intervals.",
+        "Try again in a moment.",
+        http_status=429,
+    ),
+    Code("HDL-556", "The DAG refresh_sharing_plan is paused, so no refresh runs.", "Unpause it."),
+    Code(
+        "HDL-557",
+        "Great Expectations could not make a page of checks; the checks themselves are stored.",
+        "Report it; see the quality results for the checks.",
+    ),
+    Code(
+        "HDL-558",
+        "What this revision changed cannot be shown: its files are removed, or it has too many answers.",
+        "Nothing: the answers themselves stand.",
+    ),
+    Code(
+        "HDL-559",
+        "The interval has no published revision of this number.",
+        "Take one that the page of operations lists.",
+        http_status=404,
+    ),
+    Code(
+        "HDL-560",
+        "The plan would be another than the dry run showed; nothing was applied.",
+        "Make a new dry run and look at its difference.",
+    ),
+    Code(
+        "HDL-561",
+        "A column of a query's own table has another type in the query now; the table stays as it was.",
+        "`heddle tables --rebuild NAME` makes it anew from the published answers; or name another `-- table`.",
+    ),
+    Code(
+        "HDL-562",
+        "Where the table of a query is to be, there is another query's table or something else.",
+        "`heddle tables --rebuild NAME` takes another query's table over; move what is no table of a query elsewhere.",
+    ),
+    Code(
+        "HDL-563",
+        "The table of a query could not be written; its answers are published.",
+        "Nothing is lost: the next run writes what is missing, or `heddle tables`.",
+    ),
+    Code(
+        "HDL-564",
+        "No query has a table of that name.",
+        "`heddle tables` lists them.",
+    ),
+    Code("HDL-571", "What serves the pages is not installed.", "pip install 'heddle[serve]'."),
+    Code(
+        "HDL-572",
+        "Other machines may reach the address that pages are to be served at.",
+        "Leave --host out, or permit it with --expose behind what asks for a user.",
+        exit_code=2,
+    ),
+    Code("HDL-573", "The address that pages are to be served at cannot be listened on.", "Choose another port."),
+    Code(
+        "HDL-574",
+        "The URL of a store is none, or of a kind that is not known.",
+        "Write it as the hint has it.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-575",
+        "The URL of a store has credentials in it.",
+        "Take them out: they come from the environment or the instance.",
+        exit_code=2,
+    ),
+    Code("HDL-576", "There is no such bucket.", "Make it, or name another."),
+    Code("HDL-577", "The store refuses the credentials, or they have expired.", "Renew them, or permit it there."),
+    Code("HDL-578", "The store cannot be reached, or asks for fewer requests.", "Run it again; see the hint."),
+    Code(
+        "HDL-579",
+        "The store lets two writers make one object: commits could be lost.",
+        "Use one whose conditional PUT (If-None-Match) holds.",
+    ),
+    Code("HDL-591", "This machine gives out no free port on 127.0.0.1.", "Stop what holds them."),
+    Code("HDL-592", "PostgreSQL (pgserver) is not installed.", "Run `make setup`."),
+    Code(
+        "HDL-593",
+        "PostgreSQL does not run as root, and the machine has no other user for it.",
+        "Run make as an ordinary user.",
+    ),
+    Code("HDL-594", "The embedded PostgreSQL did not start.", "See the end of its log in the message."),
+    Code("HDL-595", "The embedded Airflow ended, or did not become healthy in time.", "See its log."),
+    Code("HDL-596", "Nothing is published for the interval of this DAG run.", "See the log of the task before."),
+    Code("HDL-597", "The embedded S3 server did not start.", "See its log."),
+    Code("HDL-598", "The embedded S3 server is not there.", "Run `make setup`."),
+    # ------------------------------------------------------------------------------------------ answers
+    Code(
+        "HDL-601",
+        "A value does not fit the type of its output; it is null, and its row says so.",
+        "Compute it in double, for instance by multiplying with 1e0.",
+        "record",
+    ),
+    Code(
+        "HDL-602",
+        "The query has more groups than one task holds; it fails, the others go on.",
+        "Group by columns with fewer values, or filter.",
+    ),
+    Code("HDL-603", "No partial aggregates are stored for the query.", "`heddle run` stores them."),
+    Code("HDL-604", "The window of a look-up is not stored as a whole.", "Take a window that the hint names."),
+    Code("HDL-605", "The query has no such group.", "Give one value for each column that it groups by."),
+    Code(
+        "HDL-606",
+        "The window of a look-up is empty, or does not lie on edges of the stored fragments.",
+        "Take the nearest edges, as in the hint.",
+    ),
+    Code(
+        "HDL-607",
+        "Queries of this kind of window are not answered on demand.",
+        "Read the published answers with `heddle read`.",
+    ),
+    Code("HDL-608", "The thresholds of a look-up cannot be used.", "Compare outputs of the query with constants."),
+    Code(
+        "HDL-609",
+        "Which groups are the first of a window depends on all groups: some of them cannot be looked up alone.",
+        "Look up all groups of one instant.",
+    ),
+    Code(
+        "HDL-620",
+        "The SQL of `heddle sql` cannot be read, or failed.",
+        "Correct it at the place that is named: it is DuckDB's SQL.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-621",
+        "The SQL names a relation that there is not.",
+        "Take a query's name; `heddle queries` lists them.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-622",
+        "The SQL would do something else than to read answers.",
+        "Ask a SELECT; `spark_jobs.results.connect.connect` gives a connection that may do more.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-623",
+        "Views cannot be written for this engine, or not with this name of a table.",
+        "Take a dialect that the hint names, or name the table with --from.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-624",
+        "Spark's catalogue does not take the views of HEDDLE_CATALOG_SCHEMA; answers are not concerned.",
+        "Make the schema, or permit it, and run `spark_jobs/create_views.py`.",
+    ),
+    # ------------------------------------------------------------------------------------- not foreseen
+    Code("HDL-900", "An error of Heddle itself.", "Report it, with the traceback that the message names."),
+    Code("HDL-901", "There is not enough memory.", "Give more, or ask for less at once."),
+    Code(
+        "HDL-902",
+        "The operating system refused a file or a connection.",
+        "Check the path, its permissions and the disk.",
+    ),
+    Code("HDL-903", "The command or run was interrupted.", "Run it again."),
+    Code(
+        "HDL-904",
+        "A package is not installed that this command needs.",
+        "Install Heddle with the extra that has it, such as `heddle[spark]`.",
+    ),
+)
