@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.stores [--days N] [--delay SECONDS] [--json FILE]
 
-Three warehouses in turns, day by day: a folder, a store, and a store each of whose requests is held for a while. One row
-a run: wall seconds, and requests by kind. The flights are in a folder. The goal: 400 requests a run, and at most 10
-seconds more than in a folder where a request takes 30 ms.
+Three warehouses in turns, day by day: a folder, a store, and a store each of whose requests is held for a while. One
+row a run: wall seconds, and requests by kind. The flights are in a folder. The goal: 400 requests a run, and at most
+10 seconds more than in a folder where a request takes 30 ms.
 """
 
 from __future__ import annotations
