@@ -42,6 +42,14 @@ def fetch() -> Path:
     return jars_folder()
 
 
+def class_path() -> str:
+    """The broker's jars, and Scala's library, which Spark has and so does not fetch."""
+    import pyspark
+
+    (library,) = (Path(str(pyspark.__file__)).parent / "jars").glob("scala-library-*.jar")
+    return f"{jars_folder()}/*:{library}"
+
+
 @dataclass
 class Broker:
     """A broker over a folder, which keeps its topics over restarts."""
@@ -65,7 +73,7 @@ class Broker:
             self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties))
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                ["java", *JVM, "-cp", f"{jars_folder()}/*", "kafka.Kafka", str(properties)],
+                ["java", *JVM, "-cp", class_path(), "kafka.Kafka", str(properties)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -85,7 +93,7 @@ class Broker:
             self.process = None
 
     def _java(self, *command: str) -> None:
-        done = subprocess.run(["java", *JVM, "-cp", f"{jars_folder()}/*", *command], capture_output=True, text=True)
+        done = subprocess.run(["java", *JVM, "-cp", class_path(), *command], capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{command[0]} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
 
