@@ -1,5 +1,5 @@
 """Bring what topics of Kafka have now into the Delta tables that streams are read from, each record once. Every quarter
-of an hour; skipped while the file `HEDDLE_TOPICS` is not there.
+of an hour; skipped while the file `HEDDLE_TOPICS` names none.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ class Settings:
         "HEDDLE_TOPICS",
         "file",
         "`dags/workload/topics.toml` in HEDDLE_HOME",
-        "the topics of Kafka that a DAG [lands](kafka.md#in-airflow); without the file it does nothing",
+        "the topics of Kafka that a DAG [lands](kafka.md#in-airflow); while it names none, or is not there, it does nothing",
         "HDL-626 when the DAG runs",
         "path",
     )

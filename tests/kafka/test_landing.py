@@ -212,10 +212,11 @@ def test_tables_and_checkpoints_that_do_not_belong_together(session: Any, topic:
 def test_a_topic_that_is_not_there(session: Any, topic: Topic) -> None:
     from dataclasses import replace
 
-    for other in (replace(topic, servers="127.0.0.1:1"), replace(topic, name="not.there.." * 25)):
+    for other in (replace(topic, servers="127.0.0.1:1"), replace(topic, name="not-there")):
         with pytest.raises(HeddleError) as caught:
             land(session, other)
-        assert caught.value.diagnostic.code == "HDL-628", caught.value
+        assert caught.value.diagnostic.code == "HDL-628"
+    assert "no such topic" in caught.value.diagnostic.message
 
 
 def test_answers_over_a_landed_topic_are_the_oracles(session: Any, topic: Topic, tmp_path: Path) -> None:
