@@ -204,7 +204,8 @@ class Settings:
         "HEDDLE_TOPICS",
         "file",
         "`dags/workload/topics.toml` in HEDDLE_HOME",
-        "the topics of Kafka that a DAG [lands](kafka.md#in-airflow); while it names none, or is not there, it does nothing",
+        "the topics of Kafka that a DAG [lands](kafka.md#in-airflow); while it names none, or is not there, the DAG is "
+        "skipped",
         "HDL-626 when the DAG runs",
         "path",
     )

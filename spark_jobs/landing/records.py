@@ -55,6 +55,9 @@ MARK = "_heddle_"
 """How columns are named that a record has besides, until it is known which table it goes to."""
 
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d{1,9})?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII)
+_LONGEST = 400
+"""Digits of an integer: one of more is no double either."""
+
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?\d{1,40}(\.\d{1,40})?", re.ASCII)
 
@@ -195,6 +198,7 @@ def _object(content: bytes, is_exact: bool) -> dict[str, Any]:
     try:
         found = json.loads(
             content.decode("utf-8"),
+            parse_int=_integer,
             parse_float=Decimal if is_exact else float,
             parse_constant=_no_constant,
             object_pairs_hook=_pairs,
@@ -215,6 +219,13 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise Unfit("a key stands twice in one object")
     return found
+
+
+def _integer(text: str) -> int:
+    # how many digits Python itself takes is a setting of the process
+    if len(text) > _LONGEST:
+        raise ValueError
+    return int(text)
 
 
 def _no_constant(word: str) -> Any:

@@ -1,6 +1,6 @@
 """A Kafka broker on loopback (one node, KRaft), of its Maven jars, for the tests of landing.
 
-    python -m tests.kafka.broker --fetch-jars    # make test-slow does it
+python -m tests.kafka.broker --fetch-jars    # make test-slow does it
 """
 
 from __future__ import annotations

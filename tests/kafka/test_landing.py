@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.values import LONG, STRING, TIMESTAMP, Source, Stream
 from spark_jobs.landing import kafka
 from spark_jobs.landing import land as landing_module
-from spark_jobs.landing.land import Landed, Topic, land
+from spark_jobs.landing.land import Topic, land
 from spark_jobs.session.session import start_session  # noqa: F401 - of the process that is killed
 from tests.kafka.broker import Broker, is_there
 from tests.spark_jobs.laboratory import DAY, MINUTE
@@ -106,7 +107,7 @@ def test_what_does_not_fit_is_kept_with_its_reason(session: Any, topic: Topic) -
 def test_a_crash_anywhere_in_a_batch_neither_loses_nor_doubles(
     session: Any, topic: Topic, dies_after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the first table, between both, and behind both but before the checkpoint: three batches, each dies once."""
+    """Before the first table, between both, and behind both but before the checkpoint: each batch dies once."""
     plain, died = landing_module.append, []
     send(session, topic, [each for number in range(30) for each in (event(number), b"bad %d" % number)])
 
@@ -234,13 +235,8 @@ def test_answers_over_a_landed_topic_are_the_oracles(session: Any, topic: Topic,
     from spark_jobs.warehouse.warehouse import Warehouse
     from tests import oracle
 
-    columns = (*COLUMNS, ("id", LONG))
-    stream = replace(topic.stream, schema=columns, event_id="id")
+    stream = replace(topic.stream, schema=(*COLUMNS[:3], ("id", LONG)), event_id="id")
     topic = replace(topic, stream=stream)
-
-    def records(numbers: Sequence[int]) -> list[bytes]:
-        return [json.dumps(json.loads(event(number)) | {"id": number}).encode() for number in numbers]
-
     text = """
     -- name: by_symbol
     SELECT symbol, count(*) AS n, sum(volume) AS total FROM trades
@@ -248,25 +244,19 @@ def test_answers_over_a_landed_topic_are_the_oracles(session: Any, topic: Topic,
     -- name: all
     SELECT count(*) AS n, max(volume) AS most FROM trades WINDOW RANGE '40 minutes' SLIDE '15 minutes' ON ts;
     """
-    send(session, topic, [*records(range(0, 60)), *records(range(50, 60)), b"bad"])
-    land(session, topic)
     house = Warehouse.open(tmp_path / "warehouse")
     parsed = parse(text, {"trades": stream})
     assert not parsed.diagnostics
     plan = build_plan(Workload(parsed.queries, (stream,)), {"trades": Fraction(1)}, "weave-share")
     version = publish_plan(house, plan)[0]
+    begin, end = DAY, DAY + 60 * MINUTE
 
-    def wrong(numbers: Sequence[int], minutes: int) -> list[str]:
-        begin, end = DAY, DAY + minutes * MINUTE
-        run(session, house, version, begin, end, f"run {len(numbers)}", as_of=end + 10**13)
-        taken = pa.table(
-            {
-                "ts": pa.array([DAY + number * MINUTE for number in numbers], pa.timestamp("us", "UTC")),
-                "symbol": ["AB"[number % 2] for number in numbers],
-                "volume": pa.array(numbers, pa.int64()),
-                "kafka_id": [str(number) for number in numbers],
-                "id": pa.array(numbers, pa.int64()),
-            }
+    def wrong(events: Sequence[dict[str, Any]], run_id: str) -> list[str]:
+        """What a run publishes, beside the oracle's answers over these events."""
+        run(session, house, version, begin, end, run_id, as_of=end + 10**13)
+        taken = pa.Table.from_pylist(
+            [each | {"ts": datetime.fromisoformat(each["ts"])} for each in events],
+            pa.schema([("ts", pa.timestamp("us", "UTC")), ("symbol", "string"), ("volume", "int64"), ("id", "int64")]),
         )
         return [
             f"{query.name}: {line}"
@@ -274,14 +264,15 @@ def test_answers_over_a_landed_topic_are_the_oracles(session: Any, topic: Topic,
             for line in oracle.compare(query, read(house, query.name), oracle.answers(query, taken, "ts", begin, end))
         ]
 
-    assert wrong(range(0, 60), 60) == []
-    assert len(rows(topic.table)) == 70
-    # late ones, and one of them again
-    send(session, topic, [*records([61, 62]), b'{"ts": "2013-07-01T00:30:30Z", "symbol": "C", "volume": 30, "id": 999}'])
-    send(session, topic, [b'{"ts": "2013-07-01T00:30:30Z", "symbol": "C", "volume": 30, "id": 999}'])
-    assert land(session, topic).landed == 4
-    begin, end = DAY, DAY + 60 * MINUTE
-    run(session, house, version, begin, end, "late", as_of=end + 10**13)
-    answers = read(house, "by_symbol").to_pylist()
-    late = [row for row in answers if row["symbol"] == "C"]
-    assert late and all((row["n"], row["total"]) == (1, 30) for row in late)
+    def publish(events: Sequence[dict[str, Any]]) -> None:
+        send(session, topic, [json.dumps(each).encode() for each in events])
+
+    steady = [json.loads(event(number)) | {"id": number} for number in range(60)]
+    publish([*steady, *steady[50:]])
+    send(session, topic, [b"bad"])
+    assert land(session, topic).landed == 70
+    assert wrong(steady, "first") == []
+    late = [steady[number] | {"symbol": "C", "volume": 1000 + number, "id": 100 + number} for number in (7, 30, 31)]
+    publish([*late, *late[:2], steady[3]])
+    assert land(session, topic).landed == 6 and len(rows(topic.table)) == 76
+    assert wrong(steady, "too few") != [] and wrong([*steady, *late], "late") == []

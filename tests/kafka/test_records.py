@@ -55,7 +55,10 @@ AVRO = json.dumps(
             {"name": "price", "type": ["null", "double"]},
             {"name": "name", "type": ["null", "string"]},
             {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
-            {"name": "money", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}]},
+            {
+                "name": "money",
+                "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}],
+            },
         ],
     }
 )
@@ -111,7 +114,9 @@ def test_what_is_written_as_json_is_read_as_it_was(events: list[dict[str, Any]])
     def plain(value: Any) -> Any:
         return value.isoformat() if isinstance(value, date) else str(value) if isinstance(value, Decimal) else value
 
-    found = read(records(), *(json.dumps({k: plain(v) for k, v in each.items()} | {"x": [{}]}).encode() for each in events))
+    found = read(
+        records(), *(json.dumps({k: plain(v) for k, v in each.items()} | {"x": [{}]}).encode() for each in events)
+    )
     assert [row["_heddle_why"] for row in found] == [None] * len(events)
     for row, event in zip(found, events, strict=True):
         assert {name: row[name] for name, _ in COLUMNS} == {name: event.get(name) for name, _ in COLUMNS}
@@ -177,7 +182,10 @@ def test_any_bytes_are_read_or_told(content: bytes) -> None:
         (b"null", "it is null, no JSON object"),
         (b"\xef\xbb\xbf{}", "it is not JSON (character 0)"),
         (b"[" * 100_000, "it is JSON that cannot be read: a number is too long, or brackets are too deep"),
-        (b'{"x": ' + b"1" * 5000 + b"}", "it is JSON that cannot be read: a number is too long, or brackets are too deep"),
+        (
+            b'{"x": ' + b"1" * 5000 + b"}",
+            "it is JSON that cannot be read: a number is too long, or brackets are too deep",
+        ),
     ],
 )
 def test_why_a_record_does_not_fit(content: bytes, expected: str) -> None:
@@ -220,7 +228,12 @@ def test_schemas_that_are_none(text: str) -> None:
 
 
 def test_named_types_and_records_in_records() -> None:
-    pair = {"type": "record", "name": "Pair", "namespace": "a.b", "fields": [{"name": "next", "type": ["null", "Pair"]}]}
+    pair = {
+        "type": "record",
+        "name": "Pair",
+        "namespace": "a.b",
+        "fields": [{"name": "next", "type": ["null", "Pair"]}],
+    }
     side = {"type": "enum", "name": "Side", "symbols": ["BUY", "SELL"]}
     fields = [{"name": "pair", "type": pair}, {"name": "one", "type": side}, {"name": "other", "type": "Side"}]
     schema = AvroSchema.of(json.dumps({"type": "record", "name": "R", "fields": fields}))
