@@ -27,11 +27,10 @@ def maintain_warehouse() -> None:
     def maintain() -> dict[str, Any]:
         from spark_jobs.operations.maintenance import maintain
         from spark_jobs.settings import settings
-        from spark_jobs.warehouse.schemas import MARKER
         from spark_jobs.warehouse.warehouse import Warehouse
 
         params, configured = get_current_context()["params"], settings()
-        if not (configured.warehouse / MARKER).exists():
+        if not Warehouse.stands(configured.warehouse):
             return {}
         day = timedelta(days=1) // timedelta(microseconds=1)
         warehouse = Warehouse.open(configured.warehouse, create=False)

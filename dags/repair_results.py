@@ -36,11 +36,10 @@ def repair_results() -> None:
         from spark_jobs.run.history import outdated
         from spark_jobs.settings import settings
         from spark_jobs.warehouse.plans import current_version
-        from spark_jobs.warehouse.schemas import MARKER
         from spark_jobs.warehouse.warehouse import Warehouse
 
         configured, days = settings(), get_current_context()["params"]["days"]
-        if not (configured.warehouse / MARKER).exists():
+        if not Warehouse.stands(configured.warehouse):
             raise AirflowSkipException("there is no warehouse yet")
         warehouse, clock = Warehouse.open(configured.warehouse, create=False), time.time_ns() // 1000
         day = timedelta(days=1) // timedelta(microseconds=1)

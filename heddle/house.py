@@ -148,12 +148,12 @@ class House:
         self._lookups: dict[str, tuple[tuple[int, int], Lookups]] = {}
 
     @property
-    def path(self) -> Path:
-        """The folder of its tables."""
-        return self._warehouse.root
+    def path(self) -> str:
+        """The folder or URL of its tables."""
+        return str(self._warehouse.place)
 
     def __repr__(self) -> str:
-        return f"heddle.open({str(self.path)!r})"
+        return f"heddle.open({self.path!r})"
 
     # ------------------------------------------------------------------------------------------ answers
     def read(self, query: str, since: Moment | None = None, until: Moment | None = None) -> Answers:

@@ -78,11 +78,10 @@ def pinned_run(
     from spark_jobs.planning.live_runs import due, frontier
     from spark_jobs.planning.refresh import watermark_delay
     from spark_jobs.warehouse.plans import current_version
-    from spark_jobs.warehouse.schemas import MARKER
     from spark_jobs.warehouse.warehouse import Warehouse
 
     # Only the plan's DAG creates the warehouse: two first runs at once would race for it.
-    if not (settings.warehouse / MARKER).exists():
+    if not Warehouse.stands(settings.warehouse):
         print("no plan is stored yet: trigger refresh_sharing_plan")
         return None
     warehouse = Warehouse.open(settings.warehouse, create=False)
@@ -170,11 +169,10 @@ def announce_others(context: Mapping[str, Any]) -> list[dict[str, Any]]:
     """:func:`announce` what no run of ``aggregate_windows`` announces, or none has, of the last days."""
     from spark_jobs.operations.announcements import of_others
     from spark_jobs.settings import settings
-    from spark_jobs.warehouse.schemas import MARKER
     from spark_jobs.warehouse.warehouse import Warehouse
 
     house = settings().warehouse
-    if not (house / MARKER).exists():
+    if not Warehouse.stands(house):
         return []
     return announce(context, of_others(Warehouse.open(house, create=False), micros(datetime.now(UTC))))
 

@@ -31,11 +31,10 @@ def _published() -> Any:
     refresh bound."""
     from spark_jobs.planning.live_runs import in_force
     from spark_jobs.settings import settings
-    from spark_jobs.warehouse.schemas import MARKER
     from spark_jobs.warehouse.warehouse import Warehouse
 
     warehouse = settings().warehouse
-    if not (warehouse / MARKER).exists():
+    if not Warehouse.stands(warehouse):
         return None
     found = in_force(Warehouse.open(warehouse, create=False))
     return found if found is not None and found.schedules else None

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -36,8 +35,8 @@ RECENT = 20
 """Refreshes that the form lists."""
 
 
-def _warehouse() -> Path:
-    """The folder of the tables."""
+def _warehouse() -> str:
+    """The folder or URL of the tables."""
     from spark_jobs.settings import settings
 
     return settings().warehouse

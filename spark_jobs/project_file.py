@@ -23,6 +23,8 @@ BIGGEST = 65_536
 Form = Literal["path", "paths", "text", "texts", "number", "port"]
 """What the value of a key is; paths are relative to the file's folder."""
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
 WORDS: Mapping[Form, str] = {
     "path": 'a path: "…"',
     "paths": 'a path, or a list of paths: ["…", "…"]',
@@ -160,7 +162,7 @@ def _text(value: Any, is_path: bool, folder: Path) -> str:
         raise ValueError(f"is {_kind(value)}, no {'path' if is_path else 'text'}")
     if not value.strip() or "\0" in value:
         raise ValueError("is empty" if not value.strip() else "has a character that no value may have")
-    return str(folder / value) if is_path else value
+    return str(folder / value) if is_path and not _URL.match(value) else value
 
 
 def _kind(value: Any) -> str:

@@ -68,7 +68,7 @@ class Settings:
     home
         The folder of the project.
     warehouse, streams
-        The folder of the tables, and the file that declares the streams, of the DAGs and pages.
+        The folder or URL of the tables, and the file that declares the streams, of the DAGs and pages.
     workload
         The files of queries that the DAGs register: patterns of paths, and folders.
     source_roots
@@ -107,14 +107,14 @@ class Settings:
         "the project: `dags`, `spark_jobs` and `var` lie in it, for Airflow",
         "not checked",
     )
-    warehouse: Path = _setting(
+    warehouse: str = _setting(
         "HEDDLE_WAREHOUSE",
-        "folder",
+        "folder or URL",
         "`var/warehouse` in HEDDLE_HOME",
         "the tables; the default is for the DAGs and the pages alone, commands have none",
-        "HDL-501 or HDL-546 when it is opened",
+        "HDL-501, HDL-546 or HDL-574 to HDL-579 when it is opened",
         "path",
-        "--warehouse DIR",
+        "--warehouse PLACE",
     )
     streams: Path = _setting(
         "HEDDLE_STREAMS",
@@ -261,7 +261,7 @@ class Settings:
         memory, owners = text("driver_memory", takes_empty=True), texts("tables_of_owners", ",")
         return cls(
             home=home,
-            warehouse=Path(text("warehouse") or home / "var" / "warehouse"),
+            warehouse=text("warehouse") or str(home / "var" / "warehouse"),
             streams=Path(text("streams") or home / "dags" / "workload" / "streams.yaml"),
             workload=texts("workload") or (str(home / "dags" / "workload" / "*.sql"),),
             source_roots=texts("sources", os.pathsep),

@@ -325,11 +325,16 @@ _RECKONED = ("count", "sum", "avg", "min", "max", "count_distinct", "median", "f
 """Aggregates that expressions over aggregates are drawn from: mostly certain to the last bit."""
 
 
+def _is_reckoned(part: Output) -> bool:
+    """Whether an expression may be made of an aggregate: neither of one itself, nor of the bytes of a sketch."""
+    return not part.parts and part.type != BINARY
+
+
 @st.composite
 def reckoned(draw: st.DrawFn, name: str, made: tuple[Output, ...] = (), condition: bool | None = None) -> Output:
     """An output made of up to three others by a few operators, a condition if it has to be one."""
     drawn = [_ROWS_COUNTED, *draw(st.lists(outputs("", _RECKONED), min_size=1, max_size=3))]
-    plain = list(dict.fromkeys(replace(part, name="", error=None) for part in (*made, *drawn) if not part.parts))
+    plain = list(dict.fromkeys(replace(part, name="", error=None) for part in (*made, *drawn) if _is_reckoned(part)))
     parts = tuple(replace(part, name=str(number)) for number, part in enumerate(plain))
     types = {part.name: part.type for part in parts}
     known: list[tuple[Expression, Type]] = [(Column(part.name), part.type) for part in parts]
@@ -364,7 +369,8 @@ def reckoned(draw: st.DrawFn, name: str, made: tuple[Output, ...] = (), conditio
 @st.composite
 def tops(draw: st.DrawFn, made: tuple[Output, ...]) -> Top:
     """The first few groups of each window, by one or two outputs or others."""
-    one = st.one_of(st.sampled_from(made), outputs("", _RECKONED), reckoned(""))
+    comparable = [output for output in made if output.type != BINARY] or [_ROWS_COUNTED]
+    one = st.one_of(st.sampled_from(comparable), outputs("", _RECKONED), reckoned(""))
     orders = st.builds(lambda output, *how: Order(replace(output, name=""), *how), one, st.booleans(), st.booleans())
     return Top(draw(st.sampled_from((1, 1, 2, 3, 1000))), tuple(draw(st.lists(orders, min_size=1, max_size=2))))
 

@@ -169,11 +169,11 @@ DIGITS = 5
 
 
 def _figure(value: float) -> str:
-    """A double for people: whole numbers whole, others by their significant digits."""
+    """A double for people: whole numbers whole, others by their significant digits, and never less than cents."""
     size = math.floor(math.log10(abs(value))) if value and math.isfinite(value) else 0
     if not math.isfinite(value) or not -5 < size < 15:
         return f"{value:.{DIGITS}g}"
-    text = f"{value:,.{max(0, DIGITS - 1 - size)}f}"
+    text = f"{value:,.{max(2, DIGITS - 1 - size)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

@@ -118,19 +118,19 @@ def plan_bare_windows(
     return plan_windows(found, rate, algorithm.value, model, counter.value, seconds), bool(diagnostics)
 
 
-def existing_warehouse(folder: Path) -> Warehouse:
+def existing_warehouse(folder: str) -> Warehouse:
     """The warehouse in a folder, which has to be there."""
     from spark_jobs.warehouse.warehouse import Warehouse
 
     return Warehouse.open(folder, create=False)
 
 
-def opened_warehouse(warehouse: Path | None) -> Warehouse | None:
+def opened_warehouse(warehouse: str | None) -> Warehouse | None:
     """The warehouse in a folder that has to be one; None if no folder is given."""
     return existing_warehouse(warehouse) if warehouse is not None else None
 
 
-def stored_plan(warehouse: Path, version: int | None = None) -> tuple[SharingPlan, int]:
+def stored_plan(warehouse: str, version: int | None = None) -> tuple[SharingPlan, int]:
     """A stored plan and its version (None: the newest)."""
     from spark_jobs.warehouse.plans import current_version, load_plan
 

@@ -30,7 +30,7 @@ def _said_streams(streams: Path | None) -> Path | None:
     return said("streams") if streams is None else streams
 
 
-def _said_warehouse(context: typer.Context, warehouse: Path | None) -> Path | None:
+def _said_warehouse(context: typer.Context, warehouse: str | None) -> str | None:
     """The warehouse that the environment or the project file says, for who gives no files and windows to plan."""
     from spark_jobs.settings import said
 
@@ -73,17 +73,17 @@ OptionalStreams = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 House = Annotated[
-    Path,
+    str,
     typer.Option(
         "--warehouse",
-        help="The folder that holds Heddle's tables.",
+        help="The folder or URL (s3://…, abfss://…, gs://…) that holds Heddle's tables.",
         default_factory=_required("warehouse"),
         show_default="HEDDLE_WAREHOUSE, heddle.toml",
     ),
 ]
 
 OptionalHouse = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--warehouse",
         help="Take the plan stored in this warehouse. Without FILES: HEDDLE_WAREHOUSE, heddle.toml.",

@@ -151,7 +151,7 @@ def plan(
     raise typer.Exit(1 if shown.has_failed else 0)
 
 
-def _planned(warehouse: Path) -> tuple[SharingPlan, int]:
+def _planned(warehouse: str) -> tuple[SharingPlan, int]:
     """The newest plan of a warehouse, and its version; who has none yet is told how files are planned."""
     try:
         return stored_plan(warehouse)
@@ -175,7 +175,7 @@ class _ShownPlan(NamedTuple):
 def _check_plan_options(
     files: Sequence[Path] | None,
     streams: Path | None,
-    warehouse: Path | None,
+    warehouse: str | None,
     windows: Path | None,
     exactly: bool,
     format: PlanFormat,
@@ -197,7 +197,7 @@ def _plan_of_files(
     files: Sequence[Path],
     streams: Path,
     rates: Sequence[str],
-    warehouse: Path | None,
+    warehouse: str | None,
     algorithm: Algorithm,
     cost_model: CostModel,
     counter: Counter,
@@ -376,7 +376,7 @@ def _plan_of(
     rates: Sequence[str],
     algorithm: Algorithm,
     cost_model: CostModel,
-    warehouse: Path | None,
+    warehouse: str | None,
 ) -> tuple[SharingPlan, bool]:
     """The plan stored in a warehouse, or that of files, and whether something in them was not usable."""
     if warehouse is not None and not files:
@@ -481,7 +481,7 @@ def _what_if(
     changes: Sequence[RateChange],
     algorithm: Algorithm | None,
     cost_model: CostModel | None,
-    warehouse: Path | None,
+    warehouse: str | None,
 ) -> tuple[WhatIf, bool]:
     """The plan as it is and as it would be, and whether something in the files to add was not usable."""
     from spark_jobs.planning.requested import model_of

@@ -93,7 +93,7 @@ def resume(names: Names, warehouse: House, reason: Reason = "", as_json: AsJson 
 
 
 def _pause_or_resume(
-    names: Sequence[str], warehouse: Path, event: Literal["paused", "resumed"], reason: str, as_json: bool
+    names: Sequence[str], warehouse: str, event: Literal["paused", "resumed"], reason: str, as_json: bool
 ) -> None:
     from spark_jobs.planning.changes import pause_or_resume
 

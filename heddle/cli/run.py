@@ -108,7 +108,7 @@ def _stored_request(
     rates: Sequence[str],
     algorithm: Algorithm,
     cost_model: CostModel,
-    folder: Path,
+    folder: str,
     exactly: bool,
     yes: bool,
 ) -> _StoredRequest:
@@ -444,7 +444,7 @@ def compare(
         show_comparison(comparison, f"{begin} .. {end}")
 
 
-def _compared(warehouse: Path, begin: str, end: str, sample: int) -> Comparison:
+def _compared(warehouse: str, begin: str, end: str, sample: int) -> Comparison:
     from spark_jobs.sources.decoding import parse_instant
     from spark_jobs.unshared.comparison import Comparison, keep_comparison, measured_run
     from spark_jobs.unshared.measure import measure
@@ -488,7 +488,7 @@ def show_comparison(comparison: Comparison, interval: str) -> None:
 )
 def calibrate(
     warehouse: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--warehouse", help="Fit to what the runs of this warehouse recorded, and store the costs there."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer and smaller measurements, so rougher costs.")] = False,
@@ -511,7 +511,7 @@ def calibrate(
         _show_costs(costs)
 
 
-def _fitted(warehouse: Path) -> Fit:
+def _fitted(warehouse: str) -> Fit:
     """The costs that explain the runs of a warehouse, stored there."""
     from spark_jobs.costs.fit import FILE, fit, observations_of, store
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 from ipaddress import ip_address
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,8 +24,8 @@ STOPPING = 3
 @app.command(epilog="Example: heddle serve --warehouse var/warehouse")
 def serve(
     warehouse: Annotated[
-        Path | None,
-        typer.Option("--warehouse", help="The folder of Heddle's tables. Default: HEDDLE_WAREHOUSE, heddle.toml."),
+        str | None,
+        typer.Option("--warehouse", help="The folder or URL of the tables. Default: HEDDLE_WAREHOUSE, heddle.toml."),
     ] = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0: any that is free.")] = 8765,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
@@ -39,11 +38,19 @@ def serve(
 
     with telling_errors():
         check_host(host, expose)
-        root = (warehouse or settings().warehouse).absolute()
+        root = placed(warehouse or settings().warehouse)
         app = pages_of(root, host, expose)
         with listening(host, port) as place:
             terminal.errors.print(announcement(root, host, place.getsockname()[1], expose), highlight=False)
             serve_until_stopped(app, place)
+
+
+def placed(warehouse: str) -> str:
+    """A warehouse as it is known wherever the server works. Raises HDL-574 or HDL-575 for a URL that is none."""
+    from spark_jobs.storage import Place
+
+    place = Place.of(warehouse)
+    return str(place.local().absolute()) if place.is_local else str(place)
 
 
 def check_host(host: str, expose: bool) -> None:
@@ -57,7 +64,7 @@ def check_host(host: str, expose: bool) -> None:
     raise HeddleError("HDL-572", message, "leave --host out; --expose permits it, behind what asks for a user")
 
 
-def pages_of(root: Path, host: str, expose: bool) -> FastAPI:
+def pages_of(root: str, host: str, expose: bool) -> FastAPI:
     """The app of a warehouse's pages. Raises HDL-571 if what serves them is not installed."""
     try:
         import uvicorn  # noqa: F401
@@ -89,7 +96,7 @@ def listening(host: str, port: int) -> socket.socket:
     return place
 
 
-def announcement(root: Path, host: str, port: int, expose: bool) -> str:
+def announcement(root: str, host: str, port: int, expose: bool) -> str:
     """What is said of the server: where it is, and who can see it."""
     shown = f"[{host}]" if ":" in host else host
     who = "whoever reaches it" if expose else "every user of this machine"

@@ -195,7 +195,7 @@ def preview(
     query: Annotated[list[str] | None, typer.Option("--query", help="Only this query; may be given again.")] = None,
     limit: Annotated[int, typer.Option("--limit", help="Most answers of a query; 0: all.")] = 20,
     against: Annotated[
-        Path | None, typer.Option("--against", help="Compare with what is published in this warehouse.")
+        str | None, typer.Option("--against", help="Compare with what is published in this warehouse.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,7 +46,7 @@ def tables(
         raise typer.Exit(1)
 
 
-def _done(warehouse: Path, rebuild: str | None, drop: str | None, yes: bool) -> tuple[list[TableListing], bool]:
+def _done(warehouse: str, rebuild: str | None, drop: str | None, yes: bool) -> tuple[list[TableListing], bool]:
     """The tables after what was asked for, and whether some could not be brought up to date."""
     from spark_jobs.results import table_upkeep
     from spark_jobs.results.tables import follow

@@ -2,17 +2,19 @@
 
 Loads the 336,776 flights of 2013, starts the embedded Airflow, has the DAG ``refresh_sharing_plan`` make the
 plan, runs consecutive daily intervals of ``aggregate_windows`` by Airflow's own backfill, prints what
-``heddle`` says of plan, runs and answers, and stops Airflow again (``--keep`` leaves it running).
+``heddle`` says of plan, runs and answers, and stops Airflow again (``--keep`` leaves it running). With ``--s3`` the
+flights and the warehouse are in the embedded S3 server instead of folders.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from heddle.local.airflow_api import AirflowApi, AirflowApiError
+from heddle.local.object_store import ObjectStore
 from heddle.local.servers import Place, Server, airflow_environment, down, up
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.settings import Settings, project_file
@@ -151,13 +154,35 @@ def heddle(place: Place, environment: dict[str, str], *arguments: str) -> None:
         raise DemoError(f"heddle {arguments[0]} ended with exit code {done.returncode}")
 
 
-def demo(place: Place, days: int, keep: bool) -> None:
-    """Load the flights, start Airflow, publish some days, and show what came of it; ``keep``: Airflow goes on."""
+BUCKET = "heddle-demo"
+
+
+@contextmanager
+def on_a_store(place: Place) -> Iterator[str]:
+    """Let all processes from now on have flights and warehouse in the embedded S3 server; the URL of the flights."""
+    down(place)  # an Airflow that runs knows nothing of the store
+    heading("an S3 server on loopback")
+    store = ObjectStore.over(place.var / "s3" / "objects")
+    store.start()
+    try:
+        store.make_bucket(BUCKET)
+        flights, declared = f"s3://{BUCKET}/flights", place.var / "s3" / "streams.yaml"
+        text = (place.root / "dags" / "workload" / "streams.yaml").read_text()
+        declared.write_text(text.replace("../../var/data/flights", flights))
+        settings = {"HEDDLE_WAREHOUSE": f"s3://{BUCKET}/warehouse", "HEDDLE_STREAMS": str(declared)}
+        os.environ.update(store.environment | settings)
+        yield flights
+    finally:
+        store.stop()
+
+
+def demo(place: Place, days: int, keep: bool, data: str) -> None:
+    """Load the flights, start Airflow, publish some days, and show what came of it; ``keep``: Airflow goes on.
+    ``data``: where the flights are."""
     begun = time.monotonic()
-    data = place.var / "data" / "flights"
     heading("the flights of 2013")
     loader = place.root / "dags" / "workload" / "load_flights.py"
-    if subprocess.run([sys.executable, str(loader), str(data)], cwd=place.root).returncode:
+    if subprocess.run([sys.executable, str(loader), data], cwd=place.root).returncode:
         raise DemoError("the flights could not be loaded")
     heading("Airflow on PostgreSQL, on loopback")
     api = up(place)
@@ -181,7 +206,8 @@ def demo(place: Place, days: int, keep: bool) -> None:
         interval = ("--from", f"{FIRST_DAY}", "--to", f"{end}")
         # One published interval: what is compared is the cost of one run.
         last_day = ("--from", f"{end - timedelta(days=1)}", "--to", f"{end}")
-        heddle(place, environment, "compare", "--warehouse", warehouse, *last_day, "--sample", "3")
+        if not data.startswith("s3:"):  # plain Spark jobs, which the embedded server's data are out of reach for
+            heddle(place, environment, "compare", "--warehouse", warehouse, *last_day, "--sample", "3")
         for name in SHOWN:
             heddle(place, environment, "read", name, "--warehouse", warehouse, *interval, "--limit", "8")
         heddle(place, environment, "explain", SHOWN[-1], "--warehouse", warehouse)
@@ -198,12 +224,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make demo", description="a year of flights through Heddle")
     parser.add_argument("--days", type=int, default=4, help="daily intervals to run (default 4)")
     parser.add_argument("--keep", action="store_true", help="leave Airflow running")
+    parser.add_argument("--s3", action="store_true", help="flights and warehouse in an embedded S3 server")
     given = parser.parse_args(arguments)
     if not 1 <= given.days <= 100:
         parser.error("--days: 1 to 100")
+    if given.s3 and given.keep:
+        parser.error("--keep does not go with --s3: the server ends with the demo")
     place = Place.of_environment()
     try:
-        demo(place, given.days, given.keep)
+        with on_a_store(place) if given.s3 else nullcontext(str(place.var / "data" / "flights")) as data:
+            demo(place, given.days, given.keep, data)
     except (HeddleError, AirflowApiError, DemoError) as error:
         print(f"\ndemo: {error}\nlogs: {place.var / 'log'} and {place.airflow_home / 'logs'}", file=sys.stderr)
         return 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
@@ -40,7 +39,7 @@ class Access:
 
 
 def build_app(
-    warehouse: Callable[[], Path], may: Access | None = None, refresh: Callable[[FastAPI], None] | None = None
+    warehouse: Callable[[], str], may: Access | None = None, refresh: Callable[[FastAPI], None] | None = None
 ) -> FastAPI:
     """The app of a warehouse's pages.
 
@@ -90,7 +89,7 @@ class CodedRoute(APIRoute):
 
 
 # ------------------------------------------------------------------------------------------------- routes
-def _add_plan(app: FastAPI, warehouse: Callable[[], Path], may: Sequence[Any]) -> None:
+def _add_plan(app: FastAPI, warehouse: Callable[[], str], may: Sequence[Any]) -> None:
     """The plan and its history."""
 
     @app.get("/", dependencies=may)
@@ -107,7 +106,7 @@ def _add_plan(app: FastAPI, warehouse: Callable[[], Path], may: Sequence[Any]) -
         return html(served.history_html(warehouse(), _version(version)))
 
 
-def _add_answers(app: FastAPI, warehouse: Callable[[], Path], may: Sequence[Any]) -> None:
+def _add_answers(app: FastAPI, warehouse: Callable[[], str], may: Sequence[Any]) -> None:
     """What readers look at."""
 
     @app.get("/answers", dependencies=may)
@@ -127,7 +126,7 @@ def _add_answers(app: FastAPI, warehouse: Callable[[], Path], may: Sequence[Any]
         return html(served.query_html(warehouse(), name, chosen, group))
 
 
-def _add_runs(app: FastAPI, warehouse: Callable[[], Path], may: Sequence[Any]) -> None:
+def _add_runs(app: FastAPI, warehouse: Callable[[], str], may: Sequence[Any]) -> None:
     """What runs did."""
 
     @app.get("/operations", dependencies=may)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime
-from pathlib import Path
 
 from heddle.pages import answers, data_docs, history, operations, plan, query, streams, trends
 from optimizer.errors.diagnostics import HeddleError
@@ -24,19 +23,19 @@ _looking = threading.Lock()
 """Only one look at all sources at a time."""
 
 
-def answers_html(root: Path, choice: Choice) -> str:
+def answers_html(root: str, choice: Choice) -> str:
     """All queries with their newest answers."""
     warehouse = opened(root)
     now = datetime.now(UTC)
     return answers.page(list_answers(warehouse, choice, now) if warehouse is not None else Listing(now, choice))
 
 
-def query_html(root: Path, name: str, span: Span, group: str) -> str:
+def query_html(root: str, name: str, span: Span, group: str) -> str:
     """One query over time. Raises HDL-502 without a warehouse, HDL-521 for a query that was never registered."""
     return query.page(read_query(Warehouse.open(root, create=False), name, span, group))
 
 
-def plan_html(root: Path, version: int | None, tree: str = "") -> str | None:
+def plan_html(root: str, version: int | None, tree: str = "") -> str | None:
     """A stored plan (None: the newest) with a tree that is shown open; None if there is no such version."""
     warehouse = opened(root)
     newest = newest_plan(warehouse) if warehouse is not None else None
@@ -54,7 +53,7 @@ def _facts(row: PlannedQuery) -> dict[str, str]:
     return {"version": str(row.plan_version), "made": made, "by": row.created_by, "because": row.reason}
 
 
-def operations_html(root: Path, look: bool) -> str:
+def operations_html(root: str, look: bool) -> str:
     """The operating view of the warehouse; ``look``: also what is outdated. Raises HDL-555 while another looks."""
     warehouse = opened(root)
     if warehouse is None:
@@ -69,12 +68,12 @@ def operations_html(root: Path, look: bool) -> str:
         _looking.release()
 
 
-def radius_html(root: Path, begin: int, end: int, revision: int) -> str:
+def radius_html(root: str, begin: int, end: int, revision: int) -> str:
     """What one publication changed. Raises HDL-558 and HDL-559 if that is not known."""
     return operations.radius(read_radius(Warehouse.open(root, create=False), begin, end, revision))
 
 
-def history_html(root: Path, shown: int | None) -> str | None:
+def history_html(root: str, shown: int | None) -> str | None:
     """The history of the plan; None if there is no version ``shown`` (None: the newest)."""
     warehouse = opened(root)
     newest = newest_plan(warehouse) if warehouse is not None else None
@@ -87,19 +86,19 @@ def history_html(root: Path, shown: int | None) -> str | None:
     return history.page(versions, total, newest, chosen, change_of(warehouse, chosen), datetime.now(UTC))
 
 
-def streams_html(root: Path, span: Span) -> str:
+def streams_html(root: str, span: Span) -> str:
     """The streams over time."""
     warehouse, now = opened(root), datetime.now(UTC)
     return streams.page(read_streams(warehouse, span, now) if warehouse is not None else Streams(now, span))
 
 
-def trends_html(root: Path, span: Span) -> str:
+def trends_html(root: str, span: Span) -> str:
     """What runs did and cost, day by day."""
     warehouse, now = opened(root), datetime.now(UTC)
     return trends.page(read_trends(warehouse, span, now) if warehouse is not None else Trends(now, span))
 
 
-def docs_html(root: Path, name: str) -> str | None:
+def docs_html(root: str, name: str) -> str | None:
     """A page of Data Docs; None if there is none of that name. Only names that runs give: never a path."""
     file = document_file(Place.of(root) / FOLDER, name)
     if file is None:

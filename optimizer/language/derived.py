@@ -12,7 +12,7 @@ from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.aggregate_calls import AggregateReader
 from optimizer.language.expressions import ExpressionReader, Typed, settled, typed_call
-from optimizer.language.nodes import function_name, place_of
+from optimizer.language.nodes import function_name, place_of, refuse
 from optimizer.language.refusals import NULL, Refused
 from optimizer.language.scope import Scope
 from optimizer.language.words import BINARY, FORMS
@@ -36,6 +36,13 @@ def holds_aggregate(node: exp.Expr, text: str) -> bool:
 def of_group(column: str, value: Expression, type_: Type) -> Output:
     """The value that a group column has in its group: the least of equal ones."""
     return Output(column, "min", value, type_, AGGREGATES["min"].output_type(type_))
+
+
+def check_value(output: Output, node: exp.Expr) -> None:
+    """Raises HDL-203 for the bytes of a sketch, which nothing is compared with or made of."""
+    if output.type.name == "binary":
+        hint = "select it by itself, and estimate from it where it is read"
+        refuse("HDL-203", f"{output.function} is a sketch: nothing is compared with its bytes", hint, node)
 
 
 @dataclass(frozen=True)
@@ -95,10 +102,10 @@ class DerivedReader(ExpressionReader):
         if is_aggregate(node, self.scope.text):
             call = self.aggregates.read(node, "")
             self.takers.extend([call.output] * call.takes_error)
-            return self._taken(call.output)
+            return self._taken(call.output, node)
         kind = type(node)
         if kind is exp.Column:
-            return self._taken(self.named(node))
+            return self._taken(self.named(node), node)
         is_number = kind is exp.Neg and type(node.this) in (exp.Literal, exp.Cast, exp.TryCast)
         name = BINARY.get(kind) or ("neg" if kind is exp.Neg else function_name(node, self.scope.text))
         if name not in CHECKED or is_number or depth > 2 * self.scope.limits.depth:
@@ -106,8 +113,9 @@ class DerivedReader(ExpressionReader):
         sides = [node.this, node.expression] if kind in BINARY else [node.this] if kind is exp.Neg else node.expressions
         return _checked_call(name, [self.read(side, depth + 1) for side in sides], node)
 
-    def _taken(self, output: Output) -> Typed:
+    def _taken(self, output: Output, node: exp.Expr) -> Typed:
         """An output as a column of the expression, or what a derived one is made of."""
+        check_value(output, node)
         if output.function == DERIVED:
             assert output.expression is not None
             columns = {part.name: self._column(part) for part in output.parts}

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from optimizer.aggregates.states import MOST_TOP
 from optimizer.language.aggregate_calls import AggregateReader
-from optimizer.language.derived import DerivedReader, is_aggregate
+from optimizer.language.derived import DerivedReader, check_value, is_aggregate
 from optimizer.language.expressions import ExpressionReader, Typed, typed_call
 from optimizer.language.nodes import is_constant, refuse, without_parentheses
 from optimizer.language.refusals import NULL, Findings, Refused, shown_text
@@ -127,6 +127,7 @@ class _ThresholdReader:
         if is_constant(subject):
             refuse("HDL-229", "ORDER BY takes aggregates and names of outputs, no constants", f"ask for {TOP}", node)
         output = self._single(subject) or self._derived(subject)
+        check_value(output, subject)
         return Order(replace(output, name=""), bool(node.args.get("desc")), bool(node.args.get("nulls_first")))
 
     def _constant(self, node: exp.Expr) -> Typed:

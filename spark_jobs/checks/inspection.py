@@ -122,7 +122,10 @@ def inspect(
     """
     day = path.split("day=")[-1].split("/")[0]
     file = _Inspection(queries, begin, ends, bucket_by or {}, day)
-    reader = opened(path, memory_map=True, read_dictionary=DICTIONARIES)
+    try:
+        reader = opened(path, memory_map=True, read_dictionary=DICTIONARIES)
+    except KeyError:  # it lacks one of them, so it is none of ours
+        reader = opened(path)
     metadata = reader.metadata
     if not _is_schema(metadata.schema.to_arrow_schema()):
         file.found["(file)"] = Counter({"answers": metadata.num_rows, "wrong_schema": max(metadata.num_rows, 1)})
@@ -239,13 +242,16 @@ class _Inspection:
         self.places = {query.name: list(zip(query.outputs, places(query), strict=True)) for query in queries}
         self.begin, self.ends, self.day = begin, ends, day
         self.layouts: dict[str, _Layout] = {}
-        for query in queries:
+        for number, query in enumerate(queries):
             names = [name for name, _ in query.group_by]
             chosen = bucket_by.get(query.name, tuple(names))
             # windows of rows have files of their own, so have event sequences, and those without groups
             kind = BUCKETS if query.window.is_rows else 0
             if query.pattern is not None:
                 kind = 2 * BUCKETS if query.group_by else 3 * BUCKETS
+            if query.top is not None:
+                # written once all tasks have said which answers are among the first, all of a query in one file
+                kind = (4 + number) * BUCKETS
             self.layouts[query.name] = _Layout(len(names), tuple(names.index(name) for name in chosen), kind)
         self.found: dict[str, Counter[str]] = {}
         self.examples: dict[str, list[str]] = {}

@@ -68,7 +68,7 @@ def answers_of(
             raise HeddleError.of(error.diagnostic, *_findings(record)) from None
         report("answering")
         answered = finals_stage.answer(run, filled)
-        paths = [str(warehouse.root / "results" / file.path) for file in answered.staged]
+        paths = [str(warehouse.place / "results" / file.path) for file in answered.staged]
         rows = _rows(paths)
         left = {query.name: query for query in filled.plan.workload.queries}
         return _typed(workload.queries, left, rows), _findings(record)

@@ -909,8 +909,6 @@ def test_mistakes_are_coded_positioned_and_say_what_to_do(marked: str, code: str
         f"SELECT count(*) FROM trades {WINDOW} CLUSTER BY qty",
         f"SELECT count(*) FROM trades {WINDOW} HAVING reflect('java.lang.System', 'exit', 1) = 1",
         f"SELECT count(*) FROM trades {WINDOW} HAVING count(*) > (SELECT 1)",
-        f"SELECT count(*) FROM trades {WINDOW} HAVING CAST(count(*) AS INT) > 1",
-        f"SELECT count(*) FROM trades {WINDOW} HAVING count(*)::int > 1",
         f"SELECT count(*) FROM trades {WINDOW} HAVING max(symbol) > '${{env:HOME}}'",
         f"SELECT count(*) FROM trades {WINDOW} GROUP BY symbol WITH ROLLUP",
         f"SELECT count(*) FROM trades {WINDOW} GROUP BY symbol WITH CUBE HAVING count(*) > 1",

@@ -154,7 +154,7 @@ def test_the_nearest_file_upward_is_read(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEDDLE_HOME", str(home))
         patch.chdir(folders[depth])
-        found = settings().warehouse
+        found = Path(settings().warehouse)
     if above:
         assert found == folders[max(above)] / f"house{max(above)}"
     else:
@@ -171,7 +171,7 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     written(tmp_path / "home", 'warehouse = "house"')
-    assert settings().warehouse == tmp_path / "home" / "house"
+    assert Path(settings().warehouse) == tmp_path / "home" / "house"
     monkeypatch.chdir(tmp_path)
 
 
@@ -192,7 +192,7 @@ def test_a_file_of_another_user_is_refused_upward_and_trusted_at_home(
 def test_the_file_is_read_anew_at_each_call(folder: Path) -> None:
     for name in ("a", "b"):
         written(folder, f'warehouse = "{name}"')
-        assert settings().warehouse == folder / name
+        assert Path(settings().warehouse) == folder / name
 
 
 # -------------------------------------------------------------------------------------------------- bad files
@@ -239,7 +239,7 @@ def test_a_file_that_is_not_utf_8(folder: Path) -> None:
 
 def test_windows_line_ends_and_a_mark_of_utf_8(folder: Path) -> None:
     (folder / "heddle.toml").write_bytes(b"\xef\xbb\xbfwarehouse = 'a'\r\nstreams = 'b'\r\n")
-    assert (settings().warehouse, settings().streams) == (folder / "a", folder / "b")
+    assert (Path(settings().warehouse), settings().streams) == (folder / "a", folder / "b")
 
 
 @pytest.mark.parametrize("command", ["status", "config", "validate", "plan", "serve"])

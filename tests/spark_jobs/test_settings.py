@@ -124,7 +124,7 @@ def test_what_is_said_is_taken() -> None:
 
 def test_what_lies_in_the_project_follows_its_folder() -> None:
     found = Settings.from_environment({"HEDDLE_HOME": "/a"})
-    assert found.warehouse == Path("/a/var/warehouse") and found.streams == Path("/a/dags/workload/streams.yaml")
+    assert found.warehouse == "/a/var/warehouse" and found.streams == Path("/a/dags/workload/streams.yaml")
     assert found.workload == ("/a/dags/workload/*.sql",)
 
 
@@ -163,7 +163,7 @@ def test_without_delta_no_session_starts(tmp_path: Path, monkeypatch: pytest.Mon
 def test_settings_are_those_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("/first", "/second"):
         monkeypatch.setenv("HEDDLE_WAREHOUSE", folder)
-        assert settings().warehouse == Path(folder)
+        assert Path(settings().warehouse) == Path(folder)
 
 
 def test_the_password_of_the_lease_is_in_no_text_of_the_settings() -> None:

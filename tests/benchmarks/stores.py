@@ -1,0 +1,107 @@
+"""Measures a run of the demo's queries with the warehouse in a folder and in an S3 server, and counts its requests.
+
+    python -m tests.benchmarks.stores [--days N] [--delay SECONDS] [--json FILE]
+
+Three warehouses in turns, day by day: a folder, a store, and a store each of whose requests is held for a while. One row
+a run: wall seconds, and requests by kind. The flights are in a folder. The goal: 400 requests a run, and at most 10
+seconds more than in a folder where a request takes 30 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from heddle.local.object_store import ObjectStore
+from spark_jobs.planning.refresh import refresh_plan
+from spark_jobs.run.interval import run
+from spark_jobs.session.session import start_session
+from spark_jobs.settings import PROJECT
+from spark_jobs.warehouse.warehouse import Warehouse
+from tests.stores.proxy import StoreProxy
+
+FIRST = date(2013, 7, 1)
+REQUESTS, SECONDS = 400, 10.0
+"""The goals."""
+
+
+def _instant(day: date) -> int:
+    return (day - date(1970, 1, 1)).days * 86_400_000_000
+
+
+def measure(days: int, delay: float, console: Console) -> list[dict[str, Any]]:
+    """One row a place and day."""
+    workload = PROJECT / "dags" / "workload"
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        store = ObjectStore.over(Path(folder) / "objects")
+        store.start()
+        store.make_bucket("heddle-bench")
+        proxy = StoreProxy(store.port)
+        os.environ.update(store.environment | {"AWS_ENDPOINT_URL": proxy.url})
+        spark = start_session("stores", "local[2]")
+        places = {
+            "folder": (str(Path(folder) / "warehouse"), 0.0),
+            "store": ("s3://heddle-bench/near", 0.0),
+            f"store, {delay * 1000:.0f} ms": ("s3://heddle-bench/far", delay),
+        }
+        try:
+            for name, (place, _) in places.items():
+                refresh_plan(place, sorted(workload.glob("*.sql")), workload / "streams.yaml", reason=name)
+            for number in range(days):
+                day = FIRST + timedelta(days=number)
+                for name, (place, held) in places.items():
+                    proxy.set(held)
+                    proxy.counts()
+                    begun = time.perf_counter()
+                    record = run(
+                        spark,
+                        Warehouse.open(place),
+                        1,
+                        _instant(day),
+                        _instant(day + timedelta(days=1)),
+                        f"{name} {day}",
+                    )
+                    took, counts = time.perf_counter() - begun, proxy.counts()
+                    rows.append({"place": name, "day": str(day), "seconds": took, "answers": record.answers, **counts})
+                    console.print(f"{name} {day}: {took:.1f} s, {sum(counts.values())} requests")
+        finally:
+            spark.stop()
+            proxy.stop()
+            store.stop()
+    return rows
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description="a warehouse in a store")
+    parser.add_argument("--days", type=int, default=4)
+    parser.add_argument("--delay", type=float, default=0.03)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    console = Console()
+    rows = measure(given.days, given.delay, console)
+    kinds = sorted({kind for row in rows for kind in row if kind.isupper()})
+    table = Table("place", "day", "seconds", "answers", *kinds, "requests")
+    for row in rows:
+        counts = [row.get(kind, 0) for kind in kinds]
+        table.add_row(
+            row["place"], row["day"], f"{row['seconds']:.1f}", str(row["answers"]), *map(str, counts), str(sum(counts))
+        )
+    console.print(table)
+    console.print(f"goals: {REQUESTS} requests, {SECONDS:.0f} s more than in a folder")
+    if given.json:
+        given.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
