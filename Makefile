@@ -75,7 +75,7 @@ $(KERNELS): | $(PROJECT)
 	@$(PY) -m optimizer.sequences.compiling
 	@mkdir -p .cache && touch $@
 
-# Not in setup: 100 MB that only `heddle land` needs, and a broker that only its tests do.
+# Not in setup: 125 MB that only `heddle land` needs, and a broker that only its tests do.
 kafka: setup $(KAFKA) ## JVM jars for `heddle land` (once)
 
 $(KAFKA): $(PROJECT) spark_jobs/landing/kafka.py
