@@ -26,8 +26,10 @@ PROJECT := $(VENV)/.project
 JARS := .cache/.jars
 STORE := .cache/.s3proxy
 KERNELS := .cache/.kernels
+KAFKA := .cache/.kafka
+BROKER := .cache/.kafka-broker
 
-.PHONY: help setup demo up down status test test-slow test-all fuzz chaos soak audit bench lint format docs clean
+.PHONY: help setup kafka demo up down status test test-slow test-all fuzz chaos soak audit bench lint format docs clean
 
 help: ## this list
 	@printf 'Heddle: shared sliding-window aggregates on Spark and Airflow\n\n'
@@ -73,6 +75,19 @@ $(KERNELS): | $(PROJECT)
 	@$(PY) -m optimizer.sequences.compiling
 	@mkdir -p .cache && touch $@
 
+# Not in setup: 125 MB that only `heddle land` needs, and a broker that only its tests do.
+kafka: setup $(KAFKA) ## JVM jars for `heddle land` (once)
+
+$(KAFKA): $(PROJECT) spark_jobs/landing/kafka.py
+	@echo "==> Kafka's JVM jars"
+	@$(PY) -m spark_jobs.landing.kafka --fetch-jars
+	@mkdir -p .cache && touch $@
+
+$(BROKER): $(KAFKA) tests/kafka/broker.py
+	@echo '==> Kafka broker for the tests'
+	@$(PY) -m tests.kafka.broker --fetch-jars
+	@mkdir -p .cache && touch $@
+
 demo: setup ## a year of real flights through Airflow and Spark, with a summary (exit 0)
 	@$(PY) -m heddle.local.demo $(DEMO)
 
@@ -93,10 +108,10 @@ PARALLEL ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
 test: setup ## unit and Spark tests (fast ones; PYTEST='-k name' narrows, PARALLEL= in one process)
 	@HEDDLE_TESTS=quick $(PY) -m pytest $(PARALLEL) $(PYTEST)
 
-test-slow: setup ## more of the same, and through Spark what `make test` runs without (for CI)
+test-slow: setup $(BROKER) ## more of the same, and through Spark what `make test` runs without (for CI)
 	@HEDDLE_TESTS=spark $(PY) -m pytest $(PARALLEL) -m '(longer or engine) and not slow' $(PYTEST)
 
-test-all: setup ## everything, with many more examples, drawn at random; also the tests that are minutes long
+test-all: setup $(BROKER) ## everything, with many more examples, drawn at random; also the tests that are minutes long
 	@HEDDLE_TESTS=thorough $(PY) -m pytest -m '' $(PYTEST)
 
 fuzz: setup ## hostile queries by the hundred thousand (FUZZ=1000000 for more, FUZZ_SEED=n for others)

@@ -284,6 +284,27 @@ class ViewsOperator(SubmitOperator):
         return ["--catalog-schema", str(settings().catalog_schema)]
 
 
+class LandOperator(SparkSubmitOperator):
+    """``spark_jobs/land_topic.py`` for one topic, in a session that has the jars for Kafka.
+
+    Parameters: ``arguments``, of the job.
+    """
+
+    template_fields = (*SparkSubmitOperator.template_fields, "arguments")
+
+    def __init__(self, *, arguments: Any, **more: Any) -> None:
+        super().__init__(application=str(home() / "spark_jobs" / "land_topic.py"), **more)
+        self.arguments = arguments
+
+    def execute(self, context: Any) -> None:
+        """Submit the job with what is known only now: Spark's settings and the arguments."""
+        from spark_jobs.landing.kafka import session_settings
+
+        self.conf: dict[Any, Any] = {**session_settings(), **(self.conf or {})}
+        self.application_args = list(self.arguments)
+        super().execute(context)
+
+
 class HeddlePlugin(AirflowPlugin):
     """Registers the link, so that the api-server knows it."""
 

@@ -88,6 +88,10 @@ class Settings:
         value's text: it holds a password.
     catalog_schema
         Where the DAG of the plan makes every query a view, as Spark writes its name; None: nowhere.
+    topics
+        The file of the topics that the DAG ``land_topics`` lands.
+    kafka_options
+        The file of options of Kafka's client; None: there are none.
     checks_text
         See :attr:`checks`.
     debug
@@ -196,6 +200,22 @@ class Settings:
         "HDL-623 or HDL-624 when they are made; answers are not concerned",
         "text",
     )
+    topics: Path = _setting(
+        "HEDDLE_TOPICS",
+        "file",
+        "`dags/workload/topics.toml` in HEDDLE_HOME",
+        "the topics of Kafka that a DAG [lands](kafka.md#in-airflow); while it names none, or is not there, the DAG is "
+        "skipped",
+        "HDL-626 when the DAG runs",
+        "path",
+    )
+    kafka_options: Path | None = _setting(
+        "HEDDLE_KAFKA_OPTIONS",
+        "file",
+        "none: Kafka asks for nothing",
+        "a properties file with the options of Kafka's client: [security](kafka.md#security)",
+        "HDL-626 when a topic is landed",
+    )
     checks_text: str = _setting(
         "HEDDLE_CHECKS",
         "`all`, `sample` or `none`",
@@ -252,6 +272,8 @@ class Settings:
             jars=Path(text("jars") or PROJECT / ".cache" / "ivy" / "jars"),
             lease_dsn=text("lease_dsn") or None,
             catalog_schema=text("catalog_schema") or None,
+            topics=Path(text("topics") or home / "dags" / "workload" / "topics.toml"),
+            kafka_options=Path(file) if (file := environment.get("HEDDLE_KAFKA_OPTIONS")) else None,
             checks_text=text("checks") or CHECKS[0],
             debug=is_debugging(environment),
             airflow_port_text=text("airflow_port") or "",

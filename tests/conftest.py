@@ -40,11 +40,23 @@ def spark() -> Iterator[SparkSession]:
 
     # hundreds of generated plans stay in the driver's caches
     os.environ.setdefault("HEDDLE_DRIVER_MEMORY", "5g")
-    session = start_session("tests", "local[2]", settings=INTERPRETED if PROFILE == QUICK else None)
+    settings = (INTERPRETED if PROFILE == QUICK else {}) | _jars_of_kafka()
+    session = start_session("tests", "local[2]", settings=settings)
     _sessions.append(session)
     yield session
     _sessions.clear()
     session.stop()
+
+
+def _jars_of_kafka() -> dict[str, str]:
+    """Spark's jars with those that it reads Kafka with, where they are fetched: a process has one session."""
+    from optimizer.errors.diagnostics import HeddleError
+    from spark_jobs.landing.kafka import session_settings
+
+    try:
+        return {"spark.jars": session_settings()["spark.jars"]}
+    except HeddleError:
+        return {}
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,6 +14,7 @@ _DECLARED = {
     "warehouse": ("maintain", "status"),
     "layout": ("format",),
     "importing": ("import",),
+    "landing": ("land",),
     "config": ("config", "schema"),
     "experiments": ("experiments",),
 }

@@ -445,6 +445,29 @@ CODES_OF_RUNS = (
         "Spark's catalogue does not take the views of HEDDLE_CATALOG_SCHEMA; answers are not concerned.",
         "Make the schema, or permit it, and run `spark_jobs/create_views.py`.",
     ),
+    Code("HDL-625", "The jars that Spark reads Kafka with are not there.", "Run `make kafka`."),
+    Code(
+        "HDL-626",
+        "A topic cannot be landed as is asked: its name, servers, stream, schema, options or folders.",
+        "Correct what the message names.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-627",
+        "The table and the checkpoint that a topic is to be landed with do not belong together, or are in use.",
+        "Take those that do, or land into another folder.",
+    ),
+    Code(
+        "HDL-628",
+        "Kafka cannot be reached, refuses, or has no more records that were not landed.",
+        "Correct what the message names, and run it again: it goes on where it ended.",
+    ),
+    Code(
+        "HDL-629",
+        "Records of a topic do not fit the stream; they are kept in the quarantine table.",
+        "See `why` there, and correct the stream, or whoever writes the records.",
+        "warning",
+    ),
     # ------------------------------------------------------------------------------------- not foreseen
     Code("HDL-900", "An error of Heddle itself.", "Report it, with the traceback that the message names."),
     Code("HDL-901", "There is not enough memory.", "Give more, or ask for less at once."),

@@ -384,7 +384,7 @@ import runpy
 
 from spark_jobs.settings import PROJECT
 
-for name in ("refresh_sharing_plan", "aggregate_windows", "repair_results", "maintain_warehouse"):
+for name in ("refresh_sharing_plan", "aggregate_windows", "repair_results", "maintain_warehouse", "land_topics"):
     # while this file is parsed Airflow takes the DAGs that come up for its own
     runpy.run_path(str(PROJECT / "dags" / f"{{name}}.py"), run_name=f"heddle_dags_{{name}}")
 '''

@@ -83,7 +83,9 @@ def test_a_project_of_ones_own_has_the_same_dags(parsed: dict[str, Any], tmp_pat
 
 def test_the_dags_load(parsed: dict[str, Any]) -> None:
     assert parsed["errors"] == {}
-    assert set(parsed["dags"]) == {"refresh_sharing_plan", "aggregate_windows", "maintain_warehouse", "repair_results"}
+    assert set(parsed["dags"]) == {
+        *("refresh_sharing_plan", "aggregate_windows", "maintain_warehouse", "repair_results", "land_topics")
+    }
 
 
 def test_parsing_imports_nothing_heavy(parsed: dict[str, Any]) -> None:
@@ -107,6 +109,7 @@ def test_parsing_takes_a_fraction_of_a_second(parsed: dict[str, Any]) -> None:
 
 def test_a_fixed_handful_of_tasks_in_order(parsed: dict[str, Any]) -> None:
     dags = parsed["dags"]
+    assert dags["land_topics"]["tasks"] == {"topics": ["land"], "land": []}
     assert dags["maintain_warehouse"]["tasks"] == {"maintain": []}
     assert dags["repair_results"]["tasks"] == {
         **{"look": ["repair"], "repair": ["repaired", "report"], "report": [], "repaired": []},

@@ -1,0 +1,90 @@
+"""``heddle land``: a topic of Kafka into a Delta table."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heddle.cli import terminal
+from heddle.cli.options import AsJson, Streams
+from heddle.cli.output import print_diagnostics, print_json, telling_errors
+from heddle.cli.root import app
+from optimizer.errors.diagnostics import count
+
+if TYPE_CHECKING:
+    from spark_jobs.landing.land import Landed, Topic
+
+
+class RecordFormat(StrEnum):
+    """How records are written."""
+
+    json = "json"
+    avro = "avro"
+
+
+class Starting(StrEnum):
+    """Where a topic begins."""
+
+    earliest = "earliest"
+    latest = "latest"
+
+
+@app.command(
+    epilog="Examples: heddle land trades --servers broker:9092 --streams streams.yaml   "
+    "|   heddle land clicks-v2 --servers broker:9092 --stream clicks --to data/clicks --format avro "
+    "--avro-schema clicks.avsc"
+)
+def land(
+    topic: Annotated[str, typer.Argument(help="The topic.", metavar="TOPIC", show_default=False)],
+    servers: Annotated[str, typer.Option("--servers", help="host:port, several with commas between them.")],
+    streams: Streams,
+    stream: Annotated[
+        str | None, typer.Option("--stream", help="The stream whose columns records have. Default: the topic's name.")
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="The folder of the table. Default: where the stream is read from.")
+    ] = None,
+    format: Annotated[RecordFormat, typer.Option("--format", help="How records are written.")] = RecordFormat.json,
+    avro_schema: Annotated[
+        Path | None, typer.Option("--avro-schema", help="The Avro schema that records are written by.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", help="A folder of the topic's own. Default: in the table's.")
+    ] = None,
+    starting: Annotated[
+        Starting, typer.Option("--starting", help="Where to begin the first time.")
+    ] = Starting.earliest,
+    as_json: AsJson = False,
+) -> None:
+    """Bring what a topic of Kafka has now into a Delta table that a stream is read from, each record exactly once; what
+    does not fit the stream goes to a table beside it, with the reason."""
+    if (format is RecordFormat.avro) != (avro_schema is not None):
+        raise typer.BadParameter("--format avro and --avro-schema FILE go together")
+    with telling_errors():
+        from spark_jobs.landing.land import topic_of
+
+        chosen = topic_of(topic, servers, streams, stream, to, avro_schema, checkpoint, starting.value)
+        landed = _landed(chosen)
+    print_diagnostics(landed.diagnostics)
+    if as_json:
+        print_json(landed.to_json())
+        return
+    records = count(landed.landed, "record")
+    line = f"{records} of {landed.topic} landed in {landed.table}, {landed.quarantined:,} in quarantine"
+    terminal.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _landed(topic: Topic) -> Landed:
+    """Land a topic in a session of its own."""
+    from heddle.cli.sessions import spark_session
+    from spark_jobs.landing.kafka import check_servers, session_settings
+    from spark_jobs.landing.land import land as land_topic
+
+    # before a session is started, which takes longer
+    settings = session_settings()
+    check_servers(topic.servers)
+    with spark_session("heddle land", settings=settings) as (spark, report):
+        return land_topic(spark, topic, report=report)

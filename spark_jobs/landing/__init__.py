@@ -1,0 +1,1 @@
+"""Topics of Kafka become Delta tables that streams are read from."""
