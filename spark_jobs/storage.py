@@ -201,7 +201,7 @@ class Place:
         scheme, _, path = self.url.partition("://")
         bucket = path.partition("/")[0]
         # of abfss the account is no part of the path
-        system = _filesystem(f"{scheme}://{bucket}", os.getpid(), _reached_by())
+        system = _filesystem(f"{scheme}://{bucket}", os.getpid(), reached_by())
         return system, f"{bucket.partition('@')[0]}{path[len(bucket) :]}"
 
 
@@ -355,7 +355,7 @@ def _stored(name: str, info: Any) -> Stored:
     return Stored(name, int(info.size), int((info.mtime_ns or 0) // 1000))
 
 
-def _reached_by() -> tuple[str, ...]:
+def reached_by() -> tuple[str, ...]:
     """What the environment says of stores: where they are, and who asks."""
     named = (name for name in os.environ if name.startswith(("AWS_", "AZURE_", "GOOGLE_")))
     return tuple(f"{name}={os.environ[name]}" for name in sorted(named))

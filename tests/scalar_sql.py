@@ -119,7 +119,7 @@ def _whole(name: str, argument: Typed, constants: list[Any]) -> Typed:
             fits = f"{name}({sql}) >= -9223372036854775808::DOUBLE AND {name}({sql}) < 9223372036854775808::DOUBLE"
             return f"(CASE WHEN {fits} THEN {name}({sql})::HUGEINT END)", "long"
         return (sql, kind) if kind == "long" else (f"{name}({sql})", "decimal")
-    places = constants[0]
+    places = int(constants[0])
     if kind == "double":
         near = f"isfinite({sql}) AND abs({sql}) < 1e15"
         return f"(CASE WHEN {near} THEN ({sql})::VARCHAR::DECIMAL(38,{places})::DOUBLE ELSE {sql} END)", "double"

@@ -12,7 +12,6 @@ from heddle.cli import terminal
 from heddle.cli.output import LISTED, print_rows, seconds_text, unit_text
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.diagnostics import count as number_of
-from optimizer.workload.instants import irregular_words
 
 if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
@@ -61,6 +60,8 @@ def show_diff(change: PlanDiff, new: SharingPlan) -> None:
 
 
 def _back(window: Window) -> str:
+    from optimizer.workload.instants import irregular_words
+
     words = irregular_words(window)
     return seconds_text(window.range / 1_000_000) if words is None else words[0]
 

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from optimizer.language.nodes import place_of
 from optimizer.language.refusals import Refused, shown_text
-from optimizer.migration.functions import is_aggregate
+from optimizer.migration.functions import calls_aggregate
 from optimizer.migration.windows import (
     BOUNDS,
     COLUMNS,
@@ -146,7 +146,7 @@ class Binder:
 
     def _named(self, name: str, part: exp.Expr, aliases: bool, node: exp.Column) -> exp.Expr:
         columns = self.source.columns
-        if aliases and name in self.aliases and not _is_aggregated(node):
+        if aliases and name in self.aliases and not _calls_aggregated(node):
             return self._put_in(self.aliases[name], node)
         if name in columns:
             return self._put_in(columns[name], node)
@@ -167,10 +167,10 @@ class Binder:
         return inside(expression)
 
 
-def _is_aggregated(node: exp.Expr) -> bool:
+def _calls_aggregated(node: exp.Expr) -> bool:
     """Whether a node is inside an aggregate, where the names of the SELECT list mean nothing."""
     parent = node.parent
-    while parent is not None and not is_aggregate(parent):
+    while parent is not None and not calls_aggregate(parent):
         parent = parent.parent
     return parent is not None
 

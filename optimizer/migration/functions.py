@@ -54,7 +54,7 @@ def rename(call: exp.Anonymous, dialect: Dialect) -> None:
     call.set("this", name)
 
 
-def is_aggregate(node: exp.Expr) -> bool:
+def calls_aggregate(node: exp.Expr) -> bool:
     """Whether a node is a call that aggregates rows."""
     if not isinstance(node, exp.Anonymous):
         return False

@@ -20,7 +20,7 @@ from optimizer.migration.binding import (
     marker,
     markers,
 )
-from optimizer.migration.functions import is_aggregate
+from optimizer.migration.functions import calls_aggregate
 from optimizer.migration.windows import of_table_function
 from optimizer.migration.words import CutWindow, Dialect, cut_number, function_of
 
@@ -167,7 +167,7 @@ class _Select:
         group = tree.args.get("group")
         if source.grouped is not None:
             return self._over_groups(source.grouped)
-        aggregates = any(is_aggregate(node) for item in tree.expressions for node in item.walk())
+        aggregates = any(calls_aggregate(node) for item in tree.expressions for node in item.walk())
         if group is not None or aggregates or tree.args.get("having"):
             return self._grouping(group)
         items, star = self._items()
@@ -266,7 +266,7 @@ class _Select:
     def _over_groups(self, grouped: Grouped) -> Relation:
         tree = self.tree
         plain = (item for item in tree.expressions if not isinstance(item.unalias(), exp.Window))
-        aggregates = any(is_aggregate(node) for item in plain for node in item.walk())
+        aggregates = any(calls_aggregate(node) for item in plain for node in item.walk())
         if tree.args.get("group") or tree.args.get("having") or aggregates:
             raise Refused("HDL-143", "an aggregate of aggregates", "aggregate the stream itself", place_of(tree))
         for condition in self._where():

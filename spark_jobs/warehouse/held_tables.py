@@ -9,21 +9,23 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from spark_jobs.storage import reached_by
+
 
 class TableAt(DeltaTable):
-    """A held table at a version: what it says stays as it was when the held one goes on."""
+    """A table that is kept open, at a version: what it says stays as it was when the other goes on."""
 
-    def __init__(self, held: DeltaTable) -> None:
-        self._held, self._at = held, int(held.version())
+    def __init__(self, current: DeltaTable) -> None:
+        self._current, self._at = current, int(current.version())
         self._storage_options = None
         self._own: DeltaTable | None = None
 
     @property
     def _table(self) -> Any:
         if self._own is None:
-            if int(self._held.version()) == self._at:
-                return self._held._table
-            self._own = DeltaTable(self._held.table_uri, version=self._at)
+            if int(self._current.version()) == self._at:
+                return self._current._table
+            self._own = DeltaTable(self._current.table_uri, version=self._at)
         return self._own._table
 
     def version(self) -> int:
@@ -34,12 +36,12 @@ class TableAt(DeltaTable):
 _threads = threading.local()
 
 
-def held(url: str, identity: str) -> DeltaTable:
+def current_table(url: str, identity: str) -> DeltaTable:
     """The table at a URL as it is now. ``identity``: another one for another table at the same place. Raises what
     delta-rs raises."""
     # neither threads nor processes that were forked share one
-    key = (os.getpid(), url, identity, os.environ.get("AWS_ENDPOINT_URL", ""))
-    tables: dict[tuple[int, str, str, str], DeltaTable] = _threads.__dict__.setdefault("tables", {})
+    key = (os.getpid(), url, identity, reached_by())
+    tables: dict[tuple[int, str, str, tuple[str, ...]], DeltaTable] = _threads.__dict__.setdefault("tables", {})
     if (known := tables.get(key)) is None:
         tables[key] = known = DeltaTable(url)
         return TableAt(known)

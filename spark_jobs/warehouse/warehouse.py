@@ -52,7 +52,7 @@ from spark_jobs.warehouse.data_files import (
     write_files,
     writing,
 )
-from spark_jobs.warehouse.held_tables import held
+from spark_jobs.warehouse.held_tables import current_table
 from spark_jobs.warehouse.lease import postgres_lease
 from spark_jobs.warehouse.schemas import COLUMNS, FORMAT, HOUR, LATER, MARKER, TABLES, TOKEN_DIGITS
 
@@ -267,7 +267,7 @@ class Warehouse:
         """
         try:
             if name in TABLES and not self.place.is_local:
-                now = held(self.path(name), _identity(self.place))
+                now = current_table(self.path(name), _identity(self.place))
                 if version is None or version == now.version():
                     return now
             found = DeltaTable(log_place(self.path(name)), version=version)

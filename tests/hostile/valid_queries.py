@@ -59,6 +59,8 @@ CONDITIONS = (
     "trim(replace(symbol, 'a', 'b')) NOT IN ('x')",
     "symbol = 'می\u200cخواهم'",
 )
+POSITION = "the position of its_group"
+
 COMPUTED = ("date_trunc('hour', ts)", "lower(symbol)", "qty + 1", "CASE WHEN ok THEN symbol END", "CAST(fee AS int)")
 DURATIONS = {
     "30 seconds": 30,
@@ -176,6 +178,11 @@ def _sequence(random: random.Random) -> tuple[str, list[str]]:
     return f"PATTERN SEQ({', '.join(events)}) ON symbol{per}", random.sample(aggregates, random.randint(1, 3))
 
 
+def _comparable(aggregates: list[str]) -> str:
+    """The first aggregate that something is compared with: no sketch is."""
+    return next((call for call in aggregates if "sketch" not in call.lower()), "count(*)")
+
+
 def _derived(made: random.Random, groups: list[str]) -> str:
     """An expression over aggregates, and group columns."""
     known = ["sum(qty)", "count(*)", "sum(fee)", "max(price)", "min(qty)", "count(DISTINCT symbol)", "1.5", "100"]
@@ -204,9 +211,8 @@ def query(seed: int) -> str:
     select = made.sample(groups, made.randint(0, len(groups))) + outputs
     window = _window(made, groups, bool(pattern))
     if computed is not None and "ROWS" not in window:
-        name = made.choice((computed, "its_group", str(len(select) + 1)))
         select.append(f"{computed} AS its_group")
-        groups.append(name)
+        groups.append(made.choice((computed, "its_group", POSITION)))
     lines = [f"-- name: q_{seed}.{made.choice(('x', 'y-z'))}"]
     if made.random() < 0.5:
         lines.append(f"-- owner: {made.choice(('desk one', 'Zoë <z@example.org>', '数据', '[red]x[/]'))}")
@@ -216,6 +222,8 @@ def query(seed: int) -> str:
     bounds = ["window_start", "window_end"] if window in TABLE_FUNCTIONS else [window] if window in FUNCTIONS else []
     if bounds and made.random() < 0.7:
         select = ["window_start", *(["window.end AS window_end"] if made.random() < 0.5 else []), *select]
+    places = {POSITION: str(len(select))}
+    groups = [places.get(group, group) for group in groups]
     grouped = made.sample([*groups, *bounds], len(groups) + len(bounds))
     clauses = [
         window if window.startswith("WINDOW") else "",
@@ -227,12 +235,12 @@ def query(seed: int) -> str:
     if made.random() < 0.25:
         clauses.append(f"HAVING count(*) > {made.randint(0, 9)} AND 1e6 >= count(*)")
     elif made.random() < 0.1:
-        clauses.append(f"HAVING NOT count(*) BETWEEN 3 AND {made.randint(3, 9)} OR {aggregates[0]} IS NULL")
+        clauses.append(f"HAVING NOT count(*) BETWEEN 3 AND {made.randint(3, 9)} OR {_comparable(aggregates)} IS NULL")
     if groups and not pattern and "ROWS" not in window and made.random() < 0.2:
-        last = made.choice(("", " DESC", f", {groups[0]} NULLS LAST"))
-        clauses.append(
-            f"ORDER BY {made.choice(('count(*)', 'sum(qty) / count(*)', 'a0'))}{last} LIMIT {made.randint(1, 1000)}"
-        )
+        named = [group for group in groups if group.isidentifier()]
+        last = made.choice(("", " DESC", f", {named[0]} NULLS LAST" if named else " ASC"))
+        order = made.choice(("count(*)", "sum(qty) / count(*)", _comparable(aggregates)))
+        clauses.append(f"ORDER BY {order}{last} LIMIT {made.randint(1, 1000)}")
     holistic = any(
         word in " ".join(outputs).lower() for word in ("percentile(", "median", "distinct", "mode", "top_k(")
     )

@@ -24,11 +24,15 @@ NAMED_ELSEWHERE = {
     "optimizer/errors/crashes.py": "HEDDLE_DEBUG: the science imports nothing of the jobs",
     "plugins/heddle_airflow.py": "HEDDLE_HOME: a DAG file is parsed without Heddle's packages",
     "heddle/cli/root.py": "sets HEDDLE_DEBUG for --debug",
+    "heddle/local/demo.py": "sets them for all processes of the demo",
+    "spark_jobs/operations/project.py": "writes them into the environment file of a new project",
 }
 """Modules that name a variable of Heddle's as a value, and why."""
 
 OF_OTHERS = {
+    "heddle/local/demo.py": "what is handed on to Airflow",
     "heddle/local/servers.py": "PATH, and what is handed on to Airflow",
+    "spark_jobs/storage.py": "what Arrow and delta-rs read of stores",
     "optimizer/errors/crashes.py": "see NAMED_ELSEWHERE",
     "optimizer/errors/redaction.py": "the values of all secrets",
     "plugins/heddle_airflow.py": "see NAMED_ELSEWHERE",
@@ -91,7 +95,7 @@ def test_every_setting_is_of_one_variable_that_is_read() -> None:
 def test_defaults() -> None:
     found = Settings.from_environment({})
     assert found.home == PROJECT == ROOT
-    assert (found.warehouse, found.streams) == (ROOT / "var/warehouse", ROOT / "dags/workload/streams.yaml")
+    assert (found.warehouse, found.streams) == (str(ROOT / "var/warehouse"), ROOT / "dags/workload/streams.yaml")
     assert found.workload == (str(ROOT / "dags/workload/*.sql"),) and found.jars == ROOT / ".cache/ivy/jars"
     assert (found.source_roots, found.spark_master, found.lease_dsn, found.airflow_port) == (None, None, None, None)
     assert (found.owner_quota, found.driver_memory, found.debug) == (10_000, "2g", False)
@@ -115,7 +119,7 @@ def test_what_is_said_is_taken() -> None:
             "HEDDLE_AIRFLOW_PORT": " 8090 ",
         }
     )
-    assert (found.home, found.warehouse, found.streams) == (Path("/a"), Path("/b"), Path("/c.yaml"))
+    assert (found.home, found.warehouse, found.streams) == (Path("/a"), "/b", Path("/c.yaml"))
     assert (found.workload, found.source_roots, found.owner_quota) == (("/d/*.sql",), ("/e", "/f"), 7)
     assert found.tables_of_owners == ("ops", "desk one")
     assert (found.spark_master, found.driver_memory, found.jars) == ("spark://g:7077", "5g", Path("/h"))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from heddle.local.object_store import ObjectStore
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.storage import Place
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -124,3 +125,23 @@ def test_others_files_are_no_warehouse(place: str) -> None:
     (Place.of(place) / "theirs.txt").put(b"x")
     with pytest.raises(HeddleError, match="HDL-501"):
         Warehouse.open(place)
+
+
+def test_a_store_that_cannot_be_reached(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with pytest.raises(HeddleError, match="HDL-578"):
+        Warehouse.open(place)
+
+
+def test_the_embedded_server_says_why_it_does_not_start(
+    server: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = ObjectStore.over(tmp_path / "objects")
+    taken.port = server.port
+    with monkeypatch.context() as patched:
+        patched.setattr(ObjectStore, "_answers", lambda self: False)
+        with pytest.raises(HeddleError, match="HDL-597"):
+            taken.start()
+    monkeypatch.setenv("HEDDLE_JARS", str(tmp_path / "ivy" / "jars"))
+    with pytest.raises(HeddleError, match="HDL-598"):
+        ObjectStore.over(tmp_path / "other").start()
