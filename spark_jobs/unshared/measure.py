@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -17,7 +17,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import history_start
 from optimizer.workload.streams import TIME_UNITS
-from optimizer.workload.values import LONG, STRING, Stream
+from optimizer.workload.values import ACQ, LONG, STRING, Stream
 from spark_jobs.session.session import cpu_seconds
 from spark_jobs.sources import csv_source
 from spark_jobs.sources.splits import splits_of
@@ -123,6 +123,12 @@ def _java_format(stream: Stream, pattern: str) -> str:
     return found
 
 
+def spread(queries: Sequence[ACQ], sample: int) -> list[ACQ]:
+    """``sample`` of the queries, each once, spread evenly over them; all of them if there are no more."""
+    count = min(sample, len(queries))
+    return [queries[index * len(queries) // count] for index in range(count)]
+
+
 def measure(
     spark: SparkSession,
     plan: SharingPlan,
@@ -142,7 +148,7 @@ def measure(
     # interprets: without this elimination the same jobs take about half the time
     spark.conf.set("spark.sql.subexpressionElimination.enabled", "false")
     queries = plan.workload.queries
-    chosen = [queries[index * len(queries) // sample] for index in range(min(sample, len(queries)))]
+    chosen = spread(queries, sample)
     found = []
     for number, query in enumerate([chosen[0], *chosen]):
         report(f"running {query.name} unshared ({max(number, 1)} of {len(chosen)})")
