@@ -12,7 +12,7 @@ from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.aggregate_calls import AggregateReader
 from optimizer.language.expressions import ExpressionReader, Typed, settled, typed_call
-from optimizer.language.nodes import function_name, place_of
+from optimizer.language.nodes import function_name, is_name, place_of
 from optimizer.language.refusals import NULL, Refused
 from optimizer.language.scope import Scope
 from optimizer.language.words import BINARY, FORMS
@@ -104,7 +104,7 @@ class DerivedReader(ExpressionReader):
             self.takers.extend([call.output] * call.takes_error)
             return self._taken(call.output)
         kind = type(node)
-        if kind is exp.Column:
+        if is_name(node):
             return self._taken(self.named(node))
         group = self.grouped(node)
         if group is not None:

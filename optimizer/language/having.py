@@ -168,6 +168,11 @@ class _ThresholdReader:
     def _named(self, node: exp.Expr) -> Output:
         """What a name refers to: an output, else a group column."""
         outputs, groups = self._outputs, self.selection.groups
+        if type(node) is not exp.Column:
+            column = self.scope.column(node)[0]
+            if column not in groups.values():
+                _refuse_column(column, node)
+            return group_value(self.aggregates, self.selection.grouping, column, node)
         is_qualified = bool(node.args.get("table"))
         if not is_qualified and node.name.lower() in self.selection.refused:
             raise self.selection.refused[node.name.lower()]

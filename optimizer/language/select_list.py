@@ -10,7 +10,7 @@ from sqlglot import exp
 from optimizer.language.aggregate_calls import AggregateCall, AggregateReader
 from optimizer.language.derived import DerivedCall, DerivedReader, holds_aggregate, is_aggregate, of_group
 from optimizer.language.grouping import Grouping, answer_name
-from optimizer.language.nodes import refuse, without_parentheses
+from optimizer.language.nodes import is_name, refuse, without_parentheses
 from optimizer.language.refusals import Findings, Refused, shown_text
 from optimizer.language.scope import Scope
 from optimizer.language.words import RESERVED, resolve_name, written_name
@@ -55,8 +55,7 @@ def read_selection(
     for column in grouping.columns:
         if column not in reader.names:
             with findings.collecting():
-                name = answer_name(column) if column in grouping.derived else column
-                reader.names[column] = name
+                reader.names[column] = name = reader.answer_name(column)
                 reader.take(name, tree.args["group"], column)
     outputs, limit = reader.outputs, scope.limits.outputs
     if not outputs and not findings.problems:
@@ -104,9 +103,9 @@ class _SelectListReader:
         if type(item) is exp.Alias:
             node, alias = item.this, item.alias
         computed = None if self._names_output(node) else self.grouping.name_of(node, self.scope)
-        if type(node) is exp.Column or computed is not None:
+        if is_name(node) or computed is not None:
             column = self._group_column(node, computed)
-            self.names[column] = name = alias or self._answer_name(column)
+            self.names[column] = name = alias or self.answer_name(column)
         else:
             call = self._value(node, alias)
             self.takes_error |= call.takes_error
@@ -168,8 +167,9 @@ class _SelectListReader:
             refuse("HDL-208", f"two columns of the answers are named {name}", "name one with AS", item)
         self._taken.add(name.lower())
 
-    def _answer_name(self, column: str) -> str:
-        return answer_name(column) if column in self.grouping.derived else column
+    def answer_name(self, column: str) -> str:
+        """The name in the answers of a group column that is given none: that of the stream's column if it is one."""
+        return column if column in dict(self.scope.stream.schema) else answer_name(column)
 
     def _group_column(self, node: exp.Expr, computed: str | None) -> str:
         column = computed or self.scope.column(node)[0]
