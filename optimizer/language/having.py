@@ -169,10 +169,7 @@ class _ThresholdReader:
         """What a name refers to: an output, else a group column."""
         outputs, groups = self._outputs, self.selection.groups
         if type(node) is not exp.Column:
-            column = self.scope.column(node)[0]
-            if column not in groups.values():
-                _refuse_column(column, node)
-            return group_value(self.aggregates, self.selection.grouping, column, node)
+            return self._of_column(self.scope.column(node)[0], node)
         is_qualified = bool(node.args.get("table"))
         if not is_qualified and node.name.lower() in self.selection.refused:
             raise self.selection.refused[node.name.lower()]
@@ -187,7 +184,10 @@ class _ThresholdReader:
         if column is None:
             hint = did_you_mean(node.name, [*outputs, *self.scope.schema], "outputs and columns")
             refuse("HDL-202", f"there is no output or column {shown_text(node.name)}", hint, node)
-        if column not in groups.values():
+        return self._of_column(column, node)
+
+    def _of_column(self, column: str, node: exp.Expr) -> Output:
+        if column not in self.selection.group_columns:
             _refuse_column(column, node)
         return group_value(self.aggregates, self.selection.grouping, column, node)
 

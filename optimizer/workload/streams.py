@@ -306,7 +306,7 @@ class _Reader:
             raise _Bad("HDL-457", message, _close(format_, FORMATS), source["format"])
         where = self._place(path, source["path"])
         written = self._options(format_, source)
-        spans = {"lateness": 0, "step": 60 * SECOND}
+        spans: dict[str, Any] = {"lateness": 0, "step": 60 * SECOND}
         limits = (("lateness", 0, 366 * DAY), ("step", SECOND, DAY), ("allowed_lateness", 0, 3660 * DAY))
         for key, least, most in limits:
             if key not in keys:

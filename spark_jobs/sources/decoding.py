@@ -304,7 +304,7 @@ class _Part:
 
 
 def _parts(stream: Stream, split: Split, schema: pa.Schema, names: Iterable[str]) -> dict[str, _Part | None]:
-    """Some columns of a stream in a file with this schema; None where it lacks them, and nothing is said in its stead."""
+    """Some columns of a stream in a file with this schema; None: it lacks the column."""
     constants = dict(split.constants)
     paths = {name: path_of(stream, name) for name in names}
     roots = dict.fromkeys(path.root for path in paths.values())
@@ -330,7 +330,7 @@ def _places(parts: Mapping[str, _Part | None]) -> list[str]:
 
 
 def _values(table: pa.Table | pa.RecordBatch, rows: int, part: _Part | None, constant: pa.Scalar | None) -> Any:
-    """The values of a column of a stream in so many rows of a file; ``constant``: what they are if the file has none."""
+    """The values of a column in so many rows of a file; ``constant``: what they are if the file has none."""
     if part is None or part.place is None:
         return pa.repeat(constant, rows)
     if part.leaf.steps is None:

@@ -124,7 +124,8 @@ def nested_of_arrow(arrow: pa.DataType, plain: Any, depth: int = 0) -> Type | Ne
         return Nested("struct", tuple(fields)) if fields else None
     if pa.types.is_map(arrow):
         key, value = plain(arrow.key_type), nested_of_arrow(arrow.item_type, plain, depth + 1)
-        usable = value is not None and key is not None and key.name in ("string", "long")
-        return Nested("map", (("key", key), ("value", value))) if usable else None
+        if value is None or key is None or key.name not in ("string", "long"):
+            return None
+        return Nested("map", (("key", key), ("value", value)))
     element = nested_of_arrow(arrow.value_type, plain, depth + 1) if _is_list(arrow) else None
     return Nested("array", (("element", element),)) if element is not None else None
