@@ -12,7 +12,7 @@ from sqlglot.tokens import Token
 from optimizer.language.nodes import refuse, refuse_unknown
 from optimizer.language.refusals import Refused, shown_text
 from optimizer.language.words import Limits, did_you_mean, resolve_name
-from optimizer.workload.nested import Nested, Path, Step, inside, leaf_names
+from optimizer.workload.nested import Nested, Path, Step, behind, leaf_names
 from optimizer.workload.values import Stream, Type
 
 _A = {"struct": "a struct", "map": "a map", "array": "an array"}
@@ -114,7 +114,7 @@ class Scope:
                     message = f"{shown_text(text)} has no field {shown_text(str(step.value))}"
                     refuse("HDL-202", message, did_you_mean(str(step.value), fields, "fields"), node)
                 step = Step(True, name)
-            found = inside(type_, step)
+            found = behind(type_, step)
             if found is None:
                 refuse("HDL-202", f"{shown_text(text)} is {_A[type_.kind]}, without {step}", _HINTS[type_.kind], node)
             type_, steps = found, [*steps, step]

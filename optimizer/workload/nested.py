@@ -111,7 +111,7 @@ def read_path(name: str) -> Path | None:
     return Path(str(steps[0].value), tuple(steps[1:])) if len(steps) > 1 and steps[0].is_field else None
 
 
-def inside(type_: Type | Nested, step: Step) -> Type | Nested | None:
+def behind(type_: Type | Nested, step: Step) -> Type | Nested | None:
     """What a step leads to; None if it leads nowhere."""
     if not isinstance(type_, Nested):
         return None
@@ -152,7 +152,7 @@ class LeafTypes(dict[str, "Type"]):
         path = read_path(name)
         type_: Type | Nested | None = self.nested.get(path.root) if path is not None else None
         for step in path.steps if path is not None else ():
-            type_ = inside(type_, step) if type_ is not None else None
+            type_ = behind(type_, step) if type_ is not None else None
         return default if type_ is None or isinstance(type_, Nested) else type_
 
     def __contains__(self, name: object) -> bool:

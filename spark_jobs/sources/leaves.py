@@ -22,8 +22,7 @@ def path_of(stream: Stream, name: str) -> Path:
 
 
 def _is_list(arrow: pa.DataType) -> bool:
-    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view)
-    return any(kind(arrow) for kind in (*kinds, pa.types.is_large_list_view))
+    return pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow)
 
 
 def _is_text(arrow: pa.DataType) -> bool:
@@ -89,7 +88,7 @@ class Leaf:
 def _behind_brackets(values: pa.Array, at: str | int) -> pa.Array:
     """Of each map the value of a key, the first if there are several; of each array the element at a place."""
     if not pa.types.is_map(values.type):
-        if not (pa.types.is_list(values.type) or pa.types.is_large_list(values.type)):
+        if pa.types.is_fixed_size_list(values.type):
             values = values.cast(pa.large_list(values.type.value_type))
         inner = values.values
     else:

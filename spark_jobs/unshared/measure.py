@@ -124,7 +124,7 @@ def _java_format(stream: Stream, pattern: str) -> str:
     return found
 
 
-def spread(queries: Sequence[ACQ], sample: int) -> list[ACQ]:
+def sample_of(queries: Sequence[ACQ], sample: int) -> list[ACQ]:
     """``sample`` of the queries, each once, spread evenly over them; all of them if there are no more."""
     count = min(sample, len(queries))
     return [queries[index * len(queries) // count] for index in range(count)]
@@ -149,7 +149,7 @@ def measure(
     # interprets: without this elimination the same jobs take about half the time
     spark.conf.set("spark.sql.subexpressionElimination.enabled", "false")
     queries = plan.workload.queries
-    chosen = spread(queries, sample)
+    chosen = sample_of(queries, sample)
     found = []
     for number, query in enumerate([chosen[0], *chosen]):
         report(f"running {query.name} unshared ({max(number, 1)} of {len(chosen)})")

@@ -15,13 +15,19 @@ from deltalake import write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
-from optimizer.workload.values import ACQ, SECOND, Source, Stream, Workload
+from optimizer.workload.nested import MOST_LEAVES, Nested, Step
+from optimizer.workload.nested import Path as LeafPath
+from optimizer.workload.streams import parse_column, with_schema
+from optimizer.workload.values import ACQ, SECOND, TIMESTAMP, Source, Stream, Workload, from_json, to_json
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.results.read import read
 from spark_jobs.run.interval import run
-from spark_jobs.sources.decoding import discover_schema
+from spark_jobs.sources.decoding import discover_schema, missing_columns, read_split
+from spark_jobs.sources.leaves import Leaf
+from spark_jobs.sources.splits import splits_of
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.chaos.orders import InProcess
 from tests.chaos.world import without_audit
@@ -203,3 +209,115 @@ def test_unshared_answers_are_duckdbs(spark: SparkSession, tmp_path_factory: pyt
             assert compare(query, found, answers(query, events, "ts", BEGIN, END)) == [], query.text
 
     check()
+
+
+# --------------------------------------------------------------------------------------------- reading
+def column(stream: Stream, name: str) -> list[Any]:
+    """The values of a column of a stream in the order of its files."""
+    return [
+        value
+        for split in splits_of(stream)
+        for batch in read_split(stream, split, [name])
+        for value in batch.column(name).to_pylist()
+    ]
+
+
+def parquet(folder: Path, *tables: dict[str, pa.Array]) -> Stream:
+    """A stream of files with these columns besides their times, whose schema is left out."""
+    folder.mkdir(exist_ok=True)
+    for number, columns in enumerate(tables):
+        rows = len(next(iter(columns.values())))
+        times = pa.array(range(rows), pa.timestamp("us", "UTC"))
+        pq.write_table(pa.table({"ts": times, **columns}), folder / f"{number}.parquet")
+    return Stream("events", Source("parquet", str(folder)), (), "ts")
+
+
+def nested(stream: Stream, **types: str) -> Stream:
+    parsed = {name: parse_column(text) for name, text in types.items()}
+    columns = [(name, type) for name, type in parsed.items() if isinstance(type, Nested)]
+    return with_schema(stream, {"ts": TIMESTAMP}, columns)
+
+
+@pytest.mark.parametrize(
+    "type",
+    [pa.list_(pa.int64()), pa.large_list(pa.int64()), pa.list_(pa.int64(), 2)],
+)
+def test_elements_of_every_kind_of_array(type: pa.DataType) -> None:
+    stream = Stream("events", Source("parquet", "/f"), (), "ts")
+    values = pa.array([[1, 2], None, [3, None]], pa.list_(pa.int64())).cast(type)
+    leaf = Leaf(stream, "f", LeafPath("l", (Step(False, 1),)), values.type)
+    assert leaf.values(values).to_pylist() == [2, None, None]
+    assert leaf.values(values.slice(2)).to_pylist() == [None]
+    assert leaf.values(pa.chunked_array([values, values.slice(0, 1)])).to_pylist() == [2, None, None, 2]
+
+
+def test_of_equal_keys_the_first_counts_and_capitals_differ(tmp_path: Path) -> None:
+    entries = [[("k", 1), ("k", 2), ("K", 3)], None, [], [("K", None), ("K", 4)]]
+    stream = parquet(tmp_path / "m", {"m": pa.array(entries, pa.map_(pa.string(), pa.int64()))})
+    stream, _ = discover_schema(stream)
+    assert column(stream, "m['k']") == [1, None, None, None] and column(stream, "m['K']") == [3, None, None, None]
+
+
+def test_fields_that_some_files_lack_are_null_there(tmp_path: Path) -> None:
+    older, newer = pa.array([{"b": 1}, None]), pa.array([{"b": 2, "C": "x"}, {"b": None, "C": None}])
+    stream, told = discover_schema(parquet(tmp_path / "s", {"a": older}, {"A": newer}))
+    assert not told and [(name, str(type)) for name, type in stream.nested] == [("a", "struct<b: long, C: string>")]
+    assert column(stream, "a.C") == [None, None, "x", None] and column(stream, "a.b") == [1, None, 2, None]
+    assert missing_columns(stream, splits_of(stream), ["a.C", "a.b"]) == []
+    declared = nested(stream, a="struct<b: long, d: long>")
+    assert missing_columns(declared, splits_of(stream), ["a.b", "a.d"]) == ["a.d"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "leaf"),
+    [
+        ("struct<b: string>", "a.b"),
+        ("struct<b: struct<c: long>>", "a.b.c"),
+        ("map<string, long>", "a['b']"),
+        ("array<long>", "a[0]"),
+        ("struct<s: long>", "a.s"),
+    ],
+)
+def test_what_files_hold_otherwise_is_coded(tmp_path: Path, declared: str, leaf: str) -> None:
+    rows = pa.array([{"b": 1, "s": {"t": 1}}])
+    stream = nested(parquet(tmp_path / "s", {"a": rows}), a=declared)
+    with pytest.raises(HeddleError, match="HDL-404"):
+        missing_columns(stream, splits_of(stream), [leaf])
+    with pytest.raises(HeddleError, match="HDL-404"):
+        column(stream, leaf)
+
+
+def test_fields_that_differ_by_case_are_coded_where_they_are_read(tmp_path: Path) -> None:
+    twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], names=["b", "B", "c"])
+    found, _ = discover_schema(parquet(tmp_path / "s", {"a": twice}))
+    assert [str(type) for _, type in found.nested] == ["struct<c: long>"] and column(found, "a.c") == [3]
+    with pytest.raises(HeddleError, match="HDL-456"):
+        column(nested(found, a="struct<b: long>"), "a.b")
+
+
+def test_fields_without_a_common_type_are_left_out_and_told(tmp_path: Path) -> None:
+    one, other = pa.array([{"b": 1, "c": {"d": 1}}]), pa.array([{"b": "x", "c": {"d": 2.5}}])
+    stream, told = discover_schema(parquet(tmp_path / "s", {"a": one, "x": one}, {"a": other, "x": pa.array([1])}))
+    assert [(name, str(type)) for name, type in stream.nested] == [("a", "struct<c: struct<d: double>>")]
+    assert [found.code for found in told] == ["HDL-431", "HDL-431"]
+    assert "column a.b is" in told[0].message and "column x is" in told[1].message
+
+
+def test_ten_thousand_fields_are_known_and_more_are_left_out(tmp_path: Path) -> None:
+    def wide(count: int) -> pa.Array:
+        return pa.StructArray.from_arrays([pa.array([1])] * count, names=[f"f{number}" for number in range(count)])
+
+    most = parquet(tmp_path / "s", {"a": wide(MOST_LEAVES), "b": wide(2)})
+    stream, told = discover_schema(most)
+    assert [name for name, _ in stream.nested] == ["a"] and [found.code for found in told] == ["HDL-431"]
+    assert column(stream, "a.f9999") == [1] and stream.type_of("a.f10000") is None
+    assert from_json(to_json(stream)) == stream
+
+
+def test_frames_tell_keys_apart_that_differ_by_case() -> None:
+    from spark_jobs.unshared.columns import from_spark, spark_name
+
+    names = ["m['K']", "m['k']", "m['É']", "m['é']", r"m['\\u00004b']", "a.B", "m['it''s K']"]
+    assert len({spark_name(name).lower() for name in names}) == len(names)
+    assert [from_spark(spark_name(name)) for name in names] == names
+    assert spark_name("a.B") == "a.B"
