@@ -898,7 +898,7 @@ def test_mistakes_are_coded_positioned_and_say_what_to_do(marked: str, code: str
         f"SELECT count(*) FROM trades {WINDOW} WHERE ts > current_timestamp()",
         f"SELECT count(*) FROM trades {WINDOW} WHERE ts > ts - INTERVAL 1 DAY",
         f"SELECT count(*) FROM trades {WINDOW} WHERE a.b.c.d = 1",
-        f"SELECT count(*) FROM trades {WINDOW} WHERE qty[0] = 1",
+        f"SELECT count(*) FROM trades {WINDOW} WHERE qty[ts] = 1",
         f"SELECT count(*) FROM trades {WINDOW} WHERE exists(qty, x -> x)",
         f"SELECT count(*) FROM trades {WINDOW} WHERE (qty, qty) = (1, 1)",
         f"SELECT count(*) FROM trades {WINDOW} WHERE qty = ?",
