@@ -140,7 +140,7 @@ class Scope:
         column = resolve_name(node.this.name, self.schema)
         if column is None:
             message = f"stream {self.stream.name} has no column {shown_text(node.this.name)}"
-            hint = did_you_mean(node.this.name, self.schema, "columns")
+            hint = did_you_mean(node.this.name, [*self.schema, *dict(self.stream.nested)], "columns")
             if node.this.name.lower() in ("window_start", "window_end"):
                 hint = "every answer has it: leave it out"
             refuse("HDL-202", message, hint, node)
