@@ -299,6 +299,7 @@ class House:
         """The queries of files. Raises the first of what is wrong with them."""
         from optimizer.language.parser import load_workload, workload_files
         from spark_jobs.planning.requested import load_inputs
+        from spark_jobs.settings import settings
 
         given = [Path(file) for file in ([files] if isinstance(files, (str, os.PathLike)) else files)]
         if streams is not None:
@@ -306,7 +307,7 @@ class House:
             _raise_first(inputs.diagnostics)
             return inputs.workload
         known = {stream.name: stream for stream in self.plan().definition.workload.streams}
-        workload, problems = load_workload(workload_files(given), known)
+        workload, problems = load_workload(workload_files(given), known, owner=settings().owner)
         _raise_first(problems)
         return workload
 

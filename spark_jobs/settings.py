@@ -73,6 +73,8 @@ class Settings:
         The files of queries that the DAGs register: patterns of paths, and folders.
     source_roots
         The only folders that streams are read from; None: any but the system's.
+    owner_text
+        See :attr:`owner`.
     owner_quota_text
         See :attr:`owner_quota`.
     tables_of_owners
@@ -141,6 +143,14 @@ class Settings:
         "all files of streams have to lie in them, links followed",
         "HDL-458 for a stream that lies elsewhere",
         "paths",
+    )
+    owner_text: str = _setting(
+        "HEDDLE_OWNER",
+        "1 to 128 printable characters",
+        "none",
+        "the owner of queries that are read without `-- owner:`",
+        "HDL-120 when queries are read",
+        "text",
     )
     owner_quota_text: str = _setting(
         "HEDDLE_OWNER_QUOTA",
@@ -265,6 +275,7 @@ class Settings:
             streams=Path(text("streams") or home / "dags" / "workload" / "streams.yaml"),
             workload=texts("workload") or (str(home / "dags" / "workload" / "*.sql"),),
             source_roots=texts("sources", os.pathsep),
+            owner_text=text("owner") or "",
             owner_quota_text=text("owner_quota") or str(OWNER_QUOTA),
             tables_of_owners=tuple(name.strip() for name in owners or () if name.strip()),
             spark_master=text("spark_master", takes_empty=True),
@@ -278,6 +289,14 @@ class Settings:
             debug=is_debugging(environment),
             airflow_port_text=text("airflow_port") or "",
         )
+
+    @property
+    def owner(self) -> str:
+        """The owner of queries that name none; empty: they have none. Raises HDL-120 if it cannot be one."""
+        text = self.owner_text.strip()
+        if not text.isprintable() or len(text) > 128:
+            raise HeddleError("HDL-120", f"HEDDLE_OWNER is {text[:128]!r}", "1 to 128 printable characters")
+        return text
 
     @property
     def owner_quota(self) -> int:

@@ -513,6 +513,7 @@ def _additional(
     from optimizer.language.parser import load_workload, workload_files
     from optimizer.workload.values import Workload
     from spark_jobs.planning.requested import load_inputs, rates_of
+    from spark_jobs.settings import settings
 
     known = {stream.name: stream for stream in base.workload.streams}
     diagnostics: list[Diagnostic] = []
@@ -520,7 +521,7 @@ def _additional(
         inputs = load_inputs([], streams)
         diagnostics += inputs.diagnostics
         known = {stream.name: stream for stream in inputs.workload.streams} | known
-    found, wrong = load_workload(workload_files(files), known)
+    found, wrong = load_workload(workload_files(files), known, owner=settings().owner)
     diagnostics += wrong
     read = {stream.name for stream in base.workload.streams}
     new = Workload(tuple(query for query in found.queries if query.stream not in read), found.streams)

@@ -246,6 +246,11 @@ CODES_OF_QUERIES = (
         "The lengths or words of a cumulative window, or of one of a calendar, do not go together.",
         "Write them as the hint shows.",
     ),
+    Code(
+        "HDL-242",
+        "A query over a number of rows, or over event sequences, reads a value inside a nested column.",
+        "Ask for a window of time, or write the value to a plain column.",
+    ),
     # ------------------------------------------------------------------------------------------- limits
     Code("HDL-301", "The query has too many bytes.", "Split it."),
     Code("HDL-302", "The query has too many words.", "Split it."),

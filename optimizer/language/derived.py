@@ -12,7 +12,7 @@ from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.aggregate_calls import AggregateReader
 from optimizer.language.expressions import ExpressionReader, Typed, settled, typed_call
-from optimizer.language.nodes import function_name, place_of, refuse
+from optimizer.language.nodes import function_name, is_name, place_of, refuse
 from optimizer.language.refusals import NULL, Refused
 from optimizer.language.scope import Scope
 from optimizer.language.words import BINARY, FORMS
@@ -66,20 +66,27 @@ class _PartsScope(Scope):
 
 @dataclass(frozen=True)
 class DerivedReader(ExpressionReader):
-    """Reads one expression over aggregates; ``named``: the output that a name stands for."""
+    """Reads one expression over aggregates; ``named``: the output that a name stands for; ``grouped``: the value of the
+    group column that an expression is, None if it is none."""
 
     aggregates: AggregateReader
     named: Callable[[exp.Expr], Output]
+    grouped: Callable[[exp.Expr], Output | None]
     parts: dict[Output, Output] = field(default_factory=dict)
     """The plain aggregates, each once: by what they are without a name, under the name that the expression has."""
     takers: list[Output] = field(default_factory=list)
 
     @classmethod
-    def of(cls, aggregates: AggregateReader, named: Callable[[exp.Expr], Output]) -> DerivedReader:
+    def of(
+        cls,
+        aggregates: AggregateReader,
+        named: Callable[[exp.Expr], Output],
+        grouped: Callable[[exp.Expr], Output | None],
+    ) -> DerivedReader:
         """A reader for one expression."""
         around, parts = aggregates.scope, dict[Output, Output]()
         scope = _PartsScope(around.text, around.stream, around.limits, parts)
-        return cls(scope, scope.column, aggregates, named, parts)
+        return cls(scope, scope.column, aggregates, named, grouped, parts)
 
     def output(self, node: exp.Expr, alias: str) -> DerivedCall:
         """The output of an expression; ``alias``: its name in the answers, made from its parts if empty."""
@@ -104,8 +111,11 @@ class DerivedReader(ExpressionReader):
             self.takers.extend([call.output] * call.takes_error)
             return self._taken(call.output, node)
         kind = type(node)
-        if kind is exp.Column:
+        if is_name(node):
             return self._taken(self.named(node), node)
+        group = self.grouped(node)
+        if group is not None:
+            return self._taken(group, node)
         is_number = kind is exp.Neg and type(node.this) in (exp.Literal, exp.Cast, exp.TryCast)
         name = BINARY.get(kind) or ("neg" if kind is exp.Neg else function_name(node, self.scope.text))
         if name not in CHECKED or is_number or depth > 2 * self.scope.limits.depth:

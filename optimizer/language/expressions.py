@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.language.nodes import call_arguments, function_name, only_argument, place_of, refuse, refuse_unknown
+from optimizer.language.nodes import (
+    call_arguments,
+    function_name,
+    is_name,
+    only_argument,
+    place_of,
+    refuse,
+    refuse_unknown,
+)
 from optimizer.language.refusals import NULL, Refused, shown_text
 from optimizer.language.scalar_calls import FIELD_NAMES, SCALAR_CALLS, sort_arguments, target_name
 from optimizer.language.scope import Scope
@@ -39,7 +47,7 @@ class ExpressionReader:
         kind = type(node)
         if kind is exp.Paren:
             return self.read(only_argument(node, "this"), depth + 1)
-        if kind is exp.Column:
+        if is_name(node):
             name, type_ = self.column(node)
             return Column(name), type_
         if kind in (exp.Literal, exp.Boolean, exp.Null):

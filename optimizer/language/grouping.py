@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from optimizer.language.expressions import ExpressionReader, settled
-from optimizer.language.nodes import function_name, refuse, without_parentheses
+from optimizer.language.nodes import function_name, is_name, refuse, without_parentheses
 from optimizer.language.refusals import NULL, Findings, shown_text
 from optimizer.language.scope import Scope
 from optimizer.language.words import FORMS, resolve_name
@@ -34,7 +34,7 @@ class Grouping:
 
     def name_of(self, node: exp.Expr, scope: Scope) -> str | None:
         """The group column that an item of SELECT is, other than by its name; None if it is none."""
-        if not self.derived or type(node) is exp.Column or _has_aggregate(node, scope):
+        if not self.derived or is_name(node) or _has_aggregate(node, scope):
             return None
         name = written(_value(node, scope)[0])
         return name if name in self.columns else None
@@ -78,7 +78,7 @@ def _group_column(node: exp.Expr, tree: exp.Select, scope: Scope) -> tuple[str, 
     if type(node) in _SETS:
         _refuse_sets(_SETS[type(node)], node.expressions, scope, tree)
     meant = _meant(without_parentheses(node), tree, scope)
-    if type(meant) is exp.Column:
+    if is_name(meant):
         column, type_ = scope.column(meant)
         expression = None
     else:

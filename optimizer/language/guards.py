@@ -11,6 +11,9 @@ from sqlglot.tokens import Token, TokenType
 from optimizer.language.foreign_windows import native_windows
 from optimizer.language.refusals import Refused, shown_text
 from optimizer.language.words import CALLABLE, FORBIDDEN, FORMS, OPAQUE, OPERANDS, SOURCES, Limits, did_you_mean
+from optimizer.workload.nested import DEEPEST
+
+_INDEXED = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.R_BRACKET}
 
 
 def guarded_tokens(text: str, limits: Limits) -> list[Token]:
@@ -22,6 +25,7 @@ def guarded_tokens(text: str, limits: Limits) -> list[Token]:
     if first.token_type != TokenType.SELECT:
         raise Refused("HDL-102", f"a query starts with SELECT, not {shown_text(first.text)}", "", first.start)
     check_nesting(tokens, limits)
+    _check_paths(tokens)
     tokens = native_windows(tokens)
     for before, token, after in zip([None, *tokens[:-1]], tokens, [*tokens[1:], None], strict=True):
         _check_characters(token, text, limits)
@@ -91,6 +95,31 @@ def check_nesting(tokens: Sequence[Token], limits: Limits) -> None:
         is_case = opened[-1].token_type == TokenType.CASE
         message = "this CASE is never ended" if is_case else "this parenthesis is never closed"
         raise Refused("HDL-101", message, "close it with END" if is_case else "close it", opened[-1].start)
+
+
+def _check_paths(tokens: Sequence[Token]) -> None:
+    """Brackets stand behind a name and hold one constant; bound how many dots and brackets follow one another."""
+    steps, number = 0, 0
+    hint = "write m['key'] or a[0]; names that are words of SQL stand in backticks"
+    while number < len(tokens):
+        token, before = tokens[number], tokens[number - 1] if number else None
+        number += 1
+        if token.token_type == TokenType.DOT:
+            steps += 1
+        elif token.token_type == TokenType.L_BRACKET:
+            steps += 1
+            is_field = number > 2 and tokens[number - 3].token_type == TokenType.DOT
+            if before is None or not (is_field or before.token_type in _INDEXED):
+                raise Refused("HDL-103", "brackets follow the name of a column", hint, token.start)
+            number += number < len(tokens) and tokens[number].token_type == TokenType.DASH
+            kinds = [one.token_type for one in tokens[number : number + 2]]
+            if kinds not in ([TokenType.STRING, TokenType.R_BRACKET], [TokenType.NUMBER, TokenType.R_BRACKET]):
+                raise Refused("HDL-103", "brackets hold one text or whole number", hint, token.start)
+            number += 2
+        elif before is None or before.token_type != TokenType.DOT:
+            steps = 0
+        if steps > DEEPEST + 1:
+            raise Refused("HDL-303", f"names are nested more than {DEEPEST} deep here", "", token.start)
 
 
 def _check_characters(token: Token, text: str, limits: Limits) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -14,7 +15,7 @@ from optimizer.language.expressions import ExpressionReader, Typed, typed_call
 from optimizer.language.nodes import is_constant, refuse, without_parentheses
 from optimizer.language.refusals import NULL, Findings, Refused, shown_text
 from optimizer.language.scope import Scope
-from optimizer.language.select_list import Selection, group_value
+from optimizer.language.select_list import Selection, group_value, grouped_value
 from optimizer.language.words import BINARY, FLIPPED, did_you_mean, resolve_name
 from optimizer.workload.values import BOOLEAN, Call, Column, Condition, Literal, Order, Output, Top
 
@@ -91,7 +92,7 @@ def _read_top(tree: exp.Select, reader: _ThresholdReader) -> Top | None:
     for name, value in order.args.items():
         if value and name != "expressions":
             refuse("HDL-103", f"{name} is not allowed in ORDER BY", f"ask for {TOP}", order)
-    return Top(k, tuple(reader.order(node) for node in order.expressions))
+    return Top(k, tuple(reader.order(node, tree.expressions) for node in order.expressions))
 
 
 class _ThresholdReader:
@@ -118,12 +119,18 @@ class _ThresholdReader:
             refuse("HDL-217", f"HAVING needs conditions, not {output.type}", "compare it: sum(x) > 10", node)
         return Condition(output, "=", Literal(True, BOOLEAN))
 
-    def order(self, node: exp.Expr) -> Order:
-        """What answers are put in order by."""
+    def order(self, node: exp.Expr, items: Sequence[exp.Expr]) -> Order:
+        """What answers are put in order by; a whole number is the position of one of SELECT's ``items``."""
         for name, value in node.args.items():
             if value and name not in ("this", "desc", "nulls_first"):
                 refuse("HDL-103", f"{name} is not allowed in ORDER BY", f"ask for {TOP}", node)
-        subject = without_parentheses(node.this)
+        subject = node.this
+        if type(subject) is exp.Literal and not subject.is_string:
+            if not subject.this.isdigit() or not 1 <= int(subject.this[:9]) <= len(items):
+                refuse("HDL-229", f"SELECT has no item {shown_text(subject.this)}", f"1 to {len(items)}", node)
+            item = items[int(subject.this) - 1]
+            subject = item.this if type(item) is exp.Alias else item
+        subject = without_parentheses(subject)
         if is_constant(subject):
             refuse("HDL-229", "ORDER BY takes aggregates and names of outputs, no constants", f"ask for {TOP}", node)
         output = self._single(subject) or self._derived(subject)
@@ -145,12 +152,15 @@ class _ThresholdReader:
         return _output_among(call.output, self.computed)
 
     def _derived(self, node: exp.Expr) -> Output:
-        reader = DerivedReader.of(self.aggregates, self._named)
+        reader = DerivedReader.of(self.aggregates, self._named, self._grouped)
         call = reader.output(node, "having")
         self.takes_error |= call.takes_error
         if not reader.parts:
             refuse("HDL-217", "this reads no aggregate and no group column", "write sum(x) > 10", node)
         return call.output
+
+    def _grouped(self, node: exp.Expr) -> Output | None:
+        return grouped_value(self.aggregates, self.selection.grouping, node)
 
     @property
     def _outputs(self) -> dict[str, Output]:
@@ -159,6 +169,8 @@ class _ThresholdReader:
     def _named(self, node: exp.Expr) -> Output:
         """What a name refers to: an output, else a group column."""
         outputs, groups = self._outputs, self.selection.groups
+        if type(node) is not exp.Column:
+            return self._of_column(self.scope.column(node)[0], node)
         is_qualified = bool(node.args.get("table"))
         if not is_qualified and node.name.lower() in self.selection.refused:
             raise self.selection.refused[node.name.lower()]
@@ -173,7 +185,10 @@ class _ThresholdReader:
         if column is None:
             hint = did_you_mean(node.name, [*outputs, *self.scope.schema], "outputs and columns")
             refuse("HDL-202", f"there is no output or column {shown_text(node.name)}", hint, node)
-        if column not in groups.values():
+        return self._of_column(column, node)
+
+    def _of_column(self, column: str, node: exp.Expr) -> Output:
+        if column not in self.selection.group_columns:
             _refuse_column(column, node)
         return group_value(self.aggregates, self.selection.grouping, column, node)
 

@@ -60,6 +60,13 @@ def call_arguments(node: exp.Expr) -> list[exp.Expr]:
     return node.expressions
 
 
+def is_name(node: exp.Expr) -> bool:
+    """Whether a node names a column, or a leaf of a nested one."""
+    return type(node) in (exp.Column, exp.Bracket) or (
+        type(node) is exp.Dot and type(node.expression) is exp.Identifier
+    )
+
+
 def without_parentheses(node: exp.Expr) -> exp.Expr:
     """The node inside some parentheses."""
     while type(node) is exp.Paren:

@@ -187,6 +187,7 @@ def load_workload(
     unreadable: Collection[str] = (),
     wrong: set[str] | None = None,
     tables_of: Collection[str] = (),
+    owner: str = "",
 ) -> tuple[Workload, tuple[Diagnostic, ...]]:
     """The workload of some files, and what was found wrong with them.
 
@@ -194,6 +195,8 @@ def load_workload(
     that they are left out. ``quota``: the most queries of one owner (those without one are one owner's); the first ones
     are kept, the others are refused one by one (HDL-311). ``origin`` is told the file of each query, ``wrong`` the
     names of those with an error, as findings have them.
+
+    ``owner``: that of queries that name none.
 
     ``tables_of``: owners whose queries have tables of their own, under the query's name where it names none.
 
@@ -214,7 +217,8 @@ def load_workload(
         path = shown_path(path)
         found = parse(text, streams, path, limits, unreadable)
         diagnostics += found.diagnostics
-        for read, position in zip(found.queries, found.positions, strict=True):
+        for named, position in zip(found.queries, found.positions, strict=True):
+            read = replace(named, owner=named.owner or owner)
             given = read.table is not None or read.owner not in tables_of
             query = read if given else replace(read, table=AnswerTable(read.name))
             if query.name in queries:

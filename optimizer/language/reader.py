@@ -73,7 +73,7 @@ def read_query(
         takers = ", ".join(name for name, aggregate in AGGREGATES.items() if aggregate.sketch)
         message = "WITH (error = …) changes nothing: every aggregate of the query is exact or names its own error"
         findings.warnings.append(Refused("HDL-218", message, f"{takers} take it", clauses.error.start))
-    return ACQ(
+    query = ACQ(
         name=statement.name,
         stream=scope.stream.name,
         window=window,
@@ -88,3 +88,9 @@ def read_query(
         derived=tuple(grouping.derived.items()),
         top=thresholds.top,
     )
+    leaves = [column for column in query.columns() if column not in dict(scope.stream.schema)]
+    if leaves and not query.is_plain:
+        message = f"{leaves[0]} stands in a nested column, which only windows of time read"
+        findings.problems.append(Refused("HDL-242", message, "write its fields to plain columns", place_of(tree)))
+        return None
+    return query

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +12,39 @@ from sqlglot.tokens import Token
 from optimizer.language.nodes import refuse, refuse_unknown
 from optimizer.language.refusals import Refused, shown_text
 from optimizer.language.words import Limits, did_you_mean, resolve_name
+from optimizer.workload.nested import Nested, Path, Step, behind, leaf_names
 from optimizer.workload.values import Stream, Type
+
+_A = {"struct": "a struct", "map": "a map", "array": "an array"}
+_HINTS = {
+    "struct": "its fields stand behind a dot",
+    "map": "its values are m['key'], or m[1] where keys are integers",
+    "array": "its elements are a[0], a[1] and so on",
+}
+
+
+def written_path(node: exp.Expr, text: str) -> Path:
+    """The names, keys and places that a node writes, as they are written."""
+    steps: list[Step] = []
+    while type(node) is not exp.Column:
+        inner = node.expression if type(node) is exp.Dot else None
+        if isinstance(inner, exp.Identifier):
+            steps.append(Step(True, inner.name))
+        elif type(node) is exp.Bracket:
+            (inner,) = node.expressions
+            sign, literal = (-1, inner.this) if type(inner) is exp.Neg else (1, inner)
+            if not literal.is_string and not literal.this.isdigit():
+                refuse("HDL-103", f"{shown_text(literal.this)} is no place and no key", "a whole number", node)
+            steps.append(Step(False, literal.this if literal.is_string else sign * int(literal.this)))
+        else:
+            refuse_unknown(node, text)
+        node = node.this
+    names = [node.args[part] for part in ("this", "table", "db", "catalog") if node.args.get(part)]
+    for name in names:
+        if not isinstance(name, exp.Identifier):
+            refuse_unknown(name, text)
+    steps += [Step(True, name.name) for name in names]
+    return Path(str(steps[-1].value), tuple(reversed(steps[:-1])))
 
 
 @dataclass(frozen=True)
@@ -24,7 +57,7 @@ class Scope:
 
     @cached_property
     def schema(self) -> dict[str, Type]:
-        return dict(self.stream.schema)
+        return self.stream.types
 
     def written(self, token: Token) -> str:
         """A token as it stands in the text, with its quotes."""
@@ -39,17 +72,64 @@ class Scope:
         return column
 
     def column(self, node: exp.Expr) -> tuple[str, Type]:
-        """The column that a node names, with its type; the stream's name may stand before it."""
+        """The column or leaf that a node names, with its type; the stream's name may stand before it."""
+        path = self._path(node) if self.stream.nested or type(node) is not exp.Column else None
+        if path is not None:
+            return self._leaf(path, node)
         table = self.qualifier(node)
         if table is not None and resolve_name(table.name, [self.stream.name]) is None:
             message = f"{shown_text(table.name)} is not the stream of this query"
             refuse("HDL-202", message, f"write {self.stream.name}.{node.this.name}", node)
         return self.unqualified(node)
 
+    def _path(self, node: exp.Expr) -> Path | None:
+        """The path that a node writes, from a column of the stream on; None: a name, with a qualifier at most."""
+        path = written_path(node, self.text)
+        known = [*self.schema, *dict(self.stream.nested)]
+        is_stream = resolve_name(path.root, [self.stream.name]) is not None and path.steps and path.steps[0].is_field
+        # as Spark: the stream's name comes before a column's
+        if is_stream and resolve_name(str(path.steps[0].value), known) is not None:
+            path = Path(str(path.steps[0].value), path.steps[1:])
+        root = resolve_name(path.root, known)
+        if root is None or (not path.steps and root in self.schema):
+            # refused, or found, as a name without steps
+            if type(node) is not exp.Column:
+                message = f"stream {self.stream.name} has no column {shown_text(path.root)}"
+                refuse("HDL-202", message, did_you_mean(path.root, known, "columns"), node)
+            return None
+        return Path(root, path.steps)
+
+    def _leaf(self, path: Path, node: exp.Expr) -> tuple[str, Type]:
+        """The leaf at the end of a path, by its own name."""
+        type_: Type | Nested = dict(self.stream.nested).get(path.root) or self.schema[path.root]
+        steps: list[Step] = []
+        for step in path.steps:
+            text = Path(path.root, tuple(steps)).name(())
+            if not isinstance(type_, Nested):
+                refuse("HDL-202", f"{shown_text(text)} is a {type_}: nothing is in it", "", node)
+            if type_.kind == "struct" and step.is_field:
+                fields = [name for name, _ in type_.fields]
+                name = resolve_name(str(step.value), fields)
+                if name is None:
+                    message = f"{shown_text(text)} has no field {shown_text(str(step.value))}"
+                    refuse("HDL-202", message, did_you_mean(str(step.value), fields, "fields"), node)
+                step = Step(True, name)
+            found = behind(type_, step)
+            if found is None:
+                refuse("HDL-202", f"{shown_text(text)} is {_A[type_.kind]}, without {step}", _HINTS[type_.kind], node)
+            type_, steps = found, [*steps, step]
+        leaf = Path(path.root, tuple(steps)).name(dict(self.stream.schema))
+        if isinstance(type_, Nested):
+            hint = "write " + ", ".join(itertools.islice(leaf_names(leaf, type_), 8))
+            refuse("HDL-202", f"{shown_text(leaf)} is {_A[type_.kind]}, no plain value", hint, node)
+        if self.stream.types.get(leaf) != type_ or leaf in dict(self.stream.schema):
+            refuse("HDL-202", f"another column is named {shown_text(leaf)}", "rename one", node)
+        return leaf, type_
+
     def qualifier(self, node: exp.Expr) -> exp.Expr | None:
         """What stands before the dot of a column's name, which is refused if it is not a plain one."""
         for name, value in node.args.items():
-            if value and name not in ("this", "table"):
+            if type(node) is not exp.Column or (value and name not in ("this", "table")):
                 refuse("HDL-103", "nested names are not allowed", "columns are plain names", node)
         if not isinstance(node.this, exp.Identifier):
             refuse_unknown(node.this, self.text)
@@ -60,7 +140,7 @@ class Scope:
         column = resolve_name(node.this.name, self.schema)
         if column is None:
             message = f"stream {self.stream.name} has no column {shown_text(node.this.name)}"
-            hint = did_you_mean(node.this.name, self.schema, "columns")
+            hint = did_you_mean(node.this.name, [*self.schema, *dict(self.stream.nested)], "columns")
             if node.this.name.lower() in ("window_start", "window_end"):
                 hint = "every answer has it: leave it out"
             refuse("HDL-202", message, hint, node)

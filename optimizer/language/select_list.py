@@ -10,10 +10,10 @@ from sqlglot import exp
 from optimizer.language.aggregate_calls import AggregateCall, AggregateReader
 from optimizer.language.derived import DerivedCall, DerivedReader, holds_aggregate, is_aggregate, of_group
 from optimizer.language.grouping import Grouping, answer_name
-from optimizer.language.nodes import refuse, without_parentheses
+from optimizer.language.nodes import is_name, refuse, without_parentheses
 from optimizer.language.refusals import Findings, Refused, shown_text
 from optimizer.language.scope import Scope
-from optimizer.language.words import RESERVED, written_name
+from optimizer.language.words import RESERVED, resolve_name, written_name
 from optimizer.workload.values import Column, Output
 
 
@@ -43,19 +43,19 @@ def read_selection(
     tree: exp.Select, scope: Scope, grouping: Grouping, aggregates: AggregateReader, findings: Findings
 ) -> Selection:
     """The whole list; what is wrong with an item costs the others nothing."""
-    reader = _SelectListReader(scope, grouping, aggregates)
     refused: dict[str, Refused] = {}
+    reader = _SelectListReader(scope, grouping, aggregates, refused)
     for item in tree.expressions:
         try:
             reader.read(item)
         except Refused as refusal:
-            findings.problems.append(refusal)
+            if refusal not in findings.problems:
+                findings.problems.append(refusal)
             refused[item.alias.lower()] = refusal
     for column in grouping.columns:
         if column not in reader.names:
             with findings.collecting():
-                name = answer_name(column) if column in grouping.derived else column
-                reader.names[column] = name
+                reader.names[column] = name = reader.answer_name(column)
                 reader.take(name, tree.args["group"], column)
     outputs, limit = reader.outputs, scope.limits.outputs
     if not outputs and not findings.problems:
@@ -75,11 +75,23 @@ def group_value(aggregates: AggregateReader, grouping: Grouping, column: str, no
     return of_group(column, grouping.derived.get(column, Column(column)), grouping.columns[column])
 
 
-class _SelectListReader:
-    """Reads item by item and remembers which names are taken."""
+def grouped_value(aggregates: AggregateReader, grouping: Grouping, node: exp.Expr) -> Output | None:
+    """The value of the group column that an expression is, other than by its name; None if it is none."""
+    try:
+        column = grouping.name_of(node, aggregates.scope)
+    except Refused:
+        # what names outputs is no expression over the stream
+        return None
+    return None if column is None else group_value(aggregates, grouping, column, node)
 
-    def __init__(self, scope: Scope, grouping: Grouping, aggregates: AggregateReader) -> None:
-        self.scope, self.grouping, self.aggregates = scope, grouping, aggregates
+
+class _SelectListReader:
+    """Reads item by item and remembers which names are taken; ``refused``: by alias, why an item has no value."""
+
+    def __init__(
+        self, scope: Scope, grouping: Grouping, aggregates: AggregateReader, refused: Mapping[str, Refused]
+    ) -> None:
+        self.scope, self.grouping, self.aggregates, self.refused = scope, grouping, aggregates, refused
         self.outputs: list[Output] = []
         self.names: dict[str, str] = {}
         """Of the group columns that are selected, by column."""
@@ -90,10 +102,10 @@ class _SelectListReader:
         node, alias, column = item, "", None
         if type(item) is exp.Alias:
             node, alias = item.this, item.alias
-        computed = self.grouping.name_of(node, self.scope)
-        if type(node) is exp.Column or computed is not None:
+        computed = None if self._names_output(node) else self.grouping.name_of(node, self.scope)
+        if is_name(node) or computed is not None:
             column = self._group_column(node, computed)
-            self.names[column] = name = alias or self._answer_name(column)
+            self.names[column] = name = alias or self.answer_name(column)
         else:
             call = self._value(node, alias)
             self.takes_error |= call.takes_error
@@ -106,12 +118,39 @@ class _SelectListReader:
 
     def _value(self, node: exp.Expr, alias: str) -> AggregateCall | DerivedCall:
         inner = without_parentheses(node)
-        if is_aggregate(inner, self.scope.text) or not holds_aggregate(inner, self.scope.text):
+        is_derived = holds_aggregate(inner, self.scope.text) or self._names_output(inner) or self._holds_group(inner)
+        if is_aggregate(inner, self.scope.text) or not is_derived:
             return self.aggregates.read(inner, alias)
-        return DerivedReader.of(self.aggregates, self._of_group).output(inner, alias)
+        return DerivedReader.of(self.aggregates, self._of_group, self._grouped).output(inner, alias)
+
+    def _names_output(self, node: exp.Expr) -> bool:
+        """Whether an expression has the name of an item before it, which is no column of the stream."""
+        return any(self._output(part) is not None for part in node.walk())
+
+    def _holds_group(self, node: exp.Expr) -> bool:
+        """Whether a computed group column stands in an expression."""
+        return bool(self.grouping.derived) and any(self._grouped(part) is not None for part in node.walk())
+
+    def _output(self, node: exp.Expr) -> Output | Refused | None:
+        """The output before this item whose name a node is, or why that has no value."""
+        if type(node) is not exp.Column or node.args.get("table"):
+            return None
+        if resolve_name(node.name, self.scope.schema) is not None:
+            return None
+        outputs = {output.name: output for output in self.outputs}
+        name = resolve_name(node.name, outputs)
+        return outputs[name] if name is not None else self.refused.get(node.name.lower())
+
+    def _grouped(self, node: exp.Expr) -> Output | None:
+        return grouped_value(self.aggregates, self.grouping, node)
 
     def _of_group(self, node: exp.Expr) -> Output:
-        """A group column inside an expression over aggregates."""
+        """A group column, or an output before this one, inside an expression over aggregates."""
+        output = self._output(node)
+        if isinstance(output, Refused):
+            raise output
+        if output is not None:
+            return output
         column, _ = self.scope.column(node)
         if column not in self.grouping.columns:
             message = f"{column} is neither grouped by nor aggregated"
@@ -128,8 +167,9 @@ class _SelectListReader:
             refuse("HDL-208", f"two columns of the answers are named {name}", "name one with AS", item)
         self._taken.add(name.lower())
 
-    def _answer_name(self, column: str) -> str:
-        return answer_name(column) if column in self.grouping.derived else column
+    def answer_name(self, column: str) -> str:
+        """The name in the answers of a group column that is given none: that of the stream's column if it is one."""
+        return column if column in dict(self.scope.stream.schema) else answer_name(column)
 
     def _group_column(self, node: exp.Expr, computed: str | None) -> str:
         column = computed or self.scope.column(node)[0]

@@ -66,7 +66,7 @@ NAMES_OF_SYNTAX: dict[type[exp.Expr], tuple[str, str]] = {
     exp.Escape: ("ESCAPE", "a backslash escapes % and _"),
     exp.Distinct: ("DISTINCT", "count(DISTINCT x) and array_agg(DISTINCT x, 10) take it"),
     exp.Filter: ("FILTER", "it follows an aggregate: sum(x) FILTER (WHERE c)"),
-    exp.Bracket: ("[ ]", "columns are plain values"),
+    exp.Bracket: ("[ ]", "it follows a column: m['key'], a[0]"),
     exp.WithinGroup: ("WITHIN GROUP", "write percentile(x, 0.5) or percentile_disc(x, 0.5)"),
     exp.IgnoreNulls: ("IGNORE NULLS", "every aggregate skips nulls"),
     exp.RespectNulls: ("RESPECT NULLS", "every aggregate skips nulls"),
@@ -82,7 +82,6 @@ FORBIDDEN: dict[TokenType, tuple[str, str]] = {
     TokenType.BLOCK_START: ("templates are not allowed", "write the value"),
     TokenType.PARAMETER: ("substitutions are not allowed", "write the value"),
     TokenType.PLACEHOLDER: ("placeholders are not allowed", "write the value"),
-    TokenType.L_BRACKET: ("brackets are not allowed", "columns are plain values"),
     TokenType.ARROW: ("-> is not allowed", ""),
     TokenType.COLON: (": is not allowed", ""),
     TokenType.PIPE_GT: ("|> is not allowed", "write one SELECT"),
@@ -214,7 +213,14 @@ MOMENTS = {
     exp.DType.TIMESTAMPLTZ: TIMESTAMP,
 }
 
-OPERANDS = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.STRING, TokenType.R_PAREN}
+OPERANDS = {
+    TokenType.VAR,
+    TokenType.IDENTIFIER,
+    TokenType.NUMBER,
+    TokenType.STRING,
+    TokenType.R_PAREN,
+    TokenType.R_BRACKET,
+}
 
 QUERY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}", re.ASCII)
 

@@ -207,7 +207,7 @@ def _redeclared(old: SharingPlan | None, new: SharingPlan) -> tuple[str, ...]:
         "path": lambda stream: stream.source.path,
         "options": lambda stream: replace(stream.source, format="", path=""),
         "time": lambda stream: stream.time,
-        "columns": lambda stream: stream.schema,
+        "columns": lambda stream: (stream.schema, stream.nested),
         "lateness": lambda stream: (stream.lateness, stream.allowed_lateness),
         "step": lambda stream: stream.step,
         "event_id": lambda stream: stream.event_id,

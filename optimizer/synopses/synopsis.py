@@ -233,7 +233,7 @@ def _of_sequences(
     stream: Stream, edges: tuple[Progression, ...], queries: Sequence[ACQ]
 ) -> dict[Synopsis, tuple[ACQ, ...]]:
     """One synopsis a filter and group-by; without a group-by its keys are spread over all buckets."""
-    schema = dict(stream.schema)
+    schema = stream.types
     found: dict[Synopsis, tuple[ACQ, ...]] = {}
     for (filter, group_by), members in families_of(queries).items():
         pattern = members[0].pattern
@@ -256,6 +256,6 @@ def _of_sequences(
 
 def counts_of(stream: Stream, per: tuple[str, ...]) -> Synopsis:
     """How many rows of each key (of the whole stream if ``per`` is empty) a day has: what rows are numbered by."""
-    schema = dict(stream.schema)
+    schema = stream.types
     group_by = tuple((name, schema[name]) for name in per)
     return Synopsis(stream.name, stream.time, DAILY, (None,), group_by, (ROWS,), per)

@@ -17,6 +17,8 @@ import yaml
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import DAY, duration_text, parse_duration
+from optimizer.workload.nested import Nested
+from optimizer.workload.nested_types import is_nested, parse_nested
 from optimizer.workload.values import (
     BOOLEAN,
     BYTE,
@@ -135,16 +137,25 @@ def parse_type(text: str) -> Type:
     raise HeddleError("HDL-454", f"there is no type {text!r}", _close(text, TYPES))
 
 
-def with_schema(stream: Stream, schema: Mapping[str, Type] | Iterable[tuple[str, Type]]) -> Stream:
+def parse_column(text: str) -> Type | Nested:
+    """The type of a column, plain or nested. Raises HDL-454."""
+    return parse_nested(text, parse_type) if is_nested(text) else parse_type(text)
+
+
+def with_schema(
+    stream: Stream,
+    schema: Mapping[str, Type] | Iterable[tuple[str, Type]],
+    nested: Iterable[tuple[str, Nested]] = (),
+) -> Stream:
     """The stream with these columns.
 
     A time column of integers is one of timestamps if the source has a ``time_unit``.
     Raises HDL-456 if two columns differ by case alone, HDL-455 if the time column is missing or no timestamp, HDL-461
     if the column of event ids is missing or of a type that has none.
     """
-    pairs = tuple(schema.items() if isinstance(schema, Mapping) else schema)
+    pairs, nested = tuple(schema.items() if isinstance(schema, Mapping) else schema), tuple(nested)
     seen: dict[str, str] = {}
-    for name, _ in pairs:
+    for name, _ in (*pairs, *nested):
         if name.lower() in seen:
             message = f"stream {stream.name}: columns {seen[name.lower()]} and {name} differ by case at most"
             raise HeddleError("HDL-456", message, "rename one: Spark and Delta do not tell them apart")
@@ -171,7 +182,7 @@ def with_schema(stream: Stream, schema: Mapping[str, Type] | Iterable[tuple[str,
         if type_.name not in ("string", "long"):
             message = f"stream {stream.name}: its column of event ids {stream.event_id} is a {type_}"
             raise HeddleError("HDL-461", message, "name a column of strings or integers")
-    return replace(stream, schema=pairs)
+    return replace(stream, schema=pairs, nested=nested)
 
 
 class _Loader(yaml.SafeLoader):
@@ -295,7 +306,7 @@ class _Reader:
             raise _Bad("HDL-457", message, _close(format_, FORMATS), source["format"])
         where = self._place(path, source["path"])
         written = self._options(format_, source)
-        spans = {"lateness": 0, "step": 60 * SECOND}
+        spans: dict[str, Any] = {"lateness": 0, "step": 60 * SECOND}
         limits = (("lateness", 0, 366 * DAY), ("step", SECOND, DAY), ("allowed_lateness", 0, 3660 * DAY))
         for key, least, most in limits:
             if key not in keys:
@@ -321,19 +332,26 @@ class _Reader:
         if "schema" not in keys:
             return stream
         schema: dict[str, Type] = {}
+        nested: dict[str, Nested] = {}
         for column, type_node in self._items(keys["schema"]):
             text = self._text(type_node)
             if not (column.value.isprintable() and 0 < len(column.value) <= 255):
                 raise _Bad("HDL-457", f"{column.value!r} cannot name a column", "1 to 255 printable characters", column)
-            if column.value in schema:
+            if column.value in schema or column.value in nested:
                 raise _Bad("HDL-456", f"column {column.value} is declared twice", "", column)
             try:
-                schema[str(column.value)] = parse_type(text)
+                type_ = parse_column(text)
+                if not isinstance(type_, Nested):
+                    schema[str(column.value)] = type_
+                elif format_ == "csv":
+                    raise HeddleError("HDL-454", f"a CSV file has no {type_.kind}s", "leave it out, or write Parquet")
+                else:
+                    nested[str(column.value)] = type_
             except HeddleError as error:
                 message = f"column {column.value}: {error.diagnostic.message}"
                 raise _Bad("HDL-454", message, error.diagnostic.hint, column) from None
         try:
-            return with_schema(stream, schema)
+            return with_schema(stream, schema, nested.items())
         except HeddleError as error:
             found = error.diagnostic
             message = found.message.removeprefix(f"stream {name}: ")

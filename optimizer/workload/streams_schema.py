@@ -53,9 +53,9 @@ def streams_schema() -> dict[str, Any]:
     values["null"] = {"anyOf": [_ANY, {"type": "array", "items": _ANY, "maxItems": MOST_NULLS}]}
     decimal = rf"^\s*{_any_case(DECIMAL.pattern)}\s*$"
     named = rf"^\s*({'|'.join(map(_any_case, TYPES))})\s*$"
-    types = {
-        "anyOf": [{"enum": list(TYPES)}, {"type": "string", "pattern": named}, {"type": "string", "pattern": decimal}]
-    }
+    nested = rf"^\s*({'|'.join(map(_any_case, ('struct', 'map', 'array')))})\s*<[\s\S]*>\s*$"
+    patterns = [{"type": "string", "pattern": pattern} for pattern in (named, decimal, nested)]
+    types = {"anyOf": [{"enum": list(TYPES)}, *patterns]}
     values["schema"] = {
         "type": "object",
         "additionalProperties": types,

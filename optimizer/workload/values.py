@@ -16,6 +16,8 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any
 
+from optimizer.workload.nested import LeafTypes, Nested
+
 SECOND = 1_000_000
 """Microseconds in a second."""
 
@@ -441,7 +443,8 @@ class Stream:
     ``lateness`` in microseconds: how far behind the clock the watermark is; ``step`` in microseconds: the instants at
     which queries with a refresh bound may be answered are its multiples. ``allowed_lateness`` in microseconds: events
     of published times that come later than so long after them are refused; None: none are. ``event_id``: the column by
-    which an event is known that comes a second time."""
+    which an event is known that comes a second time. ``nested``: columns of structs, maps and arrays, whose leaves
+    (:mod:`optimizer.workload.nested`) queries read as columns; they are not in the schema."""
 
     name: str
     source: Source
@@ -451,10 +454,16 @@ class Stream:
     step: int = _later(60 * SECOND)
     allowed_lateness: int | None = _later(None)
     event_id: str | None = _later(None)
+    nested: tuple[tuple[str, Nested], ...] = _later(())
+
+    @property
+    def types(self) -> dict[str, Type]:
+        """The types of the plain columns, by name, and of every leaf of the nested ones, which it does not list."""
+        return LeafTypes(dict(self.schema), dict(self.nested)) if self.nested else dict(self.schema)
 
     def type_of(self, column: str) -> Type | None:
         """The declared type of a column; None if it is not declared."""
-        return dict(self.schema).get(column)
+        return self.types.get(column)
 
 
 @dataclass(frozen=True)
@@ -492,7 +501,7 @@ _CLASSES = {
     cls.__name__: cls
     for cls in (
         *(Type, Column, Literal, Call, Calendar, Window, Pattern, Output, Condition, Order, Top),
-        *(AnswerTable, ACQ, Source, Stream, Workload),
+        *(AnswerTable, ACQ, Source, Stream, Nested, Workload),
     )
 }
 

@@ -26,6 +26,7 @@ from spark_jobs.results.rows import places
 from spark_jobs.sources.decoding import read_split
 from spark_jobs.sources.expressions import arrow_type, evaluate
 from spark_jobs.sources.splits import Split
+from spark_jobs.unshared.columns import spark_name
 from spark_jobs.warehouse.data_files import BUCKETS, bucket_of, opened
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ class RecomputedQuery(NamedTuple):
             return chosen
         per = self.query.window.per
         names = [name for name, _ in self.query.group_by if per is None or name in per]
-        computed, schema = dict(self.query.derived), dict(stream.schema)
+        computed, schema = dict(self.query.derived), stream.types
         grouped = [
             evaluate(computed[name], chosen, schema) if name in computed else chosen.column(name) for name in names
         ]
@@ -251,18 +252,20 @@ def frames(
             for events in read_split(stream, split, columns):
                 for one, batches in zip(mine, found, strict=True):
                     batches.append(one.of_batch(events, stream))
-        types = dict(stream.schema)
+        types = stream.types
         for one, batches in zip(mine, found, strict=True):
             schema = pa.schema([(column, arrow_type(types[column])) for column in one.columns(stream)])
             # Spark 4.2 loses the rows of a table with empty batches before them
             held = pa.Table.from_batches([batch for batch in batches if batch.num_rows], schema).combine_chunks()
+            held = held.rename_columns([spark_name(name) for name in held.column_names])
             # one partition: nothing has to be exchanged
             yield one, spark.createDataFrame(held).coalesce(1)
 
 
 def _distributed(spark: SparkSession, stream: Stream, query: RecomputedQuery, splits: list[Split]) -> DataFrame:
-    columns, types = query.columns(stream), dict(stream.schema)
-    ddl = ", ".join(f"`{name}` {'bigint' if types[name].name == 'long' else types[name]}" for name in columns)
+    columns, types = query.columns(stream), stream.types
+    quoted = {name: "`" + spark_name(name).replace("`", "``") + "`" for name in columns}
+    ddl = ", ".join(f"{quoted[name]} {'bigint' if types[name].name == 'long' else types[name]}" for name in columns)
     needed = [split for split in splits if any(split.may_hold(*window) for window in query.windows)]
     if not needed:
         return spark.createDataFrame([], ddl)
@@ -271,7 +274,8 @@ def _distributed(spark: SparkSession, stream: Stream, query: RecomputedQuery, sp
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 for events in read_split(stream, needed[number], columns):
-                    yield query.of_batch(events, stream)
+                    rows = query.of_batch(events, stream)
+                    yield rows.rename_columns([spark_name(name) for name in rows.schema.names])
 
     return spark.range(0, len(needed), 1, len(needed)).mapInArrow(task, ddl)
 

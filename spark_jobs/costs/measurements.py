@@ -129,7 +129,7 @@ def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
         return Profile(np.zeros(0, dtype=np.int64), {}, {}, float(rate))
     times, batch, _ = times_of(batch, stream)
     order = np.argsort(times, kind="stable")[:EVENTS]
-    batch, schema = batch.take(pa.array(order)), dict(stream.schema)
+    batch, schema = batch.take(pa.array(order)), stream.types
     codes = {
         name: (evaluate(computed[name], batch, schema) if name in computed else batch.column(name))
         .dictionary_encode(null_encoding="encode")

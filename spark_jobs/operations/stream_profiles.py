@@ -6,7 +6,8 @@ millions of events, and the first rows of some files for the columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
 from optimizer.workload.instants import DAY, format_instant
+from optimizer.workload.nested import Path, leaf_names, read_path
 from optimizer.workload.streams import load_streams
 from optimizer.workload.values import SECOND, Stream, Type
 from spark_jobs.operations.agreement import text_of
@@ -34,6 +36,9 @@ MOST_BYTES = 96 << 20
 
 SAMPLED = 5
 """Files of whose first rows columns are described."""
+
+MOST_FIELDS = 100
+"""Fields of structs that are described."""
 
 BARS = 60
 """Most spans of time that the rate is told of."""
@@ -202,13 +207,27 @@ def _counts(
 
 def _columns(stream: Stream, splits: Sequence[Split]) -> tuple[tuple[ColumnProfile, ...], int]:
     """The columns by the first rows of some files, and how many rows these are."""
-    names = [name for name, _ in stream.schema]
+    schema = [*stream.schema, *_fields(stream)]
+    names = [name for name, _ in schema]
     places = sorted({round(at * (len(splits) - 1) / (SAMPLED - 1)) for at in range(SAMPLED)}) if splits else []
     batches = [batch for at in places if (batch := first_rows(stream, splits[at], names)) is not None]
     if not batches:
         return (), 0
     sample = pa.Table.from_batches(batches)
-    return tuple(_column(sample[name], name, type) for name, type in stream.schema), len(sample)
+    return tuple(_column(sample[name], name, type) for name, type in schema), len(sample)
+
+
+def _fields(stream: Stream) -> Iterator[tuple[str, Type]]:
+    """The first fields of structs, as queries name them."""
+    types, plain = stream.types, dict(stream.schema)
+    leaves = (name for root, nested in stream.nested for name in leaf_names(Path(root, ()).name(()), nested))
+    for leaf in itertools.islice(leaves, MOST_FIELDS):
+        path = read_path(leaf)
+        # nobody knows the keys of a map
+        if path is not None and not any(isinstance(step.value, str) for step in path.steps if not step.is_field):
+            name = path.name(plain)
+            if (type := types.get(name)) is not None:
+                yield name, type
 
 
 def _column(values: pa.ChunkedArray, name: str, type: Type) -> ColumnProfile:

@@ -43,7 +43,7 @@ class Lifting:
 
     def __init__(self, stream: Stream, spans: Sequence[FillRequest], group_limit: int = GROUP_LIMIT) -> None:
         self.stream, self.group_limit = stream, group_limit
-        self.schema = dict(stream.schema)
+        self.schema = stream.types
         self.derived = dict(one for span in spans for one in span.synopsis.derived)
         self.inside = self.untimed = 0
         self.failed: dict[str, SynopsisFailure] = {}

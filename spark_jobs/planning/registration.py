@@ -255,7 +255,7 @@ def check_fit(wrong: Mapping[str, str]) -> None:
 def misfit(query: ACQ, was: Stream | None, now: Stream) -> str:
     """Why a query of a stream as it was (None: not known) cannot be asked of it as it is; empty if it can."""
     read = {one.argument.name: one.argument_type for one in query.computed if isinstance(one.argument, Column)}
-    types = dict(was.schema) if was is not None else read | dict(query.group_by)
+    types = was.types if was is not None else read | dict(query.group_by)
     for name in query.columns():
         before, after = types.get(name), now.type_of(name)
         if after is None:

@@ -63,11 +63,12 @@ class Inputs:
 def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
     """Read streams and queries. Bad streams and queries are left out and reported; the others are returned.
 
-    ``files``: as for :func:`workload_files`. Where streams may lie and how many queries an owner may have say the
-    ``source_roots`` and the ``owner_quota`` of :class:`spark_jobs.settings.Settings`.
+    ``files``: as for :func:`workload_files`. Where streams may lie, how many queries an owner may have, and whose
+    those are that name no owner, say the ``source_roots``, the ``owner_quota`` and the ``owner`` of
+    :class:`spark_jobs.settings.Settings`.
     Raises HDL-111 if a file is missing.
     """
-    quota = settings().owner_quota
+    quota, owner = settings().owner_quota, settings().owner
     # the parser's library is not for those who only plan, or read what is planned
     from optimizer.language.parser import STDIN_NAME, load_workload, shown_path, workload_files
 
@@ -90,7 +91,8 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
     unreadable = {*streams, *(one[1] for one in named if one)} - set(known)
     origin: dict[str, str] = {}
     wrong: set[str] = set()
-    workload, found = load_workload(files, known, None, quota, origin, unreadable, wrong, settings().tables_of_owners)
+    having_tables = settings().tables_of_owners
+    workload, found = load_workload(files, known, None, quota, origin, unreadable, wrong, having_tables, owner)
     filed = {name: path for name, path in origin.items() if path != STDIN_NAME}
     whence = {name: os.path.abspath(path) for name, path in filed.items()}  # noqa: PTH100 - of links the name
     read = tuple(map(shown_path, files))

@@ -43,7 +43,7 @@ class SequenceLifting:
 
     def __init__(self, stream: Stream, spans: Sequence[FillRequest], group_limit: int = GROUP_LIMIT) -> None:
         self.stream, self.group_limit = stream, group_limit
-        self.schema = dict(stream.schema)
+        self.schema = stream.types
         self.inside = self.untimed = 0
         self.failed: dict[str, SynopsisFailure] = {}
         self._filling = [_Filling(span) for span in spans]

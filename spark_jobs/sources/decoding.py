@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.expression import DECIMAL_DIGITS, unified
 from optimizer.workload.instants import DAY
+from optimizer.workload.nested import MOST_LEAVES, Nested
 from optimizer.workload.streams import with_schema
 from optimizer.workload.values import (
     BOOLEAN,
@@ -35,6 +36,7 @@ from optimizer.workload.values import (
 from spark_jobs.sources import csv_source
 from spark_jobs.sources.csv_source import instants_of_numbers, instants_of_texts
 from spark_jobs.sources.expressions import arrow_type
+from spark_jobs.sources.leaves import Leaf, nested_of_arrow, path_of
 from spark_jobs.sources.splits import (
     FIRST,
     FIRST_ROWS,
@@ -69,7 +71,7 @@ def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
         message = f"stream {stream.name}: {stream.source.path} holds no data to take a schema from"
         raise HeddleError("HDL-401", message, "give it a `schema`")
     names: dict[str, str] = {}
-    found: dict[str, tuple[Type | None, str]] = {}
+    found: dict[str, tuple[Type | Nested | None, str]] = {}
     told: dict[str, Diagnostic] = {}
     for path, schema in schemas.items():
         column_places(stream, path, schema.names, schema.names)
@@ -78,20 +80,53 @@ def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
             if pa.types.is_null(field.type) or not (field.name.isprintable() and 0 < len(field.name) <= 255):
                 continue
             name = names.setdefault(field.name.lower(), field.name)
-            type = type_of_arrow(field.type)
+            type = nested_of_arrow(field.type, type_of_arrow)
             before, first = found.setdefault(name, (type, path))
             if type == before:
                 continue
-            common = None if type is None or before is None else _common(before, type)
-            if common is None and name not in told:
-                message = f"stream {stream.name}: column {name} is left out: no type holds that of {first} and {path}"
+            lost: list[str] = []
+            common = None if type is None or before is None else _merged(before, type, name, lost)
+            for left_out in lost if common is not None else [name]:
+                message = (
+                    f"stream {stream.name}: column {left_out} is left out: no type holds that of {first} and {path}"
+                )
                 hint = "declare a `schema` with the columns that are used, or correct the file"
-                told[name] = Diagnostic("HDL-431", message, hint, severity="warning")
+                told.setdefault(left_out, Diagnostic("HDL-431", message, hint, severity="warning"))
             found[name] = (common, path)
-    pairs = [(name, type) for name, (type, _) in found.items() if type is not None]
     if stream.time in told:
         raise HeddleError.of(replace(told[stream.time], severity="error"))
-    return with_schema(stream, pairs), tuple(told.values())
+    pairs = [(name, type) for name, (type, _) in found.items() if isinstance(type, Type)]
+    nested, leaves = list[tuple[str, Nested]](), 0
+    for name, (type, _) in found.items():
+        if isinstance(type, Nested) and leaves + type.leaves > MOST_LEAVES:
+            message = f"stream {stream.name}: column {name} is left out: there are more than {MOST_LEAVES} fields"
+            told[name] = Diagnostic(
+                "HDL-431", message, "declare a `schema` with those that are used", severity="warning"
+            )
+        elif isinstance(type, Nested):
+            nested, leaves = [*nested, (name, type)], leaves + type.leaves
+    return with_schema(stream, pairs, nested), tuple(told.values())
+
+
+def _merged(left: Type | Nested, right: Type | Nested, name: str, lost: list[str]) -> Type | Nested | None:
+    """What holds the values of both, without the fields (added to ``lost``) for which there is nothing."""
+    if isinstance(left, Type) and isinstance(right, Type):
+        return _common(left, right)
+    if not (isinstance(left, Nested) and isinstance(right, Nested) and left.kind == right.kind):
+        return None
+    names = {inner.lower(): inner for inner, _ in (*right.fields, *left.fields)}
+    sides = [{inner.lower(): type for inner, type in side.fields} for side in (left, right)]
+    fields = []
+    for lower in dict.fromkeys((*sides[0], *sides[1])):
+        both = [side[lower] for side in sides if lower in side]
+        inner = f"{name}.{names[lower]}"
+        type = both[0] if len(both) == 1 else _merged(both[0], both[1], inner, lost)
+        if type is not None:
+            fields.append((names[lower], type))
+        else:
+            lost.append(inner)
+    complete = fields and (left.kind == "struct" or len(fields) == len(left.fields))
+    return Nested(left.kind, tuple(fields)) if complete else None
 
 
 def _common(left: Type, right: Type) -> Type | None:
@@ -165,15 +200,11 @@ def first_rows(stream: Stream, split: Split, columns: list[str]) -> pa.RecordBat
             batch = csv_source.head(stream, split.path, wanted)
         else:
             file, constants = pq.ParquetFile(split.path, coerce_int96_timestamp_unit="us"), dict(split.constants)
-            asked = [name for name in wanted if name not in constants]
-            places = column_places(stream, split.path, file.schema_arrow.names, asked)
-            present = list(filter(None, places.values()))
+            parts = _parts(stream, split, file.schema_arrow, wanted)
+            present = _places(parts)
             batch = next(file.iter_batches(FIRST_ROWS, list(split.row_groups[:1]), present, use_threads=False), None)
             if batch is not None:
-                values = [
-                    batch.column(place) if (place := places.get(name)) else pa.repeat(constants.get(name), len(batch))
-                    for name in wanted
-                ]
+                values = [_values(batch, len(batch), part, constants.get(name)) for name, part in parts.items()]
                 batch = pa.RecordBatch.from_arrays(values, names=wanted)
         if batch is None:
             return None
@@ -249,31 +280,79 @@ def _present(stream: Stream, split: Split, names: Sequence[str]) -> dict[str, pa
         if Path(split.path).stat().st_size == 0:
             return dict.fromkeys(names)
         return dict.fromkeys(name for name in csv_source.names_of(stream, split.path) if name in names)
-    schema, constants = pq.read_schema(split.path), dict(split.constants)
-    found = {name: pa.array([constants[name]]).type for name in names if name in constants}
-    # null alone: what the Delta table does not have
-    found = {name: type for name, type in found.items() if not pa.types.is_null(type)}
-    places = column_places(stream, split.path, schema.names, [name for name in names if name not in constants])
-    return found | {name: schema.field(place).type for name, place in places.items() if place is not None}
+    constants = dict(split.constants)
+    found = {}
+    for name, part in _parts(stream, split, pq.read_schema(split.path), names).items():
+        # null alone: what the Delta table does not have
+        if (
+            part is not None
+            and part.leaf.steps is not None
+            and not (part.root in constants and pa.types.is_null(part.leaf.type))
+        ):
+            found[name] = part.leaf.type
+    return found
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a column of a stream is in a file: a ``leaf`` of its column ``root``, perhaps that itself; ``place``: the
+    column as the file writes it, None: no values of it are in the file."""
+
+    root: str
+    place: str | None
+    leaf: Leaf
+
+
+def _parts(stream: Stream, split: Split, schema: pa.Schema, names: Iterable[str]) -> dict[str, _Part | None]:
+    """Some columns of a stream in a file with this schema; None: it lacks the column."""
+    constants = dict(split.constants)
+    paths = {name: path_of(stream, name) for name in names}
+    roots = dict.fromkeys(path.root for path in paths.values())
+    places = column_places(stream, split.path, schema.names, [root for root in roots if root not in constants])
+    found: dict[str, _Part | None] = {}
+    for name, path in paths.items():
+        place = places.get(path.root)
+        if path.root in constants:
+            arrow = pa.array([constants[path.root]]).type
+        elif place is not None:
+            arrow = schema.field(place).type
+        else:
+            found[name] = None
+            continue
+        found[name] = _Part(path.root, place, Leaf(stream, split.path, path, arrow))
+    return found
+
+
+def _places(parts: Mapping[str, _Part | None]) -> list[str]:
+    """What has to be read of a file."""
+    used = [part for part in parts.values() if part is not None and part.leaf.steps is not None]
+    return list(dict.fromkeys(part.leaf.place(part.place) for part in used if part.place is not None))
+
+
+def _values(table: pa.Table | pa.RecordBatch, rows: int, part: _Part | None, constant: pa.Scalar | None) -> Any:
+    """The values of a column in so many rows of a file; ``constant``: what they are if the file has none."""
+    if part is None or part.place is None:
+        return pa.repeat(constant, rows)
+    if part.leaf.steps is None:
+        return pa.nulls(rows)
+    return part.leaf.values(table.column(part.place))
 
 
 def _read_parquet(stream: Stream, split: Split, wanted: list[str], texts: Collection[str]) -> Iterator[pa.RecordBatch]:
     metadata = pq.read_metadata(split.path)
     constants = dict(split.constants)
-    names = metadata.schema.to_arrow_schema().names
-    places = column_places(stream, split.path, names, [name for name in wanted if name not in constants])
+    parts = _parts(stream, split, metadata.schema.to_arrow_schema(), wanted)
+    plain = {name: part.place for name, part in parts.items() if part is not None and part.leaf.steps == ()}
     file = pq.ParquetFile(
         split.path,
         metadata=metadata,
-        read_dictionary=[place for name in sorted(texts) if (place := places.get(name))],
+        read_dictionary=[place for name in sorted(texts) if (place := plain.get(name))],
         # Spark's own timestamps; as nanoseconds they would wrap round before 1677 and after 2262
         coerce_int96_timestamp_unit="us",
     )
-    table = file.read_row_groups(list(split.row_groups), columns=list(filter(None, places.values())), use_threads=False)
+    table = file.read_row_groups(list(split.row_groups), columns=_places(parts), use_threads=False)
     rows = sum(metadata.row_group(group).num_rows for group in split.row_groups)
-    columns = [
-        table.column(place) if (place := places.get(name)) else pa.repeat(constants.get(name), rows) for name in wanted
-    ]
+    columns = [_values(table, rows, part, constants.get(name)) for name, part in parts.items()]
     yield from pa.table(columns, names=wanted).combine_chunks().to_batches()
 
 

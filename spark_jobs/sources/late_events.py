@@ -83,7 +83,7 @@ def change(
         rows += len(times)
         for edges in fragments.get(name, ()):
             cut += len(np.unique(edges.starts(times)))
-        schema = dict(stream.schema)
+        schema = stream.types
         for query in queries:
             if query.window.is_rows:
                 touched[query.name] = None

@@ -224,7 +224,7 @@ def _constants(
     stream: Stream, path: Path, names: Sequence[str], table: pa.Schema, partition: Mapping[str, pa.Scalar]
 ) -> dict[str, pa.Scalar]:
     """Those columns of a stream that are not read from a file of a Delta table with the columns ``names``."""
-    wanted = [stream.time, *dict(stream.schema)]
+    wanted = [stream.time, *dict(stream.schema), *dict(stream.nested)]
     held, known = (
         column_places(stream, path, names, wanted),
         column_places(stream, stream.source.path, table.names, wanted),

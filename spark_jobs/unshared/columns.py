@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -17,6 +18,7 @@ from pyspark.sql import types as T
 
 from optimizer.workload.derived import derived_type
 from optimizer.workload.expression import type_of, unified
+from optimizer.workload.nested import read_path
 from optimizer.workload.values import (
     ACQ,
     BOOLEAN,
@@ -33,6 +35,7 @@ from optimizer.workload.values import (
     Expression,
     Literal,
     Output,
+    Stream,
     Type,
     decimal,
 )
@@ -42,6 +45,11 @@ from spark_jobs.unshared.scalars import ddl_of as ddl_of
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Schema = Mapping[str, Type]
+
+
+_KEY = re.compile(r"\['(?:[^']|'')*'\]")
+_CAPITAL = re.compile(r"[\\A-Z]|[^\x00-\x7f]")
+_NUMBER = re.compile(r"\\u([0-9a-f]{6})")
 
 
 # --------------------------------------------------------------------------------- values to columns
@@ -63,9 +71,9 @@ def schema_of(frame: DataFrame) -> dict[str, Type]:
     found: dict[str, Type] = {}
     for column in frame.schema.fields:
         if isinstance(column.dataType, T.DecimalType):
-            found[column.name] = decimal(column.dataType.precision, column.dataType.scale)
+            found[from_spark(column.name)] = decimal(column.dataType.precision, column.dataType.scale)
         elif type(column.dataType) in simple:
-            found[column.name] = simple[type(column.dataType)]
+            found[from_spark(column.name)] = simple[type(column.dataType)]
     return found
 
 
@@ -103,7 +111,37 @@ def _type_of(expression: Expression, schema: Schema) -> Type:
 
 def quoted_column(name: str) -> SparkColumn:
     """A column by its name, whatever characters that has."""
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col("`" + spark_name(name).replace("`", "``") + "`")
+
+
+def spark_name(name: str) -> str:
+    """A column's name in frames, which do not tell ``m['K']`` from ``m['k']``: capitals in keys are numbers there."""
+    return _KEY.sub(lambda key: _CAPITAL.sub(lambda found: f"\\u{ord(found[0]):06x}", key[0]), name)
+
+
+def from_spark(name: str) -> str:
+    """Inverse of :func:`spark_name`."""
+    return _KEY.sub(lambda key: _NUMBER.sub(lambda found: chr(int(found[1], 16)), key[0]), name)
+
+
+def with_leaves(frame: DataFrame, stream: Stream, names: Iterable[str]) -> DataFrame:
+    """A frame of a stream's columns with those of ``names`` that lie in nested ones as columns of their own."""
+    plain = {name.lower() for name, _ in stream.schema}
+    paths = {name: read_path(name) for name in names if name.lower() not in plain}
+    columns = [quoted_column(name) for name in schema_of(frame)]
+    for name, path in paths.items():
+        assert path is not None, name
+        column = quoted_column(path.root)
+        for step in path.steps:
+            type_ = frame.select(column).schema[0].dataType
+            if step.is_field:
+                column = column.getField(str(step.value))
+            elif isinstance(type_, T.MapType):
+                column = F.try_element_at(column, F.lit(step.value).cast(type_.keyType))
+            else:
+                column = F.get(column, F.lit(step.value))
+        columns.append(column.alias(spark_name(name)))
+    return frame.select(*columns) if paths else frame
 
 
 def literal_column(literal: Literal) -> SparkColumn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -17,11 +17,11 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import history_start
 from optimizer.workload.streams import TIME_UNITS
-from optimizer.workload.values import LONG, STRING, Stream
+from optimizer.workload.values import ACQ, LONG, STRING, Stream
 from spark_jobs.session.session import cpu_seconds
 from spark_jobs.sources import csv_source
 from spark_jobs.sources.splits import splits_of
-from spark_jobs.unshared.columns import ddl_of, quoted_column
+from spark_jobs.unshared.columns import ddl_of, from_spark, quoted_column, spark_name, with_leaves
 from spark_jobs.unshared.windows import unshared
 
 JAVA = {"Y": "yyyy", "m": "M", "b": "MMM", "d": "d", "H": "H", "I": "h", "p": "a", "M": "m", "S": "s", "z": "[XXX][XX]"}
@@ -63,8 +63,9 @@ def _unreadable_by_spark(stream: Stream, what: str) -> HeddleError:
 def _with_instants(frame: DataFrame, stream: Stream, nanoseconds: set[str]) -> DataFrame:
     """A frame whose times are timestamps, where they are integers or texts in the files."""
     columns = []
+    frame = frame.toDF(*map(spark_name, frame.columns))
     for found in frame.schema.fields:
-        column, unit = quoted_column(found.name), "ns" if found.name in nanoseconds else None
+        column, unit = quoted_column(from_spark(found.name)), "ns" if found.name in nanoseconds else None
         if found.name == stream.time and isinstance(found.dataType, T.IntegralType):
             unit = stream.source.time_unit or unit
         if unit is not None:
@@ -123,6 +124,12 @@ def _java_format(stream: Stream, pattern: str) -> str:
     return found
 
 
+def sample_of(queries: Sequence[ACQ], sample: int) -> list[ACQ]:
+    """``sample`` of the queries, each once, spread evenly over them; all of them if there are no more."""
+    count = min(sample, len(queries))
+    return [queries[index * len(queries) // count] for index in range(count)]
+
+
 def measure(
     spark: SparkSession,
     plan: SharingPlan,
@@ -142,13 +149,15 @@ def measure(
     # interprets: without this elimination the same jobs take about half the time
     spark.conf.set("spark.sql.subexpressionElimination.enabled", "false")
     queries = plan.workload.queries
-    chosen = [queries[index * len(queries) // sample] for index in range(min(sample, len(queries)))]
+    chosen = sample_of(queries, sample)
     found = []
     for number, query in enumerate([chosen[0], *chosen]):
         report(f"running {query.name} unshared ({max(number, 1)} of {len(chosen)})")
         stream = plan.workload.stream(query.stream)
         time_column = quoted_column(stream.time)
-        frame = native_frame(spark, stream).where(time_column < F.timestamp_micros(F.lit(end)))
+        frame = with_leaves(native_frame(spark, stream), stream, query.columns()).where(
+            time_column < F.timestamp_micros(F.lit(end))
+        )
         if query.window.is_rows:
             frame = frame.select(*(quoted_column(name) for name, _ in stream.schema))
         else:

@@ -80,6 +80,11 @@ def streams(draw: st.DrawFn) -> dict[str, Any]:
     for key, values in optional.items():
         if draw(st.booleans()):
             made[key] = draw(values)
+    if made["source"]["format"] != "csv" and "schema" in made:
+        kinds = st.sampled_from(
+            ("struct<a: long, `b c`: map<string,double>>", " ARRAY< decimal(4,2)>", "map<int, date>")
+        )
+        made["schema"] |= draw(st.dictionaries(st.just("nested"), kinds))
     return made
 
 

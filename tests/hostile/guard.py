@@ -14,6 +14,7 @@ from typing import Any
 
 from optimizer.errors.diagnostics import Diagnostic
 from optimizer.language.parser import ParseResult, parse
+from optimizer.workload.nested import Nested
 from optimizer.workload.values import (
     BOOLEAN,
     DATE,
@@ -44,7 +45,14 @@ SCHEMA = {
     "day": DATE,
     "ok": BOOLEAN,
 }
-STREAMS = {"trades": Stream("trades", Source("csv", "trades.csv"), tuple(SCHEMA.items()), "ts")}
+_LEAF = Nested("struct", (("volume", LONG),))
+NESTED = (
+    ("place", _LEAF),
+    ("counts", Nested("map", (("key", STRING), ("value", LONG)))),
+    ("by_id", Nested("map", (("key", INT), ("value", LONG)))),
+    ("legs", Nested("array", (("element", _LEAF),))),
+)
+STREAMS = {"trades": Stream("trades", Source("parquet", "trades"), tuple(SCHEMA.items()), "ts", nested=NESTED)}
 
 _opened: list[str] = []
 _watched: set[str] = set()

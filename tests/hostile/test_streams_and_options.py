@@ -165,6 +165,13 @@ def test_an_owner_has_a_quota_and_others_go_on(tmp_path: Path, monkeypatch: pyte
         ("HDL-311", "t3", "two.sql", 10),
     ]
     assert "of a" in found.errors[0].message and "HEDDLE_OWNER_QUOTA" in found.errors[0].hint
+    # queries that name no owner are those of the one that the settings name
+    monkeypatch.setenv("HEDDLE_OWNER", "b")
+    found = load_inputs(files, tmp_path / "streams.yaml")
+    assert [(query.name, query.owner) for query in found.workload.queries] == [
+        *[("o0", "a"), ("o1", "b"), ("o2", "a"), ("o3", "b")]
+    ]
+    monkeypatch.delenv("HEDDLE_OWNER")
     monkeypatch.delenv("HEDDLE_OWNER_QUOTA")
     assert not load_inputs(files, tmp_path / "streams.yaml").errors
     for wrong in ("many", "-1", "1e9", "9" * 20):

@@ -51,6 +51,10 @@ FEATURES = (
         "extract(",
         "GROUP BY its_group",
         "GROUP BY date_trunc(",
+        "place.volume",
+        "counts['it\\'s ]']",
+        "legs[0].",
+        "by_id[-7]",
     ),
 )
 

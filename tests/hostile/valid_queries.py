@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 from optimizer.aggregates.algebra import AGGREGATES
 
@@ -21,6 +22,9 @@ COLUMNS = {
     "an integer, a double or a text": ("symbol", "qty", "price"),
     "a condition": ("ok", "qty > 1", "NOT ok", "symbol LIKE 'a%' AND ok", "price IS NOT NULL"),
 }
+NESTED = ("place.volume", "trades.Place.`volume`", "counts['v']", "counts['it\\\\'s ]']", "legs[0].volume", "by_id[-7]")
+"""What is as volume is, in nested columns."""
+
 COMPARISONS = (
     "qty {o} 3",
     "price {o} 1.5",
@@ -248,4 +252,7 @@ def query(seed: int) -> str:
         clauses.append("WITH (error = 0.01)")
     break_ = made.choice((" ", "\n", "\n  ", " /* so */ "))
     lines.append(f"SELECT {', '.join(select)} FROM {source}{break_}{break_.join(clauses)}{made.choice((';', ''))}")
-    return "\n".join(lines)
+    text = "\n".join(lines)
+    if not pattern and "ROWS" not in window and made.random() < 0.3:
+        text = re.sub(r"\bvolume\b", made.choice(NESTED), text)
+    return text

@@ -643,7 +643,7 @@ def test_durations_in_words_read_back(microseconds: int) -> None:
         # the first groups
         ("SELECT count(*) AS n FROM trades {w} GROUP BY symbol ORDER BY ^n", "HDL-229", "LIMIT 10"),
         ("SELECT count(*) AS n FROM trades {w} GROUP BY symbol LIMIT ^5", "HDL-229", "ORDER BY"),
-        ("SELECT count(*) AS n FROM trades {w} GROUP BY symbol ORDER BY ^1 LIMIT 5", "HDL-229", "ORDER BY"),
+        ("SELECT count(*) AS n FROM trades {w} GROUP BY symbol ORDER BY ^2 LIMIT 5", "HDL-229", "1 to 1"),
         ("SELECT count(*) AS n FROM trades {w} GROUP BY symbol ORDER BY n LIMIT ^0", "HDL-229", ""),
         ("SELECT count(*) AS n FROM trades {w} GROUP BY symbol ORDER BY n LIMIT ^1001", "HDL-229", ""),
         ("SELECT count(*) AS n FROM trades {w} GROUP BY symbol ORDER BY n LIMIT ^'5'", "HDL-229", ""),
@@ -898,7 +898,7 @@ def test_mistakes_are_coded_positioned_and_say_what_to_do(marked: str, code: str
         f"SELECT count(*) FROM trades {WINDOW} WHERE ts > current_timestamp()",
         f"SELECT count(*) FROM trades {WINDOW} WHERE ts > ts - INTERVAL 1 DAY",
         f"SELECT count(*) FROM trades {WINDOW} WHERE a.b.c.d = 1",
-        f"SELECT count(*) FROM trades {WINDOW} WHERE qty[0] = 1",
+        f"SELECT count(*) FROM trades {WINDOW} WHERE qty[ts] = 1",
         f"SELECT count(*) FROM trades {WINDOW} WHERE exists(qty, x -> x)",
         f"SELECT count(*) FROM trades {WINDOW} WHERE (qty, qty) = (1, 1)",
         f"SELECT count(*) FROM trades {WINDOW} WHERE qty = ?",

@@ -109,6 +109,7 @@ def test_what_is_said_is_taken() -> None:
             "HEDDLE_STREAMS": "/c.yaml",
             "HEDDLE_WORKLOAD": "/d/*.sql",
             "HEDDLE_SOURCES": "/e::/f",
+            "HEDDLE_OWNER": " desk one ",
             "HEDDLE_OWNER_QUOTA": "7",
             "HEDDLE_TABLES_OF_OWNERS": " ops,, desk one ",
             "HEDDLE_SPARK_MASTER": "spark://g:7077",
@@ -121,7 +122,7 @@ def test_what_is_said_is_taken() -> None:
     )
     assert (found.home, found.warehouse, found.streams) == (Path("/a"), "/b", Path("/c.yaml"))
     assert (found.workload, found.source_roots, found.owner_quota) == (("/d/*.sql",), ("/e", "/f"), 7)
-    assert found.tables_of_owners == ("ops", "desk one")
+    assert found.tables_of_owners == ("ops", "desk one") and found.owner == "desk one"
     assert (found.spark_master, found.driver_memory, found.jars) == ("spark://g:7077", "5g", Path("/h"))
     assert (found.lease_dsn, found.debug, found.airflow_port) == ("postgresql://i", True, 8090)
 
@@ -142,6 +143,13 @@ def test_an_empty_variable_is_as_none_but_for_spark() -> None:
     }
     assert differing == {"spark_master", "driver_memory"}
     assert not is_debugging({"HEDDLE_DEBUG": "0"}) and is_debugging({"HEDDLE_DEBUG": "no"})
+
+
+@pytest.mark.parametrize("text", ["a\tb", "x" * 129])
+def test_an_owner_that_cannot_be_one_fails_what_asks_for_it_alone(text: str) -> None:
+    found = Settings.from_environment({"HEDDLE_OWNER": text})
+    with pytest.raises(HeddleError, match="HDL-120 HEDDLE_OWNER"):
+        found.owner  # noqa: B018
 
 
 @pytest.mark.parametrize("text", ["many", "-1", "1e9", "9" * 20, "٣"])

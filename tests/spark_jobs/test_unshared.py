@@ -41,7 +41,7 @@ from optimizer.workload.values import (
     decimal,
 )
 from spark_jobs.unshared.agreement import agrees, among_first, grain, qualifies
-from spark_jobs.unshared.measure import native_frame
+from spark_jobs.unshared.measure import native_frame, sample_of
 from spark_jobs.unshared.windows import recompute, unshared
 from tests.oracle import SKETCHED, TWO, answers, arrow_type, column_names, compare
 from tests.sizes import examples
@@ -411,3 +411,12 @@ def test_spark_reads_integer_times_by_their_unit(spark: SparkSession, tmp_path: 
     stream = Stream("events", Source("parquet", str(tmp_path), time_unit=unit), (("ts", TIMESTAMP),), "ts")
     found = native_frame(spark, stream).selectExpr("unix_micros(ts) AS at").collect()
     assert [row["at"] for row in found] == [micros, -above // below]
+
+
+def test_a_sample_has_no_query_twice() -> None:
+    queries = [ACQ(f"q{number}", "events", Window(SECOND, SECOND), ()) for number in range(7)]
+    for count in range(8):
+        for sample in (1, 3, 7, 10, 100):
+            chosen = sample_of(queries[:count], sample)
+            assert len({query.name for query in chosen}) == len(chosen) == min(sample, count)
+    assert [query.name for query in sample_of(queries, 3)] == ["q0", "q2", "q4"]
