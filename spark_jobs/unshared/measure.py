@@ -21,6 +21,7 @@ from optimizer.workload.values import LONG, STRING, Stream
 from spark_jobs.session.session import cpu_seconds
 from spark_jobs.sources import csv_source
 from spark_jobs.sources.splits import splits_of
+from spark_jobs.storage import Place
 from spark_jobs.unshared.columns import ddl_of, quoted_column
 from spark_jobs.unshared.windows import unshared
 
@@ -33,6 +34,8 @@ def native_frame(spark: SparkSession, stream: Stream) -> DataFrame:
 
     Raises HDL-425 for what that reader cannot be told.
     """
+    if not Place.of(stream.source.path).is_local:
+        raise _unreadable_by_spark(stream, "that its source is in a store")
     source, splits = stream.source, splits_of(stream)  # every file lies where streams may be read from
     if source.format == "csv":
         return _with_instants(_native_csv(spark, stream), stream, set())
