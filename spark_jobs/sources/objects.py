@@ -76,7 +76,7 @@ def look_at(path: str) -> Version:
     with Place.of(path).open() as file:
         now = Version.of(file)
         if (path, now) not in _beginnings:
-            beginning = file.read_at(min(BEGINNING, now.size), 0) if now.size else b""
+            beginning = _read(file, 0, min(BEGINNING, now.size))
             if len(_beginnings) >= BEGINNINGS:
                 _beginnings.clear()
             _beginnings[path, now] = beginning
@@ -91,18 +91,26 @@ def opened(path: str, version: Version | None = None, look: bool = False) -> Ite
         with Path(path).open("rb") as file:
             yield file
         return
-    kept = _beginnings.get((path, version), b"") if version is not None and look else b""
     with ExitStack() as stack:
 
         def asked() -> pa.NativeFile:
             return stack.enter_context(reading(path, version))
 
-        if version is None or not look:
-            stored = asked()
-            content = _Object(int(stored.size()), lambda: stored)
+        if version is not None and look:
+            content = _Object(version.size, asked, _beginnings.get((path, version), b""))
         else:
-            content = _Object(version.size, asked, kept)
+            stored = asked()
+            size = int(stored.size())
+            # its header is looked at, and read again with what follows
+            content = _Object(size, lambda: stored, _read(stored, 0, min(size, BUFFER)))
         yield io.BufferedReader(content, BEGINNING if look else BUFFER)
+
+
+def _read(file: pa.NativeFile, begin: int, size: int) -> bytes:
+    content: bytes = file.read_at(size, begin) if size else b""
+    if len(content) < size:
+        raise OSError(f"it ends after {begin + len(content)} bytes")
+    return content
 
 
 class _Object(io.RawIOBase):
@@ -131,9 +139,7 @@ class _Object(io.RawIOBase):
             content = self.kept[self.at : self.at + wanted]
             if not content and wanted:
                 self.file = self.file or self.ask()
-                content = self.file.read_at(wanted, self.at)
-                if len(content) < wanted:
-                    raise OSError(f"it ends after {self.at + len(content)} of {self.size} bytes")
+                content = _read(self.file, self.at, wanted)
             target[: len(content)] = content
         self.at += len(content)
         return len(content)
@@ -175,9 +181,7 @@ def seen(path: str, version: Version | None = None) -> tuple[Version, pq.FileMet
 def _footer(file: pa.NativeFile) -> pq.FileMetaData:
     size = int(file.size())
     begin = max(0, size - FOOTER)
-    end = file.read_at(size - begin, begin)
-    if len(end) < size - begin:
-        raise OSError(f"it ends after {begin + len(end)} of {size} bytes")
+    end = _read(file, begin, size - begin)
     is_whole = begin == 0 or int.from_bytes(end[-8:-4], "little") + 8 <= len(end)
     # a footer alone is read as a file would be that has it at its end
     return pq.read_metadata(pa.BufferReader(end) if is_whole else file)
