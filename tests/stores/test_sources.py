@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import uuid
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -34,8 +35,10 @@ from spark_jobs.sources.ledger import ledger
 from spark_jobs.sources.splits import splits_of
 from spark_jobs.storage import Place
 from spark_jobs.unshared.measure import native_frame
+from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
+from tests import oracle
 from tests.chaos.world import without_audit
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import DAY, MINUTE, SCHEMA, Event, steady, table_of
@@ -253,8 +256,9 @@ def test_requests_are_linear_in_the_files(
     [
         (Rule(Fate.REFUSE, "GET", "/data/", times=4), Rule(Fate.REFUSE, "HEAD", "/data/", times=3)),
         (Rule(Fate.LOSE_ANSWER, "GET", "/data/", times=3, skip=1), Rule(Fate.LOSE_ANSWER, "HEAD", "/data/", times=2)),
+        (Rule(Fate.CUT_OFF, "GET", "/data/", times=3, skip=1),),
     ],
-    ids=["fewer requests are asked for", "answers are lost"],
+    ids=["fewer requests are asked for", "answers are lost", "answers are cut off"],
 )
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_store_that_suffers_is_asked_again(
@@ -376,6 +380,26 @@ def test_files_of_a_log_lie_where_sources_may(place: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("HEDDLE_SOURCES", f"{place}/dat")
     with pytest.raises(HeddleError, match="HDL-458 "):
         splits_of(source.stream)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_tasks_of_spark_read_a_store(
+    spark: SparkSession, place: str, format: str, proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # the session may have begun before the store was known
+    for name, value in os.environ.items():
+        if name.startswith("AWS_"):
+            monkeypatch.setitem(spark.sparkContext.environment, name, value)
+    house = House(place, format, spark)
+    for number in range(3):
+        house.source.put(str(number), steady(40, 40 * number))
+    version = house.plan()
+    proxy.set(0.0, Rule(Fate.REFUSE, "GET", "/data/", times=3, skip=4))
+    assert house.run(version, 0, 120).failed == []
+    proxy.set()
+    query = load_plan(house.warehouse, version).workload.queries[0]
+    expected = oracle.answers(query, table_of(steady(120)), "ts", DAY, DAY + 120 * MINUTE)
+    assert oracle.compare(query, read(house.warehouse, query.name), expected) == []
 
 
 def test_comparison_by_spark_is_refused(spark: SparkSession) -> None:
