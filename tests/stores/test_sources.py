@@ -6,6 +6,7 @@ import io
 import os
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,9 @@ import pytest
 from deltalake import write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from heddle.cli.app import app
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
@@ -99,8 +102,9 @@ def rows_of(source: At) -> list[Any]:
 
 
 @pytest.fixture(autouse=True)
-def unaudited() -> Iterator[None]:
-    with without_audit():
+def unaudited(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Without a session of Spark nothing is audited."""
+    with nullcontext() if "spark" in request.fixturenames else without_audit():
         yield
 
 
@@ -380,6 +384,58 @@ def test_files_of_a_log_lie_where_sources_may(place: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("HEDDLE_SOURCES", f"{place}/dat")
     with pytest.raises(HeddleError, match="HDL-458 "):
         splits_of(source.stream)
+
+
+@pytest.mark.parametrize(
+    ("name", "root", "code"),
+    [
+        ("s3://{bucket}/{there}", None, None),
+        ("s3a://{bucket}/{there}", "s3://{bucket}", None),
+        ("s3://{bucket}/{there}", "{data}", "HDL-458"),
+        ("../else/x.parquet", None, "HDL-405"),
+        ("gs://{bucket}/{there}", None, "HDL-405"),
+        ("file:///etc/x.parquet", None, "HDL-405"),
+    ],
+)
+def test_files_that_a_log_names_elsewhere(
+    place: str, monkeypatch: pytest.MonkeyPatch, name: str, root: str | None, code: str | None
+) -> None:
+    source = At(f"{place}/data", "delta")
+    source.put("a", steady(3))
+    (split,) = splits_of(source.stream)
+    there = Place.of(f"{place}/else/x.parquet")
+    there.put(Place.of(split.path).read())
+    bucket, _, path = there.url.removeprefix("s3://").partition("/")
+    words = {"bucket": bucket, "there": path, "data": source.root.url}
+    log = source.root / "_delta_log/00000000000000000000.json"
+    log.put(log.read().replace(split.path.rpartition("/")[2].encode(), name.format(**words).encode()))
+    if root is not None:
+        monkeypatch.setenv("HEDDLE_SOURCES", root.format(**words))
+    if code is None:
+        assert [found.path for found in splits_of(source.stream)] == [there.url]
+    else:
+        with pytest.raises(HeddleError, match=f"{code} "):
+            splits_of(source.stream)
+
+
+def test_commands_take_streams_of_a_store(place: str, tmp_path: Path) -> None:
+    for format in FORMATS:
+        At(f"{place}/{format}", format).put("a", steady(90))
+    declared = [
+        f"  {format}: {{source: {{format: {format}, path: '{place}/{format}'}}, time: ts, "
+        "schema: {ts: timestamp, symbol: string, price: double, volume: long}}\n"
+        for format in FORMATS
+    ]
+    (tmp_path / "streams.yaml").write_text("streams:\n" + "".join(declared))
+    queries = [ONE_QUERY.replace("trades", format).replace("by_symbol", f"of_{format}") for format in FORMATS]
+    (tmp_path / "q.sql").write_text("".join(queries))
+    streams = ["--streams", str(tmp_path / "streams.yaml")]
+    for command in (["validate", str(tmp_path / "q.sql")], ["streams"], ["preview", str(tmp_path / "q.sql")]):
+        done = CliRunner().invoke(app, [*command, *streams])
+        assert done.exit_code == 0, done.output
+        assert all(format in done.output for format in FORMATS)
+    done = CliRunner().invoke(app, ["init", f"{place}/csv", "--folder", str(tmp_path / "made")])
+    assert done.exit_code != 0 and "HDL-134" in done.output
 
 
 @pytest.mark.parametrize("format", FORMATS)
