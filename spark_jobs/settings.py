@@ -22,6 +22,7 @@ from typing import Any
 from optimizer.errors.crashes import is_debugging
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.redaction import HIDDEN, keep_secret, redacted
+from optimizer.workload.urls import split_places
 from spark_jobs.project_file import MOST, NAME, WORDS, Form, ProjectFile, read_project
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -138,10 +139,10 @@ class Settings:
     )
     source_roots: tuple[str, ...] | None = _setting(
         "HEDDLE_SOURCES",
-        "folders, `:` between them",
+        "folders and URLs of folders in stores, `:` between them",
         "none: any folder but the system's",
-        "all files of streams have to lie in them, links followed",
-        "HDL-458 for a stream that lies elsewhere",
+        "all files of streams have to lie in them, links followed; in a store, the URL or what it lies in is named",
+        "HDL-458 for a stream that lies elsewhere; HDL-574 or HDL-575 for a URL that is none",
         "paths",
     )
     owner_text: str = _setting(
@@ -268,14 +269,22 @@ class Settings:
                 return project.values.get(key)
             return tuple(part for part in (given.split(separator) if separator else [given]) if part)
 
+        def places(key: str) -> tuple[str, ...] | None:
+            given = environment.get(f"HEDDLE_{key.upper()}")
+            return split_places(given, os.pathsep) if given else project.values.get(key)
+
         memory, owners = text("driver_memory", takes_empty=True), texts("tables_of_owners", ",")
         return cls(
             home=home,
             warehouse=text("warehouse") or str(home / "var" / "warehouse"),
             streams=Path(text("streams") or home / "dags" / "workload" / "streams.yaml"),
             workload=texts("workload") or (str(home / "dags" / "workload" / "*.sql"),),
+<<<<<<< HEAD
             source_roots=texts("sources", os.pathsep),
             owner_text=text("owner") or "",
+=======
+            source_roots=places("sources"),
+>>>>>>> h-sources
             owner_quota_text=text("owner_quota") or str(OWNER_QUOTA),
             tables_of_owners=tuple(name.strip() for name in owners or () if name.strip()),
             spark_master=text("spark_master", takes_empty=True),

@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,29 +27,13 @@ import pyarrow.fs as fs
 
 from optimizer.errors.diagnostics import HeddleError, printable
 from optimizer.errors.redaction import redacted
-
-SCHEMES = {"s3": "s3", "s3a": "s3", "abfss": "abfss", "abfs": "abfss", "gs": "gs", "gcs": "gs"}
-"""The schemes of stores, each with the one that it is known by."""
+from optimizer.workload.urls import normalised, scheme_of
 
 GONE = ".gone-"
 """How the name begins of a folder that is being removed."""
 
 _DAY = 86_400_000_000
 """Microseconds."""
-
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(/*)(.*)", re.DOTALL)
-
-_BUCKET = {
-    "s3": re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"),
-    "gs": re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"),
-    "abfss": re.compile(r"[a-z0-9$][a-z0-9-]{1,62}@[a-z0-9]{3,24}(\.[a-z0-9-]+)+"),
-}
-
-_EXAMPLES = {
-    "s3": "s3://bucket/heddle",
-    "gs": "gs://bucket/heddle",
-    "abfss": "abfss://container@account.dfs.core.windows.net/heddle",
-}
 
 
 @dataclass(frozen=True)
@@ -59,6 +44,32 @@ class Stored:
     name: str
     size: int
     modified: int
+
+
+@dataclass(frozen=True)
+class Version:
+    """A file of a store as it was seen. ``tag``: its ETag (of Google's its generation), which no other content has;
+    empty: its name never names another content. ``modified``: when it was written, microseconds."""
+
+    size: int
+    tag: str
+    modified: int
+
+    @classmethod
+    def of(cls, file: pa.NativeFile) -> Version:
+        """That of a file which was opened in a store. Raises OSError if the store does not say."""
+        given = {_text(name).lower(): _text(value) for name, value in (file.metadata() or {}).items()}
+        tag = given.get("generation") or given.get("etag")
+        if not tag:
+            raise OSError("the store says no ETag of it")
+        modified = 0
+        with suppress(ValueError):
+            modified = int(datetime.fromisoformat(given.get("last-modified", "")).timestamp() * 1e6)
+        return cls(int(file.size()), tag, modified)
+
+
+def _text(given: str | bytes) -> str:
+    return given.decode("latin-1") if isinstance(given, bytes) else given
 
 
 @dataclass(frozen=True, order=True)
@@ -74,7 +85,7 @@ class Place:
             return place
         text = os.fspath(place)
         scheme = scheme_of(text)
-        return cls(text) if scheme is None else cls(_checked(scheme, text))
+        return cls(text) if scheme is None else cls(normalised(text))
 
     @property
     def is_local(self) -> bool:
@@ -311,44 +322,6 @@ def store_error(place: Place, error: Exception) -> HeddleError:
         if re.search(pattern, str(error)):
             return HeddleError(code, f"{place}: {meaning}: {told}", hint)
     return HeddleError("HDL-578", f"{place} cannot be used: {told}", "run it again; is the store well?")
-
-
-def scheme_of(text: str) -> str | None:
-    """The scheme of a URL; None for a path. A letter and a colon are none: they may begin a name."""
-    found = _URL.fullmatch(text)
-    if found is None or (not found[2] and found[1].lower() not in SCHEMES) or len(found[1]) < 2:
-        return None
-    return found[1].lower()
-
-
-def _checked(scheme: str, text: str) -> str:
-    """A URL as it is known: no slash at its end, the scheme that stands for its like."""
-    shown = redacted(text)
-    known = SCHEMES.get(scheme)
-    if known is None:
-        hint = f"name a folder, or one of {', '.join(_EXAMPLES.values())}"
-        raise HeddleError("HDL-574", f"{shown} is of a kind that is not known ({scheme}:)", hint)
-    found = _URL.fullmatch(text)
-    assert found is not None
-    bucket, _, path = found[3].strip("/").partition("/")
-    example = _EXAMPLES[known]
-    if found[2] != "//":
-        raise HeddleError("HDL-574", f"{shown} has not two slashes behind its colon", f"write it as {example}")
-    if ":" in bucket or (known != "abfss" and "@" in bucket):
-        hint = "credentials come from the environment or the instance: AWS_…, AZURE_…, GOOGLE_…"
-        raise HeddleError("HDL-575", f"the {known} URL of {_hidden(bucket)} has credentials in it", hint)
-    if _BUCKET[known].fullmatch(bucket) is None:
-        raise HeddleError("HDL-574", f"{shown} does not name a bucket", f"write it as {example}")
-    if "?" in path or "#" in path:
-        raise HeddleError("HDL-574", f"{shown} has a ? or # in it", "regions and endpoints come from the environment")
-    parts = [part for part in path.split("/") if part]
-    if any(part in (".", "..") for part in parts):
-        raise HeddleError("HDL-574", f"{shown} has . or .. in it", f"write it as {example}")
-    return "/".join([f"{known}://{bucket}", *parts])
-
-
-def _hidden(bucket: str) -> str:
-    return bucket.rpartition("@")[2] or "a store"
 
 
 def _stored(name: str, info: Any) -> Stored:

@@ -71,7 +71,7 @@ def _source(diagnostic: Diagnostic) -> list[str]:
     """The line of the workload or of streams.yaml that a finding is about, with ``^`` under the place."""
     is_text_of_ours = diagnostic.code < "HDL-4" or "HDL-45" <= diagnostic.code < "HDL-47"
     # where these point to a password may stand
-    is_secret = diagnostic.code in ("HDL-123", "HDL-458")
+    is_secret = diagnostic.code in ("HDL-123", "HDL-458", "HDL-575")
     if not diagnostic.line or not diagnostic.column or not is_text_of_ours or is_secret:
         return []
     try:

@@ -17,8 +17,12 @@ import yaml
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import DAY, duration_text, parse_duration
+<<<<<<< HEAD
 from optimizer.workload.nested import Nested
 from optimizer.workload.nested_types import is_nested, parse_nested
+=======
+from optimizer.workload.urls import SCHEMES, lies_in, normalised, scheme_of
+>>>>>>> h-sources
 from optimizer.workload.values import (
     BOOLEAN,
     BYTE,
@@ -102,9 +106,8 @@ _MOST_FINDINGS = 100
 DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\)", re.ASCII)
 STREAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_SECRET = re.compile(
-    r"[A-Za-z][A-Za-z0-9+.-]*:/+[^/]*@|[?&;](?:[a-z_-]*(?:secret|password|token|key|sig)[a-z_-]*)=", re.IGNORECASE
-)
+_SECRET = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/+[^/]*@")
+_KEY = re.compile(r"[?&;](?:[a-z_-]*(?:secret|password|token|key|sig)[a-z_-]*)=", re.IGNORECASE)
 _PLAIN_TAGS = {
     f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "timestamp", "map", "seq")
 }
@@ -113,10 +116,22 @@ SYSTEM = tuple(map(Path, ("/boot", "/dev", "/etc", "/proc", "/run/secrets", "/sy
 """Folders that no stream is read from, whatever the settings say."""
 
 
-def is_readable(place: Path, roots: Iterable[Path] | None) -> bool:
-    """Whether streams may be read from a place (links resolved): inside one of the ``roots`` (None: anywhere) and
+Root = Path | str
+"""What streams may be read from: a folder, links resolved, or the URL of a folder in a store, as it is known."""
+
+
+def roots_of(roots: Iterable[str | Path]) -> tuple[Root, ...]:
+    """The roots that a setting names. Raises HDL-574 or HDL-575 for a URL that is none."""
+    texts = [(str(root), Path(root)) for root in roots]
+    return tuple(normalised(text) if scheme_of(text) in SCHEMES else path.resolve() for text, path in texts)
+
+
+def is_readable(place: Root, roots: Iterable[Root] | None) -> bool:
+    """Whether streams may be read from a folder or a URL: inside one of the ``roots`` (None: anywhere) and
     outside :data:`SYSTEM`."""
-    inside = roots is None or any(place.is_relative_to(root) for root in roots)
+    if isinstance(place, str):
+        return roots is None or any(lies_in(place, root) for root in roots if isinstance(root, str))
+    inside = roots is None or any(place.is_relative_to(root) for root in roots if isinstance(root, Path))
     return inside and not any(place.is_relative_to(folder) for folder in SYSTEM)
 
 
@@ -199,7 +214,7 @@ def load_streams(
 ) -> tuple[dict[str, Stream], tuple[Diagnostic, ...]]:
     """The streams that a file declares, by name, and what is wrong with the others.
 
-    ``roots``: the only folders that sources may lie in, links resolved (None: any but :data:`SYSTEM`).
+    ``roots``: the only folders, and URLs of folders, that sources may lie in (None: any but :data:`SYSTEM`).
     Never raises for bad content. Relative source paths are resolved against the file's folder; ``schema`` may
     be absent (then it is empty, see :func:`with_schema`), ``lateness`` (then it is zero), ``step`` (a minute),
     ``allowed_lateness`` (without end) and ``event_id`` (none) too.
@@ -222,7 +237,11 @@ def load_streams(
         return {}, (Diagnostic("HDL-451", f"is not YAML: {error.problem}", "", file, line, column),)
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError):
         return {}, (Diagnostic("HDL-451", "is not YAML that can be read", "", file),)
-    allowed = None if roots is None else tuple(Path(root).resolve() for root in roots)
+    try:
+        allowed = None if roots is None else roots_of(roots)
+    except HeddleError as error:
+        hint = f"HEDDLE_SOURCES names it; {error.diagnostic.hint}"
+        return {}, (Diagnostic(error.diagnostic.code, error.diagnostic.message, hint),)
     reader = _Reader(Path(path).absolute().parent, file, allowed)
     return reader.read(root), tuple(reader.diagnostics)
 
@@ -259,7 +278,7 @@ class _Bad(Exception):
 
 
 class _Reader:
-    def __init__(self, folder: Path, file: str, roots: tuple[Path, ...] | None) -> None:
+    def __init__(self, folder: Path, file: str, roots: tuple[Root, ...] | None) -> None:
         self.folder, self.file, self.roots = folder, file, roots
         self.diagnostics: list[Diagnostic] = []
         self.nodes = 0
@@ -411,21 +430,18 @@ class _Reader:
         return tuple(self._text(one) for one in nodes)
 
     def _place(self, path: str, node: yaml.Node) -> str:
-        """Where a source is: an absolute path without links, or a URI as it was written."""
+        """Where a source is: an absolute path without links, or a URL as it is known."""
         if not path:
             raise _Bad("HDL-457", "the source's path is empty", "a file or folder", node)
         if not path.isprintable() or len(path) > 1024:
             raise _Bad("HDL-457", "the source's path is none", "1 to 1024 printable characters", node)
-        if _SECRET.match(path) or (_URI.match(path) and _SECRET.search(path)):
+        in_store = scheme_of(path) in SCHEMES
+        if (not in_store and _SECRET.match(path)) or ((in_store or _URI.match(path)) and _KEY.search(path)):
             # never repeated: it would end up in plans, pages and logs
             hint = "credentials belong to the environment of whoever reads the source"
             raise _Bad("HDL-458", "the source's path has a user, a password or a key in it", hint, node)
-        if _URI.match(path):
-            if self.roots is not None:
-                raise _Bad(
-                    "HDL-458", "the source is no folder or file here", "HEDDLE_SOURCES says where they lie", node
-                )
-            return path
+        if in_store or _URI.match(path):
+            return self._url(path, node)
         try:
             place = Path(self.folder, path).resolve()
         except (OSError, RuntimeError):
@@ -435,6 +451,17 @@ class _Reader:
             hint = "HEDDLE_SOURCES names the folders of sources" if self.roots is not None else "move the data"
             raise _Bad("HDL-458", "the source lies where no stream is read from", hint, node)
         return str(place)
+
+    def _url(self, url: str, node: yaml.Node) -> str:
+        """A source in a store."""
+        try:
+            known = normalised(url)
+        except HeddleError as error:
+            raise _Bad(error.diagnostic.code, error.diagnostic.message, error.diagnostic.hint, node) from None
+        if not is_readable(known, self.roots):
+            hint = "HEDDLE_SOURCES names the folders and URLs of sources"
+            raise _Bad("HDL-458", "the source lies where no stream is read from", hint, node)
+        return known
 
     def _items(self, node: yaml.Node) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
         if not isinstance(node, yaml.MappingNode):

@@ -15,10 +15,12 @@ import pyarrow.compute as pc
 import yaml
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
+from optimizer.errors.redaction import redacted
 from optimizer.language.parser import parse
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY, duration_text, format_instant
 from optimizer.workload.streams import FILE_BYTES
+from optimizer.workload.urls import SCHEMES, scheme_of
 from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, SECOND, STRING
 from spark_jobs.project_file import NAME
 from spark_jobs.settings import PROJECT
@@ -150,6 +152,10 @@ def _free_name(path: Path, proposals: Sequence[Proposal]) -> str:
 def _expanded(paths: Sequence[str | Path]) -> list[Path]:
     """What is named, by patterns too; files that are all of a folder's are the folder."""
     named: list[Path] = []
+    in_store = next((text for text in map(str, paths) if scheme_of(text) in SCHEMES), None)
+    if in_store is not None:
+        hint = "declare a stream with this `path` in streams.yaml; `heddle streams` then shows what it holds"
+        raise HeddleError("HDL-134", f"{redacted(in_store)} is in a store, where data are not guessed at", hint)
     for path in map(Path, paths):
         matched = [path] if path.exists() else sorted(Path().glob(str(path)) if not path.is_absolute() else _glob(path))
         if not matched:

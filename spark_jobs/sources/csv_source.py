@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import islice
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +27,8 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.streams import DIRECTIVES, TIME_UNITS
 from optimizer.workload.values import TIMESTAMP, Source, Stream, Type
 from spark_jobs.sources.expressions import arrow_type
+from spark_jobs.sources.objects import mapped, opened
+from spark_jobs.storage import Version
 
 BLOCK = 32 << 20
 """Bytes that are read at once. No record may be longer."""
@@ -65,27 +66,28 @@ class Layout(NamedTuple):
 
 
 # ------------------------------------------------------------------------------------------- reading
-def read(stream: Stream, path: str, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Batches of the columns ``wanted``, in order, of the types that the stream declares.
+def read(stream: Stream, path: str, wanted: Sequence[str], version: Version | None = None) -> Iterator[pa.RecordBatch]:
+    """Batches of the columns ``wanted``, in order, of the types that the stream declares. ``version``: of the
+    file, if it is in a store.
 
     Raises HDL-403, HDL-404 and HDL-420 to HDL-423, with the file and, but for its header, the line.
     """
-    with Path(path).open("rb") as file:
+    with opened(path, version) as file:
         layout = _layout(stream, path, file, wanted)
         if layout is not None:
             file.seek(layout.start)
             yield from _typed(stream, path, wanted, layout, file)
 
 
-def check_columns(stream: Stream, path: str, wanted: Sequence[str]) -> None:
+def check_columns(stream: Stream, path: str, wanted: Sequence[str], version: Version | None = None) -> None:
     """Raises what :func:`read` would of a file's beginning, of whose values it looks at none."""
-    with Path(path).open("rb") as file:
+    with opened(path, version, look=True) as file:
         _layout(stream, path, file, wanted)
 
 
-def names_of(stream: Stream, path: str) -> tuple[str, ...]:
+def names_of(stream: Stream, path: str, version: Version | None = None) -> tuple[str, ...]:
     """A file's columns in order; none of an empty file."""
-    with Path(path).open("rb") as file:
+    with opened(path, version, look=True) as file:
         layout = _layout(stream, path, file, [])
     return () if layout is None else layout.names
 
@@ -228,7 +230,7 @@ def _line_ends(text: bytes) -> int:
 
 def _line(source: Source, path: str, layout: Layout, number: int) -> int:
     """The line of a file in which its record of a number, counted from 0, begins."""
-    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with mapped(path) as data:
         return next(islice(_records(source, data, layout.start), number, None)).line
 
 
@@ -236,7 +238,7 @@ def _malformed(stream: Stream, path: str, layout: Layout, error: pa.ArrowInvalid
     """What keeps a file from being taken apart, at its line. pyarrow says which record it is, at most."""
     told = re.search(r"Row #(\d+)", str(error))
     source, width = stream.source, len(layout.names)
-    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with mapped(path) as data:
         for number, record in enumerate(_records(source, data, layout.start), 1):
             if record.end is None:
                 return _open_quote(stream, path, record.line + _line_ends(_until_open(source, data[record.begin :])))
@@ -363,9 +365,9 @@ def _why_missing(stream: Stream, names: Sequence[str], header: bytes) -> str:
 
 
 # -------------------------------------------------------------------------------------- head and tail
-def head(stream: Stream, path: str, wanted: Sequence[str]) -> pa.RecordBatch | None:
+def head(stream: Stream, path: str, wanted: Sequence[str], version: Version | None = None) -> pa.RecordBatch | None:
     """The first events of a file; None without any. Raises what :func:`read` raises of them."""
-    with Path(path).open("rb") as file:
+    with opened(path, version, look=True) as file:
         layout = _layout(stream, path, file, wanted)
         if layout is None:
             return None
@@ -381,14 +383,14 @@ def head(stream: Stream, path: str, wanted: Sequence[str]) -> pa.RecordBatch | N
     return next(_typed(stream, path, wanted, layout, io.BytesIO(data)), None)
 
 
-def last_times(stream: Stream, path: str) -> pa.Array:
+def last_times(stream: Stream, path: str, version: Version | None = None) -> pa.Array:
     """The times in a file's last lines: none where these cannot be told apart."""
-    source, size = stream.source, Path(path).stat().st_size
-    with Path(path).open("rb") as file:
+    source = stream.source
+    with opened(path, version, look=True) as file:
         layout = _layout(stream, path, file, [stream.time])
         if layout is None:
             return pa.array([], arrow_type(TIMESTAMP))
-        begin = max(layout.start, size - HEAD)
+        begin = max(layout.start, file.seek(0, io.SEEK_END) - HEAD)
         file.seek(begin)
         data = file.read(HEAD)
     convert = _converter(stream, stream.time, TIMESTAMP)

@@ -36,7 +36,11 @@ from optimizer.workload.values import (
 from spark_jobs.sources import csv_source
 from spark_jobs.sources.csv_source import instants_of_numbers, instants_of_texts
 from spark_jobs.sources.expressions import arrow_type
+<<<<<<< HEAD
 from spark_jobs.sources.leaves import Leaf, nested_of_arrow, path_of
+=======
+from spark_jobs.sources.objects import parquet
+>>>>>>> h-sources
 from spark_jobs.sources.splits import (
     FIRST,
     FIRST_ROWS,
@@ -66,7 +70,7 @@ def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
         if stream.source.format == "delta":
             schemas = {stream.source.path: delta_log(stream)[0]}
         else:
-            schemas = {split.path: pq.read_schema(split.path) for split in splits_of(stream)}
+            schemas = {split.path: schema_of(split) for split in splits_of(stream)}
     if not schemas:
         message = f"stream {stream.name}: {stream.source.path} holds no data to take a schema from"
         raise HeddleError("HDL-401", message, "give it a `schema`")
@@ -129,6 +133,11 @@ def _merged(left: Type | Nested, right: Type | Nested, name: str, lost: list[str
     return Nested(left.kind, tuple(fields)) if complete else None
 
 
+def schema_of(split: Split) -> pa.Schema:
+    """The columns of a split's Parquet file. Raises OSError and pyarrow's errors."""
+    return pq.read_schema(split.path) if split.footer is None else split.footer.schema.to_arrow_schema()
+
+
 def _common(left: Type, right: Type) -> Type | None:
     """The type in which all values of both are read, or refused one by one; None if there is none."""
     found = unified([left, right])
@@ -177,7 +186,7 @@ def read_split(
     with failures_of(stream, split.path):
         texts = {name for name in encoded if stream.type_of(name) == STRING}
         read = (
-            csv_source.read(stream, split.path, wanted)
+            csv_source.read(stream, split.path, wanted, split.version)
             if split.format == "csv"
             else _read_parquet(stream, split, wanted, texts)
         )
@@ -197,12 +206,21 @@ def first_rows(stream: Stream, split: Split, columns: list[str]) -> pa.RecordBat
     wanted = list(dict.fromkeys([stream.time, *columns]))
     with failures_of(stream, split.path):
         if split.format == "csv":
-            batch = csv_source.head(stream, split.path, wanted)
+            batch = csv_source.head(stream, split.path, wanted, split.version)
         else:
+<<<<<<< HEAD
             file, constants = pq.ParquetFile(split.path, coerce_int96_timestamp_unit="us"), dict(split.constants)
             parts = _parts(stream, split, file.schema_arrow, wanted)
             present = _places(parts)
             batch = next(file.iter_batches(FIRST_ROWS, list(split.row_groups[:1]), present, use_threads=False), None)
+=======
+            constants = dict(split.constants)
+            asked = [name for name in wanted if name not in constants]
+            with parquet(split.path, split.version, split.footer, coerce_int96_timestamp_unit="us") as file:
+                places = column_places(stream, split.path, file.schema_arrow.names, asked)
+                present, groups = list(filter(None, places.values())), list(split.row_groups[:1])
+                batch = next(file.iter_batches(FIRST_ROWS, groups, present, use_threads=False), None)
+>>>>>>> h-sources
             if batch is not None:
                 values = [_values(batch, len(batch), part, constants.get(name)) for name, part in parts.items()]
                 batch = pa.RecordBatch.from_arrays(values, names=wanted)
@@ -253,7 +271,7 @@ def missing_columns(stream: Stream, splits: list[Split], columns: list[str]) -> 
     for path, split in {split.path: split for split in splits}.items():
         with failures_of(stream, path):
             if split.format == "csv":
-                csv_source.check_columns(stream, path, needed)
+                csv_source.check_columns(stream, path, needed, split.version)
             present = _present(stream, split, wanted)
         for name in wanted:
             if name not in present:
@@ -277,8 +295,9 @@ def check_columns(stream: Stream, splits: list[Split], columns: list[str]) -> No
 def _present(stream: Stream, split: Split, names: Sequence[str]) -> dict[str, pa.DataType]:
     """Those of some columns that a split has, with their types (CSV: none)."""
     if split.format == "csv":
-        if Path(split.path).stat().st_size == 0:
+        if (Path(split.path).stat().st_size if split.version is None else split.version.size) == 0:
             return dict.fromkeys(names)
+<<<<<<< HEAD
         return dict.fromkeys(name for name in csv_source.names_of(stream, split.path) if name in names)
     constants = dict(split.constants)
     found = {}
@@ -336,11 +355,21 @@ def _values(table: pa.Table | pa.RecordBatch, rows: int, part: _Part | None, con
     if part.leaf.steps is None:
         return pa.nulls(rows)
     return part.leaf.values(table.column(part.place))
+=======
+        return dict.fromkeys(name for name in csv_source.names_of(stream, split.path, split.version) if name in names)
+    schema, constants = schema_of(split), dict(split.constants)
+    found = {name: pa.array([constants[name]]).type for name in names if name in constants}
+    # null alone: what the Delta table does not have
+    found = {name: type for name, type in found.items() if not pa.types.is_null(type)}
+    places = column_places(stream, split.path, schema.names, [name for name in names if name not in constants])
+    return found | {name: schema.field(place).type for name, place in places.items() if place is not None}
+>>>>>>> h-sources
 
 
 def _read_parquet(stream: Stream, split: Split, wanted: list[str], texts: Collection[str]) -> Iterator[pa.RecordBatch]:
-    metadata = pq.read_metadata(split.path)
+    metadata = split.metadata()
     constants = dict(split.constants)
+<<<<<<< HEAD
     parts = _parts(stream, split, metadata.schema.to_arrow_schema(), wanted)
     plain = {name: part.place for name, part in parts.items() if part is not None and part.leaf.steps == ()}
     file = pq.ParquetFile(
@@ -351,13 +380,31 @@ def _read_parquet(stream: Stream, split: Split, wanted: list[str], texts: Collec
         coerce_int96_timestamp_unit="us",
     )
     table = file.read_row_groups(list(split.row_groups), columns=_places(parts), use_threads=False)
+=======
+    names = metadata.schema.to_arrow_schema().names
+    places = column_places(stream, split.path, names, [name for name in wanted if name not in constants])
+    with parquet(
+        split.path,
+        split.version,
+        metadata,
+        read_dictionary=[place for name in sorted(texts) if (place := places.get(name))],
+        # Spark's own timestamps; as nanoseconds they would wrap round before 1677 and after 2262
+        coerce_int96_timestamp_unit="us",
+    ) as file:
+        present = list(filter(None, places.values()))
+        table = file.read_row_groups(list(split.row_groups), columns=present, use_threads=False)
+>>>>>>> h-sources
     rows = sum(metadata.row_group(group).num_rows for group in split.row_groups)
     columns = [_values(table, rows, part, constants.get(name)) for name, part in parts.items()]
     yield from pa.table(columns, names=wanted).combine_chunks().to_batches()
 
 
 def _missing(stream: Stream, path: str, name: str, split: Split) -> HeddleError:
-    present = csv_source.names_of(stream, path) if split.format == "csv" else pq.read_schema(split.path).names
+    present = (
+        csv_source.names_of(stream, path, split.version if split.path == path else None)
+        if split.format == "csv"
+        else schema_of(split).names
+    )
     hint = f"it has {', '.join(sorted(present)[:20])}"
     return HeddleError("HDL-403", f"stream {stream.name}: {path} has no column {name}", hint)
 
@@ -407,7 +454,7 @@ def _rows_before(split: Split) -> int:
     """The rows of its file that lie before a split."""
     if not split.row_groups:
         return 0
-    metadata = pq.read_metadata(split.path)
+    metadata = split.metadata()
     return sum(metadata.row_group(group).num_rows for group in range(split.row_groups[0]))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -17,7 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.urls import SCHEMES, normalised, scheme_of
 from optimizer.workload.values import Stream
+from spark_jobs.storage import Place, check_bucket, is_refusal
 from spark_jobs.warehouse.data_files import log_place
 
 if TYPE_CHECKING:
@@ -38,13 +39,16 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:\d{10}\.(\d{10})\.|[0-9a-f-]
 @dataclass(frozen=True)
 class DeltaFile:
     """A data file of a table. ``name``: as the log names it, which never names another content; ``partition``: the
-    values of the partition columns; its events lie in [begin, end) microseconds, None if the log does not say."""
+    values of the partition columns; its events lie in [begin, end) microseconds, None if the log does not say;
+    ``size``, ``modified`` (microseconds): as the log has them."""
 
     name: str
-    path: Path
+    path: str
     partition: dict[str, pa.Scalar]
     begin: int | None
     end: int | None
+    size: int
+    modified: int
 
 
 def read_log(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
@@ -54,12 +58,13 @@ def read_log(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
     """
     from deltalake import DeltaTable
 
-    root = Path(stream.source.path)
-    if not (root / "_delta_log").is_dir():
+    root = Place.of(stream.source.path)
+    if not _has_log(root):
+        check_bucket(root)
         hint = "check `path` and `format`"
         raise HeddleError("HDL-401", f"stream {stream.name}: there is no Delta table at {root}", hint)
     try:
-        table = DeltaTable(log_place(root))
+        table = DeltaTable(log_place(root.url))
         _check_protocol(stream, table)
         actions = pa.table(table.get_add_actions())
         schema = pa.schema(table.schema().to_arrow())
@@ -69,6 +74,8 @@ def read_log(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
         # what panics in Rust is no Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
+        if not root.is_local and isinstance(error, Exception) and is_refusal(error):
+            raise OSError(str(error)) from error
         _check_log(stream, root)
         hint = "is its log damaged, or of a later version of Delta?"
         raise _unread(stream, f"cannot be opened: {error}", hint) from error
@@ -102,10 +109,15 @@ def _check_protocol(stream: Stream, table: DeltaTable) -> None:
         raise _unread(stream, f"uses {' and '.join(names)}, which is not read", hint)
 
 
-def _check_log(stream: Stream, root: Path) -> None:
+def _has_log(root: Place) -> bool:
+    log = root / "_delta_log"
+    return log.local().is_dir() if log.is_local else log.exists()
+
+
+def _check_log(stream: Stream, root: Place) -> None:
     """HDL-430 if a commit is missing between the newest checkpoint, or the beginning, and the newest commit."""
     commits, parts = set(), Counter[tuple[int, int]]()
-    for path in (root / "_delta_log").iterdir():
+    for path in (root / "_delta_log").listed():
         if found := _COMMIT.fullmatch(path.name):
             commits.add(int(found[1]))
         elif found := _CHECKPOINT.fullmatch(path.name):
@@ -122,7 +134,7 @@ def _check_log(stream: Stream, root: Path) -> None:
         )
 
 
-def _files(stream: Stream, root: Path, actions: pa.Table) -> list[DeltaFile]:
+def _files(stream: Stream, root: Place, actions: pa.Table) -> list[DeltaFile]:
     values: dict[str, Any] = {}
     if "partition" in actions.schema.names:
         kind = actions.schema.field("partition").type
@@ -130,6 +142,7 @@ def _files(stream: Stream, root: Path, actions: pa.Table) -> list[DeltaFile]:
     lows = _instants(actions, "min", stream.time)
     # the log cuts timestamps down to the millisecond
     highs = [None if at is None else at + 1000 for at in _instants(actions, "max", stream.time)]
+    sizes, changed = actions["size_bytes"].to_pylist(), actions["modification_time"].cast(pa.int64()).to_pylist()
     return [
         DeltaFile(
             name,
@@ -137,6 +150,8 @@ def _files(stream: Stream, root: Path, actions: pa.Table) -> list[DeltaFile]:
             {column: value[number] for column, value in values.items()},
             lows[number],
             highs[number],
+            sizes[number],
+            changed[number] * 1000,
         )
         for number, name in enumerate(actions["path"].to_pylist())
     ]
@@ -153,11 +168,18 @@ def _instants(actions: pa.Table, statistic: str, column: str) -> list[int | None
     return list(found.to_pylist())
 
 
-def _place(stream: Stream, root: Path, name: str) -> Path:
-    """Where a file lies that the log names by a percent-encoded path or URI."""
+def _place(stream: Stream, root: Place, name: str) -> str:
+    """Where a file lies that the log names by a percent-encoded path or URI: a path, or a URL."""
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", name)
     if scheme is None:
-        return root / unquote(name)
-    if scheme[1].lower() != "file":
+        inside = unquote(name)
+        if root.is_local:
+            return str(root.local() / inside)
+        if inside.startswith("/") or not {".", ".."}.isdisjoint(inside.split("/")):
+            raise _unread(stream, "has a file elsewhere", "copy the table to a folder of its own")
+        return str(root / inside)
+    if root.is_local and scheme[1].lower() == "file":
+        return unquote(urlsplit(name).path)
+    if root.is_local or SCHEMES.get(scheme[1].lower()) != scheme_of(root.url):
         raise _unread(stream, f"has a file elsewhere ({scheme[1]}:)", "copy the table to a folder here")
-    return Path(unquote(urlsplit(name).path))
+    return normalised(unquote(name))

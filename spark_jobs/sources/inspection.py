@@ -71,7 +71,7 @@ def inspect(stream: Stream, columns: Sequence[str]) -> Inspection:
     paths = {split.path: split for split in reversed(splits)}
     if not paths:
         return Inspection(stream.name, 0, None, None, False, (_empty(stream, "holds no data"),))
-    newest = max(paths, key=lambda path: (_changed(path), path))
+    newest = max(paths, key=lambda path: (_changed(paths[path]), path))
     diagnostics: list[Diagnostic] = []
     times: list[pa.Array] = []
     looked_at = [paths[path] for path in dict.fromkeys([splits[0].path, newest])]
@@ -81,7 +81,7 @@ def inspect(stream: Stream, columns: Sequence[str]) -> Inspection:
         if rows is not None:
             times.append(rows.column(stream.time))
     if stream.source.format == "csv":
-        times += _ends(stream, sorted(paths))
+        times += _ends(stream, [paths[path] for path in sorted(paths)])
     first, last = _span(times)
     about = stream.source.format == "csv" or any(split.begin is None or split.end is None for split in splits)
     for split in splits:
@@ -93,9 +93,11 @@ def inspect(stream: Stream, columns: Sequence[str]) -> Inspection:
     return Inspection(stream.name, len(paths), first, last, about, tuple(diagnostics))
 
 
-def _changed(path: str) -> int:
+def _changed(split: Split) -> int:
+    if split.version is not None:
+        return split.version.modified
     try:
-        return Path(path).stat().st_mtime_ns
+        return Path(split.path).stat().st_mtime_ns
     except OSError:
         return 0
 
@@ -127,14 +129,14 @@ def _look(
     return [], rows
 
 
-def _ends(stream: Stream, paths: Sequence[str]) -> list[pa.Array]:
+def _ends(stream: Stream, files: Sequence[Split]) -> list[pa.Array]:
     """Times at the beginning and the end of CSV files; those that cannot be read are left out."""
     found = []
-    for path in dict.fromkeys([*paths[: ENDS // 2], *paths[-ENDS // 2 :]]):
+    for file in dict.fromkeys([*files[: ENDS // 2], *files[-ENDS // 2 :]]):
         with suppress(HeddleError, OSError):
-            rows = csv_source.head(stream, path, [stream.time])
+            rows = csv_source.head(stream, file.path, [stream.time], file.version)
             found += [] if rows is None else [rows.column(stream.time)]
-            found.append(csv_source.last_times(stream, path))
+            found.append(csv_source.last_times(stream, file.path, file.version))
     return found
 
 

@@ -11,7 +11,8 @@ is never refused.
 A CSV or Parquet file is listed by its path, size and time of modification. What it holds under them may be something
 else all the same: the ledger keeps its *stamps*, inode, time of change and CRC-32. With an inode and a time of change
 that it had before it is as it was. Else it is read: links, permissions and copies change them as well. If it holds what
-it never held under this size and time it gets an identity of its own, and is a file that came where another went.
+it never held under this size and time it gets an identity of its own, and is a file that came where another went. A
+file of a store is listed by its URL, size and ETag, which stands for its content: nothing more is read or noted.
 
 A stream with an ``event_id`` is read without repetitions: of the events that have one id on one day (UTC) the first is
 taken, in the order of files and rows. What repeats is a function of the files alone: it is worked out anew for the days
@@ -38,6 +39,7 @@ from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream, digest
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.splits import FIRST, LAST, Split
+from spark_jobs.storage import Place
 from spark_jobs.warehouse import publish_log, quarantine
 from spark_jobs.warehouse.plans import planned
 from spark_jobs.warehouse.quarantine import LeftOut
@@ -181,7 +183,8 @@ def _recognised(
 ) -> tuple[list[Split], dict[str, str]]:
     """The splits, those of files that hold what they never held under an identity of their own, and by identity the
     stamps that are not known yet (of files without any if ``note``). Raises HDL-402."""
-    if stream.source.format == "delta":  # its files never change under their names
+    # files of a Delta table never change under their names, and an ETag of a store stands for its content
+    if stream.source.format == "delta" or not Place.of(stream.source.path).is_local:
         return splits, {}
     seen: dict[tuple[str, str], str] = {}
     held: dict[str, dict[str, str]] = {}
@@ -274,6 +277,8 @@ def _bounds(stream: Stream, splits: Sequence[Split]) -> tuple[int | None, int | 
 
 def _modified(stream: Stream, split: Split) -> int:
     """When a file was written last, in microseconds."""
+    if split.version is not None:
+        return split.version.modified
     with _reading(stream, split.path):
         return Path(split.path).stat().st_mtime_ns // 1000
 

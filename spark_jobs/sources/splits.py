@@ -13,20 +13,23 @@ fails no other stream.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.workload.streams import TIME_UNITS, is_readable
+from optimizer.workload.streams import TIME_UNITS, is_readable, roots_of
 from optimizer.workload.values import BYTE, INT, SHORT, Stream, digest
 from spark_jobs.settings import settings
 from spark_jobs.sources.delta_source import DeltaFile, read_log
+from spark_jobs.sources.objects import Changed, look_at, seen
+from spark_jobs.storage import Place, Version, check_bucket, is_refusal, store_error
 
 SPLIT_ROWS = 1_000_000
 """Rows of a Parquet split at which the next row group starts a new one."""
@@ -36,6 +39,11 @@ FIRST_ROWS = 1000
 
 FIRST, LAST = -62_135_596_800_000_000, 253_402_300_800_000_000
 """The instants that are used, [FIRST, LAST) microseconds: the years 1 to 9999, as in Spark, ISO 8601 and Python."""
+
+AT_ONCE = 16
+"""Files of a store that are looked at at once."""
+
+T = TypeVar("T")
 
 INTEGERS = {BYTE: 1 << 7, SHORT: 1 << 15, INT: 1 << 31}
 """Of integers that are narrower than 64 bits: their least value, negated."""
@@ -48,7 +56,8 @@ class Split:
     ``constants``: values of columns that are not read from the file, as Arrow scalars: those of a Delta table's
     partitions, and null for columns that it has and the file has not (of type null: not even the table). Not taken in
     (:mod:`spark_jobs.sources.ledger`) are events in the spans ``refused``, and rows that files in ``repeated`` name,
-    of which ``lacking`` has a hash for each span of time."""
+    of which ``lacking`` has a hash for each span of time. Of a file in a store ``version`` is what was listed, and of a
+    Parquet file there ``footer`` what it says of itself, which tasks need not ask for again."""
 
     format: str
     path: str
@@ -61,6 +70,12 @@ class Split:
     refused: tuple[tuple[int, int], ...] = ()
     repeated: tuple[str, ...] = ()
     lacking: tuple[tuple[int, int, str], ...] = ()
+    version: Version | None = None
+    footer: pq.FileMetaData | None = field(default=None, compare=False, repr=False)
+
+    def metadata(self) -> pq.FileMetaData:
+        """What its Parquet file says of itself. Raises OSError and pyarrow's errors."""
+        return pq.read_metadata(self.path) if self.footer is None else self.footer
 
     def may_hold(self, begin: int, end: int) -> bool:
         """Whether an event of the split can lie in [begin, end)."""
@@ -105,6 +120,8 @@ def splits_of(stream: Stream) -> list[Split]:
 def _splits_of(stream: Stream) -> list[Split]:
     if stream.source.format == "delta":
         return _delta_splits(stream)
+    if not Place.of(stream.source.path).is_local:
+        return _stored_splits(stream)
     found: list[Split] = []
     for path in _files(stream):
         identity = _identity(path)
@@ -115,6 +132,57 @@ def _splits_of(stream: Stream) -> list[Split]:
     return found
 
 
+def _stored_splits(stream: Stream) -> list[Split]:
+    """The splits of the CSV or Parquet files of a store."""
+    files = _stored_files(stream)
+    if stream.source.format == "csv":
+        found = _at_once(stream, [str(file) for file in files], look_at)
+        return [
+            Split("csv", str(file), _stored_identity(file, version), version=version)
+            for file, version in zip(files, found, strict=True)
+        ]
+    splits: list[Split] = []
+    for file, (version, footer) in zip(files, _at_once(stream, [str(file) for file in files], seen), strict=True):
+        splits += [
+            replace(split, version=version, footer=footer)
+            for split in _parquet_splits(stream, str(file), _stored_identity(file, version), metadata=footer)
+        ]
+    return splits
+
+
+def _stored_identity(file: Place, version: Version) -> str:
+    return f"{file}|{version.size}|{version.tag}"
+
+
+def _at_once(stream: Stream, paths: Sequence[str], look: Callable[[str], T]) -> list[T]:
+    """What a look at each of some files of a store gives."""
+
+    def looked_at(path: str) -> T:
+        with failures_of(stream, path):
+            return look(path)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(looked_at, paths))
+
+
+def _stored_files(stream: Stream) -> list[Place]:
+    """The files of a source in a store, in the order in which a folder of this machine would have them."""
+    root, suffix = Place.of(stream.source.path), f".{stream.source.format}"
+    check_place(stream, root)
+    # a listing is a request for a thousand files, and a file that bears the source's name another
+    names = [file.name for file in root.listed(recursive=True)]
+    if not names:
+        if root.info() is not None:
+            return [root]
+        check_bucket(root)
+        raise HeddleError("HDL-401", f"stream {stream.name}: there is nothing at {root}", "check `path`")
+    parts = sorted(name.split("/") for name in names if name.endswith(suffix))
+    found = ["/".join(each) for each in parts if not any(part.startswith(("_", ".")) for part in each)]
+    if not found:
+        raise HeddleError("HDL-401", f"stream {stream.name}: no {suffix} file in {root}", "check `path` and `format`")
+    return [root / name for name in found]
+
+
 @contextmanager
 def failures_of(stream: Stream, path: str | Path) -> Iterator[None]:
     """Whatever goes wrong while a stream is looked at is a coded error of it."""
@@ -123,21 +191,26 @@ def failures_of(stream: Stream, path: str | Path) -> Iterator[None]:
     except (HeddleError, MemoryError):
         raise
     except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        is_of_store = isinstance(error, OSError) and not isinstance(error, (FileNotFoundError, Changed))
+        if is_of_store and is_refusal(error) and not (place := Place.of(str(path))).is_local:
+            refused = store_error(place, error).diagnostic
+            raise HeddleError(refused.code, f"stream {stream.name}: {refused.message}", refused.hint) from error
         raise _unreadable(stream, str(path), error) from error
     except Exception as error:
         message = f"stream {stream.name}: {path} cannot be read: {type(error).__name__}: {error}"
         raise HeddleError("HDL-409", message, "leave the file out: this failure was not foreseen") from error
 
 
-def check_place(stream: Stream, path: Path) -> None:
+def check_place(stream: Stream, path: Path | Place) -> None:
     """Raises HDL-458 unless what is to be opened lies, all links followed, where streams are read from."""
     roots = settings().source_roots
     try:
-        inside = is_readable(path.resolve(), None if roots is None else [Path(root).resolve() for root in roots])
+        place = str(path) if isinstance(path, Place) else path.resolve()
+        inside = is_readable(place, None if roots is None else roots_of(roots))
     except RuntimeError:
         inside = False  # a link that leads to itself
     if not inside:
-        hint = "HEDDLE_SOURCES names the folders of sources" if roots is not None else "move the data"
+        hint = "HEDDLE_SOURCES names the folders and URLs of sources" if roots is not None else "move the data"
         message = f"stream {stream.name}: {path} leads to where no stream is read from"
         raise HeddleError("HDL-458", message, f"{hint}; links and the paths in a Delta log count as well")
 
@@ -174,17 +247,18 @@ def _identity(path: Path) -> str:
 
 def _parquet_splits(
     stream: Stream,
-    path: Path,
+    path: Path | str,
     identity: str,
     begin: int | None = None,
     end: int | None = None,
     table: pa.Schema | None = None,
     partition: Mapping[str, pa.Scalar] | None = None,
+    metadata: pq.FileMetaData | None = None,
 ) -> list[Split]:
     """The splits of a Parquet file. ``begin``, ``end``: what is known elsewhere of its times; of a file of a Delta
-    table ``table``, its columns, and the values of ``partition``."""
+    table ``table``, its columns, and the values of ``partition``; ``metadata``: its footer, if that was read."""
     with failures_of(stream, path):
-        metadata = pq.read_metadata(path)
+        metadata = pq.read_metadata(path) if metadata is None else metadata
         names = metadata.schema.to_arrow_schema().names
         constants = {} if table is None else _constants(stream, path, names, table, partition or {})
         paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
@@ -221,7 +295,7 @@ def _parquet_splits(
 
 
 def _constants(
-    stream: Stream, path: Path, names: Sequence[str], table: pa.Schema, partition: Mapping[str, pa.Scalar]
+    stream: Stream, path: Path | str, names: Sequence[str], table: pa.Schema, partition: Mapping[str, pa.Scalar]
 ) -> dict[str, pa.Scalar]:
     """Those columns of a stream that are not read from a file of a Delta table with the columns ``names``."""
     wanted = [stream.time, *dict(stream.schema), *dict(stream.nested)]
@@ -277,31 +351,59 @@ def _time_bounds(stream: Stream, column: Any, chunk: Any) -> tuple[int, int] | N
 
 def delta_log(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
     """Schema and files of a stream that is a Delta table, all inside its allowed place."""
-    root = Path(stream.source.path)
-    check_place(stream, root)
-    for path in (root / "_delta_log", *(root / "_delta_log").rglob("*")):
-        if path.is_symlink():
-            check_place(stream, path)
+    root = Place.of(stream.source.path)
+    check_place(stream, root if not root.is_local else root.local())
+    if root.is_local:
+        log = root.local() / "_delta_log"
+        for path in (log, *log.rglob("*")):
+            if path.is_symlink():
+                check_place(stream, path)
     return read_log(stream)
 
 
 def _delta_splits(stream: Stream) -> list[Split]:
     table, files = delta_log(stream)
+    if not Place.of(stream.source.path).is_local:
+        return _stored_delta_splits(stream, table, files)
     folders: set[Path] = set()
     found: list[Split] = []
     for file in files:
-        if file.path.parent not in folders or file.path.is_symlink():
-            check_place(stream, file.path)
-            folders.add(file.path.parent)
-        if not file.path.is_file():
-            raise HeddleError("HDL-402", f"stream {stream.name}: {file.path} is in the table's log but not on disk")
-        begin, end = file.begin, file.end
-        if begin is None or end is None or begin < FIRST or end > LAST:
-            begin = end = None
-        found += _parquet_splits(stream, file.path, file.name, begin, end, table, file.partition)
+        path = Path(file.path)
+        if path.parent not in folders or path.is_symlink():
+            check_place(stream, path)
+            folders.add(path.parent)
+        if not path.is_file():
+            raise HeddleError("HDL-402", f"stream {stream.name}: {path} is in the table's log but not on disk")
+        found += _parquet_splits(stream, path, file.name, *_known_bounds(file), table, file.partition)
     return sorted(found, key=lambda split: (split.path, split.row_groups))
+
+
+def _stored_delta_splits(stream: Stream, table: pa.Schema, files: Sequence[DeltaFile]) -> list[Split]:
+    """The splits of a table in a store, by its log: what a file's name stands for never changes."""
+    versions = {file.path: Version(file.size, "", file.modified) for file in files}
+    for path in versions:
+        check_place(stream, Place(path))
+    looked_at = _at_once(stream, list(versions), lambda path: seen(path, versions[path]))
+    footers = dict(zip(versions, looked_at, strict=True))
+    found: list[Split] = []
+    for file in files:
+        version, footer = footers[file.path]
+        splits = _parquet_splits(
+            stream, file.path, file.name, *_known_bounds(file), table, file.partition, metadata=footer
+        )
+        found += [replace(split, version=version, footer=footer) for split in splits]
+    return sorted(found, key=lambda split: (split.path, split.row_groups))
+
+
+def _known_bounds(file: DeltaFile) -> tuple[int | None, int | None]:
+    begin, end = file.begin, file.end
+    if begin is None or end is None or begin < FIRST or end > LAST:
+        return None, None
+    return begin, end
 
 
 def _unreadable(stream: Stream, path: str, error: Exception) -> HeddleError:
     hint = "is it half written? write to another name and rename it when it is complete"
+    if isinstance(error, (FileNotFoundError, Changed)):
+        hint = "did it change, or go, while it was read? run it again"
     return HeddleError("HDL-402", f"stream {stream.name}: {path} cannot be read: {error}", hint)

@@ -21,7 +21,12 @@ from optimizer.workload.values import ACQ, LONG, STRING, Stream
 from spark_jobs.session.session import cpu_seconds
 from spark_jobs.sources import csv_source
 from spark_jobs.sources.splits import splits_of
+<<<<<<< HEAD
 from spark_jobs.unshared.columns import ddl_of, from_spark, quoted_column, spark_name, with_leaves
+=======
+from spark_jobs.storage import Place
+from spark_jobs.unshared.columns import ddl_of, quoted_column
+>>>>>>> h-sources
 from spark_jobs.unshared.windows import unshared
 
 JAVA = {"Y": "yyyy", "m": "M", "b": "MMM", "d": "d", "H": "H", "I": "h", "p": "a", "M": "m", "S": "s", "z": "[XXX][XX]"}
@@ -33,6 +38,8 @@ def native_frame(spark: SparkSession, stream: Stream) -> DataFrame:
 
     Raises HDL-425 for what that reader cannot be told.
     """
+    if not Place.of(stream.source.path).is_local:
+        raise _unreadable_by_spark(stream, "that its source is in a store")
     source, splits = stream.source, splits_of(stream)  # every file lies where streams may be read from
     if source.format == "csv":
         return _with_instants(_native_csv(spark, stream), stream, set())

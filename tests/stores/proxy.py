@@ -29,6 +29,8 @@ class Fate(Enum):
     REFUSE = "refuse"
     LIE = "lie"
     """Passed on; where its condition does not hold, the answer says that it was done all the same."""
+    CUT_OFF = "cut off"
+    """Passed on; the answer ends in its midst, and the connection with it."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,10 @@ class _Serving:
                 if fate is Fate.LIE and answer.split(b" ", 2)[1] == b"412":
                     answer = b'HTTP/1.1 200 OK\r\nETag: "0"\r\nContent-Length: 0\r\n\r\n'
                 if fate is Fate.LOSE_ANSWER:
+                    break
+                if fate is Fate.CUT_OFF:
+                    writer.write(answer[: -max(1, len(answer) // 3)])
+                    await writer.drain()
                     break
                 writer.write(answer)
                 await writer.drain()
