@@ -163,11 +163,7 @@ def _text(value: Any, is_path: bool, folder: Path) -> str:
         raise ValueError(f"is {_kind(value)}, no {'path' if is_path else 'text'}")
     if not value.strip() or "\0" in value:
         raise ValueError("is empty" if not value.strip() else "has a character that no value may have")
-<<<<<<< HEAD
-    return str(folder / value) if is_path and not _URL.match(value) else value
-=======
     return str(folder / value) if is_path and scheme_of(value) not in SCHEMES else value
->>>>>>> h-sources
 
 
 def _kind(value: Any) -> str:

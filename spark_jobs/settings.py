@@ -279,12 +279,8 @@ class Settings:
             warehouse=text("warehouse") or str(home / "var" / "warehouse"),
             streams=Path(text("streams") or home / "dags" / "workload" / "streams.yaml"),
             workload=texts("workload") or (str(home / "dags" / "workload" / "*.sql"),),
-<<<<<<< HEAD
-            source_roots=texts("sources", os.pathsep),
-            owner_text=text("owner") or "",
-=======
             source_roots=places("sources"),
->>>>>>> h-sources
+            owner_text=text("owner") or "",
             owner_quota_text=text("owner_quota") or str(OWNER_QUOTA),
             tables_of_owners=tuple(name.strip() for name in owners or () if name.strip()),
             spark_master=text("spark_master", takes_empty=True),

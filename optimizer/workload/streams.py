@@ -17,12 +17,9 @@ import yaml
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import DAY, duration_text, parse_duration
-<<<<<<< HEAD
 from optimizer.workload.nested import Nested
 from optimizer.workload.nested_types import is_nested, parse_nested
-=======
 from optimizer.workload.urls import SCHEMES, lies_in, normalised, scheme_of
->>>>>>> h-sources
 from optimizer.workload.values import (
     BOOLEAN,
     BYTE,

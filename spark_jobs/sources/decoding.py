@@ -36,11 +36,8 @@ from optimizer.workload.values import (
 from spark_jobs.sources import csv_source
 from spark_jobs.sources.csv_source import instants_of_numbers, instants_of_texts
 from spark_jobs.sources.expressions import arrow_type
-<<<<<<< HEAD
 from spark_jobs.sources.leaves import Leaf, nested_of_arrow, path_of
-=======
 from spark_jobs.sources.objects import parquet
->>>>>>> h-sources
 from spark_jobs.sources.splits import (
     FIRST,
     FIRST_ROWS,
@@ -208,19 +205,11 @@ def first_rows(stream: Stream, split: Split, columns: list[str]) -> pa.RecordBat
         if split.format == "csv":
             batch = csv_source.head(stream, split.path, wanted, split.version)
         else:
-<<<<<<< HEAD
-            file, constants = pq.ParquetFile(split.path, coerce_int96_timestamp_unit="us"), dict(split.constants)
-            parts = _parts(stream, split, file.schema_arrow, wanted)
-            present = _places(parts)
-            batch = next(file.iter_batches(FIRST_ROWS, list(split.row_groups[:1]), present, use_threads=False), None)
-=======
             constants = dict(split.constants)
-            asked = [name for name in wanted if name not in constants]
             with parquet(split.path, split.version, split.footer, coerce_int96_timestamp_unit="us") as file:
-                places = column_places(stream, split.path, file.schema_arrow.names, asked)
-                present, groups = list(filter(None, places.values())), list(split.row_groups[:1])
+                parts = _parts(stream, split, file.schema_arrow, wanted)
+                present, groups = _places(parts), list(split.row_groups[:1])
                 batch = next(file.iter_batches(FIRST_ROWS, groups, present, use_threads=False), None)
->>>>>>> h-sources
             if batch is not None:
                 values = [_values(batch, len(batch), part, constants.get(name)) for name, part in parts.items()]
                 batch = pa.RecordBatch.from_arrays(values, names=wanted)
@@ -297,11 +286,10 @@ def _present(stream: Stream, split: Split, names: Sequence[str]) -> dict[str, pa
     if split.format == "csv":
         if (Path(split.path).stat().st_size if split.version is None else split.version.size) == 0:
             return dict.fromkeys(names)
-<<<<<<< HEAD
-        return dict.fromkeys(name for name in csv_source.names_of(stream, split.path) if name in names)
+        return dict.fromkeys(name for name in csv_source.names_of(stream, split.path, split.version) if name in names)
     constants = dict(split.constants)
     found = {}
-    for name, part in _parts(stream, split, pq.read_schema(split.path), names).items():
+    for name, part in _parts(stream, split, schema_of(split), names).items():
         # null alone: what the Delta table does not have
         if (
             part is not None
@@ -355,45 +343,22 @@ def _values(table: pa.Table | pa.RecordBatch, rows: int, part: _Part | None, con
     if part.leaf.steps is None:
         return pa.nulls(rows)
     return part.leaf.values(table.column(part.place))
-=======
-        return dict.fromkeys(name for name in csv_source.names_of(stream, split.path, split.version) if name in names)
-    schema, constants = schema_of(split), dict(split.constants)
-    found = {name: pa.array([constants[name]]).type for name in names if name in constants}
-    # null alone: what the Delta table does not have
-    found = {name: type for name, type in found.items() if not pa.types.is_null(type)}
-    places = column_places(stream, split.path, schema.names, [name for name in names if name not in constants])
-    return found | {name: schema.field(place).type for name, place in places.items() if place is not None}
->>>>>>> h-sources
 
 
 def _read_parquet(stream: Stream, split: Split, wanted: list[str], texts: Collection[str]) -> Iterator[pa.RecordBatch]:
     metadata = split.metadata()
     constants = dict(split.constants)
-<<<<<<< HEAD
     parts = _parts(stream, split, metadata.schema.to_arrow_schema(), wanted)
     plain = {name: part.place for name, part in parts.items() if part is not None and part.leaf.steps == ()}
-    file = pq.ParquetFile(
-        split.path,
-        metadata=metadata,
-        read_dictionary=[place for name in sorted(texts) if (place := plain.get(name))],
-        # Spark's own timestamps; as nanoseconds they would wrap round before 1677 and after 2262
-        coerce_int96_timestamp_unit="us",
-    )
-    table = file.read_row_groups(list(split.row_groups), columns=_places(parts), use_threads=False)
-=======
-    names = metadata.schema.to_arrow_schema().names
-    places = column_places(stream, split.path, names, [name for name in wanted if name not in constants])
     with parquet(
         split.path,
         split.version,
         metadata,
-        read_dictionary=[place for name in sorted(texts) if (place := places.get(name))],
+        read_dictionary=[place for name in sorted(texts) if (place := plain.get(name))],
         # Spark's own timestamps; as nanoseconds they would wrap round before 1677 and after 2262
         coerce_int96_timestamp_unit="us",
     ) as file:
-        present = list(filter(None, places.values()))
-        table = file.read_row_groups(list(split.row_groups), columns=present, use_threads=False)
->>>>>>> h-sources
+        table = file.read_row_groups(list(split.row_groups), columns=_places(parts), use_threads=False)
     rows = sum(metadata.row_group(group).num_rows for group in split.row_groups)
     columns = [_values(table, rows, part, constants.get(name)) for name, part in parts.items()]
     yield from pa.table(columns, names=wanted).combine_chunks().to_batches()

@@ -21,12 +21,8 @@ from optimizer.workload.values import ACQ, LONG, STRING, Stream
 from spark_jobs.session.session import cpu_seconds
 from spark_jobs.sources import csv_source
 from spark_jobs.sources.splits import splits_of
-<<<<<<< HEAD
-from spark_jobs.unshared.columns import ddl_of, from_spark, quoted_column, spark_name, with_leaves
-=======
 from spark_jobs.storage import Place
-from spark_jobs.unshared.columns import ddl_of, quoted_column
->>>>>>> h-sources
+from spark_jobs.unshared.columns import ddl_of, from_spark, quoted_column, spark_name, with_leaves
 from spark_jobs.unshared.windows import unshared
 
 JAVA = {"Y": "yyyy", "m": "M", "b": "MMM", "d": "d", "H": "H", "I": "h", "p": "a", "M": "m", "S": "s", "z": "[XXX][XX]"}
