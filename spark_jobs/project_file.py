@@ -24,8 +24,6 @@ BIGGEST = 65_536
 Form = Literal["path", "paths", "text", "texts", "number", "port"]
 """What the value of a key is; paths are relative to the file's folder."""
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-
 WORDS: Mapping[Form, str] = {
     "path": 'a path: "…"',
     "paths": 'a path, or a list of paths: ["…", "…"]',

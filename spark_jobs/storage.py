@@ -47,7 +47,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Version:
+class ObjectVersion:
     """A file of a store as it was seen. ``tag``: its ETag (of Google's its generation), which no other content has;
     empty: its name never names another content. ``modified``: when it was written, microseconds."""
 
@@ -56,7 +56,7 @@ class Version:
     modified: int
 
     @classmethod
-    def of(cls, file: pa.NativeFile) -> Version:
+    def of(cls, file: pa.NativeFile) -> ObjectVersion:
         """That of a file which was opened in a store. Raises OSError if the store does not say."""
         given = {_text(name).lower(): _text(value) for name, value in (file.metadata() or {}).items()}
         tag = given.get("generation") or given.get("etag")

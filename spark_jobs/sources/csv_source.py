@@ -28,7 +28,7 @@ from optimizer.workload.streams import DIRECTIVES, TIME_UNITS
 from optimizer.workload.values import TIMESTAMP, Source, Stream, Type
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.sources.objects import mapped, opened
-from spark_jobs.storage import Version
+from spark_jobs.storage import ObjectVersion
 
 BLOCK = 32 << 20
 """Bytes that are read at once. No record may be longer."""
@@ -66,7 +66,9 @@ class Layout(NamedTuple):
 
 
 # ------------------------------------------------------------------------------------------- reading
-def read(stream: Stream, path: str, wanted: Sequence[str], version: Version | None = None) -> Iterator[pa.RecordBatch]:
+def read(
+    stream: Stream, path: str, wanted: Sequence[str], version: ObjectVersion | None = None
+) -> Iterator[pa.RecordBatch]:
     """Batches of the columns ``wanted``, in order, of the types that the stream declares. ``version``: of the
     file, if it is in a store.
 
@@ -79,13 +81,13 @@ def read(stream: Stream, path: str, wanted: Sequence[str], version: Version | No
             yield from _typed(stream, path, wanted, layout, file)
 
 
-def check_columns(stream: Stream, path: str, wanted: Sequence[str], version: Version | None = None) -> None:
+def check_columns(stream: Stream, path: str, wanted: Sequence[str], version: ObjectVersion | None = None) -> None:
     """Raises what :func:`read` would of a file's beginning, of whose values it looks at none."""
     with opened(path, version, look=True) as file:
         _layout(stream, path, file, wanted)
 
 
-def names_of(stream: Stream, path: str, version: Version | None = None) -> tuple[str, ...]:
+def names_of(stream: Stream, path: str, version: ObjectVersion | None = None) -> tuple[str, ...]:
     """A file's columns in order; none of an empty file."""
     with opened(path, version, look=True) as file:
         layout = _layout(stream, path, file, [])
@@ -365,7 +367,9 @@ def _why_missing(stream: Stream, names: Sequence[str], header: bytes) -> str:
 
 
 # -------------------------------------------------------------------------------------- head and tail
-def head(stream: Stream, path: str, wanted: Sequence[str], version: Version | None = None) -> pa.RecordBatch | None:
+def head(
+    stream: Stream, path: str, wanted: Sequence[str], version: ObjectVersion | None = None
+) -> pa.RecordBatch | None:
     """The first events of a file; None without any. Raises what :func:`read` raises of them."""
     with opened(path, version, look=True) as file:
         layout = _layout(stream, path, file, wanted)
@@ -383,7 +387,7 @@ def head(stream: Stream, path: str, wanted: Sequence[str], version: Version | No
     return next(_typed(stream, path, wanted, layout, io.BytesIO(data)), None)
 
 
-def last_times(stream: Stream, path: str, version: Version | None = None) -> pa.Array:
+def last_times(stream: Stream, path: str, version: ObjectVersion | None = None) -> pa.Array:
     """The times in a file's last lines: none where these cannot be told apart."""
     source = stream.source
     with opened(path, version, look=True) as file:

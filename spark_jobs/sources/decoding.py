@@ -67,7 +67,7 @@ def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
         if stream.source.format == "delta":
             schemas = {stream.source.path: delta_log(stream)[0]}
         else:
-            schemas = {split.path: schema_of(split) for split in splits_of(stream)}
+            schemas = {split.path: file_schema(split) for split in splits_of(stream)}
     if not schemas:
         message = f"stream {stream.name}: {stream.source.path} holds no data to take a schema from"
         raise HeddleError("HDL-401", message, "give it a `schema`")
@@ -130,7 +130,7 @@ def _merged(left: Type | Nested, right: Type | Nested, name: str, lost: list[str
     return Nested(left.kind, tuple(fields)) if complete else None
 
 
-def schema_of(split: Split) -> pa.Schema:
+def file_schema(split: Split) -> pa.Schema:
     """The columns of a split's Parquet file. Raises OSError and pyarrow's errors."""
     return pq.read_schema(split.path) if split.footer is None else split.footer.schema.to_arrow_schema()
 
@@ -289,7 +289,7 @@ def _present(stream: Stream, split: Split, names: Sequence[str]) -> dict[str, pa
         return dict.fromkeys(name for name in csv_source.names_of(stream, split.path, split.version) if name in names)
     constants = dict(split.constants)
     found = {}
-    for name, part in _parts(stream, split, schema_of(split), names).items():
+    for name, part in _parts(stream, split, file_schema(split), names).items():
         # null alone: what the Delta table does not have
         if (
             part is not None
@@ -368,7 +368,7 @@ def _missing(stream: Stream, path: str, name: str, split: Split) -> HeddleError:
     present = (
         csv_source.names_of(stream, path, split.version if split.path == path else None)
         if split.format == "csv"
-        else schema_of(split).names
+        else file_schema(split).names
     )
     hint = f"it has {', '.join(sorted(present)[:20])}"
     return HeddleError("HDL-403", f"stream {stream.name}: {path} has no column {name}", hint)

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_jobs.storage import Place, Version
+from spark_jobs.storage import ObjectVersion, Place
 
 FOOTER = 1 << 16
 """Bytes at the end of a Parquet file of a store that are asked for at once: most footers are shorter."""
@@ -43,11 +43,11 @@ class Changed(OSError):
 
 
 @contextmanager
-def reading(path: str, version: Version | None) -> Iterator[pa.NativeFile]:
+def object_file(path: str, version: ObjectVersion | None) -> Iterator[pa.NativeFile]:
     """An object, to be read from anywhere in it. Raises :class:`Changed`, also in place of whatever failed meanwhile,
     if it is not of the version, or is not any more when all is read."""
     with Place.of(path).open() as file:
-        now = Version.of(file) if version is None or version.tag else version
+        now = ObjectVersion.of(file) if version is None or version.tag else version
         _check(now, version)
         try:
             yield file
@@ -57,24 +57,24 @@ def reading(path: str, version: Version | None) -> Iterator[pa.NativeFile]:
     _check_again(path, now)
 
 
-def _check(now: Version, version: Version | None) -> None:
+def _check(now: ObjectVersion, version: ObjectVersion | None) -> None:
     if version is not None and (now.size, now.tag) != (version.size, version.tag):
         raise Changed("it is not what was listed: did it change meanwhile?")
 
 
-def _check_again(path: str, version: Version) -> None:
+def _check_again(path: str, version: ObjectVersion) -> None:
     if version.tag:
         with Place.of(path).open() as file:
-            _check(Version.of(file), version)
+            _check(ObjectVersion.of(file), version)
 
 
-_beginnings: dict[tuple[str, Version], bytes] = {}
+_beginnings: dict[tuple[str, ObjectVersion], bytes] = {}
 
 
-def look_at(path: str) -> Version:
+def look_at(path: str) -> ObjectVersion:
     """What a file of a store is like now; its beginning is kept for later looks. Raises OSError."""
     with Place.of(path).open() as file:
-        now = Version.of(file)
+        now = ObjectVersion.of(file)
         if (path, now) not in _beginnings:
             beginning = _read(file, 0, min(BEGINNING, now.size))
             if len(_beginnings) >= BEGINNINGS:
@@ -84,7 +84,7 @@ def look_at(path: str) -> Version:
 
 
 @contextmanager
-def opened(path: str, version: Version | None = None, look: bool = False) -> Iterator[io.BufferedReader]:
+def opened(path: str, version: ObjectVersion | None = None, look: bool = False) -> Iterator[io.BufferedReader]:
     """A file's bytes from its first; in a store by large requests, for a ``look`` at an end of it by smaller ones, and
     by none where :func:`look_at` kept enough. Raises OSError."""
     if Place.of(path).is_local:
@@ -93,13 +93,13 @@ def opened(path: str, version: Version | None = None, look: bool = False) -> Ite
         return
     with ExitStack() as stack:
 
-        def asked() -> pa.NativeFile:
-            return stack.enter_context(reading(path, version))
+        def stored_file() -> pa.NativeFile:
+            return stack.enter_context(object_file(path, version))
 
         if version is not None and look:
-            content = _Object(version.size, asked, _beginnings.get((path, version), b""))
+            content = _Object(version.size, stored_file, _beginnings.get((path, version), b""))
         else:
-            stored = asked()
+            stored = stored_file()
             size = int(stored.size())
             # its header is looked at, and read again with what follows
             content = _Object(size, lambda: stored, _read(stored, 0, min(size, BUFFER)))
@@ -146,7 +146,7 @@ class _Object(io.RawIOBase):
 
 
 @contextmanager
-def mapped(path: str, version: Version | None = None) -> Iterator[mmap.mmap]:
+def mapped(path: str, version: ObjectVersion | None = None) -> Iterator[mmap.mmap]:
     """All of a file that is not empty; that of a store as a temporary copy on this machine's disk. Raises OSError."""
     if Place.of(path).is_local:
         with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -162,14 +162,14 @@ def mapped(path: str, version: Version | None = None) -> Iterator[mmap.mmap]:
 
 
 # ------------------------------------------------------------------------------------------- Parquet
-_footers: dict[tuple[str, Version], pq.FileMetaData] = {}
+_footers: dict[tuple[str, ObjectVersion], pq.FileMetaData] = {}
 
 
-def seen(path: str, version: Version | None = None) -> tuple[Version, pq.FileMetaData]:
+def seen(path: str, version: ObjectVersion | None = None) -> tuple[ObjectVersion, pq.FileMetaData]:
     """The version of a Parquet file of a store, unless it is known, and its footer, which is read once a process and
     version. Raises OSError and pyarrow's errors."""
     with Place.of(path).open() as file:
-        now = Version.of(file) if version is None or version.tag else version
+        now = ObjectVersion.of(file) if version is None or version.tag else version
         _check(now, version)
         metadata = _footers.get((path, now)) or _footer(file)
     if len(_footers) >= FOOTERS:
@@ -189,12 +189,12 @@ def _footer(file: pa.NativeFile) -> pq.FileMetaData:
 
 @contextmanager
 def parquet(
-    path: str, version: Version | None = None, metadata: pq.FileMetaData | None = None, **options: Any
+    path: str, version: ObjectVersion | None = None, metadata: pq.FileMetaData | None = None, **options: Any
 ) -> Iterator[pq.ParquetFile]:
     """A Parquet file, maybe with its footer; in a store its columns are asked for by ranges at once. Raises OSError and
     pyarrow's errors."""
     if Place.of(path).is_local:
         yield pq.ParquetFile(path, metadata=metadata, **options)
         return
-    with reading(path, version) as file:
+    with object_file(path, version) as file:
         yield pq.ParquetFile(file, metadata=metadata or _footer(file), pre_buffer=True, **options)

@@ -29,7 +29,7 @@ from optimizer.workload.values import BYTE, INT, SHORT, Stream, digest
 from spark_jobs.settings import settings
 from spark_jobs.sources.delta_source import DeltaFile, read_log
 from spark_jobs.sources.objects import Changed, look_at, seen
-from spark_jobs.storage import Place, Version, check_bucket, is_refusal, store_error
+from spark_jobs.storage import ObjectVersion, Place, check_bucket, is_refusal, store_error
 
 SPLIT_ROWS = 1_000_000
 """Rows of a Parquet split at which the next row group starts a new one."""
@@ -70,7 +70,7 @@ class Split:
     refused: tuple[tuple[int, int], ...] = ()
     repeated: tuple[str, ...] = ()
     lacking: tuple[tuple[int, int, str], ...] = ()
-    version: Version | None = None
+    version: ObjectVersion | None = None
     footer: pq.FileMetaData | None = field(default=None, compare=False, repr=False)
 
     def metadata(self) -> pq.FileMetaData:
@@ -150,7 +150,7 @@ def _stored_splits(stream: Stream) -> list[Split]:
     return splits
 
 
-def _stored_identity(file: Place, version: Version) -> str:
+def _stored_identity(file: Place, version: ObjectVersion) -> str:
     return f"{file}|{version.size}|{version.tag}"
 
 
@@ -380,7 +380,7 @@ def _delta_splits(stream: Stream) -> list[Split]:
 
 def _stored_delta_splits(stream: Stream, table: pa.Schema, files: Sequence[DeltaFile]) -> list[Split]:
     """The splits of a table in a store, by its log: what a file's name stands for never changes."""
-    versions = {file.path: Version(file.size, "", file.modified) for file in files}
+    versions = {file.path: ObjectVersion(file.size, "", file.modified) for file in files}
     for path in versions:
         check_place(stream, Place(path))
     looked_at = _at_once(stream, list(versions), lambda path: seen(path, versions[path]))
