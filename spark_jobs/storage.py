@@ -278,13 +278,13 @@ _REASONS = (
     (
         r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY_ID|InvalidAccessKeyId|SIGNATURE_DOES_NOT_MATCH"
         r"|SignatureDoesNotMatch|INVALID_CLIENT_TOKEN_ID|No credentials|NoCredentials|AuthenticationFailed"
-        r"|HTTP (?:status )?40[13]|40[13] Forbidden|Unauthorized|credential",
+        r"|HTTP (?:status )?40[13]\b|40[13] Forbidden|Unauthorized|(?:no|any|provide|load) credentials",
         "HDL-577",
         "the store refuses these credentials",
         "AWS_…, AZURE_… or GOOGLE_… of the environment, or the role of the instance, have to permit it",
     ),
     (
-        r"SLOW_DOWN|SlowDown|503|THROTTL|TooManyRequests|429",
+        r"SLOW_DOWN|SlowDown|\b503 S|THROTTL|TooManyRequests|\b429 T",
         "HDL-578",
         "the store asks for fewer requests",
         "run it again later",

@@ -13,6 +13,7 @@ import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
@@ -23,7 +24,7 @@ from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, BOOLEAN, DOUBLE, Window
 from spark_jobs.results.rows import places
 from spark_jobs.storage import Place
-from spark_jobs.warehouse.data_files import BUCKETS, bucket_of, opened
+from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
 from spark_jobs.warehouse.schemas import RESULTS
 
 if TYPE_CHECKING:
@@ -122,15 +123,13 @@ def inspect(
     """
     day = path.split("day=")[-1].split("/")[0]
     file = _Inspection(queries, begin, ends, bucket_by or {}, day)
-    try:
-        reader = opened(path, memory_map=True, read_dictionary=DICTIONARIES)
-    except KeyError:  # it lacks one of them, so it is none of ours
-        reader = opened(path)
-    metadata = reader.metadata
+    metadata = pq.ParquetFile(Place.of(path).open()).metadata
     if not _is_schema(metadata.schema.to_arrow_schema()):
         file.found["(file)"] = Counter({"answers": metadata.num_rows, "wrong_schema": max(metadata.num_rows, 1)})
         file.examples["(file)"] = [path]
         return file.findings()
+    content = Place.of(path).open(memory_map=True)
+    reader = pq.ParquetFile(content, metadata=metadata, read_dictionary=DICTIONARIES)
     columns = [name for name in (*_GRAIN, "position", *CARRIERS) if name in reader.schema_arrow.names]
     for number in range(reader.metadata.num_row_groups):
         rows = reader.read_row_group(number, columns=columns, use_threads=False)

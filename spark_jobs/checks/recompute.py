@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
@@ -26,8 +27,9 @@ from spark_jobs.results.rows import places
 from spark_jobs.sources.decoding import read_split
 from spark_jobs.sources.expressions import arrow_type, evaluate
 from spark_jobs.sources.splits import Split
+from spark_jobs.storage import Place
 from spark_jobs.unshared.columns import spark_name
-from spark_jobs.warehouse.data_files import BUCKETS, bucket_of, opened
+from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -287,7 +289,7 @@ def _staged_rows(staged: list[str], sampled: Sample) -> list[dict[str, Any]]:
     ends = {query.name: np.array([end for _, end in windows], dtype=np.int64) for query, windows in sampled}
     found: list[dict[str, Any]] = []
     for path in staged:
-        reader = opened(path, memory_map=True, read_dictionary=DICTIONARIES)
+        reader = pq.ParquetFile(Place.of(path).open(memory_map=True), read_dictionary=DICTIONARIES)
         at = reader.schema_arrow.names.index("query")
         for number in range(reader.metadata.num_row_groups):
             bounds = reader.metadata.row_group(number).column(at).statistics

@@ -206,7 +206,7 @@ class Lookups:
         """The answers of some instants, ascending."""
         query, window = windowed.query, windowed.query.window
         starts, ends = starts_of(window, moments), moments - window.ago
-        self._check_windows(moments)
+        self._check_windows(moments, window)
         groups = None if group is None else np.array([self.number(group)])
         if query.top is not None:
             groups = None
@@ -296,15 +296,16 @@ class Lookups:
         if wrong < 0:
             return
         if len(first):
-            self._check_windows(newest_instants(window, times[wrong : wrong + 1]))
+            self._check_windows(newest_instants(window, times[wrong : wrong + 1]), window)
         moments = newest_instants(window, times)
-        self._check_windows(np.unique(moments))
+        self._check_windows(np.unique(moments), window)
         low[:] = np.searchsorted(self._view.grid, starts_of(window, moments))
         high[:] = np.searchsorted(self._view.grid, moments - window.ago)
 
-    def _check_windows(self, moments: Longs) -> None:
-        """Raises HDL-604 unless the fragments of the windows of some instants are stored."""
-        starts, ends = starts_of(self.query.window, moments), moments - self.query.window.ago
+    def _check_windows(self, moments: Longs, window: Window) -> None:
+        """Raises HDL-604 unless the fragments of the windows of some instants are stored; ``window``: the query's, or
+        one that is asked for."""
+        starts, ends = starts_of(window, moments), moments - window.ago
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             self._check(start, end)
 

@@ -290,13 +290,21 @@ def test_the_audit_sees_a_group_that_is_not_among_the_first() -> None:
     text = f"SELECT carrier, count(*) AS n FROM events {WINDOW} GROUP BY carrier ORDER BY sum(volume) DESC LIMIT 2"
     query = parse(text, {"events": STREAM}).queries[0]
     rows = [
-        {"window_start": 0, "carrier": carrier, "n": 1, "having 0": total, "having 0 count": 1}
+        {"window_start": 0, "window_end": 0, "carrier": carrier, "n": 1, "having 0": total, "having 0 count": 1}
         for carrier, total in (("a", 5), ("b", 7), (None, 5), ("c", 1))
     ]
 
     def found(*carriers: str | None) -> list[str]:
         ours = [
-            {"window_start": 0, "key": json.dumps([one]), "longs": [1], "doubles": [], "texts": [], "error": None}
+            {
+                "window_start": 0,
+                "window_end": 0,
+                "key": json.dumps([one]),
+                "longs": [1],
+                "doubles": [],
+                "texts": [],
+                "error": None,
+            }
             for one in carriers
         ]
         return recompute.compare(query, ours, rows)

@@ -187,7 +187,7 @@ class Place:
         """`heddle run` of some files; its exit code."""
         files = [self.place / name for name in names]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run, "publish_interval", lambda *given: {"diagnostics": []})
+            patch.setattr(run, "publish_interval", lambda *given, **named: {"diagnostics": []})
             patch.setattr(changes_module, "is_at_terminal", lambda: False)
             try:
                 run.run(
@@ -463,7 +463,7 @@ SIX = {name: Text() for name in NAMES}
 @pytest.fixture
 def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     """Six queries of one file are registered."""
-    monkeypatch.setattr(run, "publish_interval", lambda *given: {"diagnostics": []})
+    monkeypatch.setattr(run, "publish_interval", lambda *given, **named: {"diagnostics": []})
     found = Place(tmp_path)
     found.write("one.sql", SIX)
     found.write("two.sql", {"g": Text(60)})
