@@ -229,7 +229,8 @@ def test_some_late_events() -> None:
 @pytest.mark.longer
 def test_more_late_events() -> None:
     count, narrow = late_events(30, 1)
-    assert count >= 30 and narrow >= 9
+    # of windows that are a day long, late events change most
+    assert count >= 30 and narrow >= 4
 
 
 @pytest.mark.slow
