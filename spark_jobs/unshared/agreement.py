@@ -206,7 +206,7 @@ def recomputed_value(output: Output, row: Mapping[str, Any]) -> tuple[Any, float
     if output.type != DOUBLE or output.function not in _ROUNDED or not _finite(value):
         return value, 0.0
     magnitude = row.get(f"{output.name} magnitude")
-    bound = abs(value) * 1e-9 if magnitude is None else (int(count or 0) + 4) * EPSILON * float(magnitude)
+    bound = abs(float(value)) * 1e-9 if magnitude is None else (int(count or 0) + 4) * EPSILON * float(magnitude)
     return value, max(bound, abs(value) * 4 * EPSILON, 5e-324)
 
 

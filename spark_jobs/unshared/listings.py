@@ -123,7 +123,11 @@ def histogram_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkC
         below = F.size(F.filter(known, lambda one: one < value - slack))
         return F.struct(below.alias("below"), F.size(F.filter(known, lambda one: one < value + slack)).alias("most"))
 
-    edges = F.transform(F.sequence(F.lit(1), F.lit(bins - 1)), edge) if bins > 1 else F.array()
+    edges = (
+        F.transform(F.sequence(F.lit(1), F.lit(bins - 1)), edge)
+        if bins > 1
+        else F.array().cast("array<struct<below:int,most:int>>")
+    )
     return {"": F.size(known), "count": grouped.count(output), "least": least, "greatest": most, "edges": edges}
 
 
