@@ -317,8 +317,8 @@ def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any
     among_first(query, theirs, verdicts)
     missing = [key for key, verdict in verdicts.items() if verdict and key not in mine]
     extra = [key for key in mine if verdicts.get(key, False) is False]
-    differences = [f"window {key} is missing" for key in sorted(missing, key=str)]
-    differences += [f"window {key} should not exist" for key in sorted(extra, key=str)]
+    differences = [f"{_told(key)} is missing" for key in sorted(missing, key=str)]
+    differences += [f"{_told(key)} should not exist" for key in sorted(extra, key=str)]
     for key in sorted(mine.keys() & theirs.keys(), key=str):
         for output, (carrier, index) in zip(query.outputs, places(query), strict=True):
             value = mine[key][carrier][index]
@@ -327,5 +327,11 @@ def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any
             if not agrees(output, value, theirs[key]):
                 told = {part.name: theirs[key][part.name] for part in recomputed_parts(output)}
                 wanted = told if output.parts else theirs[key][output.name]
-                differences.append(f"window {key}: {output.name} is {value}, recomputed {wanted}")
+                differences.append(f"{_told(key)}: {output.name} is {value}, recomputed {wanted}")
     return differences
+
+
+def _told(grain: tuple[Any, tuple[str | None, ...]]) -> str:
+    """Of which answer a difference is, for people."""
+    end, key = grain
+    return f"window that ends at {end}, group {list(key)}"

@@ -45,7 +45,7 @@ Evidence = Mapping[str, Any]
 
 
 Grain = tuple[Any, tuple[str | None, ...]]
-"""Of what a row is the answer: the start of its window, and its group."""
+"""Of what a row is the answer: the end of its window, and its group."""
 
 
 @dataclass(frozen=True)
@@ -203,10 +203,12 @@ def recomputed_value(output: Output, row: Mapping[str, Any]) -> tuple[Any, float
     count, total = row.get(f"{output.name} count"), row.get(f"{output.name} total")
     if total is not None and count:
         value = _mean(output, total, int(count))
+    if output.type == DOUBLE and value is not None:
+        value = float(value)  # an approximate percentile of decimals is one of them in Spark
     if output.type != DOUBLE or output.function not in _ROUNDED or not _finite(value):
         return value, 0.0
     magnitude = row.get(f"{output.name} magnitude")
-    bound = abs(float(value)) * 1e-9 if magnitude is None else (int(count or 0) + 4) * EPSILON * float(magnitude)
+    bound = abs(value) * 1e-9 if magnitude is None else (int(count or 0) + 4) * EPSILON * float(magnitude)
     return value, max(bound, abs(value) * 4 * EPSILON, 5e-324)
 
 

@@ -159,7 +159,11 @@ def test_a_failing_check_publishes_nothing_and_names_the_rows(lab: Laboratory, m
     with pytest.raises(HeddleError, match="HDL-530 .*nothing was published") as raised:
         lab.run(version, 60, 120, "bad")
     message = str(raised.value)
-    assert "shared=unshared(only)" in message and "total" in message and "2013, 7, 1, 1, 0" in message
+    assert (
+        "shared=unshared(only)" in message
+        and "total" in message
+        and "ends at 2013-07-01 02:00:00+00:00, group ['B']" in message
+    )
     assert lab.versions()["results"] == before["results"] and lab.rows("only") == good
     (failed,) = lab.log("failed")
     assert failed["run_id"] == "bad"
