@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from optimizer.aggregates.algebra import AGGREGATES, SEQUENCES
+from optimizer.aggregates.algebra import AGGREGATES, SEQUENCES, Aggregate
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.windows.alignment import instants
 from optimizer.workload import values
@@ -255,6 +255,11 @@ _TAKEN: dict[str, Callable[[Type], bool]] = {
     "an integer, a double or a text": lambda type: type.name in ("long", "double", "string"),
     "a condition": lambda type: type == BOOLEAN,
 }
+
+
+def takes(aggregate: Aggregate, type: Type) -> bool:
+    """Whether an aggregate applies to values of a type."""
+    return _TAKEN[aggregate.takes](type)
 
 
 @st.composite

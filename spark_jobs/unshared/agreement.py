@@ -48,12 +48,18 @@ Grain = tuple[Any, tuple[str | None, ...]]
 """Of what a row is the answer: the end of its window, and its group."""
 
 
+def _no_slack(output: Output, evidence: Evidence) -> float:
+    return 0.0
+
+
 @dataclass(frozen=True)
 class _Audit:
-    """How outputs of one kind are recomputed, and how a stored value (as the results table stores it) is compared."""
+    """How outputs of one kind are recomputed, how a stored value (as the results table stores it) is compared, and how
+    far a recomputed double may be off (infinity: nothing is known of it)."""
 
     columns: Callable[[GroupedFrame, Output], dict[str, SparkColumn]]
     agrees: Callable[[Output, Any, Evidence], bool]
+    slack: Callable[[Output, Evidence], float] = _no_slack
 
 
 def audit_of(output: Output) -> _Audit:
@@ -73,11 +79,15 @@ def agrees(output: Output, value: Any, row: Mapping[str, Any]) -> bool:
     """
     if output.parts:
         return _agrees_derived(output, value, row)
+    return audit_of(output).agrees(output, value, _evidence(output, row))
+
+
+def _evidence(output: Output, row: Mapping[str, Any]) -> Evidence:
     named = {"": row[output.name]}
     named |= {name[len(output.name) + 1 :]: told for name, told in row.items() if name.startswith(f"{output.name} ")}
     if isinstance(named.get("count"), Decimal):  # of event sequences
         named["count"] = int(named["count"])
-    return audit_of(output).agrees(output, value, named)
+    return named
 
 
 def qualifies(query: ACQ, row: Mapping[str, Any]) -> bool | None:
@@ -166,7 +176,7 @@ def _order_value(output: Output, row: Mapping[str, Any]) -> tuple[Any, ...] | No
         value, off = recomputed_value(output, row)
         unknown = value is None and row.get(f"{output.name} count") and output.function in _MEANS
         beyond = output.type == LONG and value is not None and not -(2**63) <= value < 2**63
-        if off or output.error is not None or unknown or beyond or output.function == "top_k":
+        if off or output.error is not None or unknown or beyond or output.function in _LISTED:
             return None
     return (True,) if value is None else (False, _order(value))
 
@@ -174,14 +184,19 @@ def _order_value(output: Output, row: Mapping[str, Any]) -> tuple[Any, ...] | No
 # -------------------------------------------------------------------------------- values made of aggregates
 def derived_values(output: Output, row: Mapping[str, Any]) -> list[Any] | None:
     """What a derived output may be, as the results table stores it: of its parts as they were recomputed, then of each
-    of them moved as far as it may be off. None: a part overflowed, or is a sketch, and nothing is known."""
+    of them moved as far as it may be off. None: a part overflowed, is a sketch, or is a list (of which the values are
+    recomputed, not the text), and nothing is known."""
     exact: list[Any] = []
     moved: list[tuple[int, float]] = []
     for at, part in enumerate(recomputed_parts(output)):
+        if part.function in _LISTED:
+            return None
         value, off = recomputed_value(part, row)
         if value is None and row.get(f"{part.name} count") and part.function in _MEANS:
             return None
         if part.error is not None or (part.type == LONG and value is not None and not -(2**63) <= value < 2**63):
+            return None
+        if off == math.inf:
             return None
         exact.append(value)
         moved += [(at, value + by) for by in (-off, off)] if off else []
@@ -198,18 +213,19 @@ def derived_values(output: Output, row: Mapping[str, Any]) -> list[Any] | None:
 
 
 def recomputed_value(output: Output, row: Mapping[str, Any]) -> tuple[Any, float]:
-    """A plain output of a recomputed row, as the results table stores it, and how far a double may be off."""
-    value = _ordinal(row[output.name])
-    count, total = row.get(f"{output.name} count"), row.get(f"{output.name} total")
-    if total is not None and count:
-        value = _mean(output, total, int(count))
+    """A plain output of a recomputed row, as the results table stores it, and how far a double may be off (infinity:
+    nothing is known of it)."""
+    value, evidence = _ordinal(row[output.name]), _evidence(output, row)
+    if evidence.get("total") is not None and evidence["count"]:
+        value = _mean(output, evidence["total"], evidence["count"])
     if output.type == DOUBLE and value is not None:
         value = float(value)  # an approximate percentile of decimals is one of them in Spark
-    if output.type != DOUBLE or output.function not in _ROUNDED or not _finite(value):
+    if output.type != DOUBLE or output.function not in _ROUNDED:
         return value, 0.0
-    magnitude = row.get(f"{output.name} magnitude")
-    bound = abs(value) * 1e-9 if magnitude is None else (int(count or 0) + 4) * EPSILON * float(magnitude)
-    return value, max(bound, abs(value) * 4 * EPSILON, 5e-324)
+    slack = audit_of(output).slack(output, evidence)
+    if not _finite(value):
+        return value, slack if slack == math.inf else 0.0
+    return value, max(slack, abs(value) * 4 * EPSILON, 5e-324)
 
 
 def _as_lowered(output: Output, values: list[Any]) -> Lowered:
@@ -282,8 +298,14 @@ def _agrees_sum(output: Output, value: Any, evidence: Evidence) -> bool:
         return _same(value, theirs if fits else None)
     if not _finite(value, theirs):
         return _same(value, theirs)
-    bound = (count + 4) * EPSILON * evidence["magnitude"] + 5e-324
-    return bool(abs(value - theirs) <= (bound / count if output.function == "avg" else bound))
+    return bool(abs(value - theirs) <= _sum_slack(output, evidence))
+
+
+def _sum_slack(output: Output, evidence: Evidence) -> float:
+    if "magnitude" not in evidence or not evidence["count"] or not _finite(evidence[""]):
+        return 0.0
+    bound = (evidence["count"] + 4) * EPSILON * evidence["magnitude"] + 5e-324
+    return float(bound / evidence["count"] if output.function == "avg" else bound)
 
 
 def _agrees_average(output: Output, value: Any, total: Decimal | None, count: int) -> bool:
@@ -311,15 +333,30 @@ def _spread_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkCol
 
 
 def _agrees_spread(output: Output, value: Any, evidence: Evidence) -> bool:
-    theirs, squares, count = evidence[""], evidence["squares"], evidence["count"]
+    theirs = evidence[""]
     if not _finite(value, theirs):
         return _same(value, theirs)
+    if output.function.startswith("std"):
+        value, theirs = value * value, theirs * theirs
+    return bool(abs(value - theirs) <= _variance_slack(output, theirs, evidence))
+
+
+def _variance_slack(output: Output, variance: float, evidence: Evidence) -> float:
+    count, squares = evidence["count"], evidence["squares"]
     freedom = 0 if output.function.endswith("pop") else 1
-    square = output.function.startswith("std")
-    ours_variance, variance = (value * value, theirs * theirs) if square else (value, theirs)
     root = math.sqrt(squares) * math.sqrt(variance * (count - freedom))
     bound = (count + 8) * (8 * EPSILON * root + 8 * EPSILON**2 * squares) + count * 2.3e-308
-    return bool(abs(ours_variance - variance) <= bound / (count - freedom) + 8 * EPSILON * variance)
+    return float(bound / (count - freedom) + 8 * EPSILON * variance)
+
+
+def _spread_slack(output: Output, evidence: Evidence) -> float:
+    theirs = evidence[""]
+    if not _finite(theirs):
+        return 0.0
+    if not output.function.startswith("std"):
+        return _variance_slack(output, theirs, evidence)
+    slack = _variance_slack(output, theirs * theirs, evidence)
+    return min(math.sqrt(slack), slack / theirs if theirs else math.inf)
 
 
 def _quantile_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
@@ -369,6 +406,13 @@ def _agrees_percentile(output: Output, value: Any, evidence: Evidence) -> bool:
     way = Fraction(evidence["rest"]) / fraction_of(output).as_integer_ratio()[1]
     error = abs(Fraction(value) - (low + way * (high - low)))
     return error <= 4 * Fraction(EPSILON) * max(abs(low), abs(high)) + Fraction(5e-324)
+
+
+def _percentile_slack(output: Output, evidence: Evidence) -> float:
+    bounds = [evidence.get(name) for name in ("low", "high")]
+    return (
+        0.0 if not _finite(*bounds) else 4 * EPSILON * max(abs(float(bound)) for bound in bounds if bound is not None)
+    )
 
 
 def _distinct_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
@@ -450,17 +494,17 @@ _ROUNDED = (*_MEANS, *_SPREADS, *_PERCENTILES, *_PAIRED, *_SHAPES, "geometric_me
 """Functions whose doubles are rounded on the way."""
 
 _AUDITS: dict[str, _Audit] = {
-    **dict.fromkeys(_MEANS, _Audit(_sum_columns, _agrees_sum)),
-    **dict.fromkeys(_SPREADS, _Audit(_spread_columns, _agrees_spread)),
-    **dict.fromkeys(_PERCENTILES, _Audit(_percentile_columns, _agrees_percentile)),
+    **dict.fromkeys(_MEANS, _Audit(_sum_columns, _agrees_sum, _sum_slack)),
+    **dict.fromkeys(_SPREADS, _Audit(_spread_columns, _agrees_spread, _spread_slack)),
+    **dict.fromkeys(_PERCENTILES, _Audit(_percentile_columns, _agrees_percentile, _percentile_slack)),
     "percentile_disc": _Audit(_quantile_columns, _agrees_quantile),
     "count_distinct": _Audit(_distinct_columns, _agrees_distinct),
     "mode": _Audit(_frequent_columns, _agrees_mode),
     "top_k": _Audit(_frequent_columns, _agrees_top),
-    **dict.fromkeys(_PAIRED, _Audit(moments.pair_columns, moments.agrees_pair)),
-    **dict.fromkeys(_SHAPES, _Audit(moments.shape_columns, moments.agrees_shape)),
-    "geometric_mean": _Audit(moments.geometric_columns, moments.agrees_geometric),
-    "percentiles": _several(_Audit(_percentile_columns, _agrees_percentile)),
+    **dict.fromkeys(_PAIRED, _Audit(moments.pair_columns, moments.agrees_pair, moments.pair_slack)),
+    **dict.fromkeys(_SHAPES, _Audit(moments.shape_columns, moments.agrees_shape, moments.shape_slack)),
+    "geometric_mean": _Audit(moments.geometric_columns, moments.agrees_geometric, moments.geometric_slack),
+    "percentiles": _several(_Audit(_percentile_columns, _agrees_percentile, _percentile_slack)),
     "percentiles_disc": _several(_Audit(_quantile_columns, _agrees_quantile)),
     "histogram_numeric": _Audit(listings.histogram_columns, listings.agrees_histogram),
     "collect_set": _Audit(listings.least_columns, listings.agrees_least),
