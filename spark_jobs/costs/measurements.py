@@ -149,12 +149,14 @@ def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
 
 
 def groups_per_fragment(warehouse: Warehouse, stream: str, since: int | None = None) -> float | None:
-    """Stored partial rows of a stream by its stored fragments (a synopsis counts its own), of the day that holds an
-    instant and of later ones (None: of all); None without any."""
+    """Stored partial rows of a stream by its stored fragments (a synopsis counts its own), of those from an instant on
+    (None: of all); None without any."""
     chosen = ds.field("key").is_valid() & (ds.field("stream") == stream)
     if since is not None:
-        chosen &= ds.field("day") >= day_label(since)
-    stored = warehouse.dataset("partials").to_table(columns=["fingerprint", "fragment_start"], filter=chosen)
+        chosen &= (ds.field("day") >= day_label(since)) & (ds.field("fragment_start") >= since)
+    stored = warehouse.dataset("partials", where=chosen).to_table(
+        columns=["fingerprint", "fragment_start"], filter=chosen
+    )
     if len(stored) == 0:
         return None
     fragments = stored.group_by(["fingerprint", "fragment_start"]).aggregate([])

@@ -114,7 +114,7 @@ class Reader:
             chosen &= ds.field("bucket").isin(buckets)
         columns = ["fragment_start", "fragment_end", "key", "shard", "longs", "doubles", "texts"]
         with reading(self.warehouse.path("partials")):
-            table = self.warehouse.dataset("partials")
+            table = self.warehouse.dataset("partials", where=chosen)
             return table.to_table(columns=columns, filter=chosen, fragment_scan_options=CHECKED)
 
     def _buckets(self, query: ACQ, synopsis: Synopsis, groups: Sequence[Group] | None) -> list[int] | None:

@@ -413,7 +413,8 @@ def _answers(warehouse: Warehouse, version: int | None, begin: int, end: int) ->
     chosen = (ds.field("instant") > first) & (ds.field("instant") <= last)
     removed = "files of older versions are removed by maintenance once their retention is over"
     try:
-        table = warehouse.dataset("results", DeltaTable(log_place(warehouse.path("results")), version=version))
+        then = DeltaTable(log_place(warehouse.path("results")), version=version)
+        table = warehouse.dataset("results", then, chosen)
         if table.count_rows(filter=chosen) > COMPARED:
             raise HeddleError("HDL-558", f"this interval has more than {COMPARED:,} answers: too many to be compared")
         rows = table.to_table([*_ANSWER, *_CONTENT], filter=chosen).to_pylist()

@@ -134,7 +134,6 @@ def coverage(
     overlap a span, if one is given."""
     if not fingerprints:
         return {}
-    table = warehouse.dataset("partials", current)
     chosen = ds.field("key").is_null() & ds.field("fingerprint").isin(fingerprints)
     if within is not None:
         begin, end = within
@@ -142,7 +141,7 @@ def coverage(
         # files of other runs of these days are passed over
         chosen &= (ds.field("fragment_start") < end) & (ds.field("fragment_end") > begin)
     with reading(warehouse.path("partials")):
-        found = table.to_table(
+        found = warehouse.dataset("partials", current, chosen).to_table(
             columns=["fingerprint", "fragment_start", "fragment_end", "texts"],
             filter=chosen,
             fragment_scan_options=CHECKED,

@@ -221,7 +221,7 @@ def _stored(warehouse: Warehouse, name: str, current: DeltaTable, spans: Sequenc
         return schema.empty_table()
     condition = None if spans is None else (ds.field("day") >= first) & (ds.field("day") <= last)
     with reading(warehouse.path(name)):
-        rows = warehouse.dataset(name, current).to_table(schema.names, filter=condition).cast(schema)
+        rows = warehouse.dataset(name, current, condition).to_table(schema.names, filter=condition).cast(schema)
     return rows if spans is None else rows.filter(_within(rows, spans))
 
 

@@ -108,7 +108,8 @@ def _rows(warehouse: Warehouse, query: str, begin: int | None, end: int | None) 
     if end is not None:
         chosen &= (ds.field("instant") <= pa.scalar(end, INSTANT)) & (ds.field("day") <= day_label(end - 1))
     with reading(warehouse.path("results")):
-        rows = warehouse.dataset("results").to_table(filter=chosen, fragment_scan_options=CHECKED)
+        table = warehouse.dataset("results", where=chosen)
+        rows = table.to_table(filter=chosen, fragment_scan_options=CHECKED)
     if "fingerprint" in rows.schema.names:
         return rows
     # an older warehouse that cannot be written to

@@ -95,7 +95,7 @@ def published_rows(
         inside = [(at > pa.scalar(begin, INSTANT)) & (at <= pa.scalar(end, INSTANT)) for begin, end in spans]
         chosen &= (ds.field("day") >= days[0]) & (ds.field("day") <= days[1]) & reduce(or_, inside)
     with reading(warehouse.path("results")):
-        dataset = warehouse.dataset("results", results)
+        dataset = warehouse.dataset("results", results, chosen)
         rows = dataset.to_table(filter=chosen, fragment_scan_options=CHECKED)
     encoded = rows["query"].combine_chunks().dictionary_encode()
     codes = encoded.indices.to_numpy()

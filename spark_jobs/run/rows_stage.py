@@ -99,8 +99,8 @@ def _stored_rows(warehouse: Warehouse, part: SynopsisWork) -> pa.Table:
     starts = ds.field("fragment_start")
     counted = (ds.field("fingerprint") == part.synopsis.fingerprint) & ds.field("key").is_valid()
     days = (ds.field("day") >= day_label(part.begin)) & (ds.field("day") <= day_label(part.end - 1))
-    table = warehouse.dataset("partials")
     with reading(warehouse.path("partials")):
         chosen = counted & days & (starts >= part.begin) & (starts < part.end)
+        table = warehouse.dataset("partials", where=chosen)
         rows = table.to_table(filter=chosen, fragment_scan_options=CHECKED)
     return rows.select(PARTIALS.names).cast(PARTIALS)

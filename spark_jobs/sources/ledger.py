@@ -105,8 +105,9 @@ class Arrival:
 
 def ledger(warehouse: Warehouse, stream: str) -> dict[str, Arrival]:
     """What is known of a stream's files, by identity, those that are gone among them."""
-    table = warehouse.dataset("source_files")
-    rows = table.to_table(filter=ds.field("stream") == stream).sort_by("at").to_pylist()
+    chosen = ds.field("stream") == stream
+    table = warehouse.dataset("source_files", where=chosen)
+    rows = table.to_table(filter=chosen).sort_by("at").to_pylist()
     stamps: dict[str, frozenset[str]] = {}
     for row in rows:
         # of all rows: one that adds a stamp has the moment of the one before it

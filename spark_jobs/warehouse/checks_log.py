@@ -50,9 +50,8 @@ def log(warehouse: Warehouse, rows: Sequence[CheckRow]) -> None:
 def rows(warehouse: Warehouse, where: ds.Expression | None = None, details: bool = False) -> list[CheckRow]:
     """What was found, oldest first. ``where``: a condition on the table's columns; ``details``: also the long texts."""
     names = ["run_id", "interval_start", "interval_end", "check", "success", "at", *(["detail"] if details else [])]
-    stored: list[dict[str, Any]] = (
-        warehouse.dataset("quality_results").to_table(names, filter=where).sort_by("at").to_pylist()
-    )
+    table = warehouse.dataset("quality_results", where=where)
+    stored: list[dict[str, Any]] = table.to_table(names, filter=where).sort_by("at").to_pylist()
     return [
         CheckRow(
             row["run_id"],

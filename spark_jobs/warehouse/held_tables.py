@@ -1,13 +1,22 @@
-"""Tables in a store are opened once a process, and told what is new: to open one costs a request for each commit."""
+"""Tables in a store are opened once a process, and told what is new: to open one costs a request for each commit.
+
+Their small files are read whole and kept: they never change, and to read some columns costs as many requests.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from deltalake.fs import DeltaStorageHandler
 
 from spark_jobs.storage import reached_by
 
@@ -33,6 +42,18 @@ class TableAt(DeltaTable):
         return self._at
 
 
+SMALL = 1 << 20
+"""Files up to so many bytes are read whole."""
+
+KEPT = 64 << 20
+"""So many bytes of them are kept in a process."""
+
+AT_ONCE = 8
+"""Files that are read side by side: a request takes longer than what it brings."""
+
+_files: OrderedDict[tuple[str, str], pa.Buffer] = OrderedDict()
+_guard = threading.Lock()
+
 _threads = threading.local()
 
 
@@ -51,3 +72,36 @@ def current_table(url: str, identity: str) -> DeltaTable:
         # its log no longer goes on from where it was
         tables[key] = known = DeltaTable(url)
     return TableAt(known)
+
+
+def with_small_files(found: ds.Dataset, current: DeltaTable, where: ds.Expression | None) -> ds.Dataset:
+    """A table's dataset with the files alone that may hold rows that meet a condition, the small ones in memory: each
+    took one request, or none if this process has had it before. Raises OSError."""
+    sizes: dict[str, int] = current._table.get_add_file_sizes()
+    handler = DeltaStorageHandler.from_table(current._table, None, sizes)
+    chosen = list(found.get_fragments(filter=where))
+    with ThreadPoolExecutor(AT_ONCE) as readers:
+        contents = list(readers.map(lambda one: _content(handler, current.table_uri, one.path, sizes), chosen))
+    fragments = [
+        one if content is None else found.format.make_fragment(content, partition_expression=one.partition_expression)
+        for one, content in zip(chosen, contents, strict=True)
+    ]
+    return ds.FileSystemDataset(fragments, found.schema, found.format)
+
+
+def _content(handler: DeltaStorageHandler, table: str, path: str, sizes: Mapping[str, int]) -> pa.Buffer | None:
+    """A small file; None if it is not small."""
+    if sizes.get(path, SMALL + 1) > SMALL:
+        return None
+    with _guard:
+        kept = _files.get((table, path))
+        if kept is not None:
+            _files.move_to_end((table, path))
+            return kept
+    with handler.open_input_file(path) as file:
+        content = pa.py_buffer(file.read())
+    with _guard:
+        _files[table, path] = content
+        while sum(one.size for one in _files.values()) > KEPT:
+            _files.popitem(last=False)
+    return content

@@ -39,14 +39,15 @@ def planned(warehouse: Warehouse, where: ds.Expression | None = None) -> list[Pl
     names = ["plan_version", "query", "stream", "tree", "created_at", "created_by", "reason"]
     return [
         PlannedQuery(**row | {"created_at": micros(row["created_at"])} | {name: row[name] or "" for name in names[-2:]})
-        for row in warehouse.dataset("sharing_plans").to_table(names, filter=where).to_pylist()
+        for row in warehouse.dataset("sharing_plans", where=where).to_table(names, filter=where).to_pylist()
     ]
 
 
 def facts_of(warehouse: Warehouse, row: PlannedQuery) -> dict[str, Any]:
     """What a version of the plan says of one of its queries, and of itself (:mod:`optimizer.plan.stored_rows`)."""
     chosen = (ds.field("plan_version") == row.plan_version) & (ds.field("query") == row.query)
-    return dict(json.loads(warehouse.dataset("sharing_plans").to_table(["row"], filter=chosen)["row"][0].as_py()))
+    found = warehouse.dataset("sharing_plans", where=chosen).to_table(["row"], filter=chosen)
+    return dict(json.loads(found["row"][0].as_py()))
 
 
 @dataclass
@@ -81,7 +82,7 @@ def definitions(warehouse: Warehouse, query: str | None = None) -> dict[str, lis
     One pass over the table. What is not asked of a definition is not read: neither rows as JSON nor plans are built.
     """
     where = None if query is None else ds.field("query") == query
-    scanner = warehouse.dataset("sharing_plans").scanner(["plan_version", "query", "row"], filter=where)
+    scanner = warehouse.dataset("sharing_plans", where=where).scanner(["plan_version", "query", "row"], filter=where)
     known: dict[tuple[str, str], PlannedDefinition] = {}
     with reading(warehouse.path("sharing_plans")):
         for batch in scanner.to_batches():
@@ -104,7 +105,7 @@ def current_version(warehouse: Warehouse) -> int | None:
 def load_plan(warehouse: Warehouse, version: int) -> SharingPlan:
     """A stored plan. Raises HDL-506 if there is no such version."""
     mine = ds.field("plan_version") == version
-    stored = warehouse.dataset("sharing_plans").to_table(columns=["row"], filter=mine)["row"]
+    stored = warehouse.dataset("sharing_plans", where=mine).to_table(columns=["row"], filter=mine)["row"]
     rows = [json.loads(row) for row in stored.to_pylist()]
     if not rows:
         newest = current_version(warehouse)

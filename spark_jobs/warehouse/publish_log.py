@@ -188,8 +188,8 @@ _LIGHT = ["interval_start", "interval_end", *_AS_STORED, "at"]
 def rows(warehouse: Warehouse, where: ds.Expression | None = None, records: bool = True) -> list[LogRow]:
     """The rows of the log, oldest first. ``where``: a condition on the table's columns; ``records``: also what runs
     recorded, which is long."""
-    table = warehouse.dataset("publish_log")
     with reading(warehouse.path("publish_log")):
+        table = warehouse.dataset("publish_log", where=where)
         stored = table.to_table([*_LIGHT, "record"] if records else _LIGHT, filter=where).sort_by("at")
     # as numbers at once: a datetime for each takes longer than reading them
     types = {"interval_start": pa.int64(), "interval_end": pa.int64(), "at": pa.int64()}
@@ -359,10 +359,10 @@ def interval_label(begin: int, end: int) -> str:
 
 def _answers_of(warehouse: Warehouse, row: LogRow) -> int:
     """How many answers the publication of a log row left in the results table."""
-    results = warehouse.dataset("results")
     revision = (ds.field("run_id") == row.run_id) & (ds.field("revision") == row.revision)
     begin, end = pa.scalar(row.begin, INSTANT), pa.scalar(row.end, INSTANT)
-    return int(results.count_rows(filter=revision & (ds.field("instant") > begin) & (ds.field("instant") <= end)))
+    chosen = revision & (ds.field("instant") > begin) & (ds.field("instant") <= end)
+    return int(warehouse.dataset("results", where=chosen).count_rows(filter=chosen))
 
 
 def now_micros() -> int:

@@ -20,7 +20,7 @@ import time
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,7 +52,7 @@ from spark_jobs.warehouse.data_files import (
     write_files,
     writing,
 )
-from spark_jobs.warehouse.held_tables import current_table
+from spark_jobs.warehouse.held_tables import current_table, with_small_files
 from spark_jobs.warehouse.lease import postgres_lease
 from spark_jobs.warehouse.schemas import COLUMNS, FORMAT, HOUR, LATER, MARKER, TABLES, TOKEN_DIGITS
 
@@ -69,8 +69,8 @@ TOKEN = "heddle"
 
 _CONFIGURATION = {"delta.isolationLevel": "Serializable"}
 
-CHECKPOINTS = "delta.checkpointInterval"
-"""Commits between two checkpoints: in a store each commit since the last is a request of whoever opens a table."""
+CHECKPOINT_EVERY = 10
+"""Commits between two checkpoints in a store, where each since the last is a request of whoever opens a table."""
 
 _COMMIT = re.compile(r"\d{20}\.json")
 
@@ -169,7 +169,7 @@ class Warehouse:
                     log_place(self.path(name)),
                     schema=schema,
                     partition_by=partition or None,
-                    configuration=_CONFIGURATION | ({} if self.place.is_local else {CHECKPOINTS: "10"}),
+                    configuration=_CONFIGURATION,
                     raise_if_key_not_exists=False,
                 )
         if _told(self.place / MARKER) is None:
@@ -283,14 +283,16 @@ class Warehouse:
             raise HeddleError("HDL-544", f"the log of {self.path(name)} cannot be read: {told}", hint) from error
         return found
 
-    def dataset(self, table: str, current: DeltaTable | None = None) -> ds.Dataset:
-        """A table as of ``current``, else as it is now.
+    def dataset(self, table: str, current: DeltaTable | None = None, where: ds.Expression | None = None) -> ds.Dataset:
+        """A table as of ``current``, else as it is now. ``where``: of which at least the rows are there that meet this
+        condition; in a store each file less is some requests less.
 
         Read by Arrow's own file system: behind delta-rs's, which is in Python, Arrow's threads are aborted together
         with the process if one of them lets go of a file while the interpreter ends.
         """
         current = self.table(table) if current is None else current
-        return current.to_pyarrow_dataset(filesystem=(self.place / table).filesystem())
+        found = current.to_pyarrow_dataset(filesystem=(self.place / table).filesystem())
+        return found if self.place.is_local else with_small_files(found, current, where)
 
     def checked_dataset(self, table: str, current: DeltaTable) -> ds.Dataset:
         """A table as of ``current`` for readers that bring no options of their own: pages are checked as they are read,
@@ -377,6 +379,10 @@ class Warehouse:
         properties = _properties(token, transactions)
         try:
             yield properties
+            # not of all tables in the same run
+            turn = list(TABLES).index(table) if table in TABLES else 0
+            if not self.place.is_local and (before + 1) % CHECKPOINT_EVERY == turn % CHECKPOINT_EVERY:
+                self._checkpoint(table)
         except (DeltaError, OSError) as error:
             if self.version(table) == before:
                 raise unwritable(self.path(table), error) from error
@@ -402,6 +408,11 @@ class Warehouse:
             current.create_write_transaction(
                 list(actions), "append", schema, partition_by, commit_properties=properties
             )
+
+    def _checkpoint(self, table: str) -> None:
+        """One for readers to begin at. Without it they only take longer: what is wrong shows where it is read."""
+        with suppress(DeltaError, OSError):
+            self.table(table).create_checkpoint()
 
     def _token_of(self, table: str, version: int) -> str | None:
         """The token of a commit (:meth:`exactly`); None if it has none, or cannot be read."""
@@ -495,14 +506,14 @@ class Warehouse:
                 if not untouched(file):
                     actions += self._without(table, file, replaced, replaced_whole)
             self.commit(table, current, actions, token, (application, number))
-            after = self.table(table)
-            if after.transaction_version(application) != number:
+            made = int(current.version()) + 1
+            if (made, application, number) not in self.transactions(table, made - 1):
                 raise HeddleError(
                     "HDL-511",
                     f"the commit of {application} revision {number} is not in the log of {self.path(table)}",
                     "another writer may have ignored the lease; run it again",
                 )
-            return int(current.version()) + 1
+            return made
 
         return self.leased(step)
 

@@ -225,7 +225,7 @@ def untouched_but_revised(house: Warehouse, run_id: str, late: list[int]) -> lis
 
 @pytest.mark.longer
 def test_some_late_events() -> None:
-    count, narrow = late_events(4)
+    count, narrow = late_events(6)
     assert count >= 4 and narrow >= 2
 
 
