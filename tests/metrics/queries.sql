@@ -1,5 +1,5 @@
--- Metrics that the language can express. Before each: where it is from (product | page), what it is,
--- and which features it needs (see FEATURES in corpus.py). Columns and names are our own.
+-- Metrics that the language can express. Before each: where it is from (product | page), and what it is.
+-- Columns and names are our own.
 
 -- ------------------------------------------------------------------------------------------- Spark
 -- name: spark_word_counts
@@ -11,7 +11,6 @@ WINDOW RANGE '10 minutes' SLIDE '5 minutes' ON ts GROUP BY word;
 -- name: spark_tumbling_counts
 -- source: Spark | SQL reference, window()
 -- what: rows of a key in windows of five minutes
--- needs: tumbling
 SELECT source, count(*) AS n FROM words WINDOW RANGE '5 minutes' ON ts GROUP BY source;
 
 -- name: spark_device_signal
@@ -23,14 +22,12 @@ WINDOW RANGE '10 minutes' SLIDE '1 minute' ON reading_time WHERE signal > 10 GRO
 -- name: spark_even_counts
 -- source: Spark | SQL functions, count_if
 -- what: even and missing values
--- needs: count_if, mod
 SELECT device, count_if(battery % 2 = 0) AS even, count_if(battery IS NULL) AS missing FROM readings
 WINDOW RANGE '1 hour' SLIDE '10 minutes' ON reading_time GROUP BY device;
 
 -- name: spark_latency_percentiles
 -- source: Spark | SQL functions, approx_percentile
 -- what: several percentiles at once, approximately
--- needs: percentile_array
 SELECT host, approx_percentile(latency, array(0.5, 0.9, 0.99), 100) AS latencies FROM requests
 WINDOW RANGE '15 minutes' SLIDE '5 minutes' ON request_time GROUP BY host;
 
@@ -43,21 +40,18 @@ WINDOW RANGE '1 day' SLIDE '1 hour' ON view_time GROUP BY region;
 -- name: spark_user_sketches
 -- source: Spark | SQL functions, hll_sketch_agg
 -- what: sketches of distinct users, to be merged later
--- needs: hll_sketch
 SELECT region, hll_sketch_agg(user_id, 12) AS users FROM pageviews
 WINDOW RANGE '1 hour' SLIDE '1 hour' ON view_time GROUP BY region;
 
 -- name: spark_price_slope
 -- source: Spark | SQL functions, regr_slope
 -- what: how the fare grows with the distance, and how well that fits
--- needs: regr
 SELECT city, regr_slope(fare, distance) AS slope, regr_intercept(fare, distance) AS base, regr_r2(fare, distance) AS fit
 FROM taxi_trips WINDOW RANGE '1 day' SLIDE '6 hours' ON completed_at GROUP BY city;
 
 -- name: spark_fare_histogram
 -- source: Spark | SQL functions, histogram_numeric
 -- what: a histogram of five bins
--- needs: histogram
 SELECT city, histogram_numeric(fare, 5) AS fares FROM taxi_trips
 WINDOW RANGE '1 day' SLIDE '1 day' ON completed_at GROUP BY city;
 
@@ -71,7 +65,6 @@ WINDOW RANGE '30 minutes' SLIDE '10 minutes' ON reading_time GROUP BY location;
 -- name: flink_supplier_revenue
 -- source: Flink | SQL, window aggregation (TUMBLE)
 -- what: what each supplier was bid in ten minutes
--- needs: tumbling
 SELECT supplier_id, sum(price) AS total_price FROM bids WINDOW RANGE '10 minutes' ON bid_time GROUP BY supplier_id;
 
 -- name: flink_total_revenue
@@ -82,7 +75,6 @@ SELECT sum(price) AS total_price FROM bids WINDOW RANGE '10 minutes' SLIDE '5 mi
 -- name: flink_cumulative_revenue
 -- source: Flink | SQL, window aggregation (CUMULATE)
 -- what: bids since the last full ten minutes, every two
--- needs: cumulate
 SELECT sum(price) AS total_price FROM bids WINDOW CUMULATE '10 minutes' STEP '2 minutes' ON bid_time;
 
 -- name: flink_revenue_sets_supplier_id
@@ -99,26 +91,22 @@ SELECT sum(price) AS total_price FROM bids WINDOW RANGE '10 minutes' SLIDE '10 m
 -- name: flink_cascaded_revenue
 -- source: Flink | SQL, window aggregation (cascading windows)
 -- what: sums of five minutes, summed over ten: the sum of ten minutes
--- needs: tumbling
 SELECT sum(price) AS total_price, count(*) AS bids FROM bids WINDOW RANGE '10 minutes' ON bid_time;
 
 -- name: flink_top_suppliers
 -- source: Flink | SQL, window Top-N (after window aggregation)
 -- what: the three suppliers that were bid the most, of every ten minutes
--- needs: top
 SELECT supplier_id, sum(price) AS total, count(*) AS bids FROM bids
 WINDOW RANGE '10 minutes' SLIDE '10 minutes' ON bid_time GROUP BY supplier_id ORDER BY total DESC LIMIT 3;
 
 -- name: flink_daily_orders
 -- source: Flink | SQL, group window aggregation
 -- what: what each user ordered on a day
--- needs: tumbling
 SELECT user_id, sum(amount) AS amount FROM orders WINDOW RANGE '1 day' ON order_time GROUP BY user_id;
 
 -- name: flink_visitors_by_platform
 -- source: Flink | performance tuning, FILTER on distinct aggregates
 -- what: unique visitors of apps, of the web and in all, by day
--- needs: filter, tumbling
 SELECT count(DISTINCT user_id) AS total_uv,
   count(DISTINCT user_id) FILTER (WHERE device IN ('android', 'iphone')) AS app_uv,
   count(DISTINCT user_id) FILTER (WHERE device IN ('wap', 'other')) AS web_uv
@@ -127,7 +115,6 @@ FROM pageviews WINDOW RANGE '1 day' ON view_time;
 -- name: flink_visitors_by_case
 -- source: Flink | performance tuning, FILTER on distinct aggregates
 -- what: the same by CASE
--- needs: case, tumbling
 SELECT count(DISTINCT user_id) AS total_uv,
   count(DISTINCT CASE WHEN device IN ('android', 'iphone') THEN user_id ELSE NULL END) AS app_uv
 FROM pageviews WINDOW RANGE '1 day' ON view_time;
@@ -135,14 +122,12 @@ FROM pageviews WINDOW RANGE '1 day' ON view_time;
 -- name: flink_running_visitors
 -- source: Flink | SQL, windowing table-valued functions (CUMULATE)
 -- what: unique visitors since midnight, every hour
--- needs: cumulate
 SELECT page, count(DISTINCT user_id) AS uv FROM pageviews
 WINDOW CUMULATE '1 day' STEP '1 hour' ON view_time GROUP BY page;
 
 -- name: nexmark_hot_items
 -- source: Nexmark for Flink | query 5, hot items
 -- what: the auction with the most bids of ten seconds, every two (of ties the least)
--- needs: top
 SELECT auction, count(*) AS bids FROM bids
 WINDOW RANGE '10 seconds' SLIDE '2 seconds' ON bid_time GROUP BY auction ORDER BY bids DESC LIMIT 1;
 
@@ -155,7 +140,6 @@ WINDOW RANGE '10 seconds' SLIDE '10 seconds' ON bid_time;
 -- name: nexmark_bidding_statistics
 -- source: Nexmark for Flink | query 15, bidding statistics report
 -- what: bids, bidders and auctions of a day, by three ranks of price
--- needs: filter, tumbling
 SELECT count(*) AS total_bids,
   count(*) FILTER (WHERE price < 10000) AS rank1_bids,
   count(*) FILTER (WHERE price >= 10000 AND price < 1000000) AS rank2_bids,
@@ -170,7 +154,6 @@ FROM bids WINDOW RANGE '1 day' ON bid_time;
 -- name: nexmark_channel_statistics
 -- source: Nexmark for Flink | query 16, channel statistics report
 -- what: the same by channel, and the last minute with a bid
--- needs: filter, date_trunc, tumbling
 SELECT channel, max(date_trunc('minute', bid_time)) AS last_minute, count(*) AS total_bids,
   count(*) FILTER (WHERE price < 10000) AS rank1_bids, count(DISTINCT bidder) AS total_bidders,
   count(DISTINCT bidder) FILTER (WHERE price < 10000) AS rank1_bidders
@@ -179,7 +162,6 @@ FROM bids WINDOW RANGE '1 day' ON bid_time GROUP BY channel;
 -- name: nexmark_auction_statistics
 -- source: Nexmark for Flink | query 17, auction statistics report
 -- what: bids of an auction and day by rank, and their prices
--- needs: filter, tumbling
 SELECT auction, count(*) AS total_bids, count(*) FILTER (WHERE price < 10000) AS rank1_bids,
   min(price) AS min_price, max(price) AS max_price, avg(price) AS avg_price, sum(price) AS sum_price
 FROM bids WINDOW RANGE '1 day' ON bid_time GROUP BY auction;
@@ -188,7 +170,6 @@ FROM bids WINDOW RANGE '1 day' ON bid_time GROUP BY auction;
 -- name: ksql_pageviews_per_region
 -- source: ksqlDB | aggregate streaming data (tumbling)
 -- what: page views of a region and minute
--- needs: tumbling
 SELECT region, count(*) AS views FROM pageviews WINDOW RANGE '1 minute' ON view_time GROUP BY region;
 
 -- name: ksql_female_pageviews
@@ -200,14 +181,12 @@ WHERE upper(gender) = 'FEMALE' AND lower(region) LIKE '%\\_6' GROUP BY region;
 -- name: ksql_possible_fraud
 -- source: ksqlDB | time and windows, tumbling window
 -- what: cards with more than three authorization attempts in five seconds
--- needs: tumbling
 SELECT card_number, count(*) AS attempts FROM card_attempts WINDOW RANGE '5 seconds' ON attempt_time
 GROUP BY card_number HAVING count(*) > 3;
 
 -- name: ksql_possible_anomalies
 -- source: ksqlDB | tutorial, event-driven microservice
 -- what: cards with three transactions in 30 seconds: the last address, the amount, which transactions
--- needs: array_agg, tumbling
 SELECT card_number, last(email) AS email_address, count(*) AS n_attempts, sum(amount) AS total_amount,
   array_agg(DISTINCT tx_id, 100) AS tx_ids
 FROM card_attempts WINDOW RANGE '30 seconds' ON attempt_time GROUP BY card_number HAVING count(*) >= 3;
@@ -215,7 +194,6 @@ FROM card_attempts WINDOW RANGE '30 seconds' ON attempt_time GROUP BY card_numbe
 -- name: ksql_average_temperature
 -- source: ksqlDB | Kafka tutorials, aggregating the average
 -- what: the mean temperature of a device, every hour
--- needs: tumbling
 SELECT device, avg(temperature) AS avg_reading FROM readings WINDOW RANGE '1 hour' ON reading_time GROUP BY device;
 
 -- name: ksql_latest_location
@@ -227,14 +205,12 @@ WINDOW RANGE '10 minutes' SLIDE '1 minute' ON reading_time GROUP BY device;
 -- name: ksql_distinct_pages
 -- source: ksqlDB | aggregate functions, COUNT_DISTINCT and COLLECT_SET
 -- what: how many pages a user saw, and which
--- needs: array_agg, tumbling
 SELECT user_id, count_distinct(page) AS pages, collect_set(page, 20) AS which FROM pageviews
 WINDOW RANGE '1 hour' ON view_time GROUP BY user_id;
 
 -- name: ksql_reading_spread
 -- source: ksqlDB | aggregate functions, STDDEV_SAMPLE and CORRELATION
 -- what: how readings vary, and whether heat and damp go together
--- needs: corr, tumbling
 SELECT location, stddev_samp(temperature) AS spread, corr(temperature, humidity) AS together FROM readings
 WINDOW RANGE '1 hour' ON reading_time GROUP BY location;
 
@@ -247,7 +223,6 @@ SELECT count(*) AS events FROM actions WINDOW RANGE '30 seconds' SLIDE '1 second
 -- name: materialize_counts_per_minute
 -- source: Materialize | temporal filters, periodically emit results
 -- what: records of an id and minute, when the minute is over
--- needs: tumbling
 SELECT user_id, count(user_id) AS records FROM actions WINDOW RANGE '1 minute' ON action_time GROUP BY user_id;
 
 -- name: materialize_last_hour
@@ -259,7 +234,6 @@ WINDOW RANGE '1 hour' SLIDE '1 minute' ON order_time WHERE status != 'cancelled'
 -- name: materialize_filtered_aggregates
 -- source: Materialize | SQL, aggregate filters
 -- what: bids above a price, beside all
--- needs: filter
 SELECT item, count(*) AS bids, count(*) FILTER (WHERE price > 100) AS high_bids,
   max(price) FILTER (WHERE channel = 'web') AS best_on_web
 FROM bids WINDOW RANGE '5 minutes' SLIDE '1 minute' ON bid_time GROUP BY item;
@@ -267,14 +241,12 @@ FROM bids WINDOW RANGE '5 minutes' SLIDE '1 minute' ON bid_time GROUP BY item;
 -- name: materialize_top_buyers
 -- source: Materialize | patterns, top K in group
 -- what: the ten buyers who spent the most
--- needs: top
 SELECT bidder, sum(price) AS spent FROM bids WINDOW RANGE '1 hour' SLIDE '5 minutes' ON bid_time
 GROUP BY bidder ORDER BY spent DESC LIMIT 10;
 
 -- name: materialize_fraud_ratio
 -- source: Materialize | quickstart, detecting fraud
 -- what: the share of attempts of a merchant that were declined, where there were enough
--- needs: count_if, derived
 SELECT merchant, count_if(NOT approved) / count(*) AS declined FROM card_attempts
 WINDOW RANGE '10 minutes' SLIDE '1 minute' ON attempt_time GROUP BY merchant HAVING count(*) >= 20;
 
@@ -306,7 +278,6 @@ WINDOW RANGE '14 days' SLIDE '1 hour' ON ts GROUP BY user_id, card_type;
 -- name: chronon_unique_products
 -- source: Chronon | GroupBy, sketching aggregations
 -- what: distinct products of a user, and percentiles of the price, in sketches
--- needs: percentile_array
 SELECT user_id, count_distinct(product_id) AS products, approx_percentile(price, array(0.25, 0.5, 0.75)) AS prices
 FROM purchases WINDOW RANGE '7 days' SLIDE '1 day' ON ts GROUP BY user_id WITH (error = 0.05);
 
@@ -326,13 +297,11 @@ SELECT user_id, top_k(card_type, 20) AS cards FROM purchases WINDOW RANGE '30 da
 -- name: metricflow_revenue
 -- source: dbt MetricFlow | best practices, refactor a mart
 -- what: revenue of a calendar month
--- needs: calendar
 SELECT sum(amount) AS revenue FROM orders WINDOW RANGE '1 month' ON order_time;
 
 -- name: metricflow_food_revenue
 -- source: dbt MetricFlow | best practices, refactor a mart
 -- what: revenue from food by CASE, beside that from drinks, and the median order
--- needs: case, tumbling
 SELECT sum(CASE WHEN is_food THEN amount ELSE 0 END) AS food_revenue,
   sum(CASE WHEN NOT is_food THEN amount ELSE 0 END) AS drink_revenue, median(amount) AS median_revenue
 FROM orders WINDOW RANGE '1 day' ON order_time;
@@ -340,14 +309,12 @@ FROM orders WINDOW RANGE '1 day' ON order_time;
 -- name: metricflow_food_share
 -- source: dbt MetricFlow | best practices, advanced metrics (ratio)
 -- what: the percentage of revenue that comes from food
--- needs: filter, derived, tumbling
 SELECT 100.0 * sum(amount) FILTER (WHERE is_food) / sum(amount) AS food_revenue_pct
 FROM orders WINDOW RANGE '1 day' ON order_time;
 
 -- name: metricflow_gross_profit
 -- source: dbt MetricFlow | creating metrics, derived metrics
 -- what: revenue less costs
--- needs: derived, tumbling
 SELECT country, sum(amount) - sum(cost) AS gross_profit FROM orders WINDOW RANGE '1 day' ON order_time GROUP BY country;
 
 -- name: metricflow_weekly_active_users
@@ -358,41 +325,35 @@ SELECT count(DISTINCT user_id) AS wau_rolling_7 FROM pageviews WINDOW RANGE '7 d
 -- name: metricflow_order_total_mtd
 -- source: dbt MetricFlow | cumulative metrics (grain to date)
 -- what: order total since the month began, every day
--- needs: cumulate_calendar
 SELECT sum(amount) AS order_total_mtd FROM orders WINDOW CUMULATE '1 month' STEP '1 day' ON order_time;
 
 -- name: metricflow_cancellation_rate
 -- source: dbt MetricFlow | creating metrics, ratio metrics
 -- what: cancelled value of all value, for customers in Mexico
--- needs: filter, derived, tumbling
 SELECT sum(amount) FILTER (WHERE status = 'cancelled') / sum(amount) AS cancellation_rate
 FROM orders WINDOW RANGE '1 day' ON order_time WHERE country = 'MX';
 
 -- name: metricflow_enterprise_cancellation_rate
 -- source: dbt MetricFlow | creating metrics, ratio metrics
 -- what: the same with the cancellations of one tier in the numerator
--- needs: filter, derived, tumbling
 SELECT sum(amount) FILTER (WHERE status = 'cancelled' AND tier = 'enterprise') / sum(amount) AS cancellation_rate
 FROM orders WINDOW RANGE '1 day' ON order_time WHERE country = 'MX';
 
 -- name: metricflow_cancellations
 -- source: dbt MetricFlow | creating metrics, simple metrics
 -- what: cancelled value of large orders by known users
--- needs: tumbling
 SELECT sum(amount) AS cancellations FROM orders WINDOW RANGE '1 day' ON order_time
 WHERE status = 'cancelled' AND amount > 100 AND user_id IS NOT NULL;
 
 -- name: metricflow_large_order_share
 -- source: dbt MetricFlow | measures, percentile and sum_boolean
 -- what: how many orders are large, and the 99th percentile of their value
--- needs: count_if, tumbling
 SELECT tier, count_if(amount >= 20) AS large_orders, percentile(amount, 0.99) AS p99 FROM orders
 WINDOW RANGE '1 day' ON order_time GROUP BY tier;
 
 -- name: metricflow_average_order_value
 -- source: dbt MetricFlow | derived metrics
 -- what: revenue by order, in the calendar days of the shop
--- needs: derived, zone
 SELECT country, round(sum(amount) / count(DISTINCT order_id), 2) AS average_order_value
 FROM orders WINDOW RANGE '1 day' IN 'Europe/Berlin' ON order_time GROUP BY country;
 
@@ -400,35 +361,30 @@ FROM orders WINDOW RANGE '1 day' IN 'Europe/Berlin' ON order_time GROUP BY count
 -- name: clickhouse_requests_per_hour
 -- source: ClickHouse | AggregatingMergeTree, materialized views
 -- what: mean, greatest and least response time of a path and hour
--- needs: tumbling
 SELECT path, avg(latency) AS mean, max(latency) AS slowest, min(latency) AS fastest, count(*) AS requests
 FROM requests WINDOW RANGE '1 hour' ON request_time GROUP BY path;
 
 -- name: clickhouse_visits_and_users
 -- source: ClickHouse | AggregatingMergeTree, example of an aggregated view
 -- what: visits and distinct users
--- needs: tumbling
 SELECT region, count(DISTINCT session_id) AS visits, count(DISTINCT user_id) AS users FROM pageviews
 WINDOW RANGE '1 day' ON view_time GROUP BY region;
 
 -- name: clickhouse_error_rate
 -- source: ClickHouse | observability, querying logs
 -- what: the share of a host's requests that failed, in per cent
--- needs: count_if, derived
 SELECT host, round(100.0 * count_if(status >= 500) / count(*), 2) AS error_rate, count(*) AS requests FROM requests
 WINDOW RANGE '5 minutes' SLIDE '1 minute' ON request_time GROUP BY host;
 
 -- name: clickhouse_top_paths
 -- source: ClickHouse | observability, querying logs
 -- what: the ten paths with the most requests
--- needs: top, tumbling
 SELECT path, count(*) AS requests FROM requests WINDOW RANGE '1 hour' ON request_time
 GROUP BY path ORDER BY requests DESC LIMIT 10;
 
 -- name: clickhouse_traffic
 -- source: ClickHouse | SummingMergeTree, materialized views
 -- what: bytes by method and class of status
--- needs: floor, group_expression, tumbling
 SELECT method, floor(status / 100) AS class, sum(bytes) AS bytes FROM requests
 WINDOW RANGE '1 hour' ON request_time GROUP BY method, floor(status / 100);
 
@@ -454,7 +410,6 @@ WINDOW RANGE '30 minutes' SLIDE '5 minutes' ON action_time GROUP BY user_id HAVI
 -- name: clickhouse_bot_traffic
 -- source: ClickHouse | string functions, match and extract
 -- what: requests by robots, by a regular expression
--- needs: regexp, tumbling
 SELECT host, count(*) AS requests FROM requests WINDOW RANGE '1 hour' ON request_time
 WHERE regexp_like(lower(user_agent), 'bot|crawler|spider') GROUP BY host;
 
@@ -468,7 +423,6 @@ WINDOW RANGE '1 hour' SLIDE '5 minutes' ON reading_time GROUP BY device;
 -- name: risingwave_trips_tumble
 -- source: RisingWave | time windows, tumble()
 -- what: trips and distance of a taxi, every two minutes
--- needs: tumbling
 SELECT taxi_id, count(*) AS trips, sum(distance) AS distance FROM taxi_trips
 WINDOW RANGE '2 minutes' ON completed_at GROUP BY taxi_id;
 
@@ -481,14 +435,12 @@ WINDOW RANGE '2 minutes' SLIDE '1 minute' ON completed_at;
 -- name: risingwave_click_through_rate
 -- source: RisingWave | tutorial, real-time ad performance
 -- what: clicks by impressions of an ad and minute
--- needs: filter, derived, nullif
 SELECT ad_id, count(*) FILTER (WHERE kind = 'click') / nullif(count(*) FILTER (WHERE kind = 'impression'), 0) AS ctr
 FROM ad_events WINDOW RANGE '5 minutes' SLIDE '1 minute' ON event_time GROUP BY ad_id;
 
 -- name: risingwave_stream_quality
 -- source: RisingWave | tutorial, live stream metrics
 -- what: bit rate, delay and the share of time that froze
--- needs: derived
 SELECT room_id, sum(video_bps) AS video_bps, avg(video_rtt) AS mean_delay, max(lost_packets) AS worst_loss,
   sum(freeze_ms) / sum(total_ms) AS frozen
 FROM stream_stats WINDOW RANGE '1 minute' SLIDE '10 seconds' ON report_time GROUP BY room_id;
@@ -496,7 +448,6 @@ FROM stream_stats WINDOW RANGE '1 minute' SLIDE '10 seconds' ON report_time GROU
 -- name: risingwave_low_quality_rooms
 -- source: RisingWave | tutorial, live stream metrics
 -- what: viewers with a poor picture
--- needs: case
 SELECT country, count(DISTINCT user_id) AS viewers,
   count(DISTINCT CASE WHEN video_fps < 30 OR video_rtt > 300 THEN user_id END) AS poor
 FROM stream_stats WINDOW RANGE '10 minutes' SLIDE '1 minute' ON report_time GROUP BY country;
@@ -504,7 +455,6 @@ FROM stream_stats WINDOW RANGE '10 minutes' SLIDE '1 minute' ON report_time GROU
 -- name: risingwave_server_anomalies
 -- source: RisingWave | tutorial, server performance anomaly detection
 -- what: hosts that are slow on average or fail often
--- needs: count_if, derived, having_or
 SELECT host, avg(latency) AS mean, count_if(status >= 500) AS failed FROM requests
 WINDOW RANGE '1 minute' SLIDE '10 seconds' ON request_time
 GROUP BY host HAVING avg(latency) > 500 OR count_if(status >= 500) > 0.05 * count(*);
@@ -512,7 +462,6 @@ GROUP BY host HAVING avg(latency) > 500 OR count_if(status >= 500) > 0.05 * coun
 -- name: risingwave_ohlc
 -- source: RisingWave | tutorial, market data
 -- what: open, high, low and close of a symbol and minute, and the price weighted by volume
--- needs: derived, tumbling
 SELECT symbol, first(price) AS open, max(price) AS high, min(price) AS low, last(price) AS close,
   sum(price * volume) / sum(volume) AS vwap
 FROM trades WINDOW RANGE '1 minute' ON trade_time GROUP BY symbol;
@@ -521,34 +470,29 @@ FROM trades WINDOW RANGE '1 minute' ON trade_time GROUP BY symbol;
 -- name: tinybird_top_products
 -- source: Tinybird | materialized views, example
 -- what: the ten products sold the most on a day, and the sales
--- needs: tumbling
 SELECT top_k(product_id, 10) AS top_10, sum(price) AS total_sales FROM actions WINDOW RANGE '1 day' ON action_time
 WHERE kind = 'buy';
 
 -- name: tinybird_requests_per_tenant
 -- source: Tinybird | glossary, materialized view
 -- what: requests of a tenant and hour
--- needs: tumbling
 SELECT client, count(*) AS requests FROM requests WINDOW RANGE '1 hour' ON request_time GROUP BY client;
 
 -- name: tinybird_page_views
 -- source: Tinybird | web analytics template
 -- what: views and visits of a page on the calendar day of the site
--- needs: zone
 SELECT page, device, count(*) AS hits, count(DISTINCT session_id) AS visits FROM pageviews
 WINDOW RANGE '1 day' IN 'Europe/Madrid' ON view_time GROUP BY page, device;
 
 -- name: tinybird_bounce_rate
 -- source: Tinybird | web analytics template
 -- what: the share of visits with one view, and how long they last
--- needs: count_if, derived
 SELECT count_if(bounced) / count(*) AS bounce_rate, avg(duration) AS avg_duration FROM pageviews
 WINDOW RANGE '1 hour' SLIDE '1 hour' ON view_time;
 
 -- name: tinybird_referrers
 -- source: Tinybird | web analytics template
 -- what: visits by the site that they come from
--- needs: coalesce_split, group_expression
 SELECT coalesce(split_part(referrer, '/', 3), 'direct') AS site, count(DISTINCT session_id) AS visits FROM pageviews
 WINDOW RANGE '1 day' SLIDE '1 hour' ON view_time GROUP BY coalesce(split_part(referrer, '/', 3), 'direct');
 
@@ -568,7 +512,6 @@ WINDOW RANGE '1 hour' SLIDE '5 minutes' ON request_time GROUP BY path;
 -- name: pinot_price_range
 -- source: Pinot | aggregation functions, MINMAXRANGE
 -- what: greatest less least price, where it is wide
--- needs: derived, having_derived
 SELECT symbol, max(price) - min(price) AS spread FROM trades WINDOW RANGE '1 hour' SLIDE '5 minutes' ON trade_time
 GROUP BY symbol HAVING max(price) - min(price) > 5;
 
@@ -580,14 +523,12 @@ SELECT symbol, mode(volume) AS usual FROM trades WINDOW RANGE '1 hour' SLIDE '10
 -- name: druid_theta_sketches
 -- source: Druid | DataSketches extension, Theta sketch
 -- what: sketches of the users who saw an ad, to be intersected later
--- needs: theta_sketch
 SELECT campaign, theta_sketch(user_id) AS users FROM ad_events
 WINDOW RANGE '1 hour' SLIDE '1 hour' ON event_time GROUP BY campaign;
 
 -- name: druid_spend_quantiles
 -- source: Druid | DataSketches extension, quantiles sketch
 -- what: sketches of what clicks cost
--- needs: quantile_sketch
 SELECT campaign, quantile_sketch(spend, 128) AS spend FROM ad_events
 WINDOW RANGE '1 hour' SLIDE '1 hour' ON event_time WHERE kind = 'click' GROUP BY campaign;
 
@@ -607,7 +548,6 @@ WINDOW RANGE '24 days' SLIDE '1 hour' ON completed_at GROUP BY driver_id;
 -- name: feast_driver_acceptance
 -- source: Feast | quickstart, driver statistics
 -- what: acceptance rate, mean trips a day and conversion of a driver
--- needs: count_if, derived
 SELECT driver_id, count_if(accepted) / count(*) AS acc_rate, count(*) / 7 AS avg_daily_trips FROM taxi_trips
 WINDOW RANGE '7 days' SLIDE '1 day' ON completed_at GROUP BY driver_id;
 

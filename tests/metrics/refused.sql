@@ -43,7 +43,6 @@ WINDOW RANGE '10 minutes' SLIDE '10 minutes' ON bid_time;
 -- name: metricflow_revenue_growth
 -- source: dbt MetricFlow | derived metrics, offset windows
 -- what: revenue of a month by that of the month before
--- needs: derived
 -- code: HDL-103
 -- reason: two windows in one answer: two queries, one ENDING '30 days' AGO, compared where they are read
 SELECT sum(amount) / lag(sum(amount)) OVER (ORDER BY order_time) AS growth FROM orders
@@ -52,7 +51,6 @@ WINDOW RANGE '30 days' SLIDE '30 days' ON order_time;
 -- name: metricflow_order_total_l1m
 -- source: dbt MetricFlow | cumulative metrics (window of a month)
 -- what: order total of the trailing calendar month, every day
--- needs: calendar
 -- code: HDL-241
 -- reason: calendar months slide by months; a range of 30 days slides by days
 SELECT sum(amount) AS order_total_l1m FROM orders WINDOW RANGE '1 month' SLIDE '1 day' ON order_time;

@@ -15,7 +15,7 @@ import pytest
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, SECOND, Stream, Type, Workload
 from spark_jobs.sources.expressions import arrow_type
-from tests.metrics.corpus import FEATURES, PAGE, Metric, expressed, metrics, page, read, streams
+from tests.metrics.corpus import PAGE, Metric, expressed, metrics, page, read, streams
 from tests.oracle import answers
 from tests.sizes import examples
 from tests.spark_jobs.test_differential import ALGORITHMS, differences, kernel_answers
@@ -36,9 +36,7 @@ def test_a_metric_is_accepted_or_refused_as_it_says(name: str) -> None:
     result = read(metric)
     if metric.code:
         assert result.errors and not result.queries
-        assert metric.lacking or metric.code in {found.code for found in result.errors}, result.errors
-    elif metric.lacking:
-        pytest.skip(f"needs {', '.join(metric.lacking)}")
+        assert metric.code in {found.code for found in result.errors}, result.errors
     else:
         assert not result.errors and [query.name for query in result.queries] == [name]
 
@@ -51,8 +49,7 @@ def test_there_are_a_hundred_and_ninety_can_be_expressed() -> None:
     assert len(products) >= 9 and min(products.values()) >= 2, products
 
 
-def test_a_metric_needs_what_there_is_a_probe_for() -> None:
-    assert {need for metric in metrics() for need in metric.needs} == set(FEATURES)
+def test_a_metric_is_one_and_a_refusal_has_a_reason() -> None:
     assert all((metric.reason != "") == (metric.code != "") for metric in metrics())
     assert len({query.fingerprint for query in expressed()}) > 0.9 * len(expressed()), "metrics that are one"
 
