@@ -105,52 +105,6 @@ def lift_longs(cells, rows, values, valid, out, count, total, least, greatest, e
             out[cell, odd] ^= x
 
 
-@numba.njit(cache=True)
-def lift_doubles(cells, rows, values, bits, valid, out, ordinals, total, squares, least, greatest):
-    """As :func:`_lift_longs`; behind a sum stands its rounding error. Extremes are kept as ordinals, in the same
-    memory. ``bits``: the values' own."""
-    for k in range(len(cells)):
-        i = rows[k] if len(rows) else k
-        if len(valid) and not valid[i]:
-            continue
-        cell = cells[k]
-        x = values[i]
-        if total >= 0:
-            before = out[cell, total]
-            after = before + x
-            if np.isfinite(after):
-                virtual = after - before
-                out[cell, total + 1] += (before - (after - virtual)) + (x - virtual)
-            else:
-                # an infinity or NaN carries no rounding error
-                out[cell, total + 1] = 0.0
-            out[cell, total] = after
-        if squares >= 0:
-            # x * x and its rounding error (Dekker)
-            split = 134217729.0 * x
-            high = split - (split - x)
-            low = x - high
-            square = x * x
-            error = low * low - ((square - high * high) - 2.0 * high * low)
-            if not np.isfinite(error):
-                error = 0.0
-            before = out[cell, squares]
-            after = before + square
-            if np.isfinite(after):
-                virtual = after - before
-                out[cell, squares + 1] += (before - (after - virtual)) + (square - virtual) + error
-            else:
-                out[cell, squares + 1] = 0.0
-            out[cell, squares] = after
-        if least >= 0 or greatest >= 0:
-            # Spark's order: NaN is the greatest value of all
-            ordinal = bits[i] ^ ((bits[i] >> 63) & LONG_MAX) if x == x else NAN
-            if least >= 0:
-                ordinals[cell, least] = min(ordinals[cell, least], ordinal)
-            if greatest >= 0:
-                ordinals[cell, greatest] = max(ordinals[cell, greatest], ordinal)
-
-
 @numba.njit(cache=True, inline="always")
 def _product(x, y):
     """x * y and its rounding error (Dekker); none of what is not finite, or has no halves."""
@@ -175,6 +129,30 @@ def _add(out, cell, column, high, low):
     else:
         out[cell, column + 1] = 0.0
     out[cell, column] = after
+
+
+@numba.njit(cache=True)
+def lift_doubles(cells, rows, values, bits, valid, out, ordinals, total, squares, least, greatest):
+    """As :func:`_lift_longs`; behind a sum stands its rounding error. Extremes are kept as ordinals, in the same
+    memory. ``bits``: the values' own."""
+    for k in range(len(cells)):
+        i = rows[k] if len(rows) else k
+        if len(valid) and not valid[i]:
+            continue
+        cell = cells[k]
+        x = values[i]
+        if total >= 0:
+            _add(out, cell, total, x, 0.0)
+        if squares >= 0:
+            square, error = _product(x, x)
+            _add(out, cell, squares, square, error)
+        if least >= 0 or greatest >= 0:
+            # Spark's order: NaN is the greatest value of all
+            ordinal = bits[i] ^ ((bits[i] >> 63) & LONG_MAX) if x == x else NAN
+            if least >= 0:
+                ordinals[cell, least] = min(ordinals[cell, least], ordinal)
+            if greatest >= 0:
+                ordinals[cell, greatest] = max(ordinals[cell, greatest], ordinal)
 
 
 @numba.njit(cache=True)
