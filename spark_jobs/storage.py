@@ -12,8 +12,10 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import time
 import uuid
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -72,6 +74,34 @@ def _text(given: str | bytes) -> str:
     return given.decode("latin-1") if isinstance(given, bytes) else given
 
 
+SMALL = 1 << 20
+"""Files of a store up to so many bytes are read whole: to read parts of them costs as many requests."""
+
+KEPT = 64 << 20
+"""So many bytes of them are kept in a process."""
+
+_files: OrderedDict[str, pa.Buffer] = OrderedDict()
+_guard = threading.Lock()
+
+
+def kept(url: str) -> pa.Buffer | None:
+    """What this process has read of a file that never changes, if it still has it."""
+    with _guard:
+        content = _files.get(url)
+        if content is not None:
+            _files.move_to_end(url)
+        return content
+
+
+def keep(url: str, content: pa.Buffer) -> pa.Buffer:
+    """Keep what was read; what was used longest ago makes room."""
+    with _guard:
+        _files[url] = content
+        while sum(one.size for one in _files.values()) > KEPT:
+            _files.popitem(last=False)
+    return content
+
+
 @dataclass(frozen=True, order=True)
 class Place:
     """A file or folder, by its URL; :meth:`of` makes one of what a user wrote."""
@@ -126,6 +156,20 @@ class Place:
             return pa.memory_map(self.url) if memory_map else pa.OSFile(self.url)
         system, path = self._reached()
         return system.open_input_file(path)
+
+    def open_unchanging(self, memory_map: bool = False) -> pa.NativeFile:
+        """As :meth:`open`, for a file that never changes once it is there, as data files: in a store a small one is
+        read whole, and kept (:func:`kept`). Raises OSError."""
+        if self.is_local:
+            return self.open(memory_map)
+        content = kept(self.url)
+        if content is None:
+            file = self.open()
+            if file.size() > SMALL:
+                return file
+            with file:
+                content = keep(self.url, file.read_buffer())
+        return pa.BufferReader(content)
 
     def read(self) -> bytes:
         """All of a small file. Raises OSError."""

@@ -123,12 +123,12 @@ def inspect(
     """
     day = path.split("day=")[-1].split("/")[0]
     file = _Inspection(queries, begin, ends, bucket_by or {}, day)
-    metadata = pq.ParquetFile(Place.of(path).open()).metadata
+    metadata = pq.ParquetFile(Place.of(path).open_unchanging()).metadata
     if not _is_schema(metadata.schema.to_arrow_schema()):
         file.found["(file)"] = Counter({"answers": metadata.num_rows, "wrong_schema": max(metadata.num_rows, 1)})
         file.examples["(file)"] = [path]
         return file.findings()
-    content = Place.of(path).open(memory_map=True)
+    content = Place.of(path).open_unchanging(memory_map=True)
     reader = pq.ParquetFile(content, metadata=metadata, read_dictionary=DICTIONARIES)
     columns = [name for name in (*_GRAIN, "position", *CARRIERS) if name in reader.schema_arrow.names]
     for number in range(reader.metadata.num_row_groups):

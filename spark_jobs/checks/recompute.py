@@ -289,7 +289,7 @@ def _staged_rows(staged: list[str], sampled: Sample) -> list[dict[str, Any]]:
     ends = {query.name: np.array([end for _, end in windows], dtype=np.int64) for query, windows in sampled}
     found: list[dict[str, Any]] = []
     for path in staged:
-        reader = pq.ParquetFile(Place.of(path).open(memory_map=True), read_dictionary=DICTIONARIES)
+        reader = pq.ParquetFile(Place.of(path).open_unchanging(memory_map=True), read_dictionary=DICTIONARIES)
         at = reader.schema_arrow.names.index("query")
         for number in range(reader.metadata.num_row_groups):
             bounds = reader.metadata.row_group(number).column(at).statistics

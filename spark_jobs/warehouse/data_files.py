@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.storage import Draft, Place, is_refusal, store_error
+from spark_jobs.storage import Draft, Place, is_refusal, keep, kept, store_error
 
 UNWRITABLE = "HDL-542"
 UNREADABLE = "HDL-543"
@@ -314,16 +314,26 @@ def opened(
     """A data file whose footer is checked now, and whose pages are when they are read. ``size``: its bytes, if they are
     known. Raises OSError for one that is not as it was written."""
     place = Place.of(path)
-    file = place.open(memory_map)
+    # who knows the size wants to know whether the file still is what it was
+    file = place.open_unchanging(memory_map) if size is None else place.open(memory_map)
     if size is not None and file.size() != size:
         raise OSError(f"it has {file.size()} bytes, not {size}")
-    footer = _footer(file)
+    footer = _kept_footer(place, file) if size is None else _footer(file)
     named = re.search(r"-([0-9a-f]{8})\.parquet$", place.name)
     if named is not None and named[1] != f"{zlib.crc32(footer):08x}":
         raise OSError("its footer is not what was written")
     metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
     options |= {"page_checksum_verification": True, "pre_buffer": not place.is_local}
     return pq.ParquetFile(file, metadata=metadata, **options)
+
+
+def _kept_footer(place: Place, file: pa.NativeFile) -> bytes:
+    """The footer of a data file; in a store it is asked for once a process."""
+    if place.is_local or isinstance(file, pa.BufferReader):
+        return _footer(file)
+    name = f"{place.url}#footer"
+    content = kept(name)
+    return bytes(content if content is not None else keep(name, pa.py_buffer(_footer(file))))
 
 
 TAIL = 1 << 16

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,7 +17,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 
-from spark_jobs.storage import reached_by
+from spark_jobs.storage import SMALL, keep, kept, reached_by
 
 
 class TableAt(DeltaTable):
@@ -42,17 +41,8 @@ class TableAt(DeltaTable):
         return self._at
 
 
-SMALL = 1 << 20
-"""Files up to so many bytes are read whole."""
-
-KEPT = 64 << 20
-"""So many bytes of them are kept in a process."""
-
 AT_ONCE = 8
 """Files that are read side by side: a request takes longer than what it brings."""
-
-_files: OrderedDict[tuple[str, str], pa.Buffer] = OrderedDict()
-_guard = threading.Lock()
 
 _threads = threading.local()
 
@@ -93,15 +83,10 @@ def _content(handler: DeltaStorageHandler, table: str, path: str, sizes: Mapping
     """A small file; None if it is not small."""
     if sizes.get(path, SMALL + 1) > SMALL:
         return None
-    with _guard:
-        kept = _files.get((table, path))
-        if kept is not None:
-            _files.move_to_end((table, path))
-            return kept
-    with handler.open_input_file(path) as file:
-        content = pa.py_buffer(file.read())
-    with _guard:
-        _files[table, path] = content
-        while sum(one.size for one in _files.values()) > KEPT:
-            _files.popitem(last=False)
+    url = f"{table.rstrip('/')}/{path}"
+    content = kept(url)
+    if content is None:
+        # its size is known: Arrow's own file system would ask for it
+        with handler.open_input_file(path) as file:
+            content = keep(url, pa.py_buffer(file.read()))
     return content
