@@ -34,6 +34,7 @@ from optimizer.workload.values import (
     decimal,
 )
 from spark_jobs.sources import csv_source
+from spark_jobs.sources.column_mapping import Rows, as_table_has, place_in_file, renamed
 from spark_jobs.sources.csv_source import instants_of_numbers, instants_of_texts
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.sources.leaves import Leaf, nested_of_arrow, path_of
@@ -132,7 +133,8 @@ def _merged(left: Type | Nested, right: Type | Nested, name: str, lost: list[str
 
 def file_schema(split: Split) -> pa.Schema:
     """The columns of a split's Parquet file. Raises OSError and pyarrow's errors."""
-    return pq.read_schema(split.path) if split.footer is None else split.footer.schema.to_arrow_schema()
+    schema = pq.read_schema(split.path) if split.footer is None else split.footer.schema.to_arrow_schema()
+    return as_table_has(schema, dict(split.names)) if split.names else schema
 
 
 def _common(left: Type, right: Type) -> Type | None:
@@ -207,10 +209,11 @@ def first_rows(stream: Stream, split: Split, columns: list[str]) -> pa.RecordBat
         else:
             constants = dict(split.constants)
             with parquet(split.path, split.version, split.footer, coerce_int96_timestamp_unit="us") as file:
-                parts = _parts(stream, split, file.schema_arrow, wanted)
-                present, groups = _places(parts), list(split.row_groups[:1])
+                parts = _parts(stream, split, file_schema(split), wanted)
+                present, groups = _places(split, parts), list(split.row_groups[:1])
                 batch = next(file.iter_batches(FIRST_ROWS, groups, present, use_threads=False), None)
             if batch is not None:
+                batch = _as_the_table_has(batch, split)
                 values = [_values(batch, len(batch), part, constants.get(name)) for name, part in parts.items()]
                 batch = pa.RecordBatch.from_arrays(values, names=wanted)
         if batch is None:
@@ -330,10 +333,22 @@ def _parts(stream: Stream, split: Split, schema: pa.Schema, names: Iterable[str]
     return found
 
 
-def _places(parts: Mapping[str, _Part | None]) -> list[str]:
-    """What has to be read of a file."""
+def _places(split: Split, parts: Mapping[str, _Part | None]) -> list[str]:
+    """What has to be read of a file, by dotted paths."""
     used = [part for part in parts.values() if part is not None and part.leaf.steps is not None]
-    return list(dict.fromkeys(part.leaf.place(part.place) for part in used if part.place is not None))
+    places = dict.fromkeys(part.leaf.place(part.place) for part in used if part.place is not None)
+    if split.names:
+        return [".".join(place_in_file(place, dict(split.names))) for place in places]
+    return [".".join(place) for place in places]
+
+
+def _as_the_table_has(rows: Rows, split: Split) -> Rows:
+    """The first rows of a split's file, or all, without those that the table has deleted, and by its own names."""
+    if split.deleted is not None:
+        kept = np.ones(len(rows), dtype=bool)
+        kept[split.deleted[: np.searchsorted(split.deleted, len(rows))]] = False
+        rows = rows.filter(pa.array(kept))
+    return renamed(rows, dict(split.names)) if split.names else rows
 
 
 def _values(table: pa.Table | pa.RecordBatch, rows: int, part: _Part | None, constant: pa.Scalar | None) -> Any:
@@ -348,20 +363,26 @@ def _values(table: pa.Table | pa.RecordBatch, rows: int, part: _Part | None, con
 def _read_parquet(stream: Stream, split: Split, wanted: list[str], texts: Collection[str]) -> Iterator[pa.RecordBatch]:
     metadata = split.metadata()
     constants = dict(split.constants)
-    parts = _parts(stream, split, metadata.schema.to_arrow_schema(), wanted)
+    parts = _parts(stream, split, file_schema(replace(split, footer=metadata)), wanted)
     plain = {name: part.place for name, part in parts.items() if part is not None and part.leaf.steps == ()}
     with parquet(
         split.path,
         split.version,
         metadata,
-        read_dictionary=[place for name in sorted(texts) if (place := plain.get(name))],
+        read_dictionary=_dictionaries(split, [place for name in sorted(texts) if (place := plain.get(name))]),
         # Spark's own timestamps; as nanoseconds they would wrap round before 1677 and after 2262
         coerce_int96_timestamp_unit="us",
     ) as file:
-        table = file.read_row_groups(list(split.row_groups), columns=_places(parts), use_threads=False)
+        table = file.read_row_groups(list(split.row_groups), columns=_places(split, parts), use_threads=False)
+    table = _as_the_table_has(table, split)
     rows = sum(metadata.row_group(group).num_rows for group in split.row_groups)
+    rows -= 0 if split.deleted is None else len(split.deleted)
     columns = [_values(table, rows, part, constants.get(name)) for name, part in parts.items()]
     yield from pa.table(columns, names=wanted).combine_chunks().to_batches()
+
+
+def _dictionaries(split: Split, places: Sequence[str]) -> list[str]:
+    return [".".join(place_in_file((place,), dict(split.names))) if split.names else place for place in places]
 
 
 def _missing(stream: Stream, path: str, name: str, split: Split) -> HeddleError:
@@ -387,7 +408,7 @@ def _decoded(
         told = str(error)
         at = _misfit(values, declared, is_time, unit)
         if at is not None:
-            told = f"row {_rows_before(split) + seen + at + 1}, {_shown(values[at])}: {told}"
+            told = f"row {_rows_before(split) + _row_in_file(split, seen + at) + 1}, {_shown(values[at])}: {told}"
         raise HeddleError(
             "HDL-404",
             f"stream {stream.name}: column {name} of {split.path} does not fit its declared type {declared}: {told}",
@@ -421,6 +442,14 @@ def _rows_before(split: Split) -> int:
         return 0
     metadata = split.metadata()
     return sum(metadata.row_group(group).num_rows for group in range(split.row_groups[0]))
+
+
+def _row_in_file(split: Split, row: int) -> int:
+    """Which row of its file's part a row of a split is, the deleted ones counted."""
+    if split.deleted is None:
+        return row
+    # so many deleted rows lie before the row as there are whose own place is not beyond it
+    return row + int(np.searchsorted(split.deleted - np.arange(len(split.deleted)), row, side="right"))
 
 
 def _shown(value: pa.Scalar) -> str:

@@ -6,14 +6,17 @@ refused by name, never guessed at.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.urls import SCHEMES, normalised, scheme_of
@@ -24,13 +27,18 @@ from spark_jobs.warehouse.data_files import log_place
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-FEATURES = frozenset({"timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint", "vacuumProtocolCheck"})
-"""Reader features that change nothing here: files are read by their own types, and checked against those declared."""
-
-_REWRITES = {
-    "columnMapping": "ALTER TABLE … DROP FEATURE columnMapping rewrites it without, or copy it to a table without",
-    "deletionVectors": "set delta.enableDeletionVectors = false, then REORG TABLE … APPLY (PURGE)",
-}
+FEATURES = frozenset(
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+"""Reader features that are understood; files are read by their own types, and checked against those declared."""
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:\d{10}\.(\d{10})\.|[0-9a-f-]{36}\.)?(?:parquet|json)")
@@ -40,7 +48,9 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:\d{10}\.(\d{10})\.|[0-9a-f-]
 class DeltaFile:
     """A data file of a table. ``name``: as the log names it, which never names another content; ``partition``: the
     values of the partition columns; its events lie in [begin, end) microseconds, None if the log does not say;
-    ``size``, ``modified`` (microseconds): as the log has them."""
+    ``size``, ``modified`` (microseconds): as the log has them; ``deleted``: its rows that are no longer the table's,
+    ascending, None if all are; ``mapped``: by what its columns are known, ``name`` or ``id``, None: by the table's own
+    names."""
 
     name: str
     path: str
@@ -49,6 +59,15 @@ class DeltaFile:
     end: int | None
     size: int
     modified: int
+    deleted: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
+    mapped: str | None = None
+
+    @property
+    def identity(self) -> str:
+        """What changes whenever its rows do, or what they are called."""
+        if self.deleted is None:
+            return self.name
+        return f"{self.name}|less {hashlib.sha256(self.deleted.tobytes()).hexdigest()[:16]}"
 
 
 def read_log(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
@@ -65,9 +84,10 @@ def read_log(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
         raise HeddleError("HDL-401", f"stream {stream.name}: there is no Delta table at {root}", hint)
     try:
         table = DeltaTable(log_place(root.url))
-        _check_protocol(stream, table)
+        mapped = _check_protocol(stream, table)
         actions = pa.table(table.get_add_actions())
         schema = pa.schema(table.schema().to_arrow())
+        vectors = _deleted(stream, root, table)
     except (HeddleError, MemoryError):
         raise
     except BaseException as error:
@@ -80,33 +100,55 @@ def read_log(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
         hint = "is its log damaged, or of a later version of Delta?"
         raise _unread(stream, f"cannot be opened: {error}", hint) from error
     _check_log(stream, root)
-    return schema, _files(stream, root, actions)
+    found = _files(stream, root, actions, _physical(schema, stream.time) if mapped else stream.time)
+    return schema, [replace(file, deleted=vectors.get(file.path), mapped=mapped) for file in found]
 
 
 def _unread(stream: Stream, what: str, hint: str) -> HeddleError:
     return HeddleError("HDL-405", f"stream {stream.name}: the Delta table at {stream.source.path} {what}", hint)
 
 
-def _check_protocol(stream: Stream, table: DeltaTable) -> None:
+def _check_protocol(stream: Stream, table: DeltaTable) -> str | None:
+    """By what the columns of files are known: ``name``, ``id``, or None: as the table calls them."""
     protocol, configuration = table.protocol(), table.metadata().configuration
-    features = set(protocol.reader_features or ())
-    used = features - FEATURES - set(_REWRITES)
+    used = set(protocol.reader_features or ()) - FEATURES
     # version 2 is column mapping, without any list of features
-    if configuration.get("delta.columnMapping.mode", "none") != "none":
-        used.add("columnMapping")
-    if "deletionVectors" in features:
-        try:
-            if pa.table(table.deletion_vectors()).num_rows:
-                used.add("deletionVectors")
-        except Exception as error:
-            hint = "ALTER TABLE … DROP FEATURE deletionVectors"
-            raise _unread(stream, f"uses deletionVectors that cannot be looked at: {error}", hint) from error
+    mode = configuration.get("delta.columnMapping.mode", "none")
+    if mode not in ("none", "name", "id"):
+        used.add(f"columnMapping by {mode}")
     if protocol.min_reader_version > 3:
         used.add(f"reader version {protocol.min_reader_version}")
     if used:
-        names = sorted(used)
-        hint = "; ".join(_REWRITES.get(name, "copy it to a table without") for name in names)
-        raise _unread(stream, f"uses {' and '.join(names)}, which is not read", hint)
+        raise _unread(stream, f"uses {' and '.join(sorted(used))}, which is not read", "copy it to a table without")
+    return None if mode == "none" else mode
+
+
+def _deleted(stream: Stream, root: Place, table: DeltaTable) -> dict[str, NDArray[np.int64]]:
+    """The rows of files that deletion vectors name, by the files' places."""
+    if "deletionVectors" not in (table.protocol().reader_features or ()):
+        return {}
+    try:
+        vectors = pa.table(table.deletion_vectors())
+    except Exception as error:
+        # delta-rs 1.6 tells them of no table whose types may be widened
+        features = [name for name in table.protocol().reader_features or () if name.startswith("typeWidening")]
+        hint = f"ALTER TABLE … DROP FEATURE {(features or ['deletionVectors'])[0]}"
+        raise _unread(stream, f"uses deletionVectors that cannot be read: {error}", hint) from error
+    found: dict[str, NDArray[np.int64]] = {}
+    above = str(table.table_uri).rstrip("/") + "/"
+    for path, kept in zip(vectors["filepath"].to_pylist(), vectors["selection_vector"], strict=True):
+        # rows behind the last that is deleted are left out of it
+        gone = np.flatnonzero(~kept.values.to_numpy(zero_copy_only=False))
+        if len(gone):
+            found[_place(stream, root, path.removeprefix(above))] = gone
+    return found
+
+
+def _physical(schema: pa.Schema, name: str) -> str:
+    """What the log's statistics call a column of a table with column mapping."""
+    at = schema.get_field_index(name)
+    given = b"" if at < 0 else (schema.field(at).metadata or {}).get(b"delta.columnMapping.physicalName", b"")
+    return given.decode() or name
 
 
 def _has_log(root: Place) -> bool:
@@ -134,14 +176,15 @@ def _check_log(stream: Stream, root: Place) -> None:
         )
 
 
-def _files(stream: Stream, root: Place, actions: pa.Table) -> list[DeltaFile]:
+def _files(stream: Stream, root: Place, actions: pa.Table, time: str) -> list[DeltaFile]:
+    """The files that actions of the log add, whose statistics call the time column ``time``."""
     values: dict[str, Any] = {}
     if "partition" in actions.schema.names:
         kind = actions.schema.field("partition").type
         values = {kind.field(at).name: pc.struct_field(actions["partition"], at) for at in range(kind.num_fields)}
-    lows = _instants(actions, "min", stream.time)
+    lows = _instants(actions, "min", time)
     # the log cuts timestamps down to the millisecond
-    highs = [None if at is None else at + 1000 for at in _instants(actions, "max", stream.time)]
+    highs = [None if at is None else at + 1000 for at in _instants(actions, "max", time)]
     sizes, changed = actions["size_bytes"].to_pylist(), actions["modification_time"].cast(pa.int64()).to_pylist()
     return [
         DeltaFile(

@@ -62,14 +62,14 @@ class Leaf:
             arrow = inner
         self.steps, self.type = tuple(steps), arrow
 
-    def place(self, root: str) -> str:
-        """What of a Parquet file has to be read: a column, or a field of its structs, by its dotted path."""
+    def place(self, root: str) -> tuple[str, ...]:
+        """What of a Parquet file has to be read: a column, or a field of its structs, by its path."""
         names = [root]
         for step in self.steps or ():
             if not step.is_field:
                 break
             names.append(str(step.value))
-        return ".".join(names)
+        return tuple(names)
 
     def values(self, column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
         """The values of the leaf in some rows of its column; null where there is none."""

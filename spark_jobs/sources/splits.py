@@ -20,13 +20,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.streams import TIME_UNITS, is_readable, roots_of
 from optimizer.workload.values import BYTE, INT, SHORT, Stream, digest
 from spark_jobs.settings import settings
+from spark_jobs.sources.column_mapping import as_table_has, names_in_file, place_in_file
 from spark_jobs.sources.delta_source import DeltaFile, read_log
 from spark_jobs.sources.objects import Changed, look_at, seen
 from spark_jobs.storage import ObjectVersion, Place, check_bucket, is_refusal, store_error
@@ -57,7 +60,9 @@ class Split:
     partitions, and null for columns that it has and the file has not (of type null: not even the table). Not taken in
     (:mod:`spark_jobs.sources.ledger`) are events in the spans ``refused``, and rows that files in ``repeated`` name,
     of which ``lacking`` has a hash for each span of time. Of a file in a store ``version`` is what was listed, and of a
-    Parquet file there ``footer`` what it says of itself, which tasks need not ask for again."""
+    Parquet file there ``footer`` what it says of itself, which tasks need not ask for again. Of a Delta table's file
+    ``names`` is what the table calls its columns, if not as it does (:mod:`spark_jobs.sources.column_mapping`), and
+    ``deleted`` which of the split's rows are no longer the table's, ascending: they are counted nowhere else."""
 
     format: str
     path: str
@@ -71,6 +76,8 @@ class Split:
     repeated: tuple[str, ...] = ()
     lacking: tuple[tuple[int, int, str], ...] = ()
     version: ObjectVersion | None = None
+    names: tuple[tuple[tuple[str, ...], str], ...] = ()
+    deleted: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
     footer: pq.FileMetaData | None = field(default=None, compare=False, repr=False)
 
     def metadata(self) -> pq.FileMetaData:
@@ -249,33 +256,46 @@ def _parquet_splits(
     stream: Stream,
     path: Path | str,
     identity: str,
-    begin: int | None = None,
-    end: int | None = None,
     table: pa.Schema | None = None,
-    partition: Mapping[str, pa.Scalar] | None = None,
     metadata: pq.FileMetaData | None = None,
+    file: DeltaFile | None = None,
 ) -> list[Split]:
-    """The splits of a Parquet file. ``begin``, ``end``: what is known elsewhere of its times; of a file of a Delta
-    table ``table``, its columns, and the values of ``partition``; ``metadata``: its footer, if that was read."""
+    """The splits of a Parquet file. ``metadata``: its footer, if that was read; of a ``file`` of a Delta table also
+    ``table``, its columns."""
+    begin, end = (None, None) if file is None else _known_bounds(file)
     with failures_of(stream, path):
         metadata = pq.read_metadata(path) if metadata is None else metadata
-        names = metadata.schema.to_arrow_schema().names
-        constants = {} if table is None else _constants(stream, path, names, table, partition or {})
+        schema, called = metadata.schema.to_arrow_schema(), dict[tuple[str, ...], str]()
+        if file is not None and table is not None and file.mapped is not None:
+            called = names_in_file(table, schema, file.mapped == "id")
+            schema = as_table_has(schema, called)
+            identity += _renamings(stream, called)
+        names = schema.names
+        constants = {} if file is None or table is None else _constants(stream, path, names, table, file.partition)
         paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
         time = None if stream.time in constants else column_places(stream, path, names, [stream.time])[stream.time]
+        if time is not None and called:
+            time = ".".join(place_in_file((time,), called))
         column = None if time is None or paths.count(time) != 1 else paths.index(time)
     found: list[Split] = []
     groups: list[int] = []
-    rows = 0
+    rows = before = 0
     low: int | None = None
     high: int | None = None
 
     def flush() -> None:
-        nonlocal groups, rows, low, high
+        nonlocal groups, rows, low, high, before
         if groups:
             first, last = (begin, end) if low is None or high is None else (low, high + 1)
             known = tuple(sorted(constants.items(), key=lambda one: one[0]))
-            found.append(Split("parquet", str(path), identity, tuple(groups), first, last, rows, known))
+            split = Split("parquet", str(path), identity, tuple(groups), first, last, rows, known)
+            if called:
+                split = replace(split, names=tuple(called.items()))
+            if file is not None and file.deleted is not None:
+                gone = file.deleted[slice(*np.searchsorted(file.deleted, (before, before + rows)))] - before
+                split = replace(split, rows=rows - len(gone), deleted=gone)
+            found.append(split)
+        before += rows
         groups, rows, low, high = [], 0, None, None
 
     for index in range(metadata.num_row_groups):
@@ -292,6 +312,14 @@ def _parquet_splits(
         rows += group.num_rows
     flush()
     return found
+
+
+def _renamings(stream: Stream, called: Mapping[tuple[str, ...], str]) -> str:
+    """What of a file's identity says how the table calls those of its columns that the stream has, if not as it does:
+    a column that changes its name leaves the file as it is."""
+    used = {name.lower() for name in (stream.time, *dict(stream.schema), *dict(stream.nested))}
+    others = {path for path, name in called.items() if called[path[:1]].lower() in used and name != path[-1]}
+    return f"|columns {digest(sorted([*path, called[path]] for path in others))}" if others else ""
 
 
 def _constants(
@@ -374,7 +402,7 @@ def _delta_splits(stream: Stream) -> list[Split]:
             folders.add(path.parent)
         if not path.is_file():
             raise HeddleError("HDL-402", f"stream {stream.name}: {path} is in the table's log but not on disk")
-        found += _parquet_splits(stream, path, file.name, *_known_bounds(file), table, file.partition)
+        found += _parquet_splits(stream, path, file.identity, table, file=file)
     return sorted(found, key=lambda split: (split.path, split.row_groups))
 
 
@@ -388,9 +416,7 @@ def _stored_delta_splits(stream: Stream, table: pa.Schema, files: Sequence[Delta
     found: list[Split] = []
     for file in files:
         version, footer = footers[file.path]
-        splits = _parquet_splits(
-            stream, file.path, file.name, *_known_bounds(file), table, file.partition, metadata=footer
-        )
+        splits = _parquet_splits(stream, file.path, file.identity, table, metadata=footer, file=file)
         found += [replace(split, version=version, footer=footer) for split in splits]
     return sorted(found, key=lambda split: (split.path, split.row_groups))
 

@@ -64,26 +64,26 @@ def current_table(url: str, identity: str) -> DeltaTable:
     return TableAt(known)
 
 
-def with_small_files(found: ds.Dataset, current: DeltaTable, where: ds.Expression | None) -> ds.Dataset:
+def with_small_files(table: ds.Dataset, current: DeltaTable, where: ds.Expression | None) -> ds.Dataset:
     """A table's dataset with the files alone that may hold rows that meet a condition, the small ones in memory: each
     took one request, or none if this process has had it before. Raises OSError."""
     sizes: dict[str, int] = current._table.get_add_file_sizes()
     handler = DeltaStorageHandler.from_table(current._table, None, sizes)
-    chosen = list(found.get_fragments(filter=where))
+    chosen = list(table.get_fragments(filter=where))
     with ThreadPoolExecutor(AT_ONCE) as readers:
         contents = list(readers.map(lambda one: _content(handler, current.table_uri, one.path, sizes), chosen))
     fragments = [
-        one if content is None else found.format.make_fragment(content, partition_expression=one.partition_expression)
+        one if content is None else table.format.make_fragment(content, partition_expression=one.partition_expression)
         for one, content in zip(chosen, contents, strict=True)
     ]
-    return ds.FileSystemDataset(fragments, found.schema, found.format)
+    return ds.FileSystemDataset(fragments, table.schema, table.format)
 
 
-def _content(handler: DeltaStorageHandler, table: str, path: str, sizes: Mapping[str, int]) -> pa.Buffer | None:
+def _content(handler: DeltaStorageHandler, root: str, path: str, sizes: Mapping[str, int]) -> pa.Buffer | None:
     """A small file; None if it is not small."""
     if sizes.get(path, SMALL + 1) > SMALL:
         return None
-    url = f"{table.rstrip('/')}/{path}"
+    url = f"{root.rstrip('/')}/{path}"
     content = kept(url)
     if content is None:
         # its size is known: Arrow's own file system would ask for it

@@ -51,17 +51,10 @@ def test_the_corpus_own_statements_become_its_queries(dialect: Dialect) -> None:
     result = import_job((FOLDER / f"{dialect}.sql").read_text(), dialect, "job.sql", streams())
     queries = {query.name: query for query in parse(result.text, streams()).queries}
     expected = {metric.name: metric for metric in metrics()}
-    compared = 0
     for name, query in queries.items():
-        if not expected[name].lacking:
-            (meant,) = read(expected[name]).queries
-            assert query.fingerprint == meant.fingerprint, (query.text, meant.text)
-            compared += 1
-    for found in result.errors:
-        # what is refused needs something that the language does not have yet
-        assert expected[found.query].lacking, found
-    assert compared >= 3
-    assert not {found.code for found in result.errors} & {"HDL-141", "HDL-142", "HDL-143", "HDL-146"}
+        (meant,) = read(expected[name]).queries
+        assert query.fingerprint == meant.fingerprint, (query.text, meant.text)
+    assert len(queries) >= 3 and not result.errors
 
 
 def test_every_metric_of_spark_and_flink_has_a_statement() -> None:

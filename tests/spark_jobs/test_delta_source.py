@@ -7,17 +7,40 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.workload.values import LONG, STRING, TIMESTAMP, Source, Stream, Type
+from optimizer.workload.values import (
+    ACQ,
+    LONG,
+    SECOND,
+    STRING,
+    TIMESTAMP,
+    Column,
+    Output,
+    Source,
+    Stream,
+    Type,
+    Window,
+    Workload,
+)
+from spark_jobs.run.history import outdated
+from spark_jobs.run.interval import run
 from spark_jobs.sources.decoding import check_columns, discover_schema, missing_columns, read_split, times_of
 from spark_jobs.sources.splits import FIRST, LAST, splits_of
+from tests.chaos.test_histories import CLOCK
+from tests.sizes import examples
+from tests.spark_jobs.test_differential import planned, published, stored, wrong
+from tests.workloads import SCHEMA, Case, arrow_schema
 
 EVENTS = "ts timestamp, v bigint, s string"
 ROWS = "SELECT timestamp_micros(id * 1000001), id, concat('s', id) FROM range(0, 6, 1, 2)"
@@ -170,41 +193,45 @@ def test_features_together_that_change_nothing_for_a_reader(spark: Any, make: Ma
     check(spark, make(*more, columns=columns, rows=f"(ts, v, s) {ROWS}", how="CLUSTER BY (v) " + how))
 
 
-# ------------------------------------------------------------------------------- refused by their names
-REFUSED = {
-    "mapping by name": ("columnMapping", {"how": properties(columnMapping_mode="name")}),
-    "mapping by id": ("columnMapping", {"how": properties(columnMapping_mode="id")}),
-    "mapping in a table of reader version 3": (
-        "columnMapping",
-        {"how": properties(columnMapping_mode="name", enableDeletionVectors="true")},
-    ),
-    "columns that changed their names": (
-        "columnMapping",
-        {
-            "then": [
-                "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', "
-                "'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5')",
-                "ALTER TABLE {t} DROP COLUMN v",
-                "ALTER TABLE {t} RENAME COLUMN s TO v",
-            ]
-        },
-    ),
-    "deletion vectors": (
-        "deletionVectors",
-        {"how": properties(enableDeletionVectors="true"), "then": ["DELETE FROM {t} WHERE v = 3"]},
-    ),
-    "deletion vectors beside what hides them": (
-        "deletionVectors",
-        {"how": properties(enableDeletionVectors="true", feature_vacuumProtocolCheck="supported")},
-    ),
-    "variants": (
-        "variantType",
-        {"columns": "ts timestamp, j variant", "rows": "SELECT timestamp_micros(9), parse_json('[1]')"},
-    ),
-    "iceberg": (
-        "columnMapping",
-        {"how": properties(columnMapping_mode="name", enableIcebergCompatV2="true")},
-    ),
+# ------------------------------------------------------------------ other names, and rows that are gone
+DELETES = ["DELETE FROM {t} WHERE v = 3", "DELETE FROM {t} WHERE v IN (0, 5)", "UPDATE {t} SET s = 'x' WHERE v = 4"]
+UNDERSTOOD = {
+    "mapping by name": {"how": properties(columnMapping_mode="name")},
+    "mapping by id": {"how": properties(columnMapping_mode="id")},
+    "columns that changed their names": {
+        "then": [
+            "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', "
+            "'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5')",
+            "ALTER TABLE {t} DROP COLUMN v",
+            "ALTER TABLE {t} RENAME COLUMN s TO v",
+            "ALTER TABLE {t} ADD COLUMN s bigint",
+            "INSERT INTO {t} VALUES (timestamp_micros(9), 'now a text', 9)",
+        ]
+    },
+    "a partition and the time that changed their names": {
+        "how": "PARTITIONED BY (s) " + properties(columnMapping_mode="name"),
+        "then": [
+            "ALTER TABLE {t} RENAME COLUMN s TO part",
+            "ALTER TABLE {t} RENAME COLUMN ts TO old",
+            "ALTER TABLE {t} RENAME COLUMN v TO s",
+            "ALTER TABLE {t} RENAME COLUMN old TO ts",
+        ],
+    },
+    "deletion vectors": {"how": properties(enableDeletionVectors="true"), "then": DELETES},
+    "deletion vectors and mapping": {
+        "how": "PARTITIONED BY (s) " + properties(columnMapping_mode="name", enableDeletionVectors="true"),
+        "then": [*DELETES, "ALTER TABLE {t} RENAME COLUMN v TO w", "DELETE FROM {t} WHERE w = 1"],
+    },
+    "deletion vectors and checkpoints": {
+        "how": properties(enableDeletionVectors="true", checkpointInterval="2", checkpointPolicy="v2"),
+        "then": [*DELETES, *MORE],
+    },
+    "deletion vectors of many row groups": {
+        "rows": "SELECT timestamp_micros(id), id, concat('s', id) FROM range(0, 250000, 1, 1)",
+        "how": properties(enableDeletionVectors="true"),
+        "then": ["DELETE FROM {t} WHERE v % 7 = 0 AND v > 90000", "DELETE FROM {t} WHERE v < 5"],
+    },
+    "iceberg": {"how": properties(columnMapping_mode="name", enableIcebergCompatV2="true")},
 }
 
 
@@ -212,38 +239,202 @@ REFUSED = {
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in ("mapping by name", "deletion vectors") else pytest.mark.slow)
-        for name in REFUSED
+        pytest.param(name, marks=() if name == "deletion vectors and mapping" else pytest.mark.longer)
+        for name in UNDERSTOOD
     ],
 )
-def test_what_is_not_read_is_refused_by_its_name(make: Make, name: str) -> None:
-    feature, case = REFUSED[name]
-    case = dict(case)
-    path = make(*case.pop("then", ()), **case)
+def test_other_names_and_rows_that_are_gone(spark: Any, make: Make, name: str) -> None:
+    case: dict[str, Any] = dict(UNDERSTOOD[name])
+    check(spark, make(*case.pop("then", ()), **case))
+
+
+NESTED = (
+    "ts timestamp, n struct<x: bigint, y: struct<z: string, w: double>>, m map<string, struct<k: bigint>>, "
+    "l array<bigint>"
+)
+
+
+@pytest.mark.longer
+@pytest.mark.spark
+def test_fields_of_structs_and_maps_that_changed_their_names(spark: Any, make: Make) -> None:
+    path = make(
+        "ALTER TABLE {t} RENAME COLUMN n TO m2",
+        "ALTER TABLE {t} RENAME COLUMN m2.y.z TO w2",
+        "ALTER TABLE {t} DROP COLUMN m2.x",
+        "ALTER TABLE {t} RENAME COLUMN m.value.k TO q",
+        "INSERT INTO {t} "
+        "SELECT timestamp_micros(9), named_struct('y', named_struct('w2', 'b', 'w', 2.5D)), null, array(3)",
+        "DELETE FROM {t} WHERE l[0] = 2",
+        columns=NESTED,
+        rows="SELECT timestamp_micros(id), named_struct('x', id, 'y', named_struct('z', 'a', 'w', 0.5D)), "
+        "map('a', named_struct('k', id)), array(id) FROM range(0, 4, 1, 1)",
+        how=properties(columnMapping_mode="name", enableDeletionVectors="true"),
+    )
+    source, told = discover_schema(stream(path))
+    assert not told
+    names = ["ts", "m2.y.w2", "m2.y.w", "m['a'].q", "l[0]"]
+    batches = [batch for split in splits_of(source) for batch in read_split(source, split, names)]
+    found = pa.Table.from_batches(batches).select(names)
+    expected = spark.read.format("delta").load(str(path))
+    shown = expected.selectExpr("unix_micros(ts)", "m2.y.w2", "m2.y.w", "m['a'].q", "l[0]").collect()
+    assert rows_of(found) == counted([tuple(row) for row in shown]) and len(found) == 4
+
+
+CHANGES = [
+    "INSERT INTO {t} SELECT timestamp_micros(id * 3 + {at}), id, concat('n', id) FROM range(0, 5, 1, 1)",
+    "DELETE FROM {t} WHERE {v} % 3 = 1",
+    "DELETE FROM {t} WHERE {v} = {at}",
+    "UPDATE {t} SET {s} = 'updated' WHERE {v} % 4 = 2",
+    "MERGE INTO {t} USING (SELECT 2 AS k) AS o ON {v} = o.k WHEN MATCHED THEN DELETE",
+    "rename",
+    "ALTER TABLE {t} ADD COLUMN more{at} bigint",
+    "OPTIMIZE {t}",
+    "ALTER TABLE {t} ALTER COLUMN {v} TYPE bigint",
+]
+
+
+@pytest.mark.longer
+@pytest.mark.spark
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@given(
+    st.sampled_from(("name", "id", "none")),
+    st.booleans(),
+    st.booleans(),
+    st.lists(st.sampled_from(CHANGES), min_size=1, max_size=7),
+)
+def test_histories_of_tables(
+    spark: Any, tmp_path_factory: Any, mode: str, parts: bool, vectors: bool, changes: list[str]
+) -> None:
+    """Whatever was done to a table, it is read as Spark reads it, and the identities of its files change where their
+    rows or names do. ``vectors``: it has deletion vectors, else types that may be widened (not read of one table)."""
+    path = tmp_path_factory.mktemp("history") / "table"
+    table, names = f"delta.`{path}`", {"v": "v", "s": "s"}
+    feature = {"enableDeletionVectors" if vectors else "enableTypeWidening": "true"}
+    given = properties(columnMapping_mode=mode, checkpointInterval="3", **feature)
+    spark.sql(
+        f"CREATE TABLE {table} (ts timestamp, v int, s string) USING delta {'PARTITIONED BY (s)' * parts} {given}"
+    )
+    spark.sql(f"INSERT INTO {table} SELECT timestamp_micros(id), id, concat('s', id % 2) FROM range(0, 9, 1, 1)")
+    added, before = 0, None
+    for at, change in enumerate(changes):
+        if (change == "rename" and mode == "none") or (change.endswith("TYPE bigint") and vectors):
+            continue
+        if change == "rename":
+            new = f"{'v' if at % 2 else 's'}{at}"
+            spark.sql(f"ALTER TABLE {table} RENAME COLUMN {names[new[0]]} TO {new}")
+            names[new[0]] = new
+        elif change.startswith("INSERT"):
+            rows = change.format(t=table, at=at).replace(" FROM range", f"{', 7' * added} FROM range")
+            spark.sql(rows)
+        else:
+            spark.sql(change.format(t=table, at=at, **names))
+            added += change.startswith("ALTER TABLE {t} ADD")
+        source = stream(path)
+        splits = splits_of(source)
+        found = ours(source) if splits else None
+        rows = spark_rows(spark, path, found.column_names if found is not None else ["ts"])
+        assert (rows_of(found) if found is not None else Counter()) == rows
+        assert sum(split.rows or 0 for split in splits) == rows.total()
+        content = sorted(map(str, rows.elements())), found.column_names if found is not None else None
+        marks = {split.identity for split in splits_of(replace(source, schema=(("ts", TIMESTAMP), ("v", LONG))))}
+        if before is not None and content != before[0] and content[1] == before[0][1]:
+            assert marks != before[1]
+        before = content, marks
+
+
+@pytest.mark.spark
+def test_rows_that_are_deleted_later_are_taken_out_of_the_answers(spark: Any, tmp_path: Path) -> None:
+    """A deletion vector is late data: the windows of the rows that it names are answered again, and no others."""
+    case = delta_case(tmp_path)
+    house, version = planned(case, tmp_path / "warehouse", "weave-share")
+    spans = [(case.begin, case.end)]
+    for begin, end in spans:
+        run(spark, house, version, begin, end, f"first {begin}")
+    assert wrong(case, published(case, house)) == []
+    table = f"delta.`{case.stream.source.path}`"
+    spark.sql(
+        f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true', "
+        "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '3', 'delta.minWriterVersion' = '7')"
+    )
+    assert outdated(house, CLOCK) == []
+    spark.sql(f"DELETE FROM {table} WHERE volume = 3")
+    assert list((Path(case.stream.source.path)).glob("**/deletion_vector*.bin"))
+    (late,) = outdated(house, CLOCK)
+    record = run(spark, house, version, late.begin, late.end, "after")
+    assert record.status == "published" and record.narrow
+    left = case.events.filter(pc.fill_null(pc.not_equal(case.events["volume"], 3), True))
+    assert len(left) == len(case.events) - 1 and wrong(replace(case, events=left), published(case, house)) == []
+    # a column that gets another's name is another column, though no file has changed
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN volume TO old")
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN code TO volume")
+    swapped = left.set_column(left.schema.names.index("volume"), "volume", left["code"].cast(pa.int64()))
+    (late,) = outdated(house, CLOCK)
+    run(spark, house, version, late.begin, late.end, "renamed")
+    assert wrong(replace(case, events=swapped), published(case, house)) == []
+
+
+def delta_case(folder: Path) -> Case:
+    """A minute's sums over five minutes, a file of ten events with one of volume 3."""
+    minute = 60 * SECOND
+    rows: dict[str, list[Any]] = {name: [None] * 10 for name, _ in SCHEMA}
+    rows |= {
+        "ts": [at * minute // 2 for at in range(10)],
+        "volume": list(range(10)),
+        "code": [7 * at for at in range(10)],
+    }
+    events = pa.table(rows, schema=arrow_schema())
+    total = Output("total", "sum", Column("volume"), LONG, LONG)
+    query = ACQ("sums", "events", Window(minute, minute), (total,))
+    columns = (("ts", TIMESTAMP), ("volume", LONG))
+    source = Stream("events", Source("delta", "events"), columns, "ts")
+    return stored(Case(Workload((query,), (source,)), events, 0, 5 * minute), folder / "source", "delta")
+
+
+# ------------------------------------------------------------------------------- refused by their names
+@pytest.mark.longer
+@pytest.mark.spark
+def test_what_is_not_read_is_refused_by_its_name(make: Make) -> None:
+    path = make(columns="ts timestamp, j variant", rows="SELECT timestamp_micros(9), parse_json('[1]')")
     for schema in ((), (("ts", TIMESTAMP), ("v", STRING))):
-        with pytest.raises(HeddleError, match=f"HDL-405 .*uses .*{feature}") as raised:
+        with pytest.raises(HeddleError, match="HDL-405 .*uses .*variantType") as raised:
             ours(stream(path, schema))
         assert raised.value.diagnostic.hint
+
+
+@pytest.mark.longer
+@pytest.mark.spark
+def test_deletion_vectors_beside_widened_types_are_refused(make: Make) -> None:
+    path = make("DELETE FROM {t} WHERE v = 3", how=properties(enableDeletionVectors="true", enableTypeWidening="true"))
+    with pytest.raises(HeddleError, match="HDL-405 .*deletionVectors") as raised:
+        ours(stream(path))
+    assert "DROP FEATURE typeWidening" in str(raised.value.diagnostic.hint)
 
 
 def test_column_mapping_of_the_classical_protocol_is_noticed(tmp_path: Path) -> None:
     """As Spark writes it: reader version 2, no list of features. The names of v and w are those of the other's file."""
     write_deltalake(tmp_path, pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "v": [1], "w": [2]}))
     log = tmp_path / "_delta_log" / f"{0:020}.json"
-    actions = [json.loads(line) for line in log.read_text().splitlines()]
-    for one in actions:
-        if "protocol" in one:
-            one["protocol"] = {"minReaderVersion": 2, "minWriterVersion": 5}
-        if "metaData" in one:
-            schema = json.loads(one["metaData"]["schemaString"])
-            physical = dict(zip(("ts", "v", "w"), ("ts", "w", "v"), strict=True))
-            for number, field in enumerate(schema["fields"]):
-                mapped = {"id": number, "physicalName": physical[field["name"]]}
-                field["metadata"] = {f"delta.columnMapping.{name}": value for name, value in mapped.items()}
-            one["metaData"]["schemaString"] = json.dumps(schema)
-            one["metaData"]["configuration"] = {"delta.columnMapping.mode": "name"}
-    log.write_text("\n".join(map(json.dumps, actions)))
-    with pytest.raises(HeddleError, match="HDL-405 .*uses columnMapping"):
+
+    def mapped(mode: str) -> None:
+        actions = [json.loads(line) for line in log.read_text().splitlines()]
+        for one in actions:
+            if "protocol" in one:
+                one["protocol"] = {"minReaderVersion": 2, "minWriterVersion": 5}
+            if "metaData" in one:
+                schema = json.loads(one["metaData"]["schemaString"])
+                physical = dict(zip(("ts", "v", "w"), ("ts", "w", "v"), strict=True))
+                for number, field in enumerate(schema["fields"]):
+                    told = {"id": number, "physicalName": physical[field["name"]]}
+                    field["metadata"] = {f"delta.columnMapping.{name}": value for name, value in told.items()}
+                one["metaData"]["schemaString"] = json.dumps(schema)
+                one["metaData"]["configuration"] = {"delta.columnMapping.mode": mode}
+        log.write_text("\n".join(map(json.dumps, actions)))
+
+    mapped("name")
+    found = ours(stream(tmp_path, (("ts", TIMESTAMP), ("v", LONG), ("w", LONG))))
+    assert found.drop_columns("ts").to_pylist() == [{"v": 2, "w": 1}]
+    mapped("charm")
+    with pytest.raises(HeddleError, match="HDL-405 .*"):
         ours(stream(tmp_path, (("ts", TIMESTAMP), ("v", LONG))))
 
 

@@ -139,7 +139,7 @@ class Memory(Warehouse):
     def version(self, table: str) -> int:
         return len(self.tables[table])
 
-    def dataset(self, table: str, current: Any = None) -> ds.Dataset:
+    def dataset(self, table: str, current: Any = None, where: Any = None) -> ds.Dataset:
         return ds.dataset(pa.Table.from_pylist(self.tables[table], TABLES[table][0]))
 
     def append(self, table: str, rows: Sequence[dict[str, Any]], *given: Any, **named: Any) -> None:

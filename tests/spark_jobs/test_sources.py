@@ -436,21 +436,6 @@ def test_a_file_of_the_delta_log_that_is_gone_is_coded(tmp_path: Path) -> None:
         splits_of(stream("delta", tmp_path))
 
 
-@pytest.mark.spark
-def test_deletion_vectors_are_refused(spark: Any, tmp_path: Path) -> None:
-    path = str(tmp_path / "vectors")
-    spark.sql(
-        f"CREATE TABLE delta.`{path}` (ts timestamp, volume bigint) USING delta "
-        "TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
-    )
-    spark.sql(f"INSERT INTO delta.`{path}` SELECT timestamp_micros(id), id FROM range(0, 10, 1, 1)")
-    source = stream("delta", Path(path))
-    assert read(source, ["volume"]).num_rows == 10  # the feature alone does no harm
-    spark.sql(f"DELETE FROM delta.`{path}` WHERE volume = 3")
-    with pytest.raises(HeddleError, match="HDL-405 .*uses deletionVectors"):
-        splits_of(source)
-
-
 def test_delta_statistics_in_milliseconds_hide_no_event(tmp_path: Path) -> None:
     """Delta cuts the statistics of timestamps to milliseconds, and a null time keeps Parquet's own unused."""
     last = JULY + 123_999

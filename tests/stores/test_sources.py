@@ -458,6 +458,31 @@ def test_tasks_of_spark_read_a_store(
     assert oracle.compare(query, read(house.warehouse, query.name), expected) == []
 
 
+def test_deletion_vectors_and_other_names(spark: SparkSession, place: str, tmp_path: Path) -> None:
+    """Made by Spark in a folder, and put as it is into a store."""
+    local, table = tmp_path / "table", f"delta.`{tmp_path / 'table'}`"
+    spark.sql(
+        f"CREATE TABLE {table} (ts timestamp, v bigint, part string) USING delta PARTITIONED BY (part) TBLPROPERTIES "
+        "('delta.columnMapping.mode' = 'name', 'delta.enableDeletionVectors' = 'true')"
+    )
+    spark.sql(f"INSERT INTO {table} SELECT timestamp_micros(id), id, concat('a b%', id % 2) FROM range(0, 20, 1, 1)")
+    spark.sql(f"ALTER TABLE {table} RENAME COLUMN v TO w")
+    spark.sql(f"DELETE FROM {table} WHERE w IN (3, 4, 11)")
+    for file in local.rglob("*"):
+        if file.is_file():
+            (Place.of(f"{place}/data") / str(file.relative_to(local))).put(file.read_bytes())
+    found = []
+    for root in (str(local), f"{place}/data"):
+        stream, problems = discover_schema(Stream("trades", Source("delta", root), (), "ts"))
+        assert not problems
+        splits = splits_of(stream)
+        batches = [batch for split in splits for batch in read_split(stream, split, ["w", "part"])]
+        rows = sorted((row["w"], row["part"]) for row in pa.Table.from_batches(batches).to_pylist())
+        found.append((rows, sorted((split.identity, split.rows) for split in splits)))
+    assert found[0] == found[1]
+    assert [number for number, _ in found[0][0]] == [number for number in range(20) if number not in (3, 4, 11)]
+
+
 def test_comparison_by_spark_is_refused(spark: SparkSession) -> None:
     with pytest.raises(HeddleError, match="HDL-425 .*in a store"):
         native_frame(spark, At("s3://bucket/data", "parquet").stream)

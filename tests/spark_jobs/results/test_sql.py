@@ -149,7 +149,7 @@ def test_all_relations_take_one_look_at_the_plans(tmp_path: Path, monkeypatch: p
     steps = [([replace(WHOLE, window=Window(n * HOUR, HOUR)), BY_TEXT], []) for n in range(1, 7)]
     world, looks = store(tmp_path / "w", steps), list[str]()
     plain = Warehouse.dataset
-    monkeypatch.setattr(Warehouse, "dataset", lambda *given: looks.append(given[1]) or plain(*given))
+    monkeypatch.setattr(Warehouse, "dataset", lambda *given, **named: looks.append(given[1]) or plain(*given, **named))
     monkeypatch.setattr(plans, "from_rows", lambda rows: pytest.fail("a plan was built"))
     known = relations(world.warehouse)
     assert {name: len(known[name].definitions) for name in known} == {"by.text": 1, "whole": 6}
