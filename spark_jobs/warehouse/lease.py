@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.settings import settings
@@ -38,8 +39,9 @@ def _same(path: Path, file: int) -> bool:
 
 
 @contextmanager
-def postgres_lease(name: str) -> Iterator[None]:
-    """Hold the lease of a name by a lock in the configured PostgreSQL; where none is configured, nothing is held."""
+def postgres_lease(name: Callable[[], str]) -> Iterator[None]:
+    """Hold the lease of a name by a lock in the configured PostgreSQL; where none is configured, nothing is held, and
+    the name is not asked for. Raises HDL-513 if the server cannot be reached, or goes while this waits for it."""
     dsn = settings().lease_dsn
     if not dsn:
         yield
@@ -49,15 +51,21 @@ def postgres_lease(name: str) -> Iterator[None]:
     try:
         connection = psycopg2.connect(dsn)
     except psycopg2.Error as error:
-        # psycopg2 repeats the DSN, or what it took for the host, with the password in it: nothing of it goes on
-        state = f" (SQLSTATE {error.pgcode})" if error.pgcode else ""
-        raise HeddleError(
-            "HDL-513", f"the PostgreSQL of the lease cannot be reached{state}", "check HEDDLE_LEASE_DSN and the server"
-        ) from None
+        raise _unreached("cannot be reached", error) from None
     try:
-        with connection.cursor() as cursor:
-            # released by the server when the connection ends, however it ends
-            cursor.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (name,))
+        try:
+            with connection.cursor() as cursor:
+                # released by the server when the connection ends, however it ends
+                cursor.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (name(),))
+        except psycopg2.Error as error:
+            raise _unreached("went while it was waited for", error) from None
         yield
     finally:
         connection.close()
+
+
+def _unreached(what: str, error: Any) -> HeddleError:
+    # psycopg2 repeats the DSN, or what it took for the host, with the password in it: nothing of it goes on
+    state = f" (SQLSTATE {error.pgcode})" if error.pgcode else ""
+    hint = "check HEDDLE_LEASE_DSN and the server"
+    return HeddleError("HDL-513", f"the PostgreSQL of the lease {what}{state}", hint)

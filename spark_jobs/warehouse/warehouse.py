@@ -204,11 +204,11 @@ class Warehouse:
         locks: there the version of each table is the token, and PostgreSQL only spares work in vain.
         """
         if not self.place.is_local:
-            with postgres_lease(str(self.place)):
+            with postgres_lease(self._lease_name):
                 yield 0
             return
         path = self.root / ".lease"
-        with postgres_lease(str(self.root)), lease.locked(path) as file:
+        with postgres_lease(self._lease_name), lease.locked(path) as file:
             token = self._token(os.pread(file, TOKEN_DIGITS, 0)) + 1
             try:
                 # as many digits as ever, over those before: whoever is killed here, or finds no room, leaves a token
@@ -217,6 +217,11 @@ class Warehouse:
             except OSError as error:
                 raise unwritable(path, error) from error
             yield token
+
+    def _lease_name(self) -> str:
+        """What hosts know the warehouse by, which may reach it by different paths: what was drawn when it was made."""
+        told = _told(self.place / MARKER) or {}
+        return str(told.get("id") or self.place)
 
     def check_lease(self, token: int) -> None:
         """Raises HDL-510 unless ``token`` is still the newest that was given out."""
