@@ -219,8 +219,8 @@ def prepare(command: str) -> None:
             import pyarrow
 
             pyarrow.array([0])
-    if command == "lookup" and "numba" not in sys.modules:
-        # Numba asks it for BLAS, with its first kernel if not here
+    if command in ("lookup", "preview", "test") and "numba" not in sys.modules:
+        # Numba asks it for BLAS, which no kernel of theirs has, with its first kernel if not here
         with _Absent("scipy.linalg"):
             import_module("numba.np.arraymath")
 
