@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -35,8 +36,15 @@ from optimizer.workload.values import (
 )
 from spark_jobs.run.history import outdated
 from spark_jobs.run.interval import run
-from spark_jobs.sources.decoding import check_columns, discover_schema, missing_columns, read_split, times_of
-from spark_jobs.sources.splits import FIRST, LAST, splits_of
+from spark_jobs.sources.decoding import (
+    _row_in_file,
+    check_columns,
+    discover_schema,
+    missing_columns,
+    read_split,
+    times_of,
+)
+from spark_jobs.sources.splits import FIRST, LAST, Split, splits_of
 from tests.chaos.test_histories import CLOCK
 from tests.sizes import examples
 from tests.spark_jobs.test_differential import planned, published, stored, wrong
@@ -278,6 +286,13 @@ def test_fields_of_structs_and_maps_that_changed_their_names(spark: Any, make: M
     expected = spark.read.format("delta").load(str(path))
     shown = expected.selectExpr("unix_micros(ts)", "m2.y.w2", "m2.y.w", "m['a'].q", "l[0]").collect()
     assert rows_of(found) == counted([tuple(row) for row in shown]) and len(found) == 4
+
+
+@given(st.lists(st.booleans(), max_size=30))
+def test_rows_are_told_as_the_file_counts_them(gone: list[bool]) -> None:
+    split = Split("parquet", "a", "a", deleted=np.flatnonzero(gone))
+    left = [row for row in range(40) if row >= len(gone) or not gone[row]]
+    assert [_row_in_file(split, number) for number in range(len(left))] == left
 
 
 CHANGES = [
