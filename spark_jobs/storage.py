@@ -77,6 +77,9 @@ def _text(given: str | bytes) -> str:
 SMALL = 1 << 20
 """Files of a store up to so many bytes are read whole: to read parts of them costs as many requests."""
 
+WHOLE = 64 << 20
+"""Files of a store up to so many bytes are read whole by who wants most of what is in them."""
+
 KEPT = 64 << 20
 """So many bytes of them are kept in a process."""
 
@@ -157,18 +160,20 @@ class Place:
         system, path = self._reached()
         return system.open_input_file(path)
 
-    def open_unchanging(self, memory_map: bool = False) -> pa.NativeFile:
-        """As :meth:`open`, for a file that never changes once it is there, as data files: in a store a small one is
-        read whole, and kept (:func:`kept`). Raises OSError."""
+    def open_unchanging(self, memory_map: bool = False, most: int = SMALL) -> pa.NativeFile:
+        """As :meth:`open`, for a file that never changes once it is there, as data files: in a store one of up to
+        ``most`` bytes is read whole, and kept (:func:`kept`) if it is small. Raises OSError."""
         if self.is_local:
             return self.open(memory_map)
         content = kept(self.url)
         if content is None:
             file = self.open()
-            if file.size() > SMALL:
+            if file.size() > most:
                 return file
             with file:
-                content = keep(self.url, file.read_buffer())
+                content = file.read_buffer()
+            if content.size <= SMALL:
+                keep(self.url, content)
         return pa.BufferReader(content)
 
     def read(self) -> bytes:

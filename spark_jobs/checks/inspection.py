@@ -23,7 +23,7 @@ from optimizer.windows.alignment import starts_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, BOOLEAN, DOUBLE, Window
 from spark_jobs.results.rows import places
-from spark_jobs.storage import Place
+from spark_jobs.storage import WHOLE, Place
 from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
 from spark_jobs.warehouse.schemas import RESULTS
 
@@ -123,12 +123,12 @@ def inspect(
     """
     day = path.split("day=")[-1].split("/")[0]
     file = _Inspection(queries, begin, ends, bucket_by or {}, day)
-    metadata = pq.ParquetFile(Place.of(path).open_unchanging()).metadata
+    content = Place.of(path).open_unchanging(True, WHOLE)
+    metadata = pq.read_metadata(content)
     if not _is_schema(metadata.schema.to_arrow_schema()):
         file.found["(file)"] = Counter({"answers": metadata.num_rows, "wrong_schema": max(metadata.num_rows, 1)})
         file.examples["(file)"] = [path]
         return file.findings()
-    content = Place.of(path).open_unchanging(memory_map=True)
     reader = pq.ParquetFile(content, metadata=metadata, read_dictionary=DICTIONARIES)
     columns = [name for name in (*_GRAIN, "position", *CARRIERS) if name in reader.schema_arrow.names]
     for number in range(reader.metadata.num_row_groups):

@@ -24,10 +24,10 @@ from spark_jobs.arrays.numbering import distinct_rows
 from spark_jobs.arrays.texts import as_texts, key_texts
 from spark_jobs.checks.inspection import DICTIONARIES, Longs, dictionary_codes, instants_as_numbers, single_chunk
 from spark_jobs.results.rows import places
-from spark_jobs.sources.decoding import read_split
+from spark_jobs.sources.decoding import read_splits
 from spark_jobs.sources.expressions import arrow_type, evaluate
 from spark_jobs.sources.splits import Split
-from spark_jobs.storage import Place
+from spark_jobs.storage import WHOLE, Place
 from spark_jobs.unshared.columns import spark_name
 from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
 
@@ -250,10 +250,9 @@ def frames(
             continue
         columns = list(dict.fromkeys(column for one in mine for column in one.columns(stream)))
         found: list[list[pa.RecordBatch]] = [[] for _ in mine]
-        for split in needed:
-            for events in read_split(stream, split, columns):
-                for one, batches in zip(mine, found, strict=True):
-                    batches.append(one.of_batch(events, stream))
+        for events in read_splits(stream, needed, columns):
+            for one, batches in zip(mine, found, strict=True):
+                batches.append(one.of_batch(events, stream))
         types = stream.types
         for one, batches in zip(mine, found, strict=True):
             schema = pa.schema([(column, arrow_type(types[column])) for column in one.columns(stream)])
@@ -274,10 +273,10 @@ def _distributed(spark: SparkSession, stream: Stream, query: RecomputedQuery, sp
 
     def task(batches: Any) -> Any:
         for batch in batches:
-            for number in batch.column("id").to_pylist():
-                for events in read_split(stream, needed[number], columns):
-                    rows = query.of_batch(events, stream)
-                    yield rows.rename_columns([spark_name(name) for name in rows.schema.names])
+            numbers = batch.column("id").to_pylist()
+            for events in read_splits(stream, (needed[number] for number in numbers), columns):
+                rows = query.of_batch(events, stream)
+                yield rows.rename_columns([spark_name(name) for name in rows.schema.names])
 
     return spark.range(0, len(needed), 1, len(needed)).mapInArrow(task, ddl)
 
@@ -289,7 +288,7 @@ def _staged_rows(staged: list[str], sampled: Sample) -> list[dict[str, Any]]:
     ends = {query.name: np.array([end for _, end in windows], dtype=np.int64) for query, windows in sampled}
     found: list[dict[str, Any]] = []
     for path in staged:
-        reader = pq.ParquetFile(Place.of(path).open_unchanging(memory_map=True), read_dictionary=DICTIONARIES)
+        reader = pq.ParquetFile(Place.of(path).open_unchanging(True, WHOLE), read_dictionary=DICTIONARIES)
         at = reader.schema_arrow.names.index("query")
         for number in range(reader.metadata.num_row_groups):
             bounds = reader.metadata.row_group(number).column(at).statistics

@@ -10,7 +10,7 @@ import pyarrow as pa
 from optimizer.workload.values import Stream
 from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest
 from spark_jobs.run.window_kinds import KINDS
-from spark_jobs.sources.decoding import read_split, times_of
+from spark_jobs.sources.decoding import read_splits, times_of
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task, write_files
 
@@ -40,15 +40,14 @@ def lift_task(
         for span in spans:
             by_class.setdefault(KINDS[span.synopsis.kind].lifting(), []).append(span)
         liftings = [lifting(stream, requests, group_limit) for lifting, requests in by_class.items()]
-        for number in numbers:
-            for events in read_split(stream, splits[number], columns, keys):
-                if newer is not None:
-                    times = times_of(events, stream)[0]
-                    newer[2].add(int(((times >= newer[0]) & (times < newer[1])).sum()))
-                for lifting in liftings:
-                    lifting.add(events)
-                    if lifting.is_full:
-                        yield from _written(lifting, root)
+        for events in read_splits(stream, (splits[number] for number in numbers), columns, keys):
+            if newer is not None:
+                times = times_of(events, stream)[0]
+                newer[2].add(int(((times >= newer[0]) & (times < newer[1])).sum()))
+            for lifting in liftings:
+                lifting.add(events)
+                if lifting.is_full:
+                    yield from _written(lifting, root)
         for lifting in liftings:
             yield from _written(lifting, root)
             yield from lifting.failed.values()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from optimizer.workload.values import (
     Type,
     decimal,
 )
+from spark_jobs.read_ahead import read_ahead
 from spark_jobs.sources import csv_source
 from spark_jobs.sources.column_mapping import Rows, as_table_has, place_in_file, renamed
 from spark_jobs.sources.csv_source import instants_of_numbers, instants_of_texts
@@ -195,6 +198,17 @@ def read_split(
             decoded = pa.RecordBatch.from_arrays(columns_read, names=wanted)
             yield _taken_in(decoded, stream, split, repeated, seen)
             seen += len(decoded)
+
+
+def read_splits(
+    stream: Stream, splits: Iterable[Split], columns: list[str], encoded: Collection[str] = ()
+) -> Iterator[pa.RecordBatch]:
+    """What :func:`read_split` gives of some splits, one after the other; those in a store are read ahead."""
+    reads = [partial(read_split, stream, split, columns, encoded) for split in splits]
+    if Place.of(stream.source.path).is_local:
+        yield from chain.from_iterable(read() for read in reads)
+    else:
+        yield from read_ahead(reads)
 
 
 def first_rows(stream: Stream, split: Split, columns: list[str]) -> pa.RecordBatch | None:

@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.read_ahead import read_ahead
 from spark_jobs.storage import Draft, Place, is_refusal, keep, kept, store_error
 
 UNWRITABLE = "HDL-542"
@@ -360,23 +362,30 @@ def read_file(path: str | os.PathLike[str] | Place) -> pa.Table:
         return opened(path).read()
 
 
-def read_buckets(paths: Iterable[str], buckets: set[int]) -> Iterator[pa.Table]:
+def read_buckets(paths: Sequence[str], buckets: set[int]) -> Iterator[pa.Table]:
     """The rows of some buckets in some files of partials; texts that repeat come as dictionaries. Raises HDL-543."""
-    chosen = pa.array(sorted(buckets), pa.int32())
-    for path in paths:
-        with reading(path):
-            file = opened(path, memory_map=True, read_dictionary=["stream", "fingerprint", "key"])
-            at = file.schema_arrow.names.index("bucket")
-            groups, whole = [], True
-            for index in range(file.metadata.num_row_groups):
-                bounds = file.metadata.row_group(index).column(at).statistics
-                held = set(range(bounds.min, bounds.max + 1))
-                if held & buckets:
-                    groups.append(index)
-                    whole = whole and held <= buckets
-            rows = file.read_row_groups(groups, use_threads=False) if groups else None
-        if rows is not None:
-            yield rows if whole else rows.filter(pc.is_in(rows["bucket"], chosen))
+    if all(Place.of(path).is_local for path in paths):
+        for path in paths:
+            yield from _rows_of_buckets(path, buckets)
+    else:
+        yield from read_ahead([partial(_rows_of_buckets, path, buckets) for path in paths])
+
+
+def _rows_of_buckets(path: str, buckets: set[int]) -> Iterator[pa.Table]:
+    with reading(path):
+        file = opened(path, memory_map=True, read_dictionary=["stream", "fingerprint", "key"])
+        at = file.schema_arrow.names.index("bucket")
+        groups, whole = [], True
+        for index in range(file.metadata.num_row_groups):
+            bounds = file.metadata.row_group(index).column(at).statistics
+            held = set(range(bounds.min, bounds.max + 1))
+            if held & buckets:
+                groups.append(index)
+                whole = whole and held <= buckets
+        rows = file.read_row_groups(groups, use_threads=False) if groups else None
+    if rows is not None:
+        chosen = pa.array(sorted(buckets), pa.int32())
+        yield rows if whole else rows.filter(pc.is_in(rows["bucket"], chosen))
 
 
 def now_millis() -> int:
