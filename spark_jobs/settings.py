@@ -74,6 +74,8 @@ class Settings:
         The files of queries that the DAGs register: patterns of paths, and folders.
     source_roots
         The only folders that streams are read from; None: any but the system's.
+    copies
+        The folder or URL of the copies of what only Spark reads.
     owner_text
         See :attr:`owner`.
     owner_quota_text
@@ -144,6 +146,14 @@ class Settings:
         "all files of streams have to lie in them, links followed; in a store, the URL or what it lies in is named",
         "HDL-458 for a stream that lies elsewhere; HDL-574 or HDL-575 for a URL that is none",
         "paths",
+    )
+    copies: str = _setting(
+        "HEDDLE_COPIES",
+        "folder or URL",
+        "that of the warehouse with `-copies` behind it",
+        "where [copies](platforms.md#what-only-spark-reads) lie of streams that only Spark reads",
+        "HDL-542 or HDL-574 to HDL-579 when something is copied",
+        "path",
     )
     owner_text: str = _setting(
         "HEDDLE_OWNER",
@@ -280,6 +290,7 @@ class Settings:
             streams=Path(text("streams") or home / "dags" / "workload" / "streams.yaml"),
             workload=texts("workload") or (str(home / "dags" / "workload" / "*.sql"),),
             source_roots=places("sources"),
+            copies=text("copies") or f"{(text('warehouse') or str(home / 'var' / 'warehouse')).rstrip('/')}-copies",
             owner_text=text("owner") or "",
             owner_quota_text=text("owner_quota") or str(OWNER_QUOTA),
             tables_of_owners=tuple(name.strip() for name in owners or () if name.strip()),

@@ -14,7 +14,7 @@ _DECLARED = {
     "warehouse": ("maintain", "status"),
     "layout": ("format",),
     "importing": ("import",),
-    "landing": ("land",),
+    "landing": ("land", "copy"),
     "config": ("config", "schema"),
     "experiments": ("experiments",),
 }

@@ -12,6 +12,7 @@ from heddle.cli import terminal
 from heddle.cli.options import AsJson, Streams
 from heddle.cli.output import print_diagnostics, print_json, telling_errors
 from heddle.cli.root import app
+from heddle.cli.start import showing_progress
 from optimizer.errors.diagnostics import count
 
 if TYPE_CHECKING:
@@ -88,3 +89,31 @@ def _landed(topic: Topic) -> Landed:
     check_servers(topic.servers)
     with spark_session("heddle land", settings=settings) as (spark, report):
         return land_topic(spark, topic, report=report)
+
+
+@app.command(
+    epilog="Examples: heddle copy --streams streams.yaml   |   heddle copy orders clicks --streams streams.yaml"
+)
+def copy(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Streams. Default: all that have a copy.", metavar="STREAM")
+    ] = None,
+    *,
+    streams: Streams,
+    as_json: AsJson = False,
+) -> None:
+    """Bring the copies of streams that only Spark reads (tables of catalogues, databases, ORC, JSON, Avro) up to date.
+    Every run does that itself before it reads them."""
+    with telling_errors():
+        from spark_jobs.copies.readers import bring_named
+
+        with showing_progress() as report:
+            copied, problems = bring_named(streams, names or [], report)
+    print_diagnostics(problems)
+    if as_json:
+        print_json({"copies": [each.to_json() for each in copied]})
+    for each in [] if as_json else copied:
+        terminal.console.print(str(each), highlight=False, markup=False, soft_wrap=True)
+    if not copied and not problems and not as_json:
+        terminal.console.print("no stream has a copy: Heddle reads them itself", highlight=False)
+    raise typer.Exit(1 if any(found.severity == "error" for found in problems) else 0)

@@ -76,7 +76,7 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Make a project of data: looks at them and writes streams.yaml, a first query and heddle.toml. Overwrites nothing.
-    Needs no JVM."""
+    Needs no JVM, unless only Spark knows the columns."""
     from spark_jobs.operations.project import plan_project
 
     is_asking = not (yes or as_json) and changes.is_at_terminal()
@@ -147,6 +147,7 @@ def streams(
 
 def _show_profile(profile: StreamProfile) -> None:
     from optimizer.workload.instants import duration_text, format_instant
+    from spark_jobs.copies.readers import reason, unseen
 
     stream = profile.stream
     print_diagnostics(profile.diagnostics)
@@ -157,6 +158,9 @@ def _show_profile(profile: StreamProfile) -> None:
         lines.append(f"  {stream.time}: {about}from {format_instant(profile.first)} to {format_instant(profile.last)}")
         if profile.counts:
             lines.append(f"  |{profile.bars}| events by {duration_text(profile.span)}, at most {max(profile.counts):,}")
+    lines.append(f"  read by {reason(stream)}")
+    if unseen(stream):
+        lines.append(f"  not seen {unseen(stream)}")
     for line in lines:
         terminal.console.print(Text(printable(line)), soft_wrap=True)
     if not profile.columns:

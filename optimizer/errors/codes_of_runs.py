@@ -87,6 +87,21 @@ CODES_OF_RUNS = (
         severity="warning",
     ),
     Code(
+        "HDL-432",
+        "A stream that only Spark reads is not copied yet.",
+        "Run it, or `heddle copy`; until then it is planned at one event a second.",
+    ),
+    Code(
+        "HDL-433",
+        "Spark cannot read the source of a stream.",
+        "Check its name and options, Spark's packages and configuration, and whether the other side is up.",
+    ),
+    Code(
+        "HDL-434",
+        "What came to a source since it was copied cannot be told, or an option's value is not in the environment.",
+        "Name a `watermark` of integers or timestamps; set the variable.",
+    ),
+    Code(
         "HDL-450",
         "The file of streams is too large, not UTF-8 or may not be read; or a plan has no usable rate of a stream.",
         "Correct the file; give the rate with --rate.",

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
-from optimizer.workload.instants import DAY, duration_text, parse_duration
+from optimizer.workload.instants import DAY, duration_text, instant_of_text, parse_duration
 from optimizer.workload.nested import Nested
 from optimizer.workload.nested_types import is_nested, parse_nested
 from optimizer.workload.urls import SCHEMES, lies_in, normalised, scheme_of
@@ -31,14 +31,35 @@ from optimizer.workload.values import (
     SHORT,
     STRING,
     TIMESTAMP,
+    Origin,
     Source,
     Stream,
     Type,
     decimal,
+    digest,
+    to_json,
 )
 
-FORMATS = ("csv", "parquet", "delta")
-"""What a stream's events can be stored as."""
+_OF_SPARK = ("options", "watermark", "since")
+_OF_CSV = ("delimiter", "header", "quote", "null", "timestamp_format")
+
+KEYS_OF = {
+    "csv": ("path", "time_unit", *_OF_CSV),
+    "parquet": ("path", "time_unit", "reader"),
+    "delta": ("path", "time_unit", "reader"),
+    "orc": ("path", "time_unit", "options", "since"),
+    "json": ("path", "time_unit", "options", "since"),
+    "avro": ("path", "time_unit", "options", "since"),
+    "jdbc": ("path", "table", "time_unit", "options", "watermark", "since"),
+    "table": ("table", "time_unit", "reader", "watermark", "since"),
+}
+"""What a stream's events can be stored as, and which keys beside ``format`` its source may have then. A source with a
+``table`` and no ``format`` is a table of a catalogue."""
+
+FORMATS = tuple(KEYS_OF)
+
+READERS = ("auto", "direct", "spark")
+"""Who reads: Heddle itself where it can, Heddle itself, Spark."""
 
 TYPES: dict[str, Type] = {
     "boolean": BOOLEAN,
@@ -81,10 +102,20 @@ STREAM_KEYS = {"source": True, "time": True} | dict.fromkeys(
 )
 """The keys of a stream, and which it has to have."""
 
-SOURCE_KEYS = {"format": True, "path": True} | dict.fromkeys(
-    ("delimiter", "header", "quote", "null", "timestamp_format", "time_unit"), False
-)
-"""The keys of a stream's source, and which it has to have."""
+SOURCE_KEYS = dict.fromkeys(("format", *dict.fromkeys(key for keys in KEYS_OF.values() for key in keys)), False)
+"""The keys of a stream's source, none of which each has to have: see :data:`KEYS_OF`."""
+
+MOST_OPTIONS = 100
+"""Options of Spark's reader."""
+
+RESERVED = ("path", "paths", "url", "dbtable", "query", "preparequery", "sessioninitstatement", "mode", "basepath")
+"""Options of Spark's reader that other keys say, or that would leave events out without a word, or run statements."""
+
+TABLE = re.compile(r"[A-Za-z0-9_$-]+(\.[A-Za-z0-9_$-]+){0,3}", re.ASCII)
+"""The name of a table of a catalogue or database."""
+
+ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", re.ASCII)
+"""An option's value that the environment has."""
 
 MOST_NULLS = 100
 """Texts that stand for null."""
@@ -103,6 +134,7 @@ _MOST_FINDINGS = 100
 DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*(?:,\s*(\d{1,2})\s*)?\)", re.ASCII)
 STREAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_SECRET_OPTION = re.compile(r"secret|passw|pwd|token|key$|credential", re.IGNORECASE)
 _SECRET = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/+[^/]*@")
 _KEY = re.compile(r"[?&;](?:[a-z_-]*(?:secret|password|token|key|sig)[a-z_-]*)=", re.IGNORECASE)
 _PLAIN_TAGS = {
@@ -194,7 +226,18 @@ def with_schema(
         if type_.name not in ("string", "long"):
             message = f"stream {stream.name}: its column of event ids {stream.event_id} is a {type_}"
             raise HeddleError("HDL-461", message, "name a column of strings or integers")
-    return replace(stream, schema=pairs, nested=nested)
+    return with_copy(replace(stream, schema=pairs, nested=nested))
+
+
+def with_copy(stream: Stream) -> Stream:
+    """The stream, whose schema is known, with the place of the copy of its origin, if it has one: another for whatever
+    else is to be copied."""
+    origin = stream.source.origin
+    if origin is None:
+        return stream
+    told = to_json(replace(origin, copies="")), to_json(stream.schema), to_json(stream.nested), stream.time
+    place = f"{origin.copies.rstrip('/')}/{stream.name}-{digest(told)[:12]}"
+    return replace(stream, source=replace(stream.source, path=place))
 
 
 class _Loader(yaml.SafeLoader):
@@ -207,11 +250,12 @@ class _Loader(yaml.SafeLoader):
 
 
 def load_streams(
-    path: str | Path, roots: Iterable[str | Path] | None = None
+    path: str | Path, roots: Iterable[str | Path] | None = None, copies: str = ""
 ) -> tuple[dict[str, Stream], tuple[Diagnostic, ...]]:
     """The streams that a file declares, by name, and what is wrong with the others.
 
-    ``roots``: the only folders, and URLs of folders, that sources may lie in (None: any but :data:`SYSTEM`).
+    ``roots``: the only folders, and URLs of folders, that sources may lie in (None: any but :data:`SYSTEM`);
+    ``copies``: where copies lie of what Spark reads.
     Never raises for bad content. Relative source paths are resolved against the file's folder; ``schema`` may
     be absent (then it is empty, see :func:`with_schema`), ``lateness`` (then it is zero), ``step`` (a minute),
     ``allowed_lateness`` (without end) and ``event_id`` (none) too.
@@ -239,7 +283,7 @@ def load_streams(
     except HeddleError as error:
         hint = f"HEDDLE_SOURCES names it; {error.diagnostic.hint}"
         return {}, (Diagnostic(error.diagnostic.code, error.diagnostic.message, hint),)
-    reader = _Reader(Path(path).absolute().parent, file, allowed)
+    reader = _Reader(Path(path).absolute().parent, file, allowed, copies)
     return reader.read(root), tuple(reader.diagnostics)
 
 
@@ -275,8 +319,8 @@ class _Bad(Exception):
 
 
 class _Reader:
-    def __init__(self, folder: Path, file: str, roots: tuple[Root, ...] | None) -> None:
-        self.folder, self.file, self.roots = folder, file, roots
+    def __init__(self, folder: Path, file: str, roots: tuple[Root, ...] | None, copies: str) -> None:
+        self.folder, self.file, self.roots, self.copies = folder, file, roots, copies
         self.diagnostics: list[Diagnostic] = []
         self.nodes = 0
 
@@ -315,13 +359,8 @@ class _Reader:
 
     def _stream(self, name: str, node: yaml.Node) -> Stream:
         keys = self._keys(node, STREAM_KEYS)
-        source = self._keys(keys["source"], SOURCE_KEYS)
-        format_, path = self._text(source["format"]), self._text(source["path"])
-        if format_ not in FORMATS:
-            message = f"there is no source format {format_!r}"
-            raise _Bad("HDL-457", message, _close(format_, FORMATS), source["format"])
-        where = self._place(path, source["path"])
-        written = self._options(format_, source)
+        source = self._source(keys["source"])
+        format_ = source.format if source.origin is None else source.origin.format
         spans: dict[str, Any] = {"lateness": 0, "step": 60 * SECOND}
         limits = (("lateness", 0, 366 * DAY), ("step", SECOND, DAY), ("allowed_lateness", 0, 3660 * DAY))
         for key, least, most in limits:
@@ -342,9 +381,7 @@ class _Reader:
             hint = "runs wait for `lateness`; what comes later than `allowed_lateness` is refused"
             raise _Bad("HDL-457", "allowed_lateness is shorter than lateness", hint, keys["allowed_lateness"])
         event_id = self._text(keys["event_id"]) if "event_id" in keys else None
-        stream = Stream(
-            name, Source(format_, where, **written), (), self._text(keys["time"]), event_id=event_id, **spans
-        )
+        stream = Stream(name, source, (), self._text(keys["time"]), event_id=event_id, **spans)
         if "schema" not in keys:
             return stream
         schema: dict[str, Type] = {}
@@ -374,19 +411,108 @@ class _Reader:
             at = keys[{"HDL-455": "time", "HDL-461": "event_id"}.get(found.code, "schema")]
             raise _Bad(found.code, message, found.hint, at) from None
 
+    def _source(self, node: yaml.Node) -> Source:
+        """Where a stream's events are, and who reads them."""
+        source = self._keys(node, SOURCE_KEYS)
+        if "format" not in source and "table" not in source:
+            raise _Bad("HDL-453", "the key 'format' is missing", f"one of {', '.join(FORMATS)}", node)
+        format_ = self._text(source["format"]) if "format" in source else "table"
+        if format_ not in FORMATS:
+            message = f"there is no source format {format_!r}"
+            raise _Bad("HDL-457", message, _close(format_, FORMATS), source["format"])
+        for key in KEYS_OF[format_]:
+            if key in ("path", "table") and key not in source:
+                raise _Bad("HDL-453", f"the key {key!r} is missing", "", node)
+        where = self._url_of_database(source["path"]) if format_ == "jdbc" else ""
+        if "path" in KEYS_OF[format_] and not where:
+            where = self._place(self._text(source["path"]), source["path"])
+        written = self._options(format_, source)
+        reader = self._text(source["reader"]) if "reader" in source else READERS[0]
+        if reader not in READERS:
+            raise _Bad("HDL-457", f"there is no reader {reader!r}", _close(reader, READERS), source["reader"])
+        if format_ in ("csv", "parquet", "delta") and reader != "spark":
+            return Source(format_, where, reader=reader, **written)
+        found = Source("delta", "", reader=reader, **{key: written[key] for key in written if key == "time_unit"})
+        origin = Origin(
+            format_, where, copies=self.copies, **{key: written[key] for key in _OF_SPARK if key in written}
+        )
+        if "table" in source:
+            origin = replace(origin, table=self._table(source["table"]))
+        return replace(found, origin=origin)
+
+    def _url_of_database(self, node: yaml.Node) -> str:
+        """JDBC's URL of a database, without credentials."""
+        url = self._text(node)
+        if not (re.match(r"jdbc:[a-z0-9]+:", url) and url.isprintable() and len(url) <= 1024):
+            raise _Bad("HDL-457", "the source's path is no URL of a database", "jdbc:postgresql://host/database", node)
+        if _KEY.search(url) or re.search(r"//[^/]*:[^/]*@|[/:][^/@:]+/[^/@:]+@", url):
+            # never repeated: it would end up in plans, pages and logs
+            hint = "`options: {user: reader, password: ${NAME}}` takes it from the environment"
+            raise _Bad("HDL-458", "the source's path has a user, a password or a key in it", hint, node)
+        self._check_not_limited(node)
+        return url
+
+    def _table(self, node: yaml.Node) -> str:
+        name = self._text(node)
+        if TABLE.fullmatch(name) is None or len(name) > 512:
+            hint = "names of letters, digits, _, $ and -, with dots between them: catalogue.schema.table"
+            raise _Bad("HDL-457", f"{name[:100]!r} is no table", hint, node)
+        self._check_not_limited(node)
+        return name
+
+    def _check_not_limited(self, node: yaml.Node) -> None:
+        if self.roots is not None:
+            hint = "HEDDLE_SOURCES names the folders and URLs of sources, and a table lies in none that is known here"
+            raise _Bad("HDL-458", "the source lies where no stream is read from", hint, node)
+
+    def _of_spark(self, node: yaml.Node) -> tuple[tuple[str, str], ...]:
+        """Options of Spark's reader, sorted."""
+        found: dict[str, str] = {}
+        for key, value in self._items(node):
+            name, text = str(key.value), self._text(value)
+            if not (re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]{0,127}", name) and text.isprintable() and len(text) <= 1024):
+                raise _Bad("HDL-457", f"{name[:100]!r} is no option of Spark's reader", "", key)
+            if name.lower() in RESERVED or name.lower() in map(str.lower, found):
+                what = "stands twice" if name.lower() in map(str.lower, found) else "cannot be set"
+                raise _Bad("HDL-457", f"the option {name} {what}", "", key)
+            if _SECRET_OPTION.search(name) and not ENVIRONMENT.fullmatch(text):
+                # never repeated, as above
+                hint = f"write {name}: ${{NAME}}, and set NAME in the environment"
+                raise _Bad("HDL-458", f"the option {name} has a secret in it", hint, value)
+            if len(found) >= MOST_OPTIONS:
+                raise _Bad("HDL-457", f"more than {MOST_OPTIONS} options", "name fewer", key)
+            found[name] = text
+        return tuple(sorted(found.items()))
+
     def _options(self, format_: str, source: Mapping[str, yaml.Node]) -> dict[str, Any]:
-        """How the events of a source are written."""
+        """How the events of a source are written, and what of them is read."""
         found: dict[str, Any] = {}
         for key, node in source.items():
-            if key in ("format", "path"):
+            if key in ("format", "path", "table", "reader") and key in ("format", *KEYS_OF[format_]):
                 continue
-            if format_ != "csv" and key != "time_unit":
-                raise _Bad("HDL-457", f"{key} is of CSV files alone", f"a {format_} file says how it is written", node)
+            if key not in KEYS_OF[format_]:
+                whose = [name for name, keys in KEYS_OF.items() if key in keys]
+                hint = f"a {format_} file says how it is written" if key in _OF_CSV else f"a {format_} source has none"
+                name = "CSV files alone" if whose == ["csv"] else f"{' and '.join(whose)} alone"
+                raise _Bad("HDL-457", f"{key} is of {name}", hint, node)
+            if key == "options":
+                found[key] = self._of_spark(node)
+                continue
+            if key == "since":
+                found[key] = instant_of_text(self._text(node))
+                if found[key] is None:
+                    hint = "a day or moment in UTC: 2026-01-01 or 2026-01-01T06:00"
+                    raise _Bad("HDL-457", f"since is {self._text(node)[:50]!r}", hint, node)
+                continue
             if key == "null":
                 found[key] = self._texts(node)
                 continue
             text = self._text(node)
-            if key == "time_unit":
+            if key == "watermark":
+                if not (text.isprintable() and 0 < len(text) <= 255):
+                    raise _Bad("HDL-457", f"{text[:100]!r} cannot name a column", "", node)
+                found[key] = text
+            elif key == "time_unit":
                 if text not in TIME_UNITS:
                     raise _Bad("HDL-457", f"there is no time_unit {text!r}", _close(text, TIME_UNITS), node)
                 found[key] = text

@@ -11,10 +11,14 @@ from typing import Any
 from optimizer.workload.streams import (
     DECIMAL,
     FORMATS,
+    KEYS_OF,
     MOST_NULLS,
+    MOST_OPTIONS,
+    READERS,
     SOURCE_KEYS,
     STREAM_KEYS,
     STREAM_NAME,
+    TABLE,
     TIME_UNITS,
     TYPES,
 )
@@ -40,6 +44,11 @@ _MEANINGS = {
     "null": "Of CSV: the text, or texts, that mean null.",
     "timestamp_format": "Of CSV: as strptime has it, e.g. %d/%m/%Y %H:%M.",
     "time_unit": "What an integer time counts since 1970.",
+    "reader": "Who reads the events: Heddle itself where it can, itself alone, or Spark.",
+    "table": "A table of Spark's catalogue, or of the database.",
+    "options": "Options of Spark's reader; ${NAME} is taken from the environment.",
+    "watermark": "A column whose values grow as rows come in, by which later ones are known.",
+    "since": "Earlier events are not read: a day, or a moment in UTC.",
 }
 """What editors show of each key."""
 
@@ -61,13 +70,11 @@ def streams_schema() -> dict[str, Any]:
         "additionalProperties": types,
         "propertyNames": {"minLength": 1, "maxLength": 255},
     }
-    values["source"] = _object(SOURCE_KEYS, values)
-    # JSON Schema has it that only CSV files need to be told how they are written
-    of_csv = [key for key, required in SOURCE_KEYS.items() if not required and key != "time_unit"]
-    values["source"] |= {
-        "if": {"properties": {"format": {"const": "csv"}}},
-        "else": {"properties": dict.fromkeys(of_csv, False)},
-    }
+    values["reader"] = {"enum": list(READERS)}
+    values["table"] = {"type": "string", "pattern": rf"^\s*{TABLE.pattern}\s*$"}
+    values["options"] = {"type": "object", "additionalProperties": _ANY, "maxProperties": MOST_OPTIONS}
+    values["source"] = _object(SOURCE_KEYS, values) | {"allOf": [_of_format(name) for name in KEYS_OF]}
+    values["source"]["anyOf"] = [{"required": ["format"]}, {"required": ["table"]}]
     stream = _object(STREAM_KEYS, values)
     streams = {
         "type": "object",
@@ -91,6 +98,16 @@ def _object(keys: dict[str, bool], values: dict[str, Any]) -> dict[str, Any]:
         "required": [key for key, required in keys.items() if required],
         "additionalProperties": False,
     }
+
+
+def _of_format(name: str) -> dict[str, Any]:
+    """The keys that a source of a format has, and has not."""
+    required = [key for key in ("path", "table") if key in KEYS_OF[name]]
+    others = [key for key in SOURCE_KEYS if key not in ("format", *KEYS_OF[name])]
+    is_it: dict[str, Any] = {"properties": {"format": {"const": name}}, "required": ["format"]}
+    if name == "table":
+        is_it = {"properties": {"format": {"const": name}}}
+    return {"if": is_it, "then": {"properties": dict.fromkeys(others, False), "required": required}}
 
 
 def _any_case(pattern: str) -> str:

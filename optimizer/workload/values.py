@@ -412,13 +412,36 @@ class ACQ:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What Spark reads of which Heddle reads a copy: ``format`` as Spark calls it (``table``: one of a catalogue);
+    ``path`` a file or folder (absolute), or JDBC's URL; ``table`` of a catalogue or database. ``options`` of Spark's
+    reader, sorted. Of what is no file: ``watermark``, a column whose values grow as rows come in. ``since``
+    (microseconds): earlier events are not read. ``copies``: the folder in which its copy lies."""
+
+    format: str
+    path: str = ""
+    table: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    watermark: str | None = None
+    since: int | None = None
+    copies: str = ""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        return " ".join(filter(None, (self.format, self.table or self.path)))
+
+
+@dataclass(frozen=True)
 class Source:
-    """Where a stream's events are: ``format`` csv, parquet or delta; ``path`` a file or folder (absolute).
+    """Where a stream's events are: ``format`` csv, parquet or delta; ``path`` a file or folder (absolute); ``origin``:
+    what the events at the path are a copy of, None: of nothing.
 
     How they are written: ``time_unit``: what a time column of integers counts since 1970, a key of
     :data:`optimizer.workload.streams.TIME_UNITS`. Of CSV alone: the ``delimiter``; whether the first line is a
     ``header``, or columns are in the schema's order; the ``quote``, None: there is none; texts that are ``null``
-    beside the empty one; ``timestamp_format`` of ``strptime``, None: ISO 8601.
+    beside the empty one; ``timestamp_format`` of ``strptime``, None: ISO 8601. ``reader``: who was asked to read them,
+    one of :data:`optimizer.workload.streams.READERS`.
     """
 
     format: str
@@ -429,11 +452,17 @@ class Source:
     null: tuple[str, ...] = _later(())
     timestamp_format: str | None = _later(None)
     time_unit: str | None = _later(None)
+    reader: str = _later("auto")
+    origin: Origin | None = _later(None)
 
     @property
     def options(self) -> str:
         """How the events are written, where it is not as by default: as JSON."""
-        told = {key: value for key, value in to_json(self).items() if key not in ("is", "format", "path")}
+        told = {
+            key: value
+            for key, value in to_json(self).items()
+            if key not in ("is", "format", "path", "reader", "origin")
+        }
         return json.dumps(told, sort_keys=True) if told else ""
 
 
@@ -501,7 +530,7 @@ _CLASSES = {
     cls.__name__: cls
     for cls in (
         *(Type, Column, Literal, Call, Calendar, Window, Pattern, Output, Condition, Order, Top),
-        *(AnswerTable, ACQ, Source, Stream, Nested, Workload),
+        *(AnswerTable, ACQ, Origin, Source, Stream, Nested, Workload),
     )
 }
 

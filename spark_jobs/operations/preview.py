@@ -13,6 +13,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError, meant
 from optimizer.windows.alignment import instants
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, Stream, Workload
+from spark_jobs.copies.readers import bring
 from spark_jobs.operations.agreement import Mismatch, mismatches
 from spark_jobs.operations.in_process import answers_of, asked_at
 from spark_jobs.results.read import read
@@ -99,8 +100,11 @@ def preview(
     can be previewed.
     """
     chosen = _chosen(workload, names)
+    _, wrong = bring([workload.stream(name) for name in dict.fromkeys(query.stream for query in chosen)], report)
     report("looking at the data")
     newest, problems = newest_events(workload, chosen)
+    # of what could not be copied now an earlier copy is shown, and said so
+    problems = [*wrong, *problems]
     asked = [_asked(query, newest[query.stream], last) for query in chosen if query.stream in newest]
     if not asked:
         raise HeddleError.of(nothing_to_show(), *problems)

@@ -21,10 +21,10 @@ from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.nested import Path, leaf_names, read_path
 from optimizer.workload.streams import load_streams
 from optimizer.workload.values import SECOND, Stream, Type
+from spark_jobs.copies.readers import StrPath, discovered, read_by, reason, unseen
 from spark_jobs.operations.agreement import text_of
-from spark_jobs.planning.requested import StrPath
 from spark_jobs.settings import settings
-from spark_jobs.sources.decoding import discover_schema, first_rows, read_split
+from spark_jobs.sources.decoding import first_rows, read_split
 from spark_jobs.sources.inspection import inspect
 from spark_jobs.sources.splits import Split, splits_of
 
@@ -115,6 +115,9 @@ class StreamProfile:
             "name": self.stream.name,
             "format": self.stream.source.format,
             "path": self.stream.source.path,
+            "reader": "direct" if self.stream.source.origin is None else "spark",
+            "why": reason(self.stream),
+            "unseen": unseen(self.stream),
             "time": self.stream.time,
             "files": self.files,
             "events": self.rows,
@@ -135,7 +138,7 @@ def profiles(path: StrPath, name: str | None = None) -> tuple[list[StreamProfile
     Raises HDL-111 if there is no file, HDL-201 for an unknown name. What is wrong with the data of a stream is told in
     its profile.
     """
-    streams, problems = load_streams(path, settings().source_roots)
+    streams, problems = load_streams(path, settings().source_roots, settings().copies)
     if name is not None and name not in streams:
         raise HeddleError.of(
             HeddleError("HDL-201", f"there is no stream {name}", meant(name, streams)).diagnostic, *problems
@@ -148,8 +151,9 @@ def profile_of(stream: Stream) -> StreamProfile:
     nothing = StreamProfile(stream, 0, None, None, None, False, 0, DAY, (), (), 0, ())
     told: tuple[Diagnostic, ...] = ()
     try:
+        stream = read_by(stream)
         if not stream.schema:
-            stream, told = discover_schema(stream)
+            stream, told = discovered(stream)
         inspection = inspect(stream, [name for name, _ in stream.schema])
         told += inspection.diagnostics
         splits = splits_of(stream)

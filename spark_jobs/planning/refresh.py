@@ -127,5 +127,5 @@ def too_many(request: RegistrationRequest) -> HeddleError | None:
 
 def watermark_delay(streams: StrPath) -> int:
     """The largest lateness of the declared streams, in microseconds: how long after its end an interval is complete."""
-    known, _ = load_streams(streams, settings().source_roots)
+    known, _ = load_streams(streams, settings().source_roots, settings().copies)
     return max((stream.lateness for stream in known.values()), default=0)

@@ -19,15 +19,12 @@ from optimizer.search.cost import CostModel, measured
 from optimizer.search.cost import cost_model as named_model
 from optimizer.synopses.sharing import Profile
 from optimizer.synopses.synopsis import families_of
-from optimizer.workload.streams import load_streams
-from optimizer.workload.values import Stream, Workload
+from optimizer.workload.values import Workload
+from spark_jobs.copies.readers import StrPath, known_streams
 from spark_jobs.costs.fit import fit_of
 from spark_jobs.costs.measurements import Measured, last_groups, last_measured, measure_source, profile
 from spark_jobs.settings import settings
-from spark_jobs.sources.decoding import discover_schema
 from spark_jobs.warehouse.warehouse import Warehouse
-
-StrPath = str | Path
 
 RATE = re.compile(r"\d{1,30}/\d{1,30}|(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?", re.ASCII)
 
@@ -75,17 +72,7 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
     files = workload_files(files)
     if not Path(streams_file).is_file():
         raise HeddleError("HDL-111", f"there is no file {streams_file}", "check the path", file=str(streams_file))
-    streams, found = load_streams(streams_file, settings().source_roots)
-    diagnostics = list(found)
-    known: dict[str, Stream] = {}
-    for name, stream in streams.items():
-        try:
-            if not stream.schema:
-                stream, told = discover_schema(stream)
-                diagnostics += told
-            known[name] = stream
-        except HeddleError as error:
-            diagnostics.append(error.diagnostic)
+    streams, known, diagnostics = known_streams(streams_file)
     streams_wrong = any(told.severity == "error" for told in diagnostics)
     named = (re.match(r"stream (\w+): ", one.message) for one in diagnostics if one.severity == "error")
     unreadable = {*streams, *(one[1] for one in named if one)} - set(known)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant
+from optimizer.workload.values import Stream
 from spark_jobs.checks.recompute import sample
 from spark_jobs.costs.fit import fit_of
 from spark_jobs.costs.measurements import FEATURES, events_between
@@ -100,7 +101,15 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
 def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
     """What the run sets out to do, as its record has it."""
     record, request = run.record, run.request
-    listing = preparation.listed(run.warehouse, plan, request.clock, request.run_id)
+
+    def follow(stream: Stream) -> None:
+        if stream.source.origin is not None:
+            # what copies is not for those who copy nothing
+            from spark_jobs.copies.copying import follow as bring
+
+            bring(run.spark, stream, request.clock, run.report)
+
+    listing = preparation.listed(run.warehouse, plan, request.clock, request.run_id, follow)
     record.diagnostics += listing.problems
     prepared = preparation.prepare(run.warehouse, plan, request, listing)
     record.diagnostics += prepared.diagnostics

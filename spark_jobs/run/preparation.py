@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -13,7 +13,7 @@ from optimizer.plan import instants_due, pinning
 from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import FORMAT, synopses_of
 from optimizer.windows.alignment import history_start
-from optimizer.workload.values import WindowKind, digest
+from optimizer.workload.values import Stream, WindowKind, digest
 from spark_jobs.finals.stage import SynopsisWork, merged
 from spark_jobs.partials.stored_coverage import EVER
 from spark_jobs.planning.live_runs import refreshed_at
@@ -25,8 +25,16 @@ from spark_jobs.sources.splits import Split, snapshot_token, splits_of
 from spark_jobs.warehouse.warehouse import Warehouse
 
 
-def listed(warehouse: Warehouse, plan: SharingPlan, clock: int, note: str | None = None) -> SourceListing:
+def listed(
+    warehouse: Warehouse,
+    plan: SharingPlan,
+    clock: int,
+    note: str | None = None,
+    follow: Callable[[Stream], object] = lambda stream: None,
+) -> SourceListing:
     """The splits of every stream of a plan that can be listed, to be looked at for many intervals.
+
+    ``follow`` brings the copy of a stream's origin up to date, if it has one.
 
     ``note``: the run whose listing this is; it enters new files into the ledger (:mod:`spark_jobs.sources.ledger`).
     None: nothing is written.
@@ -35,6 +43,7 @@ def listed(warehouse: Warehouse, plan: SharingPlan, clock: int, note: str | None
     for name in dict.fromkeys(tree.stream for tree in plan.trees):
         try:
             stream = plan.workload.stream(name)
+            follow(stream)
             used = {
                 # rows of equal times are ordered by all columns
                 query.name: [column for column, _ in stream.schema] if query.window.is_rows else query.columns()

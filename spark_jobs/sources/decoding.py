@@ -75,6 +75,11 @@ def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
     if not schemas:
         message = f"stream {stream.name}: {stream.source.path} holds no data to take a schema from"
         raise HeddleError("HDL-401", message, "give it a `schema`")
+    return discovered_types(stream, schemas)
+
+
+def discovered_types(stream: Stream, schemas: Mapping[str, pa.Schema]) -> tuple[Stream, tuple[Diagnostic, ...]]:
+    """A stream with the columns that the ``schemas`` of its files have in common, as :func:`discover_schema`."""
     names: dict[str, str] = {}
     found: dict[str, tuple[Type | Nested | None, str]] = {}
     told: dict[str, Diagnostic] = {}
@@ -234,6 +239,17 @@ def first_rows(stream: Stream, split: Split, columns: list[str]) -> pa.RecordBat
             return None
         decoded = [_decoded(stream, split, name, batch.column(name)) for name in wanted]
         return pa.RecordBatch.from_arrays(decoded, names=wanted)
+
+
+def decoded(stream: Stream, path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows that Spark read of a path, whose columns are the stream's: those that are not nested in the Arrow types of
+    their declared ones. Raises HDL-404 for a value that does not fit."""
+    at, plain = Split("parquet", path, ""), dict(stream.schema)
+    columns = [
+        _decoded(stream, at, name, column) if name in plain else column
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
 def repeated_rows(split: Split) -> np.ndarray[Any, Any]:

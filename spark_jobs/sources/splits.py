@@ -213,7 +213,9 @@ def check_place(stream: Stream, path: Path | Place) -> None:
     roots = settings().source_roots
     try:
         place = str(path) if isinstance(path, Place) else path.resolve()
-        inside = is_readable(place, None if roots is None else roots_of(roots))
+        # what an origin is, is looked at before it is copied
+        allowed = None if roots is None else roots_of([*roots, *([settings().copies] if stream.source.origin else [])])
+        inside = is_readable(place, allowed)
     except RuntimeError:
         inside = False  # a link that leads to itself
     if not inside:
@@ -381,6 +383,9 @@ def delta_log(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
     """Schema and files of a stream that is a Delta table, all inside its allowed place."""
     root = Place.of(stream.source.path)
     check_place(stream, root if not root.is_local else root.local())
+    if stream.source.origin is not None and not (root / "_delta_log").exists():
+        message = f"stream {stream.name}: {stream.source.origin.name} is not copied yet: only Spark reads it"
+        raise HeddleError("HDL-432", message, "the next run copies it, or `heddle copy`")
     if root.is_local:
         log = root.local() / "_delta_log"
         for path in (log, *log.rglob("*")):
