@@ -151,7 +151,7 @@ class Settings:
         "HEDDLE_COPIES",
         "folder or URL",
         "that of the warehouse with `-copies` behind it",
-        "where [copies](platforms.md#what-only-spark-reads) lie of streams that only Spark reads",
+        "where [copies](sources.md#what-only-spark-reads) lie of streams that only Spark reads",
         "HDL-542 or HDL-574 to HDL-579 when something is copied",
         "path",
     )

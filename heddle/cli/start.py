@@ -153,7 +153,9 @@ def _show_profile(profile: StreamProfile) -> None:
     print_diagnostics(profile.diagnostics)
     events = "events not counted" if profile.rows is None else number_of(profile.rows, "event")
     about = "about " if profile.about else ""
-    lines = [f"{stream.name}: {stream.source.format}, {number_of(profile.files, 'file')}, {about}{events}"]
+    origin = stream.source.origin
+    kind = stream.source.format if origin is None else origin.format
+    lines = [f"{stream.name}: {kind}, {number_of(profile.files, 'file')}, {about}{events}"]
     if profile.first is not None and profile.last is not None:
         lines.append(f"  {stream.time}: {about}from {format_instant(profile.first)} to {format_instant(profile.last)}")
         if profile.counts:

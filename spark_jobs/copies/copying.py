@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors.diagnostics import HeddleError, count
@@ -26,7 +27,7 @@ from spark_jobs.copies.origins import PATH, Change, Reading, change_of, failures
 from spark_jobs.sources.decoding import decoded
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.storage import Draft, Place
-from spark_jobs.warehouse.data_files import UNWRITABLE, log_place, now_millis, unwritable
+from spark_jobs.warehouse.data_files import UNWRITABLE, is_awkward, log_place, now_millis, unwritable
 from spark_jobs.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -86,6 +87,28 @@ def follow(
             if error.diagnostic.code != "HDL-510" or attempt == TRIES - 1:
                 raise
     raise AssertionError
+
+
+def sweep(stream: Stream, retention: int, dry_run: bool = False) -> int:
+    """Remove the files of a copy that no version has referred to for so long (microseconds), and shorten its log; how
+    many went. Raises HDL-542."""
+    place = Place.of(stream.source.path)
+    if not DeltaTable.is_deltatable(log_place(place.url)) or is_awkward(place.url):
+        return 0
+    house = Warehouse(place.parent)
+    with house.lease() as token:
+        table = house.table(place.name)
+        house.check_lease(token)
+        try:
+            hours = retention // (3600 * 1_000_000)
+            gone = table.vacuum(hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
+            if not dry_run:
+                table = house.table(place.name)
+                table.create_checkpoint()
+                table.cleanup_metadata()
+        except (DeltaError, OSError) as error:
+            raise unwritable(place, error) from error
+        return len(gone)
 
 
 def _followed(spark: SparkSession, stream: Stream, clock: int, report: Callable[[str], None]) -> Copied:

@@ -155,7 +155,8 @@ def bring_named(path: StrPath, names: Sequence[str], report: Report) -> tuple[li
 def bring(streams: Sequence[Stream], report: Report = lambda line: None) -> tuple[list[Copied], list[Diagnostic]]:
     """Bring the copies of the streams that have one up to date, and what is wrong with the others. No session is
     started for none."""
-    copied, problems = list[Copied](), list[Diagnostic]()
+    copied: list[Copied] = []
+    problems: list[Diagnostic] = []
     streams = [stream for stream in streams if stream.source.origin is not None]
     if not streams:
         return copied, problems

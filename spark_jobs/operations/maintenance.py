@@ -27,6 +27,8 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.synopses.synopsis import counts_of, synopses_of
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
+from optimizer.workload.values import Stream
+from spark_jobs.copies.copying import sweep
 from spark_jobs.results import own_table
 from spark_jobs.sources.repetitions import forget
 from spark_jobs.storage import Place
@@ -121,12 +123,23 @@ def maintain(
         except (DeltaError, OSError) as error:
             raise unwritable(warehouse.path(name), error) from error
         found.removed += found.tables[name]
+    for stream in _copied(warehouse):
+        report(f"removing what nothing refers to: the copy of {stream.name}")
+        found.tables[f"copy of {stream.name}"] = sweep(stream, retention, dry_run)
+        found.removed += found.tables[f"copy of {stream.name}"]
     found.removed += forget(warehouse, time.time() - retention / 1e6, dry_run)
     if broken["results"]:
         days = ", ".join(f"--from {day} --to {_after(day)}" for day in broken["results"])
         message = f"published answers cannot be read: {'; '.join(found.damaged)}"
         raise HeddleError(UNREADABLE, message, f"`heddle run --recompute` publishes them again: {days}")
     return found
+
+
+def _copied(warehouse: Warehouse) -> list[Stream]:
+    """The streams of the plan in force that are read from copies."""
+    newest = current_version(warehouse)
+    streams = load_plan(warehouse, newest).workload.streams if newest is not None else ()
+    return [stream for stream in streams if stream.source.origin is not None]
 
 
 def _swept(warehouse: Warehouse, name: str, retention: int, dry_run: bool) -> int:

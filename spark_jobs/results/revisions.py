@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from spark_jobs.storage import Place
+from spark_jobs.storage import WHOLE, Place
 from spark_jobs.warehouse.data_files import opened, reading
 
 Hashes = NDArray[np.uint64]
@@ -91,7 +91,7 @@ class Readers:
         found = _Counted()
         for path in staged:
             with reading(path):
-                found.add(opened(path, read_dictionary=["query"]))
+                found.add(opened(path, most=WHOLE, read_dictionary=["query"]))
         self.after = self.before + found.answers
         self._windows = {"gained": found.windows(), "lost": Counter(), "changed": Counter()}
         return {
@@ -181,7 +181,7 @@ def _distinct(
 def _read(path: Place) -> pa.Table:
     """The answers of a file, as far as readers see them."""
     with reading(path):
-        file = opened(path)
+        file = opened(path, most=WHOLE)
         return file.read(columns=[name for name in (*WINDOW, *CONTENT) if name in file.schema_arrow.names])
 
 

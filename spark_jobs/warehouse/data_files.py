@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.read_ahead import read_ahead
-from spark_jobs.storage import Draft, Place, is_refusal, keep, kept, store_error
+from spark_jobs.storage import SMALL, Draft, Place, is_refusal, keep, kept, store_error
 
 UNWRITABLE = "HDL-542"
 UNREADABLE = "HDL-543"
@@ -311,13 +311,18 @@ def reading(path: str | os.PathLike[str] | Place) -> Iterator[None]:
 
 
 def opened(
-    path: str | os.PathLike[str] | Place, memory_map: bool = False, size: int | None = None, **options: Any
+    path: str | os.PathLike[str] | Place,
+    memory_map: bool = False,
+    size: int | None = None,
+    most: int = SMALL,
+    **options: Any,
 ) -> pq.ParquetFile:
     """A data file whose footer is checked now, and whose pages are when they are read. ``size``: its bytes, if they are
-    known. Raises OSError for one that is not as it was written."""
+    known; ``most``: in a store, up to how many it is read whole. Raises OSError for one that is not as it was
+    written."""
     place = Place.of(path)
     # who knows the size wants to know whether the file still is what it was
-    file = place.open_unchanging(memory_map) if size is None else place.open(memory_map)
+    file = place.open_unchanging(memory_map, most) if size is None else place.open(memory_map)
     if size is not None and file.size() != size:
         raise OSError(f"it has {file.size()} bytes, not {size}")
     footer = _kept_footer(place, file) if size is None else _footer(file)
