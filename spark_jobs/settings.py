@@ -84,6 +84,8 @@ class Settings:
         Owners whose queries have tables of their own.
     spark_master
         The master's URL; None: not said.
+    spark_remote
+        The URL of a Spark Connect server; None: a session is started here. It may hold a token.
     driver_memory
         Of the JVM of Spark's driver, as Spark writes it.
     jars
@@ -187,6 +189,15 @@ class Settings:
         "where Spark runs: any Spark master",
         "HDL-900: Spark refuses it",
         "text",
+    )
+    spark_remote: str | None = _setting(
+        "HEDDLE_SPARK_REMOTE",
+        "URL",
+        "none: a classic session",
+        "a Spark Connect server (`sc://host:15002`) that computes instead; a secret, as it may hold a token",
+        "HDL-529 when a session starts",
+        "text",
+        is_secret=True,
     )
     driver_memory: str = _setting(
         "HEDDLE_DRIVER_MEMORY",
@@ -295,6 +306,7 @@ class Settings:
             owner_quota_text=text("owner_quota") or str(OWNER_QUOTA),
             tables_of_owners=tuple(name.strip() for name in owners or () if name.strip()),
             spark_master=text("spark_master", takes_empty=True),
+            spark_remote=text("spark_remote") or None,
             driver_memory="2g" if memory is None else memory,
             jars=Path(text("jars") or PROJECT / ".cache" / "ivy" / "jars"),
             lease_dsn=text("lease_dsn") or None,

@@ -130,7 +130,7 @@ def tasks_done(tracker: Any) -> tuple[int, int]:
 def watched(stages: Stages, spark: Any) -> Iterator[None]:
     """Within it the stages tell how many of Spark's tasks are done; nothing is asked where nobody is told."""
     is_told = stages.form is Form.json or (stages.form is Form.auto and terminal.errors.is_terminal)
-    if not is_told or not hasattr(spark, "sparkContext"):
+    if not is_told or not hasattr(getattr(spark, "sparkContext", None), "statusTracker"):
         yield
         return
     tracker, ended = spark.sparkContext.statusTracker(), threading.Event()

@@ -236,6 +236,11 @@ CODES_OF_RUNS = (
         "Give the corrected queries too, or `heddle remove` them.",
     ),
     Code(
+        "HDL-529",
+        "The server of Spark Connect cannot be reached, or its URL is none.",
+        "Check HEDDLE_SPARK_REMOTE (`sc://host:15002`) and whether the server is up.",
+    ),
+    Code(
         "HDL-530",
         "The checks of the answers failed; nothing was published.",
         "See the quality results of the run, and correct the data.",

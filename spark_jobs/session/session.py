@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import psutil
 
@@ -95,8 +95,15 @@ def start_session(
 
     ``master``: ``HEDDLE_SPARK_MASTER``, or ``local[*]``, unless spark-submit says. What the JVM prints while it starts
     is shown only if it does not. If the process crashes later, that is told in a line; Spark itself logs nothing unless
-    ``HEDDLE_DEBUG`` is set.
+    ``HEDDLE_DEBUG`` is set. Without ``master``, ``HEDDLE_SPARK_REMOTE`` has a server of Spark Connect compute; of
+    ``settings`` it is told nothing. Raises HDL-529 if it cannot be reached.
     """
+    remote = heddle_settings().spark_remote
+    if master is None and remote is not None:
+        from spark_jobs.session.remote import connected
+
+        sys.excepthook = tell_crash
+        return cast("SparkSession", connected(remote, name, PROJECT))
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 

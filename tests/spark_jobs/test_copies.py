@@ -220,6 +220,7 @@ def test_tables_of_a_catalogue_are_read_by_whoever_can(spark: SparkSession, tmp_
         spark.sql("DROP DATABASE shop CASCADE")
 
 
+@pytest.mark.longer
 def test_a_delta_table_that_heddle_does_not_understand_is_copied(spark: SparkSession, tmp_path: Path) -> None:
     place = tmp_path / "table"
     write_all(spark, "few", steady(40))
@@ -258,7 +259,9 @@ def partials_of(warehouse: Warehouse) -> Counter[str]:
     return Counter(repr(sorted((name, value) for name, value in row.items() if name != "run_id")) for row in rows)
 
 
-@pytest.mark.parametrize("format", ["orc", "json", "parquet"])
+@pytest.mark.parametrize(
+    "format", ["json", pytest.param("orc", marks=pytest.mark.longer), pytest.param("parquet", marks=pytest.mark.longer)]
+)
 def test_runs_over_a_copy_are_runs_over_the_files(format: str, spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "plain").mkdir()

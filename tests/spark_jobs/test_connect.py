@@ -1,0 +1,187 @@
+"""Runs through Spark Connect: a server whose workers know nothing of this project, and the same rows as otherwise."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections import Counter as Counts
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+import pytest
+
+from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.results.read import read
+from spark_jobs.session.remote import RemoteContext, archive, connected
+from spark_jobs.settings import PROJECT
+from spark_jobs.warehouse.warehouse import Warehouse
+from tests.spark_jobs.laboratory import Laboratory, steady
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUERIES = """
+-- name: by_symbol
+SELECT symbol, count(*) AS n, sum(volume) AS total, avg(price) AS mean, approx_count_distinct(volume) AS about
+FROM trades WINDOW RANGE '25 minutes' SLIDE '10 minutes' ON ts GROUP BY symbol;
+-- name: middle
+SELECT median(price) AS middle, collect_set(symbol, 3) AS symbols
+FROM trades WINDOW RANGE '40 minutes' SLIDE '15 minutes' ON ts WHERE volume > 0;
+-- name: newest
+SELECT symbol, sum(price) AS money FROM trades WINDOW ROWS 20 SLIDE 5 PARTITION BY symbol ON ts GROUP BY symbol;
+-- name: busiest
+SELECT symbol, count(*) AS n FROM trades WINDOW RANGE '1 hour' SLIDE '30 minutes' ON ts GROUP BY symbol
+ORDER BY n DESC LIMIT 1;
+"""
+
+
+class LocalFrame:
+    """As much of a data frame as a stage asks for: each task gets its numbers in batches, and some tasks fail once."""
+
+    def __init__(self, pieces: list[list[int]]) -> None:
+        self.pieces = pieces
+
+    def mapInArrow(self, task: Any, ddl: str) -> LocalFrame:
+        self.task = task
+        return self
+
+    def toArrow(self) -> Any:
+        import pyarrow as pa
+
+        done = []
+        for number, piece in enumerate(self.pieces):
+            batches = [pa.RecordBatch.from_pydict({"id": [n]}) for n in piece]
+            if number % 2:
+                # what an attempt has told that fails in the end is forgotten
+                next(iter(self.task(iter(batches))), None)
+            done += list(self.task(iter(batches)))
+        # tasks end in any order
+        return pa.Table.from_batches(reversed(done)) if done else pa.table({"first": [], "place": [], "content": []})
+
+
+class LocalSession:
+    """Stands in for a session of Spark Connect."""
+
+    def range(self, begin: int, end: int, step: int, pieces: int) -> LocalFrame:
+        edges = [begin + (end - begin) * n // pieces for n in range(pieces + 1)]
+        return LocalFrame([list(range(*pair)) for pair in zip(edges, edges[1:], strict=False)])
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, 7])
+def test_a_stage_gives_all_outcomes_in_order_and_counts_each_task_once(pieces: int) -> None:
+    context = RemoteContext(LocalSession())
+    seen, other = context.accumulator(10), context.accumulator(0)
+
+    def task(numbers: Any) -> Iterator[tuple[str, int]]:
+        for number in numbers:
+            seen.add(1)
+            yield "x", number
+            yield "y", number
+
+    items = [5, 3, 8, 1]
+    outcomes = context.parallelize(items, pieces).mapPartitions(task).collect()
+    assert outcomes == [(name, item) for item in items for name in "xy"]
+    assert (seen.value, other.value) == (14, 0)
+    assert context.parallelize(items, pieces).flatMap(lambda item: [item] * 2).collect() == [5, 5, 3, 3, 8, 8, 1, 1]
+
+
+def test_the_archive_is_the_code_that_tasks_import(tmp_path: Path) -> None:
+    place = archive(tmp_path, PROJECT)
+    assert archive(tmp_path, PROJECT) == place
+    code = "import spark_jobs.run.partials_task as task, optimizer, sys; print(task.__file__)"
+    command = [sys.executable, "-c", code]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        command, env=environment | {"PYTHONPATH": str(place)}, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stdout.startswith(str(place)), done.stderr
+
+
+@pytest.mark.parametrize(
+    "url", ["http://x", "sc://", "sc://a:b", "sc://127.0.0.1:1/;token=abc", "sc://127.0.0.1:99999"]
+)
+def test_a_server_that_is_not_there_is_told_at_once(url: str) -> None:
+    with pytest.raises(HeddleError, match="HDL-529") as caught:
+        connected(url, "x", PROJECT)
+    assert "token=abc" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server whose workers find nothing of this project."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    home, folder = Path(pyspark.__file__).parent, tmp_path_factory.mktemp("connect")
+    settings = {
+        "spark.connect.grpc.binding.port": port,
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+    }
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[2]"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    command += [text for name, value in settings.items() for text in ("--conf", f"{name}={value}")]
+    kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ}
+    environment = kept | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home)}
+    log = folder / "log"
+    with log.open("w") as told:
+        process = subprocess.Popen([*command, "spark-internal"], cwd=folder, env=environment, stdout=told, stderr=told)
+    try:
+        with (folder / "log").open() as lines:
+            while "Connect server started" not in (line := lines.readline()):
+                assert process.poll() is None or line, log.read_text()[-2000:]
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.longer
+def test_runs_store_and_answer_the_same(server: str, spark: SparkSession, tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "classic", tmp_path / "connect"
+    for folder in (ours, theirs):
+        folder.mkdir()
+        made = Laboratory(spark, folder)
+        made.write([*steady(180), (17.25, None, None, 3), (None, "A", 1.0, 1)])
+        version = made.plan(QUERIES)
+        if folder is ours:
+            made.run(version, 0, 120)
+            made.run(version, 120, 180)
+    script = f"""
+from spark_jobs.session.session import start_session
+from spark_jobs.run.interval import run
+from spark_jobs.warehouse.warehouse import Warehouse
+spark = start_session("test")
+assert type(spark).__name__ == "RemoteSession"
+warehouse = Warehouse.open({str(theirs / "warehouse")!r})
+for begin, end in ((0, 120), (120, 180)):
+    day, minute = 1_372_636_800_000_000, 60_000_000
+    record = run(spark, warehouse, {version}, day + begin * minute, day + end * minute, "run")
+    print(record.answers, [check for check in record.checks if not check["success"]], record.rows_scanned)
+spark.stop()
+"""
+    environment = os.environ | {"HEDDLE_SPARK_REMOTE": server, "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    houses = [Warehouse.open(folder / "warehouse") for folder in (ours, theirs)]
+    for name in ("by_symbol", "middle", "newest", "busiest"):
+        answers = [read(house, name).to_pylist() for house in houses]
+        assert answers[0] == answers[1] and answers[0], name
+    rows = [house.dataset("partials").to_table().to_pylist() for house in houses]
+    # but for those that say which files they are of
+    kept = [[row for row in of if row["bucket"] >= 0] for of in rows]
+    found = [Counts(repr(sorted((name, row[name]) for name in row.keys() - {"run_id"})) for row in of) for of in kept]
+    assert found[0] == found[1] and found[0]
+    scanned = [record["rows_scanned"] for record in _records(houses[0])]
+    assert scanned == [record["rows_scanned"] for record in _records(houses[1])] and any(scanned)
+
+
+def _records(house: Warehouse) -> list[dict[str, Any]]:
+    from spark_jobs.warehouse import publish_log
+
+    return [{"rows_scanned": row.record.rows_scanned} for row in publish_log.publications(house)]
