@@ -7,6 +7,8 @@ Great Expectations come in inside tasks.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -189,13 +191,15 @@ class SharingPlanLink(BaseOperatorLink):
 
 
 class SubmitOperator(SparkSubmitOperator):
-    """``spark-submit`` of one of Heddle's jobs with the settings of every Heddle session.
+    """``spark-submit`` of one of Heddle's jobs with the settings of every Heddle session; with a connection of the type
+    ``spark_connect`` the job as a process of Python here, whose tasks that server does.
 
     Parameters: ``job``, the name of its module in ``spark_jobs``; ``given``, the return value of the task before, from
     which :meth:`options` makes the job's options beside ``--warehouse`` and ``--plan-version``.
     """
 
     template_fields = (*SparkSubmitOperator.template_fields, "given")
+    _process: subprocess.Popen[str] | None = None
 
     def __init__(self, *, job: str, given: Any, **arguments: Any) -> None:
         super().__init__(application=str(home() / "spark_jobs" / f"{job}.py"), **arguments)
@@ -210,14 +214,54 @@ class SubmitOperator(SparkSubmitOperator):
         from spark_jobs.session.session import spark_settings
         from spark_jobs.settings import settings
 
-        # Read when the task runs, not when the file is parsed: the jar may come later than the DAG.
-        self.conf: dict[Any, Any] = {**spark_settings(), **(self.conf or {})}
         self.application_args = [
             *("--warehouse", str(settings().warehouse)),
             *("--plan-version", str(self.given["plan_version"])),
             *self.options(context),
         ]
+        remote = self._remote()
+        if remote is not None:
+            self._run_here(remote)
+            return
+        # Read when the task runs, not when the file is parsed: the jar may come later than the DAG.
+        self.conf: dict[Any, Any] = {**spark_settings(), **(self.conf or {})}
         super().execute(context)
+
+    def _remote(self) -> str | None:
+        """The URL of the Spark Connect server that the connection names; None if it is of another type."""
+        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+        from airflow.sdk.exceptions import AirflowNotFoundException
+
+        name = str(self._conn_id)
+        try:
+            kind = SparkConnectHook.get_connection(name).conn_type
+        except AirflowNotFoundException:
+            return None  # spark-submit has a default for it
+        return SparkConnectHook(name).get_connection_url() if kind == SparkConnectHook.conn_type else None
+
+    def _run_here(self, remote: str) -> None:
+        """Run the job; its lines are the task's log. Raises AirflowException if it fails."""
+        from airflow.sdk.exceptions import AirflowException
+
+        command = [sys.executable, str(self.application), *map(str, self.application_args or ())]
+        # the URL may hold a token: it stands in no command line
+        environment = os.environ | {"HEDDLE_SPARK_REMOTE": remote}
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as self._process:
+            for line in self._process.stdout or ():
+                self.log.info("%s", line.rstrip())
+        if self._process.returncode:
+            raise AirflowException(
+                f"{Path(str(self.application)).name} ended with exit code {self._process.returncode}"
+            )
+
+    def on_kill(self) -> None:
+        """End the job."""
+        if self._process is not None:
+            self._process.terminate()
+            return
+        super().on_kill()
 
 
 class AggregateOperator(SubmitOperator):

@@ -294,14 +294,15 @@ class Settings:
             given = environment.get(f"HEDDLE_{key.upper()}")
             return split_places(given, os.pathsep) if given else project.values.get(key)
 
+        warehouse = text("warehouse") or str(home / "var" / "warehouse")
         memory, owners = text("driver_memory", takes_empty=True), texts("tables_of_owners", ",")
         return cls(
             home=home,
-            warehouse=text("warehouse") or str(home / "var" / "warehouse"),
+            warehouse=warehouse,
             streams=Path(text("streams") or home / "dags" / "workload" / "streams.yaml"),
             workload=texts("workload") or (str(home / "dags" / "workload" / "*.sql"),),
             source_roots=places("sources"),
-            copies=text("copies") or f"{(text('warehouse') or str(home / 'var' / 'warehouse')).rstrip('/')}-copies",
+            copies=text("copies") or f"{warehouse.rstrip('/')}-copies",
             owner_text=text("owner") or "",
             owner_quota_text=text("owner_quota") or str(OWNER_QUOTA),
             tables_of_owners=tuple(name.strip() for name in owners or () if name.strip()),

@@ -76,7 +76,7 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Make a project of data: looks at them and writes streams.yaml, a first query and heddle.toml. Overwrites nothing.
-    Needs no JVM, unless only Spark knows the columns."""
+    Needs no JVM, but where only Spark knows the columns."""
     from spark_jobs.operations.project import plan_project
 
     is_asking = not (yes or as_json) and changes.is_at_terminal()

@@ -23,8 +23,8 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors.diagnostics import HeddleError, count
 from optimizer.workload.values import Stream
-from spark_jobs.copies.origins import PATH, Change, Reading, change_of, failures, path_of, said_by_folders
-from spark_jobs.sources.decoding import decoded
+from spark_jobs.copies.origins import PATH, Change, Reading, changes_since, failures, path_from_spark, said_by_folders
+from spark_jobs.sources.decoding import rows_of_spark
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.storage import Draft, Place
 from spark_jobs.warehouse.data_files import UNWRITABLE, is_awkward, log_place, now_millis, unwritable
@@ -69,14 +69,14 @@ class Copied:
         return f"{told}, {self.gone:,} gone" if self.gone else told
 
 
-def follow(
+def bring_up_to_date(
     spark: SparkSession, stream: Stream, clock: int, report: Callable[[str], None] = lambda line: None
 ) -> Copied | None:
     """Bring the copy of a stream's origin up to date; None if it has no origin.
 
-    ``clock``: microseconds. Raises what :func:`spark_jobs.copies.origins.change_of` raises, HDL-404 for a value that is
-    not of its declared type (nothing of this time is copied then), HDL-510 if other runs kept coming before, HDL-542
-    if nothing can be written.
+    ``clock``: microseconds. Raises what :func:`spark_jobs.copies.origins.changes_since` raises, HDL-404 for a value
+    that is not of its declared type (nothing of this time is copied then), HDL-510 if other runs kept coming before,
+    HDL-542 if nothing can be written.
     """
     if stream.source.origin is None:
         return None
@@ -116,7 +116,7 @@ def _followed(spark: SparkSession, stream: Stream, clock: int, report: Callable[
     house, name = Warehouse(place.parent), place.name
     table = house.table(name) if DeltaTable.is_deltatable(log_place(place.url)) else None
     known = _known(table) if table is not None else {}
-    change = change_of(spark, stream, {piece: sum(rows for _, _, rows in of) for piece, of in known.items()}, clock)
+    change = changes_since(spark, stream, {piece: sum(rows for _, _, rows in of) for piece, of in known.items()}, clock)
     if not change.came and not change.gone and table is not None:
         return Copied(stream.name, 0, 0, 0)
     report(f"copying {stream.name}")
@@ -206,7 +206,7 @@ def _task(
                 if pieces[path] != piece:
                     yield from flush()
                     piece = pieces[path]
-                rows.append(decoded(stream, path or stream.name, _with_folders(stream, path, part)))
+                rows.append(rows_of_spark(stream, path or stream.name, _with_folders(stream, path, part)))
                 if sum(map(len, rows)) >= FILE_ROWS or sum(each.nbytes for each in rows) >= FILE_BYTES:
                     yield from flush()
         yield from flush()
@@ -237,7 +237,7 @@ def _by_path(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     paths, rows = batch.column(PATH), batch.drop_columns([PATH])
     for name in pc.unique(paths).to_pylist():
         same = pc.equal(paths, name)
-        yield path_of(name) or name, rows if pc.all(same).as_py() else rows.filter(same)
+        yield path_from_spark(name) or name, rows if pc.all(same).as_py() else rows.filter(same)
 
 
 def _write(place: Place, rows: Sequence[pa.RecordBatch], schema: pa.Schema) -> tuple[str, int]:

@@ -65,7 +65,7 @@ class Change:
     gone: tuple[str, ...]
 
 
-def change_of(spark: SparkSession, stream: Stream, known: Mapping[str, int], clock: int) -> Change:
+def changes_since(spark: SparkSession, stream: Stream, known: Mapping[str, int], clock: int) -> Change:
     """What is to be done so that a copy of the pieces that are ``known``, with so many rows each, is one of the
     stream's origin as of now.
 
@@ -89,7 +89,7 @@ def change_of(spark: SparkSession, stream: Stream, known: Mapping[str, int], clo
         return Change(came, tuple(piece for piece in known if piece not in here))
 
 
-def columns_of(spark: SparkSession, stream: Stream) -> T.StructType:
+def origin_columns(spark: SparkSession, stream: Stream) -> T.StructType:
     """The columns of a stream's origin. Raises as :func:`change_of` does."""
     origin = _origin(stream)
     with failures(stream):
@@ -110,7 +110,7 @@ def location_of(spark: SparkSession, stream: Stream) -> tuple[str, str] | None:
     with failures(stream):
         told = _described(spark, _origin(stream))
     has_partitions = "# Partition Information" in told or "# Partitioning" in told
-    format, place = told.get("Provider", "").lower(), path_of(told.get("Location", ""))
+    format, place = told.get("Provider", "").lower(), path_from_spark(told.get("Location", ""))
     is_read = format == "delta" or (format == "parquet" and not has_partitions)
     return (format, place) if is_read and place is not None else None
 
@@ -123,14 +123,14 @@ def _origin(stream: Stream) -> Origin:
 @contextmanager
 def failures(stream: Stream) -> Iterator[None]:
     """What Spark says when it cannot read an origin, as a coded error of the stream."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-
     origin = _origin(stream)
     try:
         yield
     except HeddleError:
         raise
-    except (PySparkException, Py4JJavaError) as error:
+    except Exception as error:
+        if not isinstance(error, PySparkException) and type(error).__name__ != "Py4JJavaError":
+            raise
         java = getattr(error, "java_exception", None)
         text = str(error) if java is None else str(java.toString())
         told = printable(redacted(" ".join(text.split("JVM stacktrace")[0].split())), 400)
@@ -246,7 +246,7 @@ def _spark_path(path: str, escaped: bool = True) -> str:
     return f"file:{text}" if text.startswith(("/", "\\")) else re.sub("^s3://", "s3a://", text)
 
 
-def path_of(path: str) -> str | None:
+def path_from_spark(path: str) -> str | None:
     """The path or URL that one of Spark's is; None if Heddle does not know its kind."""
     if path.startswith("file:"):
         return "/" + unquote(path.removeprefix("file:")).lstrip("/")
@@ -280,7 +280,7 @@ def _relation(spark: SparkSession, stream: Stream, origin: Origin) -> tuple[Data
     frame = spark.table(_quoted(origin.table))
     try:
         frame.select("_metadata.file_path").schema  # noqa: B018 - asks whether there is such a column
-        paths = [path_of(name) for name in frame.inputFiles()]
+        paths = [path_from_spark(name) for name in frame.inputFiles()]
         return frame, {path: _piece(path) for path in paths if path is not None} if None not in paths else None
     except PySparkException:
         return frame, None
@@ -289,7 +289,7 @@ def _relation(spark: SparkSession, stream: Stream, origin: Origin) -> tuple[Data
 def _delta_place(spark: SparkSession, origin: Origin) -> str | None:
     """Where a table of the catalogue lies, if it is one of Delta at a place that is known here."""
     told = _described(spark, origin)
-    return path_of(told.get("Location", "")) if told.get("Provider", "").lower() == "delta" else None
+    return path_from_spark(told.get("Location", "")) if told.get("Provider", "").lower() == "delta" else None
 
 
 def _described(spark: SparkSession, origin: Origin) -> dict[str, str]:
@@ -315,7 +315,7 @@ def _delta(spark: SparkSession, stream: Stream, root: str) -> tuple[DataFrame, d
     pieces = {}
     for file in files:
         name = str(file["path"])
-        known = path_of(name) if name.startswith("/") or ":/" in name else f"{root.rstrip('/')}/{unquote(name)}"
+        known = path_from_spark(name) if name.startswith("/") or ":/" in name else f"{root.rstrip('/')}/{unquote(name)}"
         without = "" if file["storageType"] is None else f"|less {file['pathOrInlineDv']} {file['offset']}"
         pieces[str(known)] = f"{name}{without}"
     return spark.read.format("delta").option("versionAsOf", snapshot.version()).load(path), pieces

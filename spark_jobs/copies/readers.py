@@ -107,10 +107,10 @@ def discovered(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
         return discover_schema(stream)
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from spark_jobs.copies.origins import columns_of
+    from spark_jobs.copies.origins import origin_columns
 
     with _session() as spark:
-        columns = columns_of(spark, stream)
+        columns = origin_columns(spark, stream)
     return discovered_types(stream, {stream.source.origin.name: to_arrow_schema(columns, timezone="UTC")})
 
 
@@ -160,13 +160,13 @@ def bring(streams: Sequence[Stream], report: Report = lambda line: None) -> tupl
     streams = [stream for stream in streams if stream.source.origin is not None]
     if not streams:
         return copied, problems
-    from spark_jobs.copies.copying import follow
+    from spark_jobs.copies.copying import bring_up_to_date
 
     report("starting Spark")
     with _session() as spark:
         for stream in streams:
             try:
-                copied += filter(None, [follow(spark, stream, time.time_ns() // 1000, report)])
+                copied += filter(None, [bring_up_to_date(spark, stream, time.time_ns() // 1000, report)])
             except HeddleError as error:
                 problems.append(error.diagnostic)
     return copied, problems

@@ -105,9 +105,9 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
     def follow(stream: Stream) -> None:
         if stream.source.origin is not None:
             # what copies is not for those who copy nothing
-            from spark_jobs.copies.copying import follow as bring
+            from spark_jobs.copies.copying import bring_up_to_date
 
-            bring(run.spark, stream, request.clock, run.report)
+            bring_up_to_date(run.spark, stream, request.clock, run.report)
 
     listing = preparation.listed(run.warehouse, plan, request.clock, request.run_id, follow)
     record.diagnostics += listing.problems

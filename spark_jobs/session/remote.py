@@ -186,7 +186,7 @@ def archive(folder: Path, project: Path) -> Path:
     return place
 
 
-def connected(url: str, name: str, project: Path) -> RemoteSession:
+def remote_session(url: str, name: str, project: Path) -> RemoteSession:
     """A session of the Spark Connect server at a URL (``sc://host:port``), to which this project is sent.
 
     Raises HDL-529 if the URL is none, or nothing listens there within some seconds: the client itself would try again

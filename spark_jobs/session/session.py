@@ -100,10 +100,10 @@ def start_session(
     """
     remote = heddle_settings().spark_remote
     if master is None and remote is not None:
-        from spark_jobs.session.remote import connected
+        from spark_jobs.session.remote import remote_session
 
         sys.excepthook = tell_crash
-        return cast("SparkSession", connected(remote, name, PROJECT))
+        return cast("SparkSession", remote_session(remote, name, PROJECT))
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 

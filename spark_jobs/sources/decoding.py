@@ -241,7 +241,7 @@ def first_rows(stream: Stream, split: Split, columns: list[str]) -> pa.RecordBat
         return pa.RecordBatch.from_arrays(decoded, names=wanted)
 
 
-def decoded(stream: Stream, path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+def rows_of_spark(stream: Stream, path: str, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Rows that Spark read of a path, whose columns are the stream's: those that are not nested in the Arrow types of
     their declared ones. Raises HDL-404 for a value that does not fit."""
     at, plain = Split("parquet", path, ""), dict(stream.schema)

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from optimizer.workload.streams import with_copy
 from optimizer.workload.values import Origin
-from spark_jobs.copies.copying import follow
+from spark_jobs.copies.copying import bring_up_to_date
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.session.session import cpu_seconds, start_session
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -57,7 +57,7 @@ def main() -> None:
                     version, _ = publish_plan(houses[name], replace(plan, workload=workload))
                     cpu, begun = cpu_seconds(), time.perf_counter()
                     if name == "spark":
-                        follow(spark, stream, time.time_ns() // 1000)
+                        bring_up_to_date(spark, stream, time.time_ns() // 1000)
                         spent, took = cpu_seconds() - cpu, time.perf_counter() - begun
                         table.add_row(str(number), step, "  its copy", f"{spent:.1f}", f"{took:.1f}", "")
                     shared_run(spark, houses[name], version)

@@ -16,7 +16,7 @@ import pytest
 
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.results.read import read
-from spark_jobs.session.remote import RemoteContext, archive, connected
+from spark_jobs.session.remote import RemoteContext, archive, remote_session
 from spark_jobs.settings import PROJECT
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.spark_jobs.laboratory import Laboratory, steady
@@ -106,7 +106,7 @@ def test_the_archive_is_the_code_that_tasks_import(tmp_path: Path) -> None:
 )
 def test_a_server_that_is_not_there_is_told_at_once(url: str) -> None:
     with pytest.raises(HeddleError, match="HDL-529") as caught:
-        connected(url, "x", PROJECT)
+        remote_session(url, "x", PROJECT)
     assert "token=abc" not in str(caught.value)
 
 

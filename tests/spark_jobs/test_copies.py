@@ -28,7 +28,7 @@ from optimizer.plan.builder import build_plan
 from optimizer.workload.streams import load_streams
 from optimizer.workload.values import Stream, Workload
 from spark_jobs.copies import copying
-from spark_jobs.copies.copying import follow
+from spark_jobs.copies.copying import bring_up_to_date
 from spark_jobs.copies.readers import known_streams, reason, unseen
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.results.read import read
@@ -119,11 +119,11 @@ def test_a_copy_of_files_is_what_they_hold(
         seen = [table for name, table in held.items() if not name.startswith(("_", "."))]
         if not seen:
             with pytest.raises(HeddleError, match="HDL-401"):
-                follow(spark, stream, LATER)
+                bring_up_to_date(spark, stream, LATER)
             continue
-        done = follow(spark, stream, LATER)
+        done = bring_up_to_date(spark, stream, LATER)
         assert done is not None and rows_of(stream) == rows_in(*seen), (done, history)
-        again = follow(spark, stream, LATER)
+        again = bring_up_to_date(spark, stream, LATER)
         assert again is not None and (again.pieces, again.rows, again.gone) == (0, 0, 0)
 
 
@@ -144,7 +144,7 @@ def test_rows_without_files_come_once_as_their_times_do(
         now += minutes
         # what is later than the clock is there already, and waits
         write_all(spark, "growing", steady(now + 20))
-        follow(spark, stream, DAY + now * MINUTE)
+        bring_up_to_date(spark, stream, DAY + now * MINUTE)
         until = now - lateness
         assert rows_of(stream) == rows_in(table_of([event for event in steady(now + 20) if event[0] < until]))  # type: ignore[operator]
 
@@ -153,11 +153,11 @@ def test_rows_that_become_visible_later_are_found_in_the_newest_spans(spark: Spa
     stream = stream_of(tmp_path, "{table: slow, watermark: volume}")
     rows = [(float(n), "A", 1.0, n) for n in range(30)]
     write_all(spark, "slow", rows[:10])
-    follow(spark, stream, LATER)
+    bring_up_to_date(spark, stream, LATER)
     write_all(spark, "slow", [*rows[:10], *rows[12:20]])
-    follow(spark, stream, LATER)
+    bring_up_to_date(spark, stream, LATER)
     write_all(spark, "slow", rows)
-    done = follow(spark, stream, LATER)
+    done = bring_up_to_date(spark, stream, LATER)
     assert done is not None and done.gone == 1 and rows_of(stream) == rows_in(table_of(rows))
 
 
@@ -173,19 +173,19 @@ def test_a_database_is_copied_by_its_watermark(spark: SparkSession, tmp_path: Pa
 
     insert([(float(n), "A", n / 2, n) for n in range(10)])
     stream = stream_of(tmp_path, f"{{format: jdbc, path: '{url}', table: orders, watermark: id, {options}}}")
-    follow(spark, stream, LATER)
+    bring_up_to_date(spark, stream, LATER)
     late = [(1.5, "B", 7.0, 10), (400.0, "C", 8.0, 11)]
     insert(late)  # type: ignore[arg-type]
-    done = follow(spark, stream, LATER)
+    done = bring_up_to_date(spark, stream, LATER)
     assert done is not None and (done.pieces, done.rows) == (1, 2)
     assert rows_of(stream) == rows_in(table_of([*((float(n), "A", n / 2, n) for n in range(10)), *late]))  # type: ignore[list-item]
     monkeypatch.delenv("SHOP_PASSWORD")
     with pytest.raises(HeddleError, match="HDL-434.*SHOP_PASSWORD"):
-        follow(spark, stream, LATER)
+        bring_up_to_date(spark, stream, LATER)
     monkeypatch.setenv("SHOP_PASSWORD", "another-secret-that-is-wrong")
     wrong = stream_of(tmp_path, f"{{format: jdbc, path: '{url}', table: nowhere, {options}}}")
     with pytest.raises(HeddleError, match="HDL-433") as caught:
-        follow(spark, wrong, LATER)
+        bring_up_to_date(spark, wrong, LATER)
     assert "another-secret" not in str(caught.value)
 
 
@@ -211,10 +211,10 @@ def test_tables_of_a_catalogue_are_read_by_whoever_can(spark: SparkSession, tmp_
             assert (stream.source.origin is None) == (reader == "direct"), name
             assert reason(stream).startswith("Heddle" if reader == "direct" else "Spark")
             assert bool(unseen(stream)) == (reader == "spark")
-            follow(spark, stream, LATER)
+            bring_up_to_date(spark, stream, LATER)
             assert rows_of(stream) == rows_in(table_of(steady(30)).select([name for name, _ in stream.schema])), name
         spark.sql("INSERT INTO shop.by_day SELECT ts, price, volume, 'Z' FROM few WHERE volume > 10")
-        done = follow(spark, known["by_day"], LATER)
+        done = bring_up_to_date(spark, known["by_day"], LATER)
         assert done is not None and done.gone == 0 and 0 < done.rows < 30
     finally:
         spark.sql("DROP DATABASE shop CASCADE")
@@ -235,11 +235,11 @@ def test_a_delta_table_that_heddle_does_not_understand_is_copied(spark: SparkSes
     for gone in (3, 5):
         left = [event for event in left if event[3] != gone]
         spark.sql(f"DELETE FROM delta.`{place}` WHERE volume = {gone}")
-        follow(spark, known["trades"], LATER)
+        bring_up_to_date(spark, known["trades"], LATER)
         assert rows_of(known["trades"]) == rows_in(table_of(left))
     # back to an earlier version: the same file with another deletion vector
     spark.sql(f"RESTORE TABLE delta.`{place}` TO VERSION AS OF 1")
-    follow(spark, known["trades"], LATER)
+    bring_up_to_date(spark, known["trades"], LATER)
     assert rows_of(known["trades"]) == rows_in(table_of([event for event in steady(40) if event[3] != 3]))
     file.write_text("streams: {trades: {source: {format: delta, path: table, reader: direct}, time: ts}}")
     assert [problem.code for problem in known_streams(file)[2]] == ["HDL-405"]
@@ -285,11 +285,11 @@ def test_two_at_once_copy_nothing_twice(spark: SparkSession, tmp_path: Path, mon
 
     def meanwhile(*given: Any) -> None:
         if next(others, None):
-            follow(spark, stream, LATER)
+            bring_up_to_date(spark, stream, LATER)
         commit(*given)
 
     monkeypatch.setattr(copying, "_commit", meanwhile)
-    done = follow(spark, stream, LATER)
+    done = bring_up_to_date(spark, stream, LATER)
     assert done is not None and done.pieces == 0 and rows_of(stream) == rows_in(table_of(steady(10)))
     monkeypatch.undo()
     monkeypatch.setenv("HEDDLE_COPIES", str(tmp_path / "copies"))
@@ -321,7 +321,7 @@ def test_what_cannot_be_copied_is_told(
     write(tmp_path / "data")
     stream = stream_of(tmp_path, source)
     with pytest.raises(HeddleError) as caught:
-        follow(spark, stream, LATER)
+        bring_up_to_date(spark, stream, LATER)
     assert caught.value.diagnostic.code == code, caught.value
     assert "\n" not in caught.value.diagnostic.message and len(caught.value.diagnostic.message) < 800
     with pytest.raises(HeddleError, match="HDL-432"):

@@ -26,7 +26,7 @@ from tests.in_process import Clock, heddle, without_spark
 ROOT = Path(__file__).resolve().parents[2]
 ARCHIVE = ROOT / "tests" / "fixtures" / "warehouse_0_1.tar.xz"
 KEYS = {one.metadata["key"]: one for one in fields(Settings) if one.metadata["form"]}
-PATHS = {"warehouse", "streams", "workload", "sources", "jars", "topics"}
+PATHS = {"warehouse", "streams", "workload", "sources", "jars", "topics", "copies"}
 LISTS = {"workload", "sources", "tables_of_owners"}
 NUMBERS = {"owner_quota": 7, "airflow_port": 8090}
 
@@ -77,7 +77,7 @@ def expected(key: str, is_in_environment: bool, is_in_file: bool, folder: Path, 
     if key in LISTS:
         return (text,)
     # a warehouse may be a URL
-    return Path(text) if key in PATHS and key != "warehouse" else text
+    return Path(text) if key in PATHS and key not in ("warehouse", "copies") else text
 
 
 @given(data=st.data())
@@ -95,7 +95,9 @@ def test_what_is_said_first_holds(data: st.DataObject, tmp_path_factory: pytest.
     assert path == place / "heddle.toml"
     said = {row.name: row for row in rows}
     for key, one in KEYS.items():
-        value = expected(key, key in of_variables, key in of_file, place, getattr(default, one.name))
+        # copies lie beside the warehouse, wherever that is
+        otherwise = f"{found.warehouse}-copies" if key == "copies" else getattr(default, one.name)
+        value = expected(key, key in of_variables, key in of_file, place, otherwise)
         assert getattr(found, one.name) == value, key
         source = "environment" if key in of_variables else "heddle.toml" if key in of_file else "default"
         line = of_file.index(key) + 2 if source == "heddle.toml" else 0

@@ -38,6 +38,7 @@ OF_OTHERS = {
     "plugins/heddle_airflow.py": "see NAMED_ELSEWHERE",
     "heddle/cli/root.py": "see NAMED_ELSEWHERE",
     "spark_jobs/checks/inspection.py": "what Great Expectations reads",
+    "spark_jobs/copies/origins.py": "secrets that a source's options name",
     "spark_jobs/session/session.py": "what Spark and Python read",
 }
 """Modules that touch the environment of the process, and why."""
