@@ -171,18 +171,72 @@ def _one_row(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"n": [1]})
 
 
+_UNPACKED = '''"""Unpacks Heddle's code once for a user of this machine.
+
+A session's archive has another path each time, and what was compiled is found again by the path of its source.
+"""
+
+import os
+import tempfile
+import zipfile
+
+_archive = os.path.dirname(__file__)
+_name = os.path.basename(_archive).removesuffix(".zip")
+
+
+def _place():
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    made = os.path.join(home, "heddle")
+    try:
+        os.makedirs(made, mode=0o700, exist_ok=True)
+        if os.stat(made).st_uid != os.getuid():
+            raise OSError("it is of another user")
+        place = os.path.join(made, _name)
+        if not os.path.isdir(place):
+            draft = tempfile.mkdtemp(dir=made)
+            _unpack(draft)
+            try:
+                os.rename(draft, place)
+            except OSError:
+                if not os.path.isdir(place):
+                    raise
+        return place
+    except OSError:
+        place = tempfile.mkdtemp(prefix="heddle-")
+        _unpack(place)
+        return place
+
+
+def _unpack(place):
+    with zipfile.ZipFile(_archive) as packed:
+        packed.extractall(place, [name for name in packed.namelist() if name.startswith("code/")])
+
+
+PLACE = os.path.join(_place(), "code")
+'''
+
+_STUB = """import os
+
+import heddle_unpacked
+
+__path__ = [os.path.join(heddle_unpacked.PLACE, __name__)]
+"""
+
+
 def archive(folder: Path, project: Path) -> Path:
-    """The packages that tasks import as a ZIP file in a folder, whose name says its content."""
+    """The packages that tasks import as a ZIP file in a folder, whose name says its content; imported from it, they
+    unpack themselves into the user's cache."""
     found = [file for name in PACKAGES for file in sorted((project / name).rglob("*.py"))]
-    files = [(file, str(file.relative_to(project))) for file in found]
-    content = hashlib.sha256()
-    for file, name in files:
-        content.update(f"{name}\0{file.stat().st_size}\0".encode())
-        content.update(file.read_bytes())
-    place = folder / f"heddle-{content.hexdigest()[:12]}.zip"
+    contents = {f"code/{file.relative_to(project)}": file.read_bytes() for file in found}
+    contents |= {f"{name}/__init__.py": _STUB.encode() for name in PACKAGES}
+    contents["heddle_unpacked.py"] = _UNPACKED.encode()
+    hashed = hashlib.sha256()
+    for name, content in contents.items():
+        hashed.update(f"{name}\0{len(content)}\0".encode() + content)
+    place = folder / f"heddle-{hashed.hexdigest()[:16]}.zip"
     with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as made:
-        for file, name in files:
-            made.writestr(zipfile.ZipInfo(name, _FIRST_DAY), file.read_bytes(), zipfile.ZIP_DEFLATED)
+        for name, content in contents.items():
+            made.writestr(zipfile.ZipInfo(name, _FIRST_DAY), content, zipfile.ZIP_DEFLATED)
     return place
 
 

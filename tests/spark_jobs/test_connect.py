@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections import Counter as Counts
@@ -11,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyspark
 import pytest
 
 from optimizer.errors.diagnostics import HeddleError
@@ -19,6 +17,7 @@ from spark_jobs.results.read import read
 from spark_jobs.session.remote import RemoteContext, archive, remote_session
 from spark_jobs.settings import PROJECT
 from spark_jobs.warehouse.warehouse import Warehouse
+from tests.connect_server import connect_server
 from tests.spark_jobs.laboratory import Laboratory, steady
 
 if TYPE_CHECKING:
@@ -95,10 +94,23 @@ def test_the_archive_is_the_code_that_tasks_import(tmp_path: Path) -> None:
     code = "import spark_jobs.run.partials_task as task, optimizer, sys; print(task.__file__)"
     command = [sys.executable, "-c", code]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"PYTHONPATH": str(place), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    found = []
+    for _ in range(2):
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+        found.append(done.stdout)
+        assert done.stdout.startswith(str(tmp_path / "cache" / "heddle" / place.stem)), done.stderr
+    # what is compiled is found again by its path, also of another session's archive
+    other = archive(tmp_path / "other", PROJECT) if (tmp_path / "other").mkdir() is None else place
     done = subprocess.run(
-        command, env=environment | {"PYTHONPATH": str(place)}, cwd=tmp_path, capture_output=True, text=True
+        command, env=environment | {"PYTHONPATH": str(other)}, cwd=tmp_path, capture_output=True, text=True
     )
-    assert done.stdout.startswith(str(place)), done.stderr
+    assert {*found, done.stdout} == {found[0]}
+    # a cache that cannot be written is done without
+    (tmp_path / "file").write_text("")
+    environment["XDG_CACHE_HOME"] = str(tmp_path / "file")
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert "partials_task" in done.stdout and str(tmp_path) not in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -112,33 +124,8 @@ def test_a_server_that_is_not_there_is_told_at_once(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server whose workers find nothing of this project."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    home, folder = Path(pyspark.__file__).parent, tmp_path_factory.mktemp("connect")
-    settings = {
-        "spark.connect.grpc.binding.port": port,
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-    }
-    command = [str(home / "bin" / "spark-submit"), "--master", "local[2]"]
-    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    command += [text for name, value in settings.items() for text in ("--conf", f"{name}={value}")]
-    kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "HOME") if name in os.environ}
-    environment = kept | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home)}
-    log = folder / "log"
-    with log.open("w") as told:
-        process = subprocess.Popen([*command, "spark-internal"], cwd=folder, env=environment, stdout=told, stderr=told)
-    try:
-        with (folder / "log").open() as lines:
-            while "Connect server started" not in (line := lines.readline()):
-                assert process.poll() is None or line, log.read_text()[-2000:]
-        yield f"sc://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
+    with connect_server(tmp_path_factory.mktemp("connect")) as url:
+        yield url
 
 
 @pytest.mark.longer
