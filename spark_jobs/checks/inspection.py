@@ -63,8 +63,9 @@ def inspected(
 ) -> pd.DataFrame:
     """Look at every staged answer once: a row a query with ``answers``, :data:`FINDINGS` and ``examples``.
 
-    Every row of every file is checked; only counts leave the tasks. All answers of a bucket of groups lie in one file
-    of a day, so an answer that stands twice does so in one file, unless a bucket is found in two.
+    Every row of every file is checked; only counts leave the tasks. All answers of a query and a bucket of groups lie
+    in one file of a day (queries may be answered apart), so an answer that stands twice does so in one file, unless a
+    bucket is found in two that have answers of the same query.
     """
     import pandas as pd
 
@@ -75,16 +76,17 @@ def inspected(
         files = spark.sparkContext.parallelize(staged, min(len(staged), 4 * spark.sparkContext.defaultParallelism))
         rows = files.flatMap(lambda path: inspect(path, queries, begin, ends, bucket_by).to_pylist()).collect()
     found: dict[str, dict[str, Any]] = {}
-    seen: Counter[tuple[str, int]] = Counter()
+    seen: dict[tuple[str, int], list[set[str]]] = {}
     for row in rows:
         if row["query"] == BUCKETS_OF:
             told = json.loads(row["examples"])
-            seen.update((told["day"], bucket) for bucket in told["buckets"])
+            for bucket in told["buckets"]:
+                seen.setdefault((told["day"], bucket), []).append(set(told["queries"]))
         elif (known := found.setdefault(row["query"], row)) is not row:
             for name in ("answers", *FINDINGS):
                 known[name] += row[name]
             known["examples"] = "; ".join(filter(None, (known["examples"], row["examples"])))
-    twice = sum(count - 1 for count in seen.values())
+    twice = sum(not one.isdisjoint(other) for files in seen.values() for one, other in itertools.combinations(files, 2))
     columns = ["query", "answers", *FINDINGS, "examples"]
     if twice:
         told = {"query": "(files)", "repeated": twice, "examples": "a bucket of groups lies in two files"}
@@ -454,7 +456,7 @@ class _Inspection:
             | {"examples": "; ".join(self.examples[name])}
             for name, counts in self.found.items()
         ]
-        told = json.dumps({"day": self.day, "buckets": sorted(self.buckets)})
+        told = json.dumps({"day": self.day, "queries": sorted(self.found), "buckets": sorted(self.buckets)})
         rows.append({"query": BUCKETS_OF, "answers": 0, **dict.fromkeys(FINDINGS, 0), "examples": told})
         return pa.Table.from_pylist(rows)
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from optimizer.windows.alignment import day_label
+from optimizer.synopses.synopsis import families_of
+from optimizer.windows.alignment import day_label, instants
 from optimizer.workload.instants import DAY
+from optimizer.workload.values import WindowKind
 from spark_jobs.finals.stage import SynopsisWork
 from spark_jobs.finals.top import TopRows, write_top
 from spark_jobs.finals.window_query import COUNTED
@@ -25,6 +30,9 @@ from spark_jobs.warehouse.data_files import BUCKETS, DataFile
 from spark_jobs.warehouse.publish_log import refuse
 from spark_jobs.warehouse.warehouse import Warehouse
 
+ANSWERS_A_TASK = 1_000_000
+"""Answers, one a window, that one task makes in some seconds: of queries without groups in common more are spread."""
+
 ROWS_A_TASK = 2_000_000
 """Partial rows that one task of the final stage should hold at most (all buckets of it together)."""
 
@@ -35,6 +43,67 @@ def answer(run: Run, filled: FilledRun) -> AnsweredRun:
     run.record.answers = sum(file.rows for file in staged)
     run.record.features |= {"queries": sum(len(part.queries) for part in filled.work), "answers": run.record.answers}
     return AnsweredRun(filled, tuple(staged))
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Queries that are answered by tasks of their own: ``parts`` of the work with these queries alone, and by ``tasks``
+    how many tasks, each with some of the buckets."""
+
+    parts: tuple[SynopsisWork, ...]
+    tasks: int
+
+
+def slices_of(work: Sequence[SynopsisWork], begin: int, width: int) -> list[Slice]:
+    """What is answered apart, so that ``width`` tasks at once have something to do.
+
+    Groups are spread over :data:`spark_jobs.warehouse.data_files.BUCKETS` tasks at most, and where some queries of a
+    synopsis have no group in common all rows are in one bucket: there queries are spread, families whole as long as
+    there are enough. Each slice reads the partial rows again; so few answers as one task makes quickly stay together.
+    """
+    timed = [part for part in work if part.synopsis.kind is WindowKind.TIME]
+    spread = [part for part in timed if part.synopsis.bucket_by]
+    single = [part for part in timed if not part.synopsis.bucket_by]
+    answers = sum(
+        len(instants(query.window, begin, part.end if part.until is None else part.until))
+        for part in single
+        for query in part.queries
+    )
+    alone = min(width, -(-answers // ANSWERS_A_TASK))
+    if alone <= 1 and width <= BUCKETS:
+        return [Slice(tuple(timed), BUCKETS)]
+    found = [Slice(parts, BUCKETS) for parts in _spread(spread, -(-width // BUCKETS))]
+    return found + [Slice(parts, 1) for parts in _spread(single, max(1, alone))]
+
+
+def _spread(parts: Sequence[SynopsisWork], slices: int) -> list[tuple[SynopsisWork, ...]]:
+    """Parts of the work with about as many queries each, in the order of their families."""
+    ordered = [(part, query) for part in parts for family in families_of(part.queries).values() for query in family]
+    found = []
+    for number in range(slices):
+        chosen = ordered[len(ordered) * number // slices : len(ordered) * (number + 1) // slices]
+        if chosen:
+            mine = {id(part): part for part, _ in chosen}
+            queries = {key: tuple(query for part, query in chosen if id(part) == key) for key in mine}
+            found.append(tuple(replace(part, queries=queries[key]) for key, part in mine.items()))
+    return found
+
+
+def _answering(slices: Sequence[Slice], task_of: Callable[[Sequence[SynopsisWork]], Any]) -> tuple[Any, int]:
+    """The task that answers the slices, and of how many pieces of work it is given the numbers."""
+    tasks = [task_of(each.parts) for each in slices]
+    edges = [0, *accumulate(each.tasks for each in slices)]
+
+    def task(numbers: Iterable[int]) -> Iterator[Any]:
+        buckets: dict[int, list[int]] = {}
+        for number in numbers:
+            at = bisect_right(edges, number) - 1
+            all_of_it = range(BUCKETS) if slices[at].tasks == 1 else [number - edges[at]]
+            buckets.setdefault(at, []).extend(all_of_it)
+        for at, mine in buckets.items():
+            yield from tasks[at](mine)
+
+    return task, edges[-1]
 
 
 def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
@@ -52,14 +121,17 @@ def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
     }
     counted = {name: spark.sparkContext.accumulator(0) for name in COUNTED}
     count = partial(_counted, counted)
-    width = max(spark.sparkContext.defaultParallelism, rows // ROWS_A_TASK)
+    width = max(spark.sparkContext.defaultParallelism, int(rows // ROWS_A_TASK))
+    slices = slices_of(filled.work, record.begin, width)
     staged: list[DataFile] = []
     results = warehouse.path("results")
     for kind, answers in KINDS.items():
         work = [part for part in filled.work if part.synopsis.kind is kind]
         if work:
-            task = answers.answering()(work, record.begin, paths, results, stamp, count)
-            outcomes = partials_stage.task_outcomes(spark, BUCKETS, width, task)
+            made = slices if kind is WindowKind.TIME else [Slice(tuple(work), BUCKETS)]
+            answering = partial(_task_of, answers.answering(), record.begin, paths, results, stamp, count)
+            task, pieces = _answering(made, answering)
+            outcomes = partials_stage.task_outcomes(spark, pieces, width, task)
             staged += [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
             scattered = [outcome for outcome in outcomes if isinstance(outcome, Rolled)]
             first = [outcome for outcome in outcomes if isinstance(outcome, TopRows)]
@@ -68,6 +140,11 @@ def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
             staged += write_joined(work, scattered, results, stamp) if scattered else ()
     record.features |= {name: total.value for name, total in counted.items()}
     return staged
+
+
+def _task_of(answering: Callable[..., Any], *given: Any) -> Any:
+    *before, parts = given
+    return answering(list(parts), *before)
 
 
 def _check_complete(run: Run, filled: FilledRun, current: DeltaTable) -> None:

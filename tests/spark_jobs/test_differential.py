@@ -32,6 +32,7 @@ from spark_jobs.partials.lifting import partials_of
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.results.read import read
 from spark_jobs.results.rows import group_values, places, typed
+from spark_jobs.run import finals_stage
 from spark_jobs.run.interval import run
 from spark_jobs.sequences.answers import finals_of_sequences
 from spark_jobs.sequences.lifting import SequenceLifting
@@ -263,6 +264,36 @@ def test_published_answers_are_the_oracles(
         warehouse, version = planned(case, folder / "warehouse", algorithm)
         run(engine, warehouse, version, case.begin, case.end, "run-1")
         assert wrong(case, published(case, warehouse)) == []
+
+    check()
+
+
+@pytest.mark.parametrize("generated_cases", [cases, sequence_cases])
+def test_how_queries_are_spread_over_tasks_changes_no_byte(
+    engine: Any, tmp_path_factory: pytest.TempPathFactory, generated_cases: Callable[..., st.SearchStrategy[Case]]
+) -> None:
+    """More tasks than there are buckets of groups, and many for queries without groups."""
+
+    @settings(DEAR, max_examples=examples(6, 12))
+    @given(
+        generated_cases(most_queries=10, most_events=60),
+        st.sampled_from(ALGORITHMS),
+        st.sampled_from([2, 5, 65, 200, 1000]),
+    )
+    def check(generated: Case, algorithm: str, width: int) -> None:
+        assume(expects_answers(generated))
+        folder = tmp_path_factory.mktemp("spread")
+        case = stored(generated, folder / "source", "parquet")
+        warehouse, version = planned(case, folder / "warehouse", algorithm)
+        run(engine, warehouse, version, case.begin, case.end, "run-1")
+        found = published(case, warehouse)
+        assert wrong(case, found) == []
+        other, version = planned(case, folder / "spread", algorithm)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(finals_stage, "ANSWERS_A_TASK", 1)
+            patch.setattr(finals_stage, "ROWS_A_TASK", 1 / width)
+            run(engine, other, version, case.begin, case.end, "run-1")
+        assert same_bytes(published(case, other), found)
 
     check()
 

@@ -128,7 +128,10 @@ def test_right_answers_are_found_right(tmp_path: Path, size: int) -> None:
     rows = found(written(tmp_path, GOOD, size))
     told = {row["query"]: {name: value for name, value in row.items() if value} for row in rows}
     numbers = sorted(set(bucket_of(["[]", '["A"]', '["B"]', "[null]"]).tolist()))
-    assert told.pop(BUCKETS_OF)["examples"] == f'{{"day": "2013-07-01", "buckets": {numbers}}}'
+    assert (
+        told.pop(BUCKETS_OF)["examples"]
+        == f'{{"day": "2013-07-01", "queries": ["ago", "others", "q"], "buckets": {numbers}}}'
+    )
     assert told == {name: {"query": name, "answers": count} for name, count in (("q", 4), ("ago", 1), ("others", 2))}
 
 
