@@ -1,0 +1,283 @@
+"""How runs spread over a cluster: measured on two workers of one core each, and simulated for larger ones.
+
+    python -m tests.benchmarks.cluster workers [--events N] [--rounds N] [--queries N]
+    python -m tests.benchmarks.cluster simulate [--events N] [--queries N]
+
+``workers``: a standalone master and two workers on loopback; the same run with one core and with two, in turns.
+
+``simulate``: measures what each task of a run takes, one after the other on one core, and what the driver does alone,
+once with few splits and once with many; prints for 16, 64 and 256 cores how long the run over a day of 1 and of 10
+billion events would take, which stage takes how much of that, and what share of the cores' time is work. Tasks go to
+the core that is free first. What a split costs is taken from those measured; what grows with splits (files that the
+final stage opens, the driver's lists) by the line through both measurements; what Spark takes to start a task, and a
+worker to begin one, is that of empty tasks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pyspark
+from rich.console import Console
+from rich.table import Table
+
+from optimizer.workload.values import Stream
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.session.in_process import Accumulator
+from spark_jobs.session.session import start_session
+from spark_jobs.warehouse.data_files import BUCKETS
+from spark_jobs.warehouse.warehouse import Warehouse
+from tests.benchmarks.peers import plan_of, shared_run
+from tests.benchmarks.trades import generate, workload_of
+
+LOOPBACK = "127.0.0.1"
+
+
+@contextmanager
+def standalone(workers: int) -> Iterator[str]:
+    """A master with so many workers of one core each; its URL."""
+    home = Path(pyspark.__file__).parent
+    ports = []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind((LOOPBACK, 0))
+            ports.append(free.getsockname()[1])
+    url = f"spark://{LOOPBACK}:{ports[0]}"
+    environment = os.environ | {"SPARK_LOCAL_IP": LOOPBACK, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    master = ["org.apache.spark.deploy.master.Master", "--host", LOOPBACK, "--port", str(ports[0])]
+    worker = ["org.apache.spark.deploy.worker.Worker", "--host", LOOPBACK, "--cores", "1", "--memory", "3g", url]
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with log.open("w") as told:
+            commands = [[*master, "--webui-port", str(ports[1])], *[[*worker, "--webui-port", "0"]] * workers]
+            processes = []
+            for command in commands:
+                processes.append(
+                    subprocess.Popen(
+                        [str(home / "bin" / "spark-class"), *command],
+                        cwd=folder,
+                        env=environment,
+                        stdout=told,
+                        stderr=told,
+                    )
+                )
+                while log.read_text().count("started at" if len(processes) == 1 else "registered with master") == 0:
+                    assert processes[-1].poll() is None, log.read_text()[-2000:]
+                    time.sleep(0.2)
+        try:
+            yield url
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+
+def split_up(made: Stream, folder: Path, files: int) -> Stream:
+    """The stream with its events, in order, in so many files."""
+    rows = pq.read_table(made.source.path)
+    folder.mkdir()
+    for number in range(files):
+        low, high = len(rows) * number // files, len(rows) * (number + 1) // files
+        pq.write_table(rows.slice(low, high - low), folder / f"{number:05}.parquet")
+    return replace(made, source=replace(made.source, format="parquet", path=str(folder)))
+
+
+def _loads(number: int) -> int:
+    import spark_jobs.run.partials_task as task
+
+    return number + len(task.__name__)
+
+
+def workers(events: int, rounds: int, queries: int, console: Console) -> None:
+    """Measure one core beside two."""
+    table = Table("round", "cores", "wall s", "partials", "finals", "audit")
+    with tempfile.TemporaryDirectory() as folder, standalone(2) as url:
+        made = generate(Path(folder), events)
+        stream = split_up(made, Path(folder) / "events", 50)
+        plan = plan_of(workload_of(made, queries), events)
+        plan = replace(plan, workload=replace(plan.workload, streams=(stream,)))
+        for number in range(rounds + 1):
+            for cores in (1, 2):
+                settings = {"spark.cores.max": str(cores), "spark.driver.host": LOOPBACK, "spark.executor.memory": "2g"}
+                spark = start_session(f"cluster {cores}", url, settings=settings)
+                house = Warehouse.open(f"{folder}/house-{number}-{cores}")
+                version, _ = publish_plan(house, plan)
+                # the workers start, and load what they need
+                spark.sparkContext.parallelize(range(8), 8).map(
+                    lambda n: __import__("spark_jobs.run.partials_task")
+                ).count()
+                begun = time.perf_counter()
+                record = shared_run(spark, house, version)
+                wall, told = time.perf_counter() - begun, record.wall_seconds
+                if number:
+                    stages = (f"{told[name]:.1f}" for name in ("partials", "finals", "audit"))
+                    table.add_row(str(number), str(cores), f"{wall:.1f}", *stages)
+                spark.stop()
+    console.print(table)
+
+
+# ------------------------------------------------------------------------------------------- simulation
+@dataclass
+class Measured:
+    """Seconds of each task by stage, and of the driver alone between them, by the stage before."""
+
+    tasks: dict[str, list[float]] = field(default_factory=dict)
+    driver: float = 0.0
+
+
+class Timing:
+    """A context whose tasks run here, one after the other, each timed."""
+
+    defaultParallelism = BUCKETS
+
+    def __init__(self) -> None:
+        self.measured: list[list[float]] = []
+
+    def accumulator(self, value: int) -> Accumulator:
+        return Accumulator(value)
+
+    def parallelize(self, items: Any, pieces: int) -> Timing:
+        self.items = list(items)
+        return self
+
+    def mapPartitions(self, task: Any) -> Timing:
+        self.task = task
+        return self
+
+    def flatMap(self, task: Any) -> Timing:
+        return self.mapPartitions(lambda items: (found for item in items for found in task(item)))
+
+    def collect(self) -> list[Any]:
+        found, times = [], []
+        for item in self.items:
+            begun = time.perf_counter()
+            found += list(self.task([item]))
+            times.append(time.perf_counter() - begun)
+        self.measured.append(times)
+        return found
+
+
+class TimedSession:
+    """Spark's own jobs (the audit's) as they are, tasks of stages timed."""
+
+    def __init__(self, spark: Any, timing: Timing) -> None:
+        self._spark, self.sparkContext = spark, timing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+
+def measured(spark: Any, stream: Stream, plan: Any, root: str) -> Measured:
+    """What a run takes, task by task."""
+    timing = Timing()
+    house = Warehouse.open(root)
+    version, _ = publish_plan(house, replace(plan, workload=replace(plan.workload, streams=(stream,))))
+    begun = time.perf_counter()
+    shared_run(TimedSession(spark, timing), house, version)  # type: ignore[arg-type]
+    wall = time.perf_counter() - begun
+    names = ("partials", "finals", "inspection")
+    tasks = dict(zip(names, timing.measured, strict=True))
+    return Measured(tasks, wall - sum(map(sum, timing.measured)))
+
+
+def makespan(times: list[float], cores: int, launch: float, begin: float) -> float:
+    """Until the last piece of work is done: spread in order over four tasks a core at most, as stages do, each given to
+    the core that is free first. ``launch``: seconds of the driver for each, ``begin`` of the worker."""
+    count = min(len(times), 4 * cores)
+    tasks = [sum(times[len(times) * n // count : len(times) * (n + 1) // count]) + begin for n in range(count)]
+    free = [0.0] * cores
+    for number, seconds in enumerate(tasks):
+        heapq.heappush(free, max(heapq.heappop(free), number * launch) + seconds)
+    return max(free)
+
+
+def empty_tasks(job: Any, count: int) -> float:
+    """Seconds of each of many tasks with nothing to do."""
+    job(8)
+    begun = time.perf_counter()
+    job(count)
+    return (time.perf_counter() - begun) / count
+
+
+def simulate(events: int, queries: int, console: Console) -> None:
+    """Measure, and print what larger clusters would take."""
+    chance = random.Random(7)
+    spark = start_session("simulate", "local[1]")
+    with tempfile.TemporaryDirectory() as folder:
+        made = generate(Path(folder), events)
+        plan = plan_of(workload_of(made, queries), events)
+        few, many = max(2, events // 1_000_000), 8 * max(2, events // 1_000_000)
+        streams = {files: split_up(made, Path(folder) / f"events-{files}", files) for files in (few, many)}
+        measured(spark, streams[few], plan, f"{folder}/warm")
+        found = {files: measured(spark, streams[files], plan, f"{folder}/house-{files}") for files in (few, many)}
+        launch = empty_tasks(lambda n: spark.range(0, n, 1, n).count(), 2000)
+        begin = empty_tasks(lambda n: spark.sparkContext.parallelize(range(n), n).map(str).count(), 200) - launch
+    spark.stop()
+
+    def line(value: Any, splits: int) -> float:
+        low, high = value(found[few]), value(found[many])
+        return float(low + max(0.0, high - low) * (splits - few) / (many - few))
+
+    told = Table("", "few splits", "many splits")
+    for name in ("partials", "finals", "inspection"):
+        cells = (f"{len(of.tasks[name])} x {sum(of.tasks[name]) / len(of.tasks[name]):.3f} s" for of in found.values())
+        told.add_row(f"{name}, tasks", *cells)
+    told.add_row("driver alone", *(f"{of.driver:.2f} s" for of in found.values()))
+    console.print(told, f"a task takes {launch * 1000:.1f} ms to start and {begin * 1000:.1f} ms to begin")
+    table = Table(
+        "events a day", "cores", "list, commits, audit, publish", "partials", "finals", "inspection", "wall", "work"
+    )
+    for day in (10**9, 10**10):
+        splits = day * few // events
+        lifted = [chance.choice(found[few].tasks["partials"]) for _ in range(splits)]
+        # partial rows of whole buckets come out of as many files as tasks wrote
+        for cores in (16, 64, 256):
+            files = min(splits, 4 * cores)
+            slices = -(-cores // BUCKETS)
+            final = line(lambda of: sum(of.tasks["finals"]) / BUCKETS, files) / slices
+            read = line(lambda of: max(of.tasks["finals"]) / max(sum(of.tasks["finals"]) / BUCKETS, 1e-9), files)
+            finals = [final * (1 + (read - 1) * chance.random() / 2) for _ in range(BUCKETS * slices)]
+            looked = sum(found[few].tasks["inspection"])
+            inspection = [looked / cores] * cores
+            # the run's own lists grow with files; what is audited is a sample
+            driver = line(lambda of: of.driver, files)
+            spans = [makespan(times, cores, launch, begin) for times in (lifted, finals, inspection)]
+            wall, work = driver + sum(spans), sum(map(sum, (lifted, finals, inspection)))
+            share = work / (cores * wall)
+            cells = (f"{seconds:.1f}" for seconds in (driver, *spans, wall))
+            table.add_row(f"{day:.0e}", str(cores), *cells, f"{share:.0%}")
+    console.print(
+        table, "work: the share of the cores' time in which tasks work; the goal is 70 % with 64 cores and 1e+09 events"
+    )
+
+
+def main() -> None:
+    """Measure, and print tables."""
+    parser = argparse.ArgumentParser(description="runs on clusters")
+    parser.add_argument("what", choices=("workers", "simulate"))
+    parser.add_argument("--events", type=int)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--queries", type=int, default=100)
+    given = parser.parse_args()
+    if given.what == "workers":
+        workers(given.events or 50_000_000, given.rounds, given.queries, Console())
+    else:
+        simulate(given.events or 10_000_000, given.queries, Console())
+
+
+if __name__ == "__main__":
+    main()
