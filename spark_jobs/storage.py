@@ -383,6 +383,11 @@ def reached_by() -> tuple[str, ...]:
     return tuple(f"{name}={os.environ[name]}" for name in sorted(named))
 
 
+def endpoint() -> str | None:
+    """Where S3 is, if it is not Amazon's."""
+    return os.environ.get("AWS_ENDPOINT_URL")
+
+
 @lru_cache(16)
 def _filesystem(root: str, process: int, reached_by: tuple[str, ...]) -> fs.FileSystem:
     """The file system of a bucket, one a process: what was made before a fork is not used after it."""

@@ -47,6 +47,7 @@ KEYS_OF = {
     "csv": ("path", "time_unit", *_OF_CSV),
     "parquet": ("path", "time_unit", "reader"),
     "delta": ("path", "time_unit", "reader"),
+    "iceberg": ("path", "table", "time_unit"),
     "orc": ("path", "time_unit", "options", "since"),
     "json": ("path", "time_unit", "options", "since"),
     "avro": ("path", "time_unit", "options", "since"),
@@ -57,6 +58,9 @@ KEYS_OF = {
 ``table`` and no ``format`` is a table of a catalogue."""
 
 FORMATS = tuple(KEYS_OF)
+
+BY_CATALOGUE = "iceberg:"
+"""How the path of an Iceberg table begins that a catalogue knows: ``iceberg:catalogue.schema.table``."""
 
 READERS = ("auto", "direct", "spark")
 """Who reads: Heddle itself where it can, Heddle itself, Spark."""
@@ -421,16 +425,24 @@ class _Reader:
             message = f"there is no source format {format_!r}"
             raise _Bad("HDL-457", message, _close(format_, FORMATS), source["format"])
         for key in KEYS_OF[format_]:
-            if key in ("path", "table") and key not in source:
+            if key in ("path", "table") and key not in source and format_ != "iceberg":
                 raise _Bad("HDL-453", f"the key {key!r} is missing", "", node)
+        if format_ == "iceberg" and ("path" in source) == ("table" in source):
+            hint = "the folder of a table without a catalogue, or the name of one in a catalogue"
+            raise _Bad("HDL-453", "an Iceberg source has either a 'path' or a 'table'", hint, node)
         where = self._url_of_database(source["path"]) if format_ == "jdbc" else ""
-        if "path" in KEYS_OF[format_] and not where:
+        if "path" in source and not where:
             where = self._place(self._text(source["path"]), source["path"])
         written = self._options(format_, source)
         reader = self._text(source["reader"]) if "reader" in source else READERS[0]
         if reader not in READERS:
             raise _Bad("HDL-457", f"there is no reader {reader!r}", _close(reader, READERS), source["reader"])
-        if format_ in ("csv", "parquet", "delta") and reader != "spark":
+        if format_ == "iceberg" and "table" in source:
+            name = self._table(source["table"])
+            if "." not in name:
+                raise _Bad("HDL-457", f"{name!r} names no catalogue", "catalogue.schema.table", source["table"])
+            where = BY_CATALOGUE + name
+        if format_ in ("csv", "parquet", "delta", "iceberg") and reader != "spark":
             return Source(format_, where, reader=reader, **written)
         found = Source("delta", "", reader=reader, **{key: written[key] for key in written if key == "time_unit"})
         origin = Origin(

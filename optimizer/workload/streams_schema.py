@@ -104,6 +104,11 @@ def _of_format(name: str) -> dict[str, Any]:
     """The keys that a source of a format has, and has not."""
     required = [key for key in ("path", "table") if key in KEYS_OF[name]]
     others = [key for key in SOURCE_KEYS if key not in ("format", *KEYS_OF[name])]
+    if name == "iceberg":
+        either = [{"required": ["path"], "properties": {"table": False}}]
+        either.append({"required": ["table"], "properties": {"path": False}})
+        then = {"properties": dict.fromkeys(others, False), "oneOf": either}
+        return {"if": {"properties": {"format": {"const": name}}, "required": ["format"]}, "then": then}
     is_it: dict[str, Any] = {"properties": {"format": {"const": name}}, "required": ["format"]}
     if name == "table":
         is_it = {"properties": {"format": {"const": name}}}

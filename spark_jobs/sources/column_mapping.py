@@ -37,7 +37,10 @@ def _match(
     known_by = {}
     for field in columns:
         metadata = field.metadata or {}
-        known_by[metadata.get(_ID) if by_id else metadata.get(_PHYSICAL, field.name.encode())] = field
+        # an Iceberg table's columns have ids of their own
+        known_by[
+            metadata.get(_ID, metadata.get(_FIELD_ID)) if by_id else metadata.get(_PHYSICAL, field.name.encode())
+        ] = field
     for field in fields:
         column = known_by.get((field.metadata or {}).get(_FIELD_ID) if by_id else field.name.encode())
         if column is not None:

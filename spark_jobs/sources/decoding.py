@@ -51,6 +51,7 @@ from spark_jobs.sources.splits import (
     column_places,
     delta_log,
     failures_of,
+    iceberg_files,
     splits_of,
 )
 from spark_jobs.storage import Place
@@ -68,8 +69,9 @@ def discover_schema(stream: Stream) -> tuple[Stream, tuple[Diagnostic, ...]]:
             "HDL-406", f"stream {stream.name}: a CSV source needs a `schema`", "name each column and its type"
         )
     with failures_of(stream, stream.source.path):
-        if stream.source.format == "delta":
-            schemas = {stream.source.path: delta_log(stream)[0]}
+        if stream.source.format in ("delta", "iceberg"):
+            table = delta_log(stream)[0] if stream.source.format == "delta" else iceberg_files(stream)[0]
+            schemas = {stream.source.path: table}
         else:
             schemas = {split.path: file_schema(split) for split in splits_of(stream)}
     if not schemas:

@@ -185,7 +185,7 @@ def _recognised(
     """The splits, those of files that hold what they never held under an identity of their own, and by identity the
     stamps that are not known yet (of files without any if ``note``). Raises HDL-402."""
     # files of a Delta table never change under their names, and an ETag of a store stands for its content
-    if stream.source.format == "delta" or not Place.of(stream.source.path).is_local:
+    if stream.source.format in ("delta", "iceberg") or not Place.of(stream.source.path).is_local:
         return splits, {}
     seen: dict[tuple[str, str], str] = {}
     held: dict[str, dict[str, str]] = {}

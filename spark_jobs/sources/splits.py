@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.workload.streams import TIME_UNITS, is_readable, roots_of
+from optimizer.workload.streams import BY_CATALOGUE, TIME_UNITS, is_readable, roots_of
 from optimizer.workload.values import BYTE, INT, SHORT, Stream, digest
 from spark_jobs.settings import settings
 from spark_jobs.sources.column_mapping import as_table_has, names_in_file, place_in_file
@@ -126,7 +126,9 @@ def splits_of(stream: Stream) -> list[Split]:
 
 def _splits_of(stream: Stream) -> list[Split]:
     if stream.source.format == "delta":
-        return _delta_splits(stream)
+        return _table_splits(stream, *delta_log(stream))
+    if stream.source.format == "iceberg":
+        return _table_splits(stream, *iceberg_files(stream))
     if not Place.of(stream.source.path).is_local:
         return _stored_splits(stream)
     found: list[Split] = []
@@ -394,9 +396,20 @@ def delta_log(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
     return read_log(stream)
 
 
-def _delta_splits(stream: Stream) -> list[Split]:
-    table, files = delta_log(stream)
-    if not Place.of(stream.source.path).is_local:
+def iceberg_files(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
+    """Schema and files of a stream that is an Iceberg table, all inside its allowed place."""
+    # Iceberg's library is not for those who read none
+    from spark_jobs.sources.iceberg_source import read_iceberg
+
+    if not stream.source.path.startswith(BY_CATALOGUE):
+        root = Place.of(stream.source.path)
+        check_place(stream, root if not root.is_local else root.local())
+    return read_iceberg(stream)
+
+
+def _table_splits(stream: Stream, table: pa.Schema, files: Sequence[DeltaFile]) -> list[Split]:
+    """The splits of a table's files."""
+    if any(not Place.of(file.path).is_local for file in files):
         return _stored_delta_splits(stream, table, files)
     folders: set[Path] = set()
     found: list[Split] = []
