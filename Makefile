@@ -29,7 +29,7 @@ KERNELS := .cache/.kernels
 KAFKA := .cache/.kafka
 BROKER := .cache/.kafka-broker
 
-.PHONY: help setup kafka demo up down status test test-slow test-all fuzz chaos soak audit bench lint format docs clean
+.PHONY: help setup kafka versitygw demo up down status test test-slow test-all fuzz chaos soak audit bench lint format docs clean
 
 help: ## this list
 	@printf 'Heddle: shared sliding-window aggregates on Spark and Airflow\n\n'
@@ -87,6 +87,9 @@ $(BROKER): $(KAFKA) tests/kafka/broker.py
 	@echo '==> Kafka broker for the tests'
 	@$(PY) -m tests.kafka.broker --fetch-jars
 	@mkdir -p .cache && touch $@
+
+versitygw: ## a second S3 server for `make test-all`, built by Go (once)
+	@test -x .cache/versitygw/versitygw || GOBIN=$(CURDIR)/.cache/versitygw go install $(VERSITYGW)
 
 demo: setup ## a year of real flights through Airflow and Spark, with a summary (exit 0)
 	@$(PY) -m heddle.local.demo $(DEMO)

@@ -90,6 +90,7 @@ CODES_OF_RUNS = (
         "HDL-432",
         "A stream that only Spark reads is not copied yet.",
         "Run it, or `heddle copy`; until then it is planned at one event a second.",
+        severity="either",
     ),
     Code(
         "HDL-433",

@@ -459,7 +459,7 @@ class _Reader:
             raise _Bad("HDL-457", "the source's path is no URL of a database", "jdbc:postgresql://host/database", node)
         if _KEY.search(url) or re.search(r"//[^/]*:[^/]*@|[/:][^/@:]+/[^/@:]+@", url):
             # never repeated: it would end up in plans, pages and logs
-            hint = "`options: {user: reader, password: ${NAME}}` takes it from the environment"
+            hint = "`options` takes them from the environment, each written as ${NAME}"
             raise _Bad("HDL-458", "the source's path has a user, a password or a key in it", hint, node)
         self._check_not_limited(node)
         return url
@@ -489,7 +489,7 @@ class _Reader:
                 raise _Bad("HDL-457", f"the option {name} {what}", "", key)
             if _SECRET_OPTION.search(name) and not ENVIRONMENT.fullmatch(text):
                 # never repeated, as above
-                hint = f"write {name}: ${{NAME}}, and set NAME in the environment"
+                hint = "write ${NAME} in its place, and set NAME in the environment"
                 raise _Bad("HDL-458", f"the option {name} has a secret in it", hint, value)
             if len(found) >= MOST_OPTIONS:
                 raise _Bad("HDL-457", f"more than {MOST_OPTIONS} options", "name fewer", key)
@@ -504,8 +504,8 @@ class _Reader:
                 continue
             if key not in KEYS_OF[format_]:
                 whose = [name for name, keys in KEYS_OF.items() if key in keys]
-                hint = f"a {format_} file says how it is written" if key in _OF_CSV else f"a {format_} source has none"
-                name = "CSV files alone" if whose == ["csv"] else f"{' and '.join(whose)} alone"
+                hint = f"what is {format_} says how it is written" if key in _OF_CSV else f"not of {format_}"
+                name = "CSV files alone" if whose == ["csv"] else f"{', '.join(whose)} alone"
                 raise _Bad("HDL-457", f"{key} is of {name}", hint, node)
             if key == "options":
                 found[key] = self._of_spark(node)

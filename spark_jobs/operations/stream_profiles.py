@@ -25,7 +25,7 @@ from spark_jobs.copies.readers import StrPath, discovered, read_by, reason, unse
 from spark_jobs.operations.agreement import text_of
 from spark_jobs.settings import settings
 from spark_jobs.sources.decoding import first_rows, read_split
-from spark_jobs.sources.inspection import inspect
+from spark_jobs.sources.inspection import as_warned, inspect
 from spark_jobs.sources.splits import Split, splits_of
 
 MOST_ROWS = 4_000_000
@@ -161,7 +161,7 @@ def profile_of(stream: Stream) -> StreamProfile:
         columns, sample = _columns(stream, splits)
     except HeddleError as error:
         known = [found for found in told if found.code != error.code]
-        return replace(nothing, stream=stream, diagnostics=(*known, error.diagnostic))
+        return replace(nothing, stream=stream, diagnostics=(*known, as_warned(error.diagnostic)))
     first, last = inspection.first, inspection.last
     if len(times):
         first = int(times.min()) if first is None else min(first, int(times.min()))

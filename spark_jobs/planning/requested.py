@@ -24,6 +24,7 @@ from spark_jobs.copies.readers import StrPath, known_streams
 from spark_jobs.costs.fit import fit_of
 from spark_jobs.costs.measurements import Measured, last_groups, last_measured, measure_source, profile
 from spark_jobs.settings import settings
+from spark_jobs.sources.inspection import as_warned
 from spark_jobs.warehouse.warehouse import Warehouse
 
 RATE = re.compile(r"\d{1,30}/\d{1,30}|(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?", re.ASCII)
@@ -108,7 +109,7 @@ def rates_of(
             measurements.append(measure_source(workload.stream(name), warehouse))
             rates[name] = measurements[-1].rate
         except HeddleError as error:
-            diagnostics.append(error.diagnostic)
+            diagnostics.append(as_warned(error.diagnostic))
             known = last_measured(warehouse, name) if warehouse is not None else None
             rates[name] = known if known is not None else Fraction(1)
     return rates, measurements, diagnostics

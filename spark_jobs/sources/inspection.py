@@ -25,6 +25,10 @@ ENDS = 16
 """Of so many CSV files, the first and the last by name, the times are looked at."""
 
 
+NOT_COPIED = "HDL-432"
+"""A stream that only Spark reads has no copy yet."""
+
+
 @dataclass(frozen=True)
 class Inspection:
     """What a look at a stream found: how many files it has; the times of its first and last event (microseconds, None:
@@ -67,7 +71,7 @@ def inspect(stream: Stream, columns: Sequence[str]) -> Inspection:
     try:
         splits = splits_of(stream)
     except HeddleError as error:
-        return Inspection(stream.name, 0, None, None, False, (error.diagnostic,))
+        return Inspection(stream.name, 0, None, None, False, (as_warned(error.diagnostic),))
     paths = {split.path: split for split in reversed(splits)}
     if not paths:
         return Inspection(stream.name, 0, None, None, False, (_empty(stream, "holds no data"),))
@@ -91,6 +95,11 @@ def inspect(stream: Stream, columns: Sequence[str]) -> Inspection:
     if first is None and not diagnostics:
         diagnostics.append(_empty(stream, f"has no event with a time ({stream.time}) where it was looked at"))
     return Inspection(stream.name, len(paths), first, last, about, tuple(diagnostics))
+
+
+def as_warned(found: Diagnostic) -> Diagnostic:
+    """A diagnostic; that a stream is not copied yet is a warning wherever nothing is read for an answer."""
+    return replace(found, severity="warning") if found.code == NOT_COPIED else found
 
 
 def _changed(split: Split) -> int:

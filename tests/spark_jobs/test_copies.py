@@ -336,7 +336,9 @@ def test_commands_say_who_reads(spark: SparkSession, tmp_path: Path) -> None:
     given = ["--streams", str(tmp_path / "streams.yaml")]
     runner = CliRunner()
     told = runner.invoke(app, ["streams", *given])
-    assert told.exit_code == 1 and "HDL-432" in told.output
+    assert told.exit_code == 0 and "warning HDL-432" in told.output
+    checked = runner.invoke(app, ["validate", str(tmp_path / "q.sql"), *given])
+    assert checked.exit_code == 0 and "2 queries usable, 0 errors" in checked.output, checked.output
     done = runner.invoke(app, ["copy", *given])
     assert done.exit_code == 0 and "copied 60 rows of 1 new piece" in done.stdout
     told = runner.invoke(app, ["streams", *given])

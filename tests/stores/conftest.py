@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 
@@ -9,12 +10,14 @@ import pytest
 
 from heddle.local.object_store import ObjectStore
 from tests.stores.proxy import StoreProxy
+from tests.stores.versitygw import Versitygw
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
-    """A server that runs."""
-    store = ObjectStore.over(tmp_path_factory.mktemp("store") / "objects")
+    """A server that runs: the embedded one, or that which the environment names."""
+    kind = Versitygw if os.environ.get("HEDDLE_TEST_STORE") == "versitygw" else ObjectStore
+    store = kind.over(tmp_path_factory.mktemp("store") / "objects")
     store.start()
     yield store
     store.stop()
