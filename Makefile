@@ -88,6 +88,8 @@ $(BROKER): $(KAFKA) tests/kafka/broker.py
 	@$(PY) -m tests.kafka.broker --fetch-jars
 	@mkdir -p .cache && touch $@
 
+VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
+
 versitygw: ## a second S3 server for `make test-all`, built by Go (once)
 	@test -x .cache/versitygw/versitygw || GOBIN=$(CURDIR)/.cache/versitygw go install $(VERSITYGW)
 

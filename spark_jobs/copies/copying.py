@@ -27,6 +27,7 @@ from spark_jobs.copies.origins import PATH, Change, Reading, changes_since, fail
 from spark_jobs.sources.decoding import rows_of_spark
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.storage import Draft, Place
+from spark_jobs.warehouse.conditional import check_conditional
 from spark_jobs.warehouse.data_files import UNWRITABLE, is_awkward, log_place, now_millis, unwritable
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -266,10 +267,14 @@ def _commit(
 ) -> None:
     """Add files to a copy and remove those of pieces that are gone, as the version after the one that was looked at."""
     columns = schema.append(pa.field(PIECE, pa.string()))
+    house.place.make_folder()
     with house.lease() as token:
         if table is None:
             if DeltaTable.is_deltatable(log_place(house.path(name))):
                 raise HeddleError("HDL-510", f"{house.path(name)} was made meanwhile", "run it again")
+            if not house.place.is_local:
+                # as for a warehouse: of a store that lets two writers win, commits would be lost
+                check_conditional(house.place)
             table = DeltaTable.create(log_place(house.path(name)), schema=columns, partition_by=[PIECE])
         held = {field.name for field in table.schema().fields}
         new = [field for field in columns if field.name not in held]

@@ -29,6 +29,7 @@ from optimizer.workload.urls import normalised
 from optimizer.workload.values import Origin, Stream, Type
 from spark_jobs.sources.splits import check_place
 from spark_jobs.storage import ObjectVersion, Place, check_bucket
+from spark_jobs.warehouse.publish_log import coded_error
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -137,9 +138,8 @@ def failures(stream: Stream) -> Iterator[None]:
         if re.search("TABLE_OR_VIEW_NOT_FOUND|PATH_NOT_FOUND|SCHEMA_NOT_FOUND|DELTA_TABLE_NOT_FOUND", text):
             hint = "check its name; SPARK_CONF_DIR says where Spark's configuration of catalogues is"
             raise HeddleError("HDL-401", f"stream {stream.name}: there is no {origin.name}", hint) from error
-        found = re.search(r"HeddleError: (?:error )?(HDL-\d+) ([^\n]*)", str(error))
-        if found is not None:
-            raise HeddleError(found[1], found[2], "correct `schema` in streams.yaml, or the data") from error
+        if "HeddleError: " in str(error):
+            raise coded_error(error) from error
         hint = "is Spark's package for it there (spark.jars.packages in SPARK_CONF_DIR), and the other side up?"
         raise HeddleError("HDL-433", f"stream {stream.name}: Spark cannot read {origin.name}: {told}", hint) from error
 

@@ -149,6 +149,18 @@ def test_rows_without_files_come_once_as_their_times_do(
         assert rows_of(stream) == rows_in(table_of([event for event in steady(now + 20) if event[0] < until]))  # type: ignore[operator]
 
 
+def test_what_is_empty_is_copied_as_such(spark: SparkSession, tmp_path: Path) -> None:
+    write_all(spark, "none", steady(3))
+    spark.sql("CREATE OR REPLACE TEMP VIEW none_yet AS SELECT * FROM none WHERE volume < 0")
+    stream = stream_of(tmp_path, "{table: none_yet}")
+    for _ in range(2):
+        bring_up_to_date(spark, stream, LATER)
+        assert rows_of(stream) == Counter()
+    write_all(spark, "none_yet", steady(3))
+    bring_up_to_date(spark, stream, LATER)
+    assert rows_of(stream) == rows_in(table_of(steady(3)))
+
+
 def test_rows_that_become_visible_later_are_found_in_the_newest_spans(spark: SparkSession, tmp_path: Path) -> None:
     stream = stream_of(tmp_path, "{table: slow, watermark: volume}")
     rows = [(float(n), "A", 1.0, n) for n in range(30)]
