@@ -327,7 +327,7 @@ _REASONS = (
     (
         r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY_ID|InvalidAccessKeyId|SIGNATURE_DOES_NOT_MATCH"
         r"|SignatureDoesNotMatch|INVALID_CLIENT_TOKEN_ID|No credentials|NoCredentials|AuthenticationFailed"
-        r"|HTTP (?:status )?40[13]\b|40[13] Forbidden|Unauthorized|(?:no|any|provide|load) credentials",
+        r"|UserNotFound|HTTP (?:status )?40[13]\b|40[13] Forbidden|Unauthorized|(?:no|any|provide|load) credentials",
         "HDL-577",
         "the store refuses these credentials",
         "AWS_…, AZURE_… or GOOGLE_… of the environment, or the role of the instance, have to permit it",
@@ -354,12 +354,19 @@ def is_refusal(error: Exception) -> bool:
 
 
 def check_bucket(place: Place) -> None:
-    """Raises HDL-576 if the bucket of a place in a store is not there."""
+    """Raises HDL-576 if the bucket of a place in a store is not there, HDL-577 if nobody knows who asks."""
     if place.is_local:
         return
     system, path = place._reached()
     bucket = path.partition("/")[0]
     if system.get_file_info(bucket).type == fs.FileType.NotFound:
+        try:
+            # the answer to a look at a bucket says no more; some servers know no bucket of whom they do not know
+            system.get_file_info(fs.FileSelector(bucket))
+        except OSError as error:
+            refused = store_error(place, error)
+            if refused.diagnostic.code == "HDL-577":
+                raise refused from error
         hint = "make it, or name another; is the endpoint (AWS_ENDPOINT_URL) the right one?"
         raise HeddleError("HDL-576", f"{place}: there is no such bucket", hint)
 
