@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -34,16 +33,19 @@ def native_frame(spark: SparkSession, stream: Stream) -> DataFrame:
 
     Raises HDL-425 for what that reader cannot be told.
     """
-    if not Place.of(stream.source.path).is_local:
-        raise _unreadable_by_spark(stream, "that its source is in a store")
+    if stream.source.format == "iceberg":
+        raise _unreadable_by_spark(stream, "that it is an Iceberg table")
+    if not Place.of(stream.source.path).is_local and not _reads_stores(spark, stream.source.path):
+        raise _unreadable_by_spark(stream, "that its source is in a store, without Hadoop's connector")
     source, splits = stream.source, splits_of(stream)  # every file lies where streams may be read from
     if source.format == "csv":
         return _with_instants(_native_csv(spark, stream), stream, set())
     nanoseconds: set[str] = set()
     if source.format == "parquet":
         found = {
-            path: frozenset(field.name for field in pq.read_schema(path) if str(field.type).startswith("timestamp[ns"))
-            for path in dict.fromkeys(split.path for split in splits)
+            split.path: frozenset(field.name for field in schema if str(field.type).startswith("timestamp[ns"))
+            for split in {split.path: split for split in splits}.values()
+            for schema in [split.metadata().schema.to_arrow_schema()]
         }
         if len(set(found.values())) > 1:
             raise _unreadable_by_spark(stream, "timestamps in nanoseconds in some of its files alone")
@@ -54,13 +56,24 @@ def native_frame(spark: SparkSession, stream: Stream) -> DataFrame:
 
 
 def _literally(path: str) -> str:
-    """A path in which Spark sees no pattern of names."""
-    return re.sub(r"[\[\]{}*?\\]", r"\\\g<0>", path)
+    """A path, or URL as Hadoop knows it, in which Spark sees no pattern of names."""
+    return re.sub(r"[\[\]{}*?\\]", r"\\\g<0>", re.sub("^s3://", "s3a://", path))
+
+
+def _reads_stores(spark: SparkSession, url: str) -> bool:
+    """Whether Spark has Hadoop's connector for S3."""
+    java: Any = spark
+    try:
+        loader = java._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        loader.loadClass("org.apache.hadoop.fs.s3a.S3AFileSystem")
+    except Exception:
+        return False
+    return url.startswith("s3://")
 
 
 def _unreadable_by_spark(stream: Stream, what: str) -> HeddleError:
     message = f"Spark's own reader, which `compare` measures, cannot be told of stream {stream.name}: {what}"
-    return HeddleError("HDL-425", message, "compare on a copy without")
+    return HeddleError("HDL-425", message, "compare on a copy without; docs/sources.md has what Spark needs for S3")
 
 
 def _with_instants(frame: DataFrame, stream: Stream, nanoseconds: set[str]) -> DataFrame:
