@@ -97,9 +97,9 @@ def inspect(stream: Stream, columns: Sequence[str]) -> Inspection:
     return Inspection(stream.name, len(paths), first, last, about, tuple(diagnostics))
 
 
-def as_warned(found: Diagnostic) -> Diagnostic:
+def as_warned(diagnostic: Diagnostic) -> Diagnostic:
     """A diagnostic; that a stream is not copied yet is a warning wherever nothing is read for an answer."""
-    return replace(found, severity="warning") if found.code == NOT_COPIED else found
+    return replace(diagnostic, severity="warning") if diagnostic.code == NOT_COPIED else diagnostic
 
 
 def _changed(split: Split) -> int:
