@@ -99,7 +99,9 @@ def inspect(stream: Stream, columns: Sequence[str]) -> Inspection:
 
 def as_warned(diagnostic: Diagnostic) -> Diagnostic:
     """A diagnostic; that a stream is not copied yet is a warning wherever nothing is read for an answer."""
-    return replace(diagnostic, severity="warning") if diagnostic.code == NOT_COPIED else diagnostic
+    if diagnostic.code != NOT_COPIED:
+        return diagnostic
+    return Diagnostic("HDL-432", diagnostic.message, diagnostic.hint, severity="warning")
 
 
 def _changed(split: Split) -> int:
