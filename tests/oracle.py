@@ -85,6 +85,11 @@ class Cell:
     maybe: bool = False
     free: bool = False
 
+    @property
+    def is_told(self) -> bool:
+        """Whether nothing else is right but its value, as near as it has to be."""
+        return not (self.free or self.may_overflow or self.maybe)
+
     def matches(self, ours: Any) -> bool:
         if self.free:
             return True
@@ -374,7 +379,7 @@ def _derived(output: Output, parts: Sequence[Cell]) -> Cell:
     assert output.expression is not None
     if any(cell.overflow for cell in parts):
         return Cell(None, overflow=True)
-    if any(cell.free or cell.may_overflow or (cell.accept is not None and cell.value is not None) for cell in parts):
+    if any(not cell.is_told or (cell.accept is not None and cell.value is not None) for cell in parts):
         return Cell("anything", free=True)
     types = {part.name: part.type for part in output.parts}
     exact = [cell.value for cell in parts]
