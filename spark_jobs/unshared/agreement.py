@@ -106,6 +106,9 @@ def qualifies(query: ACQ, row: Mapping[str, Any]) -> bool | None:
 def _satisfies(condition: Condition, output: Output, row: Mapping[str, Any]) -> bool | None:
     if output.parts:
         return _derived_satisfies(condition, output, row)
+    if recomputed_value(output, row)[1] == math.inf:
+        # nothing is known of it: it may have overflowed here, or there
+        return None
     theirs, threshold = _ordinal(row[output.name]), _threshold(condition.value, output.type)
     count, total = row.get(f"{output.name} count"), row.get(f"{output.name} total")
     if total is not None and count:
