@@ -28,7 +28,7 @@ from spark_jobs.sources.decoding import read_splits
 from spark_jobs.sources.expressions import arrow_type, evaluate
 from spark_jobs.sources.splits import Split
 from spark_jobs.storage import WHOLE, Place
-from spark_jobs.unshared.columns import spark_name
+from spark_jobs.unshared.values import spark_name
 from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ def _staged_rows(staged: list[str], sampled: Sample) -> list[dict[str, Any]]:
 def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any]]) -> list[str]:
     """Differences between staged rows and recomputed ones, for people; empty when they agree."""
     from spark_jobs.unshared.agreement import agrees, among_first, grain, qualifies
-    from spark_jobs.unshared.columns import recomputed_parts
+    from spark_jobs.unshared.values import recomputed_parts
 
     mine = {(row["window_end"], tuple(json.loads(row["key"]))): row for row in ours}
     theirs = {grain(query, row): row for row in expected}

@@ -5,33 +5,33 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import functions as F
 
 from optimizer.aggregates.states import Lowered, carrier_of
 from optimizer.workload.values import ACQ, BOOLEAN, DATE, DOUBLE, LONG, TIMESTAMP, Condition, Literal, Output, Type
 from spark_jobs.results.derived import derived
 from spark_jobs.unshared import listings, moments
-from spark_jobs.unshared.columns import (
+from spark_jobs.unshared.values import (
     COMPARISONS,
+    COUNTED,
     EPOCH,
-    GroupedFrame,
+    LISTED,
+    MEANS,
+    PAIRED,
+    PERCENTILES,
+    QUANTILES,
+    ROUNDED,
+    SHAPES,
+    SPREADS,
     compared_outputs,
-    exact_share,
     fraction_of,
-    nearest,
-    plain_distinct,
     recomputed_parts,
-    spark_output,
-    value_at_rank,
-    value_counts,
 )
 
 EPSILON = 2.0**-52
@@ -41,7 +41,7 @@ DEVIATIONS = 6
 
 
 Evidence = Mapping[str, Any]
-"""What :func:`recompute` says of one output in one row, by what it is; the answer itself under the empty name."""
+"""What a recomputation says of one output in one row, by what it is; the answer itself under the empty name."""
 
 
 Grain = tuple[Any, tuple[str | None, ...]]
@@ -54,16 +54,15 @@ def _no_slack(output: Output, evidence: Evidence) -> float:
 
 @dataclass(frozen=True)
 class _Audit:
-    """How outputs of one kind are recomputed, how a stored value (as the results table stores it) is compared, and how
-    far a recomputed double may be off (infinity: nothing is known of it)."""
+    """How a stored value of one kind of output (as the results table stores it) is compared, and how far a recomputed
+    double may be off (infinity: nothing is known of it)."""
 
-    columns: Callable[[GroupedFrame, Output], dict[str, SparkColumn]]
     agrees: Callable[[Output, Any, Evidence], bool]
     slack: Callable[[Output, Evidence], float] = _no_slack
 
 
-def audit_of(output: Output) -> _Audit:
-    """How an output is recomputed and compared."""
+def _audit_of(output: Output) -> _Audit:
+    """How an output is compared."""
     if output.argument is None or output.function not in _AUDITS:
         return _EXACT
     return _AUDITS[output.function]
@@ -79,7 +78,7 @@ def agrees(output: Output, value: Any, row: Mapping[str, Any]) -> bool:
     """
     if output.parts:
         return _agrees_derived(output, value, row)
-    return audit_of(output).agrees(output, value, _evidence(output, row))
+    return _audit_of(output).agrees(output, value, _evidence(output, row))
 
 
 def _evidence(output: Output, row: Mapping[str, Any]) -> Evidence:
@@ -114,13 +113,13 @@ def _satisfies(condition: Condition, output: Output, row: Mapping[str, Any]) -> 
     if total is not None and count:
         theirs = _mean(output, total, count)
     if theirs is None:
-        return None if count and output.function in _MEANS else False
-    if output.function in _LISTED or (output.function == "mode" and output.error is not None):
+        return None if count and output.function in MEANS else False
+    if output.function in LISTED or (output.function == "mode" and output.error is not None):
         # the values of lists are compared one by one; as the text that they are told in there is nothing to recompute
         return None
     if output.type == LONG and not -(2**63) <= theirs < 2**63:
         return None
-    inexact = output.error is not None or (output.type == DOUBLE and output.function in _ROUNDED)
+    inexact = output.error is not None or (output.type == DOUBLE and output.function in ROUNDED)
     if inexact and agrees(output, threshold, row):
         return None
     if isinstance(theirs, float) or isinstance(threshold, float):
@@ -177,9 +176,9 @@ def _order_value(output: Output, row: Mapping[str, Any]) -> tuple[Any, ...] | No
         value = _unscaled(output, found[0])
     else:
         value, off = recomputed_value(output, row)
-        unknown = value is None and row.get(f"{output.name} count") and output.function in _MEANS
+        unknown = value is None and row.get(f"{output.name} count") and output.function in MEANS
         beyond = output.type == LONG and value is not None and not -(2**63) <= value < 2**63
-        if off or output.error is not None or unknown or beyond or output.function in _LISTED:
+        if off or output.error is not None or unknown or beyond or output.function in LISTED:
             return None
     return (True,) if value is None else (False, _order(value))
 
@@ -192,10 +191,10 @@ def derived_values(output: Output, row: Mapping[str, Any]) -> list[Any] | None:
     exact: list[Any] = []
     moved: list[tuple[int, float]] = []
     for at, part in enumerate(recomputed_parts(output)):
-        if part.function in _LISTED:
+        if part.function in LISTED:
             return None
         value, off = recomputed_value(part, row)
-        if value is None and row.get(f"{part.name} count") and part.function in _MEANS:
+        if value is None and row.get(f"{part.name} count") and part.function in MEANS:
             return None
         if part.error is not None or (part.type == LONG and value is not None and not -(2**63) <= value < 2**63):
             return None
@@ -223,9 +222,9 @@ def recomputed_value(output: Output, row: Mapping[str, Any]) -> tuple[Any, float
         value = _mean(output, evidence["total"], evidence["count"])
     if output.type == DOUBLE and value is not None:
         value = float(value)  # an approximate percentile of decimals is one of them in Spark
-    if output.type != DOUBLE or output.function not in _ROUNDED:
+    if output.type != DOUBLE or output.function not in ROUNDED:
         return value, 0.0
-    slack = audit_of(output).slack(output, evidence)
+    slack = _audit_of(output).slack(output, evidence)
     if not _finite(value):
         return value, slack if slack == math.inf else 0.0
     return value, max(slack, abs(value) * 4 * EPSILON, 5e-324)
@@ -273,23 +272,8 @@ def _derived_satisfies(condition: Condition, output: Output, row: Mapping[str, A
 
 
 # --------------------------------------------------------------------------- how each output is audited
-def _exact_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    return {"": spark_output(grouped, output)}
-
-
 def _agrees_exactly(output: Output, value: Any, evidence: Evidence) -> bool:
     return _same(value, _ordinal(evidence[""]))
-
-
-def _sum_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    argument, type = grouped.argument(output), grouped.type(output)
-    found = {"": spark_output(grouped, output), "count": grouped.count(output)}
-    if not type.is_exact:
-        return found | {"magnitude": grouped.of("magnitude", output, F.sum(F.abs(argument)))}
-    # decimals are summed in 38 digits: cast first, for Spark adds ten digits to the argument's own
-    total = F.try_sum(argument.cast("decimal(28,0)") if type.name == "long" else argument)
-    total = grouped.of("total", output, total)
-    return found | ({"": total} if output.function == "sum" else {"total": total})
 
 
 def _agrees_sum(output: Output, value: Any, evidence: Evidence) -> bool:
@@ -329,12 +313,6 @@ def _mean(output: Output, total: Decimal, count: int) -> Any:
         return (total / count).quantize(Decimal(1).scaleb(-output.type.scale), ROUND_HALF_UP)
 
 
-def _spread_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    double = grouped.argument(output).cast("double")
-    squares = grouped.of("squares", output, F.sum(double * double))
-    return {"": spark_output(grouped, output), "count": grouped.count(output), "squares": squares}
-
-
 def _agrees_spread(output: Output, value: Any, evidence: Evidence) -> bool:
     theirs = evidence[""]
     if not _finite(value, theirs):
@@ -360,32 +338,6 @@ def _spread_slack(output: Output, evidence: Evidence) -> float:
         return _variance_slack(output, theirs, evidence)
     slack = _variance_slack(output, theirs * theirs, evidence)
     return min(math.sqrt(slack), slack / theirs if theirs else math.inf)
-
-
-def _quantile_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    """The value at the nearest rank, and with an error the ``least`` and ``greatest`` that may stand for it."""
-    values = grouped.sorted(output)
-    count = F.size(values)
-    rank = nearest(count, fraction_of(output))
-    found = {"": value_at_rank(values, rank), "count": count}
-    if output.error is None:
-        return found
-    off, _ = exact_share(count, output.error)
-    least, greatest = F.greatest(rank - off, F.lit(1)), F.least(rank + off, count)
-    return found | {"least": value_at_rank(values, least), "greatest": value_at_rank(values, greatest)}
-
-
-def _percentile_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    """Interpolated between ``low`` and ``high``, ``rest`` parts of the way."""
-    if output.error is not None:
-        return _quantile_columns(grouped, output)
-    values, fraction = grouped.sorted(output), fraction_of(output)
-    whole, rest = exact_share(F.size(values) - 1, fraction)
-    low, high = value_at_rank(values, whole + 1), value_at_rank(values, whole + F.when(rest > 0, 2).otherwise(1))
-    way = rest.cast("double") / fraction.as_integer_ratio()[1]
-    between = (1 - way) * low.cast("double") + way * high.cast("double")
-    answer = F.when((rest == 0) | (low == high), low.cast("double")).otherwise(between)
-    return {"": answer, "count": F.size(values), "low": low, "high": high, "rest": rest}
 
 
 def _agrees_quantile(output: Output, value: Any, evidence: Evidence) -> bool:
@@ -418,25 +370,10 @@ def _percentile_slack(output: Output, evidence: Evidence) -> float:
     )
 
 
-def _distinct_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    return {"": plain_distinct(grouped, replace(output, error=None))}
-
-
 def _agrees_distinct(output: Output, value: Any, evidence: Evidence) -> bool:
     if value is None or output.error is None:
         return _same(value, evidence[""])
     return bool(abs(value - evidence[""]) <= DEVIATIONS * output.error * evidence[""] + 1)
-
-
-def _frequent_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    """The most frequent values, counted (``top``), and with an error so many that any other is as rare as it."""
-    values = grouped.sorted(output)
-    most = 1 if output.parameter is None else int(output.parameter)
-    if output.error is not None:
-        most += math.ceil(1 / output.error)
-    top = value_counts(values, most)
-    answer = F.get(top, F.lit(0))["value"] if output.function == "mode" else top
-    return {"": answer, "count": F.size(values), "top": top}
 
 
 def _agrees_mode(output: Output, value: Any, evidence: Evidence) -> bool:
@@ -471,48 +408,25 @@ def _agrees_top(output: Output, value: Any, evidence: Evidence) -> bool:
     return near and complete and descending
 
 
-def _several(single: _Audit) -> _Audit:
-    return _Audit(listings.several_columns(single.columns), listings.agrees_several(single.agrees))
-
-
-_EXACT = _Audit(_exact_columns, _agrees_exactly)
-
-_MEANS = ("sum", "avg")
-
-_SPREADS = ("variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop")
-
-_PERCENTILES = ("percentile", "median")
-
-_PAIRED = ("covar_pop", "covar_samp", "corr", "regr_slope", "regr_intercept", "regr_r2")
-
-_SHAPES = ("skewness", "kurtosis")
-
-_LISTED = ("top_k", "percentiles", "percentiles_disc", "histogram_numeric", "collect_set")
-
-_COUNTED = ("hll_sketch", "hll_sketch_agg", "theta_sketch", "theta_sketch_agg")
-
-_QUANTILES = ("quantile_sketch", "kll_sketch_agg_bigint", "kll_sketch_agg_double")
-
-_ROUNDED = (*_MEANS, *_SPREADS, *_PERCENTILES, *_PAIRED, *_SHAPES, "geometric_mean")
-"""Functions whose doubles are rounded on the way."""
+_EXACT = _Audit(_agrees_exactly)
 
 _AUDITS: dict[str, _Audit] = {
-    **dict.fromkeys(_MEANS, _Audit(_sum_columns, _agrees_sum, _sum_slack)),
-    **dict.fromkeys(_SPREADS, _Audit(_spread_columns, _agrees_spread, _spread_slack)),
-    **dict.fromkeys(_PERCENTILES, _Audit(_percentile_columns, _agrees_percentile, _percentile_slack)),
-    "percentile_disc": _Audit(_quantile_columns, _agrees_quantile),
-    "count_distinct": _Audit(_distinct_columns, _agrees_distinct),
-    "mode": _Audit(_frequent_columns, _agrees_mode),
-    "top_k": _Audit(_frequent_columns, _agrees_top),
-    **dict.fromkeys(_PAIRED, _Audit(moments.pair_columns, moments.agrees_pair, moments.pair_slack)),
-    **dict.fromkeys(_SHAPES, _Audit(moments.shape_columns, moments.agrees_shape, moments.shape_slack)),
-    "geometric_mean": _Audit(moments.geometric_columns, moments.agrees_geometric, moments.geometric_slack),
-    "percentiles": _several(_Audit(_percentile_columns, _agrees_percentile, _percentile_slack)),
-    "percentiles_disc": _several(_Audit(_quantile_columns, _agrees_quantile)),
-    "histogram_numeric": _Audit(listings.histogram_columns, listings.agrees_histogram),
-    "collect_set": _Audit(listings.least_columns, listings.agrees_least),
-    **dict.fromkeys(_COUNTED, _Audit(listings.counted_columns, listings.agrees_counted)),
-    **dict.fromkeys(_QUANTILES, _Audit(listings.quantile_columns, listings.agrees_quantiles)),
+    **dict.fromkeys(MEANS, _Audit(_agrees_sum, _sum_slack)),
+    **dict.fromkeys(SPREADS, _Audit(_agrees_spread, _spread_slack)),
+    **dict.fromkeys(PERCENTILES, _Audit(_agrees_percentile, _percentile_slack)),
+    "percentile_disc": _Audit(_agrees_quantile),
+    "count_distinct": _Audit(_agrees_distinct),
+    "mode": _Audit(_agrees_mode),
+    "top_k": _Audit(_agrees_top),
+    **dict.fromkeys(PAIRED, _Audit(moments.agrees_pair, moments.pair_slack)),
+    **dict.fromkeys(SHAPES, _Audit(moments.agrees_shape, moments.shape_slack)),
+    "geometric_mean": _Audit(moments.agrees_geometric, moments.geometric_slack),
+    "percentiles": _Audit(listings.agrees_several(_agrees_percentile)),
+    "percentiles_disc": _Audit(listings.agrees_several(_agrees_quantile)),
+    "histogram_numeric": _Audit(listings.agrees_histogram),
+    "collect_set": _Audit(listings.agrees_least),
+    **dict.fromkeys(COUNTED, _Audit(listings.agrees_counted)),
+    **dict.fromkeys(QUANTILES, _Audit(listings.agrees_quantiles)),
 }
 """How outputs are audited that are not simply equal."""
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from dataclasses import dataclass, field
+from datetime import date
 from decimal import Decimal
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
@@ -20,7 +18,6 @@ from optimizer.workload.derived import derived_type
 from optimizer.workload.expression import type_of, unified
 from optimizer.workload.nested import read_path
 from optimizer.workload.values import (
-    ACQ,
     BOOLEAN,
     BYTE,
     DATE,
@@ -41,15 +38,9 @@ from optimizer.workload.values import (
 )
 from spark_jobs.unshared.scalars import CONSTANTS_FROM, SCALAR_COLUMNS
 from spark_jobs.unshared.scalars import ddl_of as ddl_of
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from spark_jobs.unshared.values import COMPARISONS, fraction_of, from_spark, spark_name
 
 Schema = Mapping[str, Type]
-
-
-_KEY = re.compile(r"\['(?:[^']|'')*'\]")
-_CAPITAL = re.compile(r"[\\A-Z]|[^\x00-\x7f]")
-_NUMBER = re.compile(r"\\u([0-9a-f]{6})")
 
 
 # --------------------------------------------------------------------------------- values to columns
@@ -112,16 +103,6 @@ def _type_of(expression: Expression, schema: Schema) -> Type:
 def quoted_column(name: str) -> SparkColumn:
     """A column by its name, whatever characters that has."""
     return F.col("`" + spark_name(name).replace("`", "``") + "`")
-
-
-def spark_name(name: str) -> str:
-    """A column's name in frames, which do not tell ``m['K']`` from ``m['k']``: capitals in keys are numbers there."""
-    return _KEY.sub(lambda key: _CAPITAL.sub(lambda found: f"\\u{ord(found[0]):06x}", key[0]), name)
-
-
-def from_spark(name: str) -> str:
-    """Inverse of :func:`spark_name`."""
-    return _KEY.sub(lambda key: _NUMBER.sub(lambda found: chr(int(found[1], 16)), key[0]), name)
 
 
 def with_leaves(frame: DataFrame, stream: Stream, names: Iterable[str]) -> DataFrame:
@@ -210,16 +191,6 @@ def _call(call: Call, schema: Schema) -> SparkColumn:
     return COMPARISONS[name](left, right)
 
 
-COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": lambda left, right: left == right,
-    "!=": lambda left, right: left != right,
-    "<": lambda left, right: left < right,
-    "<=": lambda left, right: left <= right,
-    ">": lambda left, right: left > right,
-    ">=": lambda left, right: left >= right,
-}
-
-
 # -------------------------------------------------------------------------------- aggregates as columns
 @dataclass
 class GroupedFrame:
@@ -297,11 +268,6 @@ def nearest(count: SparkColumn, fraction: Decimal) -> SparkColumn:
     """The nearest rank of a fraction of so many values: 1 at least."""
     whole, rest = exact_share(count, fraction)
     return F.greatest(whole + F.when(rest > 0, 1).otherwise(0), F.lit(1))
-
-
-def fraction_of(output: Output) -> Decimal:
-    """The fraction of a percentile; a median's is one half."""
-    return Decimal("0.5") if output.parameter is None else output.parameter
 
 
 def value_at_rank(values: SparkColumn, rank: SparkColumn) -> SparkColumn:
@@ -480,13 +446,3 @@ def spark_output(grouped: GroupedFrame, output: Output) -> SparkColumn:
     if output.function in _PLAIN:
         return _PLAIN[output.function](grouped, output)
     return grouped.of(output.function, output, getattr(F, output.function)(grouped.argument(output)))
-
-
-def compared_outputs(query: ACQ) -> list[Output]:
-    """What HAVING compares and the order goes by, under the names that recomputed rows have them."""
-    return [replace(output, name=f"having {index}") for index, output in enumerate(query.compared)]
-
-
-def recomputed_parts(output: Output) -> list[Output]:
-    """The aggregates that an output takes, under the names that recomputed rows have them."""
-    return [replace(part, name=f"{output.name} part {part.name}") for part in output.parts] or [output]

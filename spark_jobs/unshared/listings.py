@@ -1,4 +1,4 @@
-"""Answers of several values and sketches, recomputed by Spark, and compared as what they say."""
+"""Answers of several values and sketches, compared as what they say."""
 
 from __future__ import annotations
 
@@ -12,13 +12,9 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import functions as F
-
 from optimizer.workload.values import DOUBLE, LONG, Output, Type
-from spark_jobs.unshared.columns import EPOCH, GroupedFrame, nearest, value_at_rank
+from spark_jobs.unshared.values import EPOCH
 
-Columns = Callable[[GroupedFrame, Output], dict[str, SparkColumn]]
 Agrees = Callable[[Output, Any, Mapping[str, Any]], bool]
 
 DEVIATIONS = 6
@@ -40,7 +36,7 @@ def jsonable(value: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------ percentiles
-def _each(output: Output) -> list[Output]:
+def each_fraction(output: Output) -> list[Output]:
     """What each fraction would be by itself."""
     disc = output.function == "percentiles_disc"
     type = output.argument_type if disc else DOUBLE
@@ -49,25 +45,11 @@ def _each(output: Output) -> list[Output]:
     return [replace(one, parameter=fraction) for fraction in output.parameters]
 
 
-def several_columns(columns: Columns) -> Columns:
-    """The columns of percentiles of several fractions, from those of one: numbered."""
-
-    def numbered(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-        named = {
-            f"{number} {name or 'answer'}": column
-            for number, one in enumerate(_each(output))
-            for name, column in columns(grouped, one).items()
-        }
-        return {"": named["0 answer"]} | named
-
-    return numbered
-
-
 def agrees_several(agrees: Agrees) -> Agrees:
     """The comparison of percentiles of several fractions, from that of one."""
 
     def agree(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
-        each = _each(output)
+        each = each_fraction(output)
         items = [None] * len(each) if value is None else json.loads(value)
         return len(items) == len(each) and all(
             agrees(one, _stored(item, one.type), _of_number(evidence, number))
@@ -96,39 +78,10 @@ def _stored(item: Any, type: Type) -> Any:
 
 
 # -------------------------------------------------------------------------------------- sets, histograms
-def least_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    """The least distinct values."""
-    assert output.parameter is not None
-    return {"": F.slice(F.array_distinct(grouped.sorted(output)), 1, int(output.parameter))}
-
-
 def agrees_least(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
     """Whether the least values are the same."""
     expected = [jsonable(item) for item in evidence[""]]
     return value is None and not expected if value is None or not expected else bool(json.loads(value) == expected)
-
-
-def histogram_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    """The finite ``least`` and ``greatest`` value, how many are ``finite``, and how many are surely below each edge of
-    the bins and how many perhaps (``edges``): edges are rounded here."""
-    assert output.parameter is not None
-    bins, values = int(output.parameter), grouped.sorted(output)
-    doubles = F.transform(values, lambda value: value.cast("double"))
-    known = F.filter(doubles, lambda value: ~F.isnan(value) & (F.abs(value) < float("inf")))
-    least, most = F.get(known, F.lit(0)), F.get(known, F.size(known) - 1)
-    slack = (F.abs(least) + F.abs(most)) * 1e-15
-
-    def edge(at: SparkColumn) -> SparkColumn:
-        value = least * (1 - at / bins) + most * (at / bins)
-        below = F.size(F.filter(known, lambda one: one < value - slack))
-        return F.struct(below.alias("below"), F.size(F.filter(known, lambda one: one < value + slack)).alias("most"))
-
-    edges = (
-        F.transform(F.sequence(F.lit(1), F.lit(bins - 1)), edge)
-        if bins > 1
-        else F.array().cast("array<struct<below:int,most:int>>")
-    )
-    return {"": F.size(known), "count": grouped.count(output), "least": least, "greatest": most, "edges": edges}
 
 
 def agrees_histogram(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
@@ -156,13 +109,6 @@ def agrees_histogram(output: Output, value: Any, evidence: Mapping[str, Any]) ->
 
 
 # --------------------------------------------------------------------------------------------- sketches
-def counted_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    """How many values there are, and how many distinct ones that DataSketches does not ignore."""
-    value = grouped.value(output)
-    distinct = F.count_distinct(F.when(value != "", value) if grouped.type(output).name == "string" else value)
-    return {"": grouped.of("distinct in a sketch", output, distinct), "count": grouped.count(output)}
-
-
 def agrees_counted(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
     """Whether a HyperLogLog or Theta sketch estimates so many distinct values."""
     from datasketches import compact_theta_sketch, hll_sketch
@@ -173,23 +119,6 @@ def agrees_counted(output: Output, value: Any, evidence: Mapping[str, Any]) -> b
     kind: Any = hll_sketch if output.function.startswith("hll") else compact_theta_sketch
     found, count = kind.deserialize(base64.b64decode(value)).get_estimate(), evidence[""]
     return bool(abs(found - count) <= 0.01 + DEVIATIONS * count / math.sqrt(2 ** int(output.parameter)))
-
-
-def quantile_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    """How many values there are that are no NaN, and those at :data:`RANKS`, each with how many are below and up to
-    it."""
-    values = grouped.sorted(output)
-    if grouped.type(output) == DOUBLE:
-        values = F.filter(values, lambda value: ~F.isnan(value))
-
-    def at(fraction: Decimal) -> SparkColumn:
-        value = value_at_rank(values, nearest(F.size(values), fraction))
-        below = F.size(F.filter(values, lambda one: one < value))
-        return F.struct(
-            value.alias("value"), below.alias("below"), F.size(F.filter(values, lambda one: one <= value)).alias("upto")
-        )
-
-    return {"": F.size(values), "count": F.size(values), "ranks": F.array(*map(at, RANKS))}
 
 
 def agrees_quantiles(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Moments and regressions, recomputed by Spark, and how far both sides' rounding may take them apart.
+"""Moments and regressions, and how far both sides' rounding may take them apart.
 
 Spark's are Welford's recurrences and their generalisations (Pébay 2008) in doubles: ours are sums in double-double.
 """
@@ -9,27 +9,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import functions as F
-
 from optimizer.workload.values import Output
-from spark_jobs.unshared.columns import GroupedFrame, both_numbers, logarithm, spark_output
 
 EPSILON = 2.0**-52
 
 OPEN = 0.01
 """Variances that rounding leaves open by more than this part of them are not compared with."""
-
-
-def pair_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    """The answer, and of the pairs without a null the ``count``, sums of squares, variances and means."""
-    x, y = both_numbers(grouped, output)
-    found = {"": spark_output(grouped, output), "count": grouped.of("both", output, F.count(x))}
-    for name, side in (("x", x), ("y", y)):
-        found[f"squares {name}"] = grouped.of(f"squares {name}", output, F.sum(side * side))
-        found[f"variance {name}"] = grouped.of(f"variance {name}", output, F.var_pop(side))
-        found[f"mean {name}"] = grouped.of(f"mean {name}", output, F.avg(side))
-    return found
 
 
 def agrees_pair(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
@@ -82,14 +67,6 @@ def _share_lost(lost: float, norm: float, root: float, n: int) -> float:
     return (lost * (norm * root + EPSILON * norm * norm) + n * 2.3e-308) / max(root * root, 5e-324)
 
 
-def shape_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    """The answer, and the ``count``, the sum of ``squares`` and the ``variance``."""
-    double = grouped.argument(output).cast("double")
-    squares = grouped.of("squares", output, F.sum(double * double))
-    found = {"": spark_output(grouped, output), "count": grouped.count(output), "squares": squares}
-    return found | {"variance": grouped.of("variance of doubles", output, F.var_pop(double))}
-
-
 def agrees_shape(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
     """Whether a skewness or a kurtosis is as near as rounding allows."""
     n = evidence["count"]
@@ -119,12 +96,6 @@ def shape_slack(output: Output, evidence: Mapping[str, Any]) -> float:
     power = 3 if output.function == "skewness" else 4
     lost = 64 * (n + 16) * EPSILON * (1 + ratio) + (n + 16) ** 2 * 2.0**-96 * ratio**power
     return float(lost * (4 + n ** (power / 2 - 1)))
-
-
-def geometric_columns(grouped: GroupedFrame, output: Output) -> dict[str, SparkColumn]:
-    """The answer, and the mean magnitude of the logarithms."""
-    logs = grouped.of("magnitude of logs", output, F.avg(F.abs(logarithm(grouped, output))))
-    return {"": spark_output(grouped, output), "count": grouped.count(output), "logs": logs}
 
 
 def agrees_geometric(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:

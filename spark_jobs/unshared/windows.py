@@ -20,22 +20,20 @@ from pyspark.sql import functions as F
 from optimizer.workload.values import ACQ, Output, Window
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.unshared import sequences
-from spark_jobs.unshared.agreement import audit_of
 from spark_jobs.unshared.calendars import windows_holding
 from spark_jobs.unshared.columns import (
-    COMPARISONS,
     GroupedFrame,
     Schema,
-    compared_outputs,
     ddl_of,
     derived_column,
     literal_column,
     quoted_column,
-    recomputed_parts,
     schema_of,
     spark_output,
     to_column,
 )
+from spark_jobs.unshared.spark_evidence import evidence_columns
+from spark_jobs.unshared.values import COMPARISONS, compared_outputs, recomputed_parts
 
 
 def unshared(frame: DataFrame, query: ACQ, time_column: str) -> DataFrame:
@@ -249,7 +247,7 @@ def recompute(frame: DataFrame, query: ACQ, time_column: str, windows: Sequence[
     answers = [
         column.alias(f"{output.name} {what}" if what else output.name)
         for output in audited
-        for what, column in audit_of(output).columns(grouped, output).items()
+        for what, column in evidence_columns(grouped, output).items()
     ]
     found = exploded.groupBy(
         window["start"].alias("window_start"),

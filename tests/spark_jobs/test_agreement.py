@@ -37,7 +37,7 @@ from optimizer.workload.values import (
     Workload,
 )
 from spark_jobs.checks.recompute import compare
-from spark_jobs.unshared.columns import compared_outputs, recomputed_parts
+from spark_jobs.unshared.values import compared_outputs, recomputed_parts
 from spark_jobs.unshared.windows import recompute
 from tests.spark_jobs.test_differential import kernel_answers, of_query
 from tests.workloads import POOLS, SCHEMA, Case, arrow_schema, takes

@@ -315,7 +315,7 @@ def test_ten_thousand_fields_are_known_and_more_are_left_out(tmp_path: Path) -> 
 
 
 def test_frames_tell_keys_apart_that_differ_by_case() -> None:
-    from spark_jobs.unshared.columns import from_spark, spark_name
+    from spark_jobs.unshared.values import from_spark, spark_name
 
     names = ["m['K']", "m['k']", "m['É']", "m['é']", r"m['\\u00004b']", "a.B", "m['it''s K']"]
     assert len({spark_name(name).lower() for name in names}) == len(names)
