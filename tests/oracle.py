@@ -1,6 +1,7 @@
 """The independent oracle: what every query should answer, computed by DuckDB from the raw events.
 
-Nothing here imports ``optimizer.windows.alignment`` or any part of the pipeline: windows are enumerated by SQL from the
+Nothing here imports ``optimizer.windows.alignment`` or what computes shared answers (what expressions are in DuckDB's
+SQL is what the audit goes by, :mod:`spark_jobs.unshared.duckdb_expressions`): windows are enumerated by SQL from the
 epoch arithmetic of the definition, each event is expanded into the windows that hold it, and DuckDB groups.
 Sums whose rounding matters (doubles, decimals, variances) are finished in exact rational arithmetic, and what
 depends on an order (quantiles, modes, the first and the last) by sorting all values of a window.
@@ -54,9 +55,9 @@ from optimizer.workload.values import (
     Type,
     Window,
 )
+from spark_jobs.unshared.duckdb_expressions import FLOOR_DIV, Translator, quoted, text_literal
 from tests import calendars
 from tests.exact_moments import Interval, geometric_mean, paired, shape
-from tests.scalar_sql import scalar_sql, values_of
 
 EPSILON = sys.float_info.epsilon
 LARGEST = sys.float_info.max
@@ -131,112 +132,6 @@ Key = tuple[Any, ...]
 window of rows the number of its first row; of windows that are not all equally long their end."""
 
 
-# ------------------------------------------------------------------------------- expressions to DuckDB
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
-
-
-_COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
-
-
-class Translator:
-    """Values of :mod:`optimizer.workload.values` to DuckDB SQL, each with its kind.
-
-    Kinds: ``long`` (computed in HUGEINT, so that it cannot wrap), ``decimal``, ``double``, ``string``,
-    ``boolean``, ``date``, ``timestamp`` (as integer microseconds).
-    """
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-
-    def __call__(self, expression: Expression) -> tuple[str, str]:
-        if isinstance(expression, Column):
-            return self._column(expression.name)
-        if isinstance(expression, Literal):
-            return _literal(expression.value, expression.type)
-        return self._call(expression)
-
-    def _column(self, name: str) -> tuple[str, str]:
-        type = self._schema.field(name).type
-        if pa.types.is_integer(type):
-            return f"{_quoted(name)}::HUGEINT", "long"
-        if pa.types.is_timestamp(type):
-            return _quoted(name), "timestamp"
-        for kind, holds in (
-            ("decimal", pa.types.is_decimal),
-            ("double", pa.types.is_floating),
-            ("boolean", pa.types.is_boolean),
-            ("date", pa.types.is_date),
-        ):
-            if holds(type):
-                return _quoted(name), kind
-        return _quoted(name), "string"
-
-    def _call(self, call: Call) -> tuple[str, str]:
-        name = call.function
-        arguments = [self(argument) for argument in call.arguments[: values_of(call)]]
-        scalar = scalar_sql(call, arguments, _aligned)
-        if scalar is not None:
-            return scalar
-        if name in _COMPARISONS:
-            left, right, _ = _aligned(arguments)
-            return f"({left} {_COMPARISONS[name]} {right})", "boolean"
-        if name in ("and", "or"):
-            return "(" + f" {name.upper()} ".join(sql for sql, _ in arguments) + ")", "boolean"
-        if name == "not":
-            return f"(NOT {arguments[0][0]})", "boolean"
-        if name == "is_null":
-            return f"({arguments[0][0]} IS NULL)", "boolean"
-        if name == "in":
-            equal = [_aligned([arguments[0], item]) for item in arguments[1:]]
-            return "(" + " OR ".join(f"({left} = {right})" for left, right, _ in equal) + ")", "boolean"
-        if name == "like":
-            return f"({arguments[0][0]} LIKE {arguments[1][0]} ESCAPE '\\')", "boolean"
-        if name in ("lower", "upper"):
-            return f"{name}({arguments[0][0]})", "string"
-        if name in ("abs", "neg"):
-            sql, kind = arguments[0]
-            return (f"abs({sql})" if name == "abs" else f"(-{sql})"), kind
-        if name == "/":
-            dividend, divisor = (f"({sql})::DOUBLE" for sql, _ in arguments)
-            return f"(CASE WHEN {divisor} = 0 THEN NULL ELSE {dividend} / {divisor} END)", "double"
-        if name == "coalesce":
-            *same, kind = _aligned(arguments)
-            return f"coalesce({', '.join(same)})", kind
-        left, right, kind = _aligned(arguments, multiply=name == "*")
-        return f"({left} {name} {right})", kind
-
-
-def _literal(value: Any, type: Type) -> tuple[str, str]:
-    if value is None:
-        kinds = {"long": "HUGEINT", "timestamp": "BIGINT", "string": "VARCHAR"}
-        return f"NULL::{kinds.get(type.name, str(type))}", type.name
-    if type.name == "long":
-        return f"'{value}'::HUGEINT", "long"
-    if type.name == "timestamp":
-        return f"'{value}'::BIGINT", "timestamp"
-    return f"{_text(str(value))}::{'VARCHAR' if type.name == 'string' else type}", type.name
-
-
-def _aligned(arguments: Sequence[tuple[str, str]], multiply: bool = False) -> list[str]:
-    """SQL of the arguments brought to one kind, then that kind: with a double all are doubles; integers meet
-    decimals as decimals (as many digits as the product may still have room for)."""
-    kinds = {kind for _, kind in arguments}
-    if kinds == {"date", "timestamp"}:
-        return [f"epoch_us(({sql})::TIMESTAMP)" if kind == "date" else sql for sql, kind in arguments] + ["timestamp"]
-    if "double" in kinds and len(kinds) > 1:
-        return [f"({sql})::DOUBLE" for sql, _ in arguments] + ["double"]
-    if kinds == {"long", "decimal"}:
-        digits = 19 if multiply else 28
-        cast = [f"({sql})::DECIMAL({digits},0)" if kind == "long" else sql for sql, kind in arguments]
-        return [*cast, "decimal"]
-    return [sql for sql, _ in arguments] + [arguments[0][1]]
-
-
 # -------------------------------------------------------------------------------------------- answers
 PAIRED = ("first", "last", "min_by", "max_by")
 TWO = ("corr", "covar_pop", "covar_samp", "regr_slope", "regr_intercept", "regr_r2", "regr_count")
@@ -267,7 +162,7 @@ def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
     for output in query.computed:
         place = "TRUE"
         if query.pattern is not None:
-            place = '"its place" = 0' if output.event is None else f'"its type" = {_text(output.event)}'
+            place = '"its place" = 0' if output.event is None else f'"its type" = {text_literal(output.event)}'
         if output.argument is None:
             finish.append((output, [aggregate(f"count(*) FILTER ({place})")], "long"))
             continue
@@ -295,9 +190,9 @@ def answers(query: ACQ, events: pa.Table, time_column: str, begin: int, end: int
         finish.append((output, wanted, kind))
 
     computed = {name: translate(expression)[0] for name, expression in query.derived}
-    groups = [computed.get(name, _quoted(name)) for name, _ in query.group_by]
+    groups = [computed.get(name, quoted(name)) for name, _ in query.group_by]
     where = translate(query.filter)[0] if query.filter is not None else "TRUE"
-    time = _quoted(time_column)
+    time = quoted(time_column)
     connection = _database()
     if not query.window.is_regular:
         connection.register("calendar windows", calendars.windows_between(query.window, begin, end))
@@ -468,7 +363,7 @@ def _called(function: str, told: list[Any]) -> Any:
         return True if True in equal else None if None in equal else False
     if None in told:
         return None
-    if function in _COMPARISONS:
+    if function in _ORDERS:
         return _ORDERS[function](_order(told[0]), _order(told[1]))
     if function == "/":
         return None if told[1] == 0 else told[0] / told[1]
@@ -484,7 +379,7 @@ _COMPUTED: dict[str, Callable[..., Any]] = {
     "not": lambda one: not one,
 }
 
-_CALLED = {*_COMPUTED, *_COMPARISONS, "is_null", "coalesce", "and", "or", "in", "/"}
+_CALLED = {*_COMPUTED, *("=", "!=", "<", "<=", ">", ">="), "is_null", "coalesce", "and", "or", "in", "/"}
 
 
 def _expanded_sequences(query: ACQ, events: pa.Table, time: str, where: str) -> str:
@@ -492,11 +387,11 @@ def _expanded_sequences(query: ACQ, events: pa.Table, time: str, where: str) -> 
     pattern = query.pattern
     assert pattern is not None
     width, slide, ago = query.window.range, query.window.slide, query.window.ago
-    per = [_quoted(name) for name in pattern.per]
+    per = [quoted(name) for name in pattern.per]
     places = range(len(pattern.events))
     joined = [
-        f"{_quoted(pattern.on)}::VARCHAR = {_text(event)}".replace(
-            _quoted(pattern.on), f"e{place}.{_quoted(pattern.on)}"
+        f"{quoted(pattern.on)}::VARCHAR = {text_literal(event)}".replace(
+            quoted(pattern.on), f"e{place}.{quoted(pattern.on)}"
         )
         for place, event in enumerate(pattern.events)
     ]
@@ -506,11 +401,11 @@ def _expanded_sequences(query: ACQ, events: pa.Table, time: str, where: str) -> 
     last = places[-1]
     windows = f"""unnest(generate_series(
         floor_div(e{last}.{time} + {ago} - {width}, {slide}) + 1, floor_div(e0.{time} + {ago}, {slide})))"""
-    names = [_quoted(name) for name in events.column_names]
+    names = [quoted(name) for name in events.column_names]
     chosen = ", ".join(f"e{place} AS e{place}" for place in places)
     rows = " UNION ALL ".join(
         f'SELECT {", ".join(f"e{place}.{name} AS {name}" for name in names)}, {place} AS "its place", '
-        f'{_text(event)} AS "its type", {slide}::BIGINT * k - {ago} AS "the window" FROM matched'
+        f'{text_literal(event)} AS "its type", {slide}::BIGINT * k - {ago} AS "the window" FROM matched'
         for place, event in enumerate(pattern.events)
     )
     return f"""
@@ -546,12 +441,12 @@ def _expanded(window: Window, time: str) -> str:
 def _expanded_rows(window: Window, events: pa.Table, time: str) -> str:
     """SQL of the rows, once for every whole window of rows that holds them."""
     width, slide = window.range, window.slide
-    per = ", ".join(_quoted(name) for name in window.per or ())
+    per = ", ".join(quoted(name) for name in window.per or ())
     order = [time]
     for name, type in zip(events.schema.names, events.schema.types, strict=True):
-        order.append(f"{_quoted(name)} NULLS FIRST")
+        order.append(f"{quoted(name)} NULLS FIRST")
         if pa.types.is_floating(type):
-            order.append(f"{_quoted(name)}::VARCHAR NOT LIKE '-0%'")
+            order.append(f"{quoted(name)}::VARCHAR NOT LIKE '-0%'")
     return f"""
         SELECT * FROM (
             SELECT *, min({time}) OVER whole AS "its start", max({time}) OVER whole + 1 AS "its instant"
@@ -631,7 +526,7 @@ def _database() -> duckdb.DuckDBPyConnection:
     """The one database of this process: opening one costs more than most questions."""
     connection = duckdb.connect(":memory:", config={"threads": 1})
     connection.execute("SET TimeZone = 'UTC'")
-    connection.execute("CREATE MACRO floor_div(a, b) AS (a - ((a % b) + b) % b) // b")
+    connection.execute(FLOOR_DIV)
     return connection
 
 

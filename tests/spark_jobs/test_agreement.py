@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ from optimizer.workload.values import (
     Workload,
 )
 from spark_jobs.checks.recompute import compare
+from spark_jobs.unshared.duckdb_windows import recompute_here
 from spark_jobs.unshared.values import compared_outputs, recomputed_parts
 from spark_jobs.unshared.windows import recompute
 from tests.spark_jobs.test_differential import kernel_answers, of_query
@@ -140,18 +141,31 @@ def expected_of(query: ACQ, plain: Sequence[Output], rows: list[dict[str, Any]])
     return found
 
 
-@pytest.mark.longer
-@pytest.mark.parametrize("function", sorted(AGGREGATES))
-def test_every_aggregate(spark: SparkSession, function: str) -> None:
+def audited(function: str, recomputed: Callable[[pa.Table, ACQ, list[tuple[int, int]]], list[dict[str, Any]]]) -> None:
+    """Everything that can be made of the aggregate is answered as an engine recomputes it."""
     table, queries = events(), queries_of(function)
     stream = Stream("events", Source("parquet", "events"), (("ts", TIMESTAMP), *SCHEMA), "ts")
     begin, end = TICK, 4 * TICK
     answers = kernel_answers(Case(Workload(tuple(queries), (stream,)), table, begin, end), "shared", (), begin, end)
     spans = [(at - 2 * TICK, at) for at in range(2 * TICK, end + 1, TICK)]
     plain = outputs_of(function)
-    alone = replace(queries[0], outputs=tuple(plain))
-    rows = recompute(spark.createDataFrame(table), alone, "ts", spans).toArrow().to_pylist()
+    rows = recomputed(table, replace(queries[0], outputs=tuple(plain)), spans)
     assert rows
     for query in queries:
         found = compare(query, of_query(answers, query).to_pylist(), expected_of(query, plain, rows))
         assert found == [], query
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("function", sorted(AGGREGATES))
+def test_every_aggregate(spark: SparkSession, function: str) -> None:
+    def by_spark(table: pa.Table, query: ACQ, spans: list[tuple[int, int]]) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = recompute(spark.createDataFrame(table), query, "ts", spans).toArrow().to_pylist()
+        return rows
+
+    audited(function, by_spark)
+
+
+@pytest.mark.parametrize("function", sorted(AGGREGATES))
+def test_every_aggregate_by_duckdb(function: str) -> None:
+    audited(function, lambda table, query, spans: recompute_here(table, query, "ts", spans))

@@ -33,8 +33,8 @@ from optimizer.workload.values import (
 )
 from spark_jobs.sources.expressions import arrow_type, evaluate
 from spark_jobs.unshared.columns import to_column
-from tests.oracle import Translator, _database, _plain
-from tests.scalar_sql import FORMATS
+from spark_jobs.unshared.duckdb_expressions import Translator
+from tests.oracle import _database, _plain
 from tests.sizes import examples
 
 SCHEMA: dict[str, Type] = {
@@ -50,11 +50,13 @@ SCHEMA: dict[str, Type] = {
     "ts": TIMESTAMP,
 }
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+FORMATS = ("yyyy-MM-dd", "dd/MM/yyyy HH:mm", "yyyyMMdd'T'HHmmss", "yyyy-MM-dd HH:mm:ss.SSS")
 CASTABLE = (
     *("1", "-7", " 42 ", "+5", "1.5", "-2.505", "1e3", ".5", "5.", "9223372036854775808", "128", "0x10", "1d", "99999"),
     *("NaN", "true", "F", " yes", "0", "", " ", "2013-07-04", "2013-7-4", "2013-02-30", "2013", "2013-07-04T10:00"),
     *("2013-07-04 18:30:00", "2013-07-04 18:30:00.1234567Z", "2013-07-04 18:30:61", "2013-07-04 18:30:00+02:00"),
     *("04/07/2013 18:30", "20130704T183000", "0001-01-01", "9999-12-31 23:59:59.999999", "2013-07-04 24:00", "a\tb"),
+    *("2013-07-04 18:30:00.123", "2013-02-29 18:30:00.000", "0000-01-01", "31/12/2013 23:59"),
 )
 
 

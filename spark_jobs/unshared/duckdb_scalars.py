@@ -1,6 +1,6 @@
-"""Functions of single values in DuckDB's SQL, for the oracle: from the SQL of their arguments and its kinds.
+"""Functions of single values in DuckDB's SQL, made of the SQL of their arguments and its kinds.
 
-Kinds are those of :mod:`tests.oracle`: integers are HUGEINT, timestamps integer microseconds.
+Kinds are those of :mod:`spark_jobs.unshared.duckdb_expressions`: integers are HUGEINT, timestamps integer microseconds.
 """
 
 from __future__ import annotations
@@ -10,18 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from optimizer.workload.patterns import readable_pattern
-from optimizer.workload.scalars import cast_type
+from optimizer.workload.scalars import cast_type, time_format
 from optimizer.workload.values import Call, Literal, Type
 
 Typed = tuple[str, str]
 _BITS = {3: 8, 5: 16, 10: 32}
 _CONSTANTS = ("cast", "date_trunc", "date_part", "to_timestamp", "to_date", "substring", "split_part", "replace")
-FORMATS = {
-    "yyyy-MM-dd": (r"\d{4}-\d\d-\d\d", "%Y-%m-%d"),
-    "dd/MM/yyyy HH:mm": (r"\d\d/\d\d/\d{4} \d\d:\d\d", "%d/%m/%Y %H:%M"),
-    "yyyyMMdd'T'HHmmss": (r"\d{8}T\d{6}", "%Y%m%dT%H%M%S"),
-}
-"""Formats of times that tests have, as an expression and as DuckDB writes them."""
 
 
 def values_of(call: Call) -> int:
@@ -54,10 +48,7 @@ def scalar_sql(call: Call, arguments: list[Typed], aligned: Callable[[list[Typed
     if name in ("date_trunc", "date_part"):
         return _time(name, arguments[0], constants[0])
     if name in ("to_timestamp", "to_date"):
-        form, format = FORMATS[constants[0]]
-        stamp = f"try_strptime({arguments[0][0]}, {_text(format)})"
-        known = f"CASE WHEN regexp_full_match({arguments[0][0]}, {_text(form)}) THEN {stamp} END"
-        return (f"epoch_us({known})", "timestamp") if name == "to_timestamp" else (f"({known})::DATE", "date")
+        return _parsed(arguments[0][0], constants[0], name == "to_timestamp")
     if name in ("round", "floor", "ceil"):
         return _whole(name, arguments[0], constants)
     return _real(name, arguments)
@@ -69,7 +60,12 @@ def _real(name: str, arguments: list[Typed]) -> Typed | None:
         return f"(CASE WHEN {doubles[0]} < 0 THEN 'nan'::DOUBLE ELSE sqrt({doubles[0]}) END)", "double"
     if name == "ln":
         return f"(CASE WHEN {doubles[0]} <= 0 THEN NULL ELSE ln({doubles[0]}) END)", "double"
-    return (f"{name}({', '.join(doubles)})", "double") if name in ("exp", "power") else None
+    if name == "power":
+        # as Java has it: C says 1 of powers of 1, whatever they are
+        base, exponent = doubles
+        strange = f"isnan({exponent}) OR (abs({base}) = 1 AND isinf({exponent}))"
+        return f"(CASE WHEN {strange} THEN 'nan'::DOUBLE ELSE power({base}, {exponent}) END)", "double"
+    return (f"exp({doubles[0]})", "double") if name == "exp" else None
 
 
 def _text(value: str) -> str:
@@ -109,6 +105,22 @@ def _time(name: str, argument: Typed, what: str) -> Typed:
         return f"(epoch_us({stamp} - date_trunc('minute', {stamp}))::DECIMAL(18,0) * 0.000001)::DECIMAL(8,6)", "decimal"
     part = _PARTS.get(what, f"date_part('{what.removeprefix('whole ')}', {{}})").format(stamp)
     return f"({part})::HUGEINT", "long"
+
+
+def _parsed(text: str, format: str, is_moment: bool) -> Typed:
+    """A time by a format: the parts that its expression finds."""
+    known = time_format(format)
+    parts = {name: f"regexp_extract({text}, {_text(known.pattern)}, {at})" for name, at in known.groupindex.items()}
+    numbers = [f"TRY_CAST({parts[part]} AS INT)" if part in parts else "0" for part in "yMdHms"]
+    year, month, in_month, hour, minute, second = numbers
+    day = f"TRY(make_date({year}, {month}, {in_month}))"
+    micros = f"TRY_CAST(rpad({parts['S']}, 6, '0') AS INT)" if "S" in parts else "0"
+    inside = f"{year} <> 0 AND {hour} < 24 AND {minute} < 60 AND {second} < 60"
+    made = day
+    if is_moment:
+        made = f"epoch_us({day}::TIMESTAMP) + ({hour} * 3600 + {minute} * 60 + {second})::BIGINT * 1000000 + {micros}"
+    found = f"(CASE WHEN regexp_full_match({text}, {_text(known.pattern)}) THEN CASE WHEN {inside} THEN {made} END END)"
+    return found, "timestamp" if is_moment else "date"
 
 
 # ------------------------------------------------------------------------------------------------ numbers
