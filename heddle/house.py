@@ -317,24 +317,23 @@ class House:
     ) -> RunRecord:
         """Compute, check and publish by the plan in force every window that ends in (since, until].
 
-        ``spark``: the session to use; without one it is started, and stopped at the end. ``progress``: a line on
-        stderr for each stage. Running it again changes nothing. Raises HDL-5xx if nothing was published.
+        ``spark``: the session to use; without one it is started if there is enough to do, and stopped at the end.
+        ``progress``: a line on stderr for each stage. Running it again changes nothing. Raises HDL-5xx if nothing was
+        published.
         """
         from optimizer.workload.instants import format_instant
         from spark_jobs.run.interval import run
-        from spark_jobs.session.session import start_session
+        from spark_jobs.session.on_demand import OnDemand
 
         begin, end = micros(since), micros(until)
         name = f"python/{format_instant(begin)}/{format_instant(end)}"
         report: Callable[[str], None] = _on_stderr if progress else _nowhere
         version = self.plan().version
-        report("starting Spark" if spark is None else "running")
-        session = start_session("heddle") if spark is None else spark
+        own = OnDemand("heddle", lambda: report("starting Spark"))
         try:
-            return run(session, self._warehouse, version, begin, end, name, report=report)
+            return run(own if spark is None else spark, self._warehouse, version, begin, end, name, report=report)
         finally:
-            if spark is None:
-                session.stop()
+            own.stop()
 
 
 def _raise_first(problems: Sequence[Diagnostic]) -> None:

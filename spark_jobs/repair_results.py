@@ -21,7 +21,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import DAY
 from spark_jobs.run.history import outdated
 from spark_jobs.run.interval import run
-from spark_jobs.session.session import start_session
+from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.warehouse.warehouse import Warehouse
 
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problems: list[Any] = []
     if not found:
         return 0
-    spark = start_session("heddle repair")
+    spark = OnDemand("heddle repair", lambda: print("heddle: starting Spark", flush=True))
     try:
         for one in found:
             run_id = f"repair/{one.begin}/{one.end}"

@@ -32,6 +32,9 @@ OWNER_QUOTA = 10_000
 """The most queries of one owner, unless ``HEDDLE_OWNER_QUOTA`` says otherwise."""
 
 
+IN_PROCESS = 5_000_000
+"""Events or rows up to which a stage of a run starts no Spark, unless ``HEDDLE_IN_PROCESS`` says otherwise."""
+
 CHECKS = ("all", "sample", "none")
 """How much of a run's answers is checked: all of them are inspected and a sample is recomputed from raw events; only
 the sample is recomputed; nothing is done. From much to little."""
@@ -199,6 +202,15 @@ class Settings:
         "text",
         is_secret=True,
     )
+    in_process_text: str = _setting(
+        "HEDDLE_IN_PROCESS",
+        "whole number, 0 or more",
+        f"`{IN_PROCESS}`",
+        "stages of a run over no more events or rows are done in its own process, without Spark and its JVM; 0: "
+        "everything that a run computes is done by Spark",
+        "HDL-120 when something runs",
+        "number",
+    )
     driver_memory: str = _setting(
         "HEDDLE_DRIVER_MEMORY",
         "size",
@@ -308,6 +320,7 @@ class Settings:
             tables_of_owners=tuple(name.strip() for name in owners or () if name.strip()),
             spark_master=text("spark_master", takes_empty=True),
             spark_remote=text("spark_remote") or None,
+            in_process_text=text("in_process") or str(IN_PROCESS),
             driver_memory="2g" if memory is None else memory,
             jars=Path(text("jars") or PROJECT / ".cache" / "ivy" / "jars"),
             lease_dsn=text("lease_dsn") or None,
@@ -334,6 +347,14 @@ class Settings:
         if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
             raise HeddleError("HDL-120", f"HEDDLE_OWNER_QUOTA is {text!r}", "a whole number of queries, 0 or more")
         return int(text)
+
+    @property
+    def in_process(self) -> int:
+        """Events or rows up to which a stage of a run starts no Spark. Raises HDL-120 if that is no number."""
+        text = self.in_process_text
+        if not re.fullmatch(r"\d{1,12}", text, re.ASCII):
+            raise HeddleError("HDL-120", f"HEDDLE_IN_PROCESS is {text!r}", "a whole number of events, 0 or more")
+        return int(text) if int(text) else -1
 
     @property
     def airflow_port(self) -> int | None:

@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from heddle.cli.output import interval_text
 from heddle.cli.progress import Stages, stages, watched
 
 if TYPE_CHECKING:
+    from spark_jobs.session.on_demand import OnDemand
     from spark_jobs.warehouse.warehouse import Warehouse
+
+
+@contextmanager
+def spark_on_demand(name: str, **options: Any) -> Iterator[tuple[OnDemand, Stages]]:
+    """A session for one command that starts when it is needed, and what is told the stages of what goes on."""
+    from spark_jobs.session.on_demand import OnDemand
+
+    with stages("starting") as report, ExitStack() as watching:
+        spark = OnDemand(
+            name,
+            lambda: report("starting Spark"),
+            lambda session: watching.enter_context(watched(report, session)),
+            **options,
+        )
+        try:
+            yield spark, report
+        finally:
+            if spark.is_started:
+                watching.close()
+                report("stopping Spark")
+                spark.stop()
 
 
 @contextmanager
 def spark_session(name: str, **options: Any) -> Iterator[tuple[Any, Stages]]:
     """A session for one command, and what is told the stages of what goes on."""
-    from spark_jobs.session.session import start_session
-
-    with stages("starting Spark") as report:
-        spark = start_session(name, **options)
-        try:
-            with watched(report, spark):
-                yield spark, report
-        finally:
-            report("stopping Spark")
-            spark.stop()
+    with spark_on_demand(name, **options) as (spark, report):
+        yield spark.start(), report
 
 
 def publish_intervals(
@@ -35,7 +49,7 @@ def publish_intervals(
     from spark_jobs.run.interval import run as run_interval
 
     records = []
-    with spark_session(f"heddle {kind}") as (spark, report):
+    with spark_on_demand(f"heddle {kind}") as (spark, report):
         for number, (begin, end) in enumerate(spans, 1):
             span = interval_text(begin, end)
             report.of(number, len(spans), span)
@@ -61,7 +75,7 @@ def publish_interval(
     from spark_jobs.run.interval import run as run_interval
 
     run_id = f"cli/{format_instant(begin)}/{format_instant(end)}"
-    with spark_session("heddle run") as (spark, report):
+    with spark_on_demand("heddle run") as (spark, report):
         record = run_interval(
             spark,
             house,

@@ -16,6 +16,7 @@ from spark_jobs.checks import inspection
 from spark_jobs.checks.inspection import inspected, write_data_docs
 from spark_jobs.checks.recompute import recomputed
 from spark_jobs.checks.row_windows import recomputed_rows
+from spark_jobs.session.on_demand import OnDemand, workers
 from spark_jobs.sources.splits import Split
 from spark_jobs.storage import Place
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def audit(
-    spark: SparkSession,
+    spark: SparkSession | OnDemand,
     staged: list[str],
     plan: SharingPlan,
     sources: dict[str, list[Split]],
@@ -32,16 +33,18 @@ def audit(
     ends: dict[str, int],
     seed: str,
     docs: Place | None = None,
+    answers: int = 0,
 ) -> list[dict[str, Any]]:
     """All checks of one staged interval: dicts of ``check``, ``success`` and ``detail``.
 
     Without ``docs`` the sample is recomputed alone. ``staged``: the files that hold the answers of the windows that end
     in (begin, ends[stream]], exactly those that the publishing commit will name; ``seed`` decides the sample; ``docs``:
-    the folder of the Data Docs.
+    the folder of the Data Docs; ``answers``: how many there are.
     """
     checks: list[dict[str, Any]] = []
     if docs is not None:
         document = partial(write_data_docs, docs, staged, seed, begin, ends)
-        checks += inspection.expectations(inspected(spark, staged, plan, begin, ends), document)
+        inspectors = workers(spark, answers)
+        checks += inspection.expectations(inspected(inspectors, staged, plan, begin, ends), document)
     checks += recomputed(spark, staged, plan, sources, begin, ends, seed)
     return checks + recomputed_rows(spark, staged, plan, sources, ends, seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,10 +21,12 @@ from spark_jobs.checks.recompute import (
     LEAST_SECONDS,
     SAMPLED_QUERIES,
     EventsHeld,
+    Recompute,
     RecomputedQuery,
     compare,
-    frames,
+    raw_events,
 )
+from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.data_files import bucket_of
 from spark_jobs.warehouse.schemas import INSTANT, RESULTS
@@ -44,7 +46,7 @@ class RowWindow(NamedTuple):
 
 
 def recomputed_rows(
-    spark: SparkSession,
+    spark: SparkSession | OnDemand,
     staged: list[str],
     plan: SharingPlan,
     sources: dict[str, list[Split]],
@@ -56,9 +58,6 @@ def recomputed_rows(
     A span that holds fewer rows of the key than the window has is wrong. One that holds more (rows at the time of the
     first or the last may belong to neighbours) says nothing about the answer.
     """
-    from spark_jobs.unshared.agreement import grain
-    from spark_jobs.unshared.windows import recompute
-
     queries = [query for query in plan.workload.queries if query.window.is_rows and query.stream in ends]
     sampled = sample_rows(staged, queries, sources, random.Random(seed))
     wanted = []
@@ -67,30 +66,43 @@ def recomputed_rows(
         spans = dict.fromkeys((window.start, window.end) for window in windows)
         wanted.append(RecomputedQuery(query, tuple(spans), tuple(sorted(buckets))))
     found = []
-    for one, events in frames(spark, plan, sources, wanted):
-        query, counting, windows = one.query, _counting(one.query), sampled[one.query]
-        time = plan.workload.stream(query.stream).time
-        expected = recompute(events, query, time, one.windows).toArrow().to_pylist()
-        counted = recompute(events, counting, time, one.windows).toArrow().to_pylist()
+    for events in raw_events(plan, sources, wanted):
+        audit = _RowAudit(staged, events.wanted.query, sampled[events.wanted.query])
+        found.append(events.check(spark, audit.differences, audit.detail))
+    return found
+
+
+@dataclass
+class _RowAudit:
+    """Sampled windows of a query that counts rows; ``apart``: those whose rows no neighbour may have."""
+
+    staged: list[str]
+    query: ACQ
+    windows: list[RowWindow]
+    apart: int = 0
+
+    def differences(self, recompute: Recompute) -> list[str]:
+        """What is wrong with their answers."""
+        from spark_jobs.unshared.agreement import grain
+
+        query, counting = self.query, _counting(self.query)
+        expected, counted = recompute(query), recompute(counting)
         rows = {(_span(row), grain(counting, row)[1]): row["rows"] for row in counted}
-        differences, apart = [], 0
-        for window in windows:
+        found = list[str]()
+        self.apart = 0
+        for window in self.windows:
             span, key = (window.start, window.end), window.key
             if (held := rows.get((span, key), 0)) != query.window.range:
-                differences += [f"{window} holds {held} rows"] * (held < query.window.range)
+                found += [f"{window} holds {held} rows"] * (held < query.window.range)
                 continue
-            apart += 1
+            self.apart += 1
             theirs = [row for row in expected if _span(row) == span and _key_of(query, grain(query, row)[1]) == key]
-            differences += compare(query, _staged_window(staged, query, window), theirs)
-        told = f"{apart} of {len(windows)} windows, the others share the time of their first or last row"
-        found.append(
-            {
-                "check": f"shared=unshared({query.name})",
-                "success": not differences,
-                "detail": "; ".join(differences[:3]) or told,
-            }
-        )
-    return found
+            found += compare(query, _staged_window(self.staged, query, window), theirs)
+        return found
+
+    def detail(self) -> str:
+        """How much was compared, for people."""
+        return f"{self.apart} of {len(self.windows)} windows, the others share the time of their first or last row"
 
 
 def sample_rows(

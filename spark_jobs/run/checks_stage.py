@@ -32,9 +32,8 @@ def check(run: Run, answered: AnsweredRun) -> CheckedRun:
         if record.checked == "none":
             record.diagnostics.append(UNCHECKED.to_json())
         else:
-            record.checks = audit(
-                run.spark, staged, filled.narrowed, filled.sources, record.begin, filled.ends, seed, docs
-            )
+            told = filled.narrowed, filled.sources, record.begin, filled.ends
+            record.checks = audit(run.spark, staged, *told, seed, docs, record.answers)
         publication.log_checks(run.warehouse, record)
         failed = [check for check in record.checks if not check["success"]]
         if failed:

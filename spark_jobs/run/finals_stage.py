@@ -26,6 +26,7 @@ from spark_jobs.run.values import AnsweredRun, FilledRun, Run
 from spark_jobs.run.window_kinds import KINDS
 from spark_jobs.sequences.answers import Rolled
 from spark_jobs.sequences.stage import write_joined
+from spark_jobs.session.on_demand import workers
 from spark_jobs.warehouse.data_files import BUCKETS, DataFile
 from spark_jobs.warehouse.publish_log import refuse
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -108,7 +109,7 @@ def _answering(slices: Sequence[Slice], task_of: Callable[[Sequence[SynopsisWork
 
 def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
     """The files of all answers. Raises HDL-541 if a partial aggregate that is needed was replaced meanwhile."""
-    spark, warehouse, record = run.spark, run.warehouse, run.record
+    warehouse, record = run.warehouse, run.record
     if not filled.work:
         return []
     current = warehouse.table("partials")
@@ -119,6 +120,7 @@ def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
         "revision": pa.scalar(record.revision, pa.int64()),
         "run_id": pa.scalar(record.run_id, pa.string()),
     }
+    spark = workers(run.spark, rows)
     counted = {name: spark.sparkContext.accumulator(0) for name in COUNTED}
     count = partial(_counted, counted)
     width = max(spark.sparkContext.defaultParallelism, int(rows // ROWS_A_TASK))

@@ -27,6 +27,7 @@ from spark_jobs.run import checks_stage, finals_stage, narrowing, partials_stage
 from spark_jobs.run.partials_stage import used_contexts
 from spark_jobs.run.values import Allocated, PreparedRun, PublishedRun, Report, Run, RunRequest
 from spark_jobs.run.window_kinds import KINDS
+from spark_jobs.session.on_demand import OnDemand, engine_of
 from spark_jobs.settings import settings
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.plans import load_plan
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    spark: SparkSession,
+    spark: SparkSession | OnDemand,
     warehouse: Warehouse,
     plan_version: int,
     begin: int,
@@ -54,8 +55,9 @@ def run(
 ) -> RunRecord:
     """Compute, check and publish the answers of one interval.
 
-    ``as_of``: the clock (microseconds; default: now); ``checks``: None is what the setting says; the others as in
-    :class:`spark_jobs.run.values.RunRequest`.
+    ``spark``: a session, or one that is started where there is enough to do for it
+    (:func:`spark_jobs.session.on_demand.workers`); ``as_of``: the clock (microseconds; default: now); ``checks``: None
+    is what the setting says; the others as in :class:`spark_jobs.run.values.RunRequest`.
 
     A stream that cannot be read fails alone: its previous answers stay and the others' are published.
     Raises HeddleError when nothing could be published (HDL-5xx; the checks failed: HDL-530).
@@ -68,8 +70,14 @@ def run(
     plan = load_plan(warehouse, plan_version)
     record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries), live=live, late=late)
     record.checked = level
-    record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(spark.sparkContext not in used_contexts)}
-    return _run(Run(spark, warehouse, request, record, report), plan)
+    record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(not _is_warm(spark))}
+    was_started = isinstance(spark, OnDemand) and spark.is_started
+    return _run(Run(spark, warehouse, request, record, report, was_started), plan)
+
+
+def _is_warm(spark: SparkSession | OnDemand) -> bool:
+    """Whether starting Spark and its workers is no part of what a run costs."""
+    return isinstance(spark, OnDemand) or spark.sparkContext in used_contexts
 
 
 def _run(run: Run, plan: SharingPlan) -> RunRecord:
@@ -107,7 +115,7 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
             # what copies is not for those who copy nothing
             from spark_jobs.copies.copying import bring_up_to_date
 
-            bring_up_to_date(run.spark, stream, request.clock, run.report)
+            bring_up_to_date(engine_of(run.spark), stream, request.clock, run.report)
 
     listing = preparation.listed(run.warehouse, plan, request.clock, request.run_id, follow)
     record.diagnostics += listing.problems
@@ -163,6 +171,8 @@ def _log(run: Run, published: PublishedRun) -> None:
     chance = random.Random(published.checked.seed)
     audited = filled.narrowed.workload.queries if record.checked != "none" else ()
     sampled = sample(audited, filled.sources, record.begin, filled.ends, chance)
+    if isinstance(run.spark, OnDemand):
+        record.features["sessions"] = int(run.spark.is_started and not run.was_started)
     record.features["queries_recomputed"] = len(sampled)
     record.features["events_recomputed"] = round(
         sum(events_between(filled.sources[query.stream], *window) for query, windows in sampled for window in windows)

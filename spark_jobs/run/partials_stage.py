@@ -17,6 +17,7 @@ from spark_jobs.partials.fill_request import FillRequest, columns_of_synopsis
 from spark_jobs.run import narrowing, preparation, rows_stage
 from spark_jobs.run.partials_task import lift_task
 from spark_jobs.run.values import Allocated, FilledRun, PreparedRun, Run
+from spark_jobs.session.on_demand import workers
 from spark_jobs.sources.ledger import has_events
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task
@@ -117,17 +118,18 @@ def write_partials(
     Returns what was missing and filled; by fingerprint what could not be, of which nothing is stored; and how many
     events the run's interval has, None if not all of it was read.
     """
-    spark, record = run.spark, run.record
+    record = run.record
     requests = stored_coverage.uncovered(run.warehouse, parts, splits)
     record.synopses += len(parts)
     record.synopses_reused += len(parts) - len(requests)
     if not requests:
         return [], {}, None
+    first, last = min(request.begin for request in requests), max(request.end for request in requests)
+    wanted = [split for split in splits if split.may_hold(first, last)]
+    spark = workers(run.spark, sum(split.rows_about() for split in wanted))
     rows = spark.sparkContext.accumulator(0)
     untimed = spark.sparkContext.accumulator(0)
     inside = spark.sparkContext.accumulator(0)
-    first, last = min(request.begin for request in requests), max(request.end for request in requests)
-    wanted = [split for split in splits if split.may_hold(first, last)]
     columns = sorted({column for request in requests for column in columns_of_synopsis(request.synopsis)})
     root, interval = run.warehouse.path("partials"), (record.begin, record.end, inside)
     task = lift_task(stream, wanted, requests, columns, root, rows, untimed, newer=interval)

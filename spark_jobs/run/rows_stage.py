@@ -20,6 +20,7 @@ from spark_jobs.row_windows.lifting import rows_task
 from spark_jobs.row_windows.numbering import Counts, first_day
 from spark_jobs.run import partials_stage
 from spark_jobs.run.values import PreparedRun, Run
+from spark_jobs.session.on_demand import workers
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.data_files import CHECKED, SynopsisFailure, reading
 from spark_jobs.warehouse.schemas import PARTIALS
@@ -52,7 +53,7 @@ def write_rows(
 
     Returns what they have to answer, what was filled, and by fingerprint what could not be.
     """
-    spark, warehouse, record = run.spark, run.warehouse, run.record
+    warehouse, record = run.warehouse, run.record
     stream, splits = prepared.plan.workload.stream(name), prepared.sources[name]
     until, end = counters[0].until or counters[0].end, counters[0].end
     counts = {
@@ -85,6 +86,7 @@ def write_rows(
     first, last = min(span.begin for span in spans), max(span.end for span in spans)
     spans = [replace(span, begin=first, end=last) for span in spans]
     blocks = next(iter(counts.values())).blocks(first, last)
+    spark = workers(run.spark, sum(split.rows_about() for split in splits if split.may_hold(first, last)))
     rows = spark.sparkContext.accumulator(0)
     synopses = [span.synopsis for span in spans]
     task = rows_task(stream, splits, blocks, synopses, counts, warehouse.path("partials"), rows)

@@ -31,6 +31,8 @@ from spark_jobs.warehouse.warehouse import Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark_jobs.session.on_demand import OnDemand
+
 Instants = Mapping[str, NDArray[np.int64] | None]
 """The instants at which queries are answered: all of those that have None, none of those that are not there."""
 
@@ -64,13 +66,15 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class Run:
-    """What all stages of one run have at hand. ``record`` is what they write down of it."""
+    """What all stages of one run have at hand. ``record`` is what they write down of it; ``was_started``: whether an
+    earlier run had started the session."""
 
-    spark: SparkSession
+    spark: SparkSession | OnDemand
     warehouse: Warehouse
     request: RunRequest
     record: RunRecord
     report: Report
+    was_started: bool = False
 
     @contextmanager
     def stage(self, name: str, saying: str) -> Iterator[None]:

@@ -13,7 +13,7 @@ from spark_jobs.partials.fill_request import by_fingerprint
 from spark_jobs.results.writer import ResultsFiles
 from spark_jobs.sequences.answers import Rolled, answered, joined, lowered
 from spark_jobs.sequences.encoding import decoded
-from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, read_buckets
+from spark_jobs.warehouse.data_files import BUCKETS, DataFile, SynopsisFailure, opened, read_buckets, reading
 from spark_jobs.warehouse.schemas import PARTIALS
 
 SequenceTask = Callable[[Iterable[int]], Iterator[DataFile | SynopsisFailure | Rolled]]
@@ -36,9 +36,8 @@ def sequence_task(
     def task(numbers: Iterable[int]) -> Iterator[DataFile | SynopsisFailure | Rolled]:
         files = ResultsFiles(root, [query for part in parts for query in part.queries], stamp)
         scattered: dict[str, list[Rolled]] = {}
-        # one bucket after the other: so much has to fit in memory
-        for bucket in numbers:
-            rows = list(read_buckets(partials, {bucket}))
+        for buckets in _together(partials, list(numbers)):
+            rows = list(read_buckets(partials, buckets))
             stored = by_fingerprint(pa.concat_tables(rows)) if rows else {}
             for part in parts:
                 mine = within(stored.get(part.synopsis.fingerprint, PARTIALS.empty_table()), part.begin, part.end)
@@ -59,6 +58,22 @@ def sequence_task(
             yield joined(several)
 
     return task
+
+
+ROWS_AT_ONCE = 500_000
+"""Partial rows that a task holds at once, if one bucket has no more."""
+
+
+def _together(partials: Sequence[str], numbers: Sequence[int]) -> list[set[int]]:
+    """Buckets that are read together: all that a task is given where they are few rows, else one after the other, so
+    that they fit in memory."""
+    rows = 0
+    for path in partials:
+        with reading(path):
+            rows += opened(path).metadata.num_rows
+    if rows * len(numbers) <= ROWS_AT_ONCE * BUCKETS:
+        return [set(numbers)] if numbers else []
+    return [{number} for number in numbers]
 
 
 def within(rows: pa.Table, begin: int, end: int) -> pa.Table:

@@ -34,6 +34,9 @@ from spark_jobs.sources.delta_source import DeltaFile, read_log
 from spark_jobs.sources.objects import Changed, look_at, seen
 from spark_jobs.storage import ObjectVersion, Place, check_bucket, is_refusal, store_error
 
+ROW = 40
+"""Bytes of a row of a text file, about."""
+
 SPLIT_ROWS = 1_000_000
 """Rows of a Parquet split at which the next row group starts a new one."""
 
@@ -87,6 +90,15 @@ class Split:
     def may_hold(self, begin: int, end: int) -> bool:
         """Whether an event of the split can lie in [begin, end)."""
         return (self.begin is None or self.begin < end) and (self.end is None or self.end > begin)
+
+    def rows_about(self) -> float:
+        """How many rows it has, from its size if it does not say."""
+        if self.rows is not None:
+            return self.rows
+        if self.version is not None:
+            return self.version.size / ROW
+        stands = Place.of(self.path).info()
+        return 0 if stands is None else stands.size / ROW
 
     def mark(self, begin: int, end: int) -> str | None:
         """What stands for its events in [begin, end); None if it has none."""

@@ -409,5 +409,6 @@ def test_events_of_a_late_window_are_recomputed_beside_those_of_early_ones(spark
         recompute.RecomputedQuery(late, ((at[2], at[3]),), None),
         recompute.RecomputedQuery(early, ((at[0], at[1]),), None),
     ]
-    held = {one.query.name: frame.count() for one, frame in recompute.frames(spark, plan, {"trades": splits}, wanted)}
+    found = list(recompute.raw_events(plan, {"trades": splits}, wanted))
+    held = {events.wanted.query.name: events.frame(spark).count() for events in found}
     assert held == {"late": 20, "early": 160}
