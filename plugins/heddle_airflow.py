@@ -7,6 +7,7 @@ Great Expectations come in inside tasks.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -191,8 +192,9 @@ class SharingPlanLink(BaseOperatorLink):
 
 
 class SubmitOperator(SparkSubmitOperator):
-    """``spark-submit`` of one of Heddle's jobs with the settings of every Heddle session; with a connection of the type
-    ``spark_connect`` the job as a process of Python here, whose tasks that server does.
+    """One of Heddle's jobs with the settings of every Heddle session: with a connection that names a master elsewhere
+    (YARN, Kubernetes, a cluster of its own) by ``spark-submit``; with a local master, or of the type ``spark_connect``,
+    as a process of Python here, which starts a JVM or asks that server only where there is enough to do.
 
     Parameters: ``job``, the name of its module in ``spark_jobs``; ``given``, the return value of the task before, from
     which :meth:`options` makes the job's options beside ``--warehouse`` and ``--plan-version``.
@@ -219,33 +221,39 @@ class SubmitOperator(SparkSubmitOperator):
             *("--plan-version", str(self.given["plan_version"])),
             *self.options(context),
         ]
-        remote = self._remote()
-        if remote is not None:
-            self._run_here(remote)
+        here = self._environment()
+        if here is not None:
+            self._run_here(here)
             return
         # Read when the task runs, not when the file is parsed: the jar may come later than the DAG.
         self.conf: dict[Any, Any] = {**spark_settings(), **(self.conf or {})}
         super().execute(context)
 
-    def _remote(self) -> str | None:
-        """The URL of the Spark Connect server that the connection names; None if it is of another type."""
+    def _environment(self) -> dict[str, str] | None:
+        """What a process here needs to know of the connection; None if it is for ``spark-submit``."""
         from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
         from airflow.sdk.exceptions import AirflowNotFoundException
 
         name = str(self._conn_id)
         try:
-            kind = SparkConnectHook.get_connection(name).conn_type
+            found = SparkConnectHook.get_connection(name)
         except AirflowNotFoundException:
             return None  # spark-submit has a default for it
-        return SparkConnectHook(name).get_connection_url() if kind == SparkConnectHook.conn_type else None
+        if found.conn_type == SparkConnectHook.conn_type:
+            # the URL may hold a token: it stands in no command line
+            return {"HEDDLE_SPARK_REMOTE": SparkConnectHook(name).get_connection_url()}
+        if not str(found.host).startswith("local") or found.extra_dejson.get("deploy-mode") == "cluster":
+            return None
+        asked = " ".join(f"--conf {shlex.quote(f'{key}={value}')}" for key, value in (self.conf or {}).items())
+        options = {"PYSPARK_SUBMIT_ARGS": f"{asked} pyspark-shell"} if asked else {}
+        return {"HEDDLE_SPARK_MASTER": str(found.host), **options}
 
-    def _run_here(self, remote: str) -> None:
+    def _run_here(self, more: Mapping[str, str]) -> None:
         """Run the job; its lines are the task's log. Raises AirflowException if it fails."""
         from airflow.sdk.exceptions import AirflowException
 
         command = [sys.executable, str(self.application), *map(str, self.application_args or ())]
-        # the URL may hold a token: it stands in no command line
-        environment = os.environ | {"HEDDLE_SPARK_REMOTE": remote}
+        environment = os.environ | more
         with subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as self._process:

@@ -16,10 +16,7 @@ if __name__ == "__main__":  # spark-submit puts this file's folder first; the pr
 
 from optimizer.errors.crashes import exit_code_of
 from optimizer.errors.diagnostics import Diagnostic
-from spark_jobs.run.interval import run
-from spark_jobs.session.on_demand import OnDemand
-from spark_jobs.sources.decoding import parse_instant
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.light_imports import arrow_alone
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,6 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--live", action="store_true")
     parser.add_argument("--late", action="store_true")
     given = parser.parse_args(arguments)
+    arrow_alone()
+    from spark_jobs.run.interval import run
+    from spark_jobs.session.on_demand import OnDemand
+    from spark_jobs.sources.decoding import parse_instant
+    from spark_jobs.warehouse.warehouse import Warehouse
+
     spark = OnDemand("heddle", lambda: print("heddle: starting Spark", flush=True))
     try:
         record = run(

@@ -19,10 +19,7 @@ if __name__ == "__main__":  # spark-submit puts this file's folder first; the pr
 from optimizer.errors.crashes import exit_code_of
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import DAY
-from spark_jobs.run.history import outdated
-from spark_jobs.run.interval import run
-from spark_jobs.session.on_demand import OnDemand
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.light_imports import arrow_alone
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,6 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--plan-version", type=int, required=True)
     parser.add_argument("--days", type=float, required=True, help="look so far back from now")
     given = parser.parse_args(arguments)
+    arrow_alone()
+    from spark_jobs.run.history import outdated
+    from spark_jobs.run.interval import run
+    from spark_jobs.session.on_demand import OnDemand
+    from spark_jobs.warehouse.warehouse import Warehouse
+
     warehouse, clock = Warehouse.open(given.warehouse, create=False), time.time_ns() // 1000
     found = outdated(warehouse, clock, clock - round(given.days * DAY))
     problems: list[Any] = []

@@ -72,7 +72,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Any]:
     """What runs the tasks of runs, for tests of what stands around tasks: logs, revisions, repairs, maintenance.
 
     In the quick profile the driver's process, at a tenth of the cost: all staged answers are still counted and checked,
-    but none is recomputed by Spark. In the others the Spark session, with the whole audit.
+    and a sample is recomputed, but not by Spark. In the others the Spark session, with the whole audit.
     ``test_differential.py`` shows that both give the same bytes.
     """
     if PROFILE != QUICK:
@@ -87,14 +87,30 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def _counted(
-    engine: Any, staged: list[str], plan: SharingPlan, sources: Any, begin: int, ends: dict[str, int], *given: Any
+    engine: Any,
+    staged: list[str],
+    plan: SharingPlan,
+    sources: Any,
+    begin: int,
+    ends: dict[str, int],
+    seed: str,
+    *given: Any,
 ) -> Sequence[Mapping[str, Any]]:
-    """The part of the audit that needs no Spark: every staged answer is looked at once."""
+    """The audit without Great Expectations and Spark: every staged answer is looked at once, the sample is recomputed
+    by DuckDB."""
     from spark_jobs.checks.inspection import FINDINGS, inspected
+    from spark_jobs.checks.recompute import recomputed
+    from spark_jobs.checks.row_windows import recomputed_rows
+    from spark_jobs.session.on_demand import workers
+    from tests.chaos.orders import InProcess
 
-    found = inspected(engine, staged, plan, begin, ends)
+    found = inspected(workers(engine, 0), staged, plan, begin, ends)
     wrong = found[found[list(FINDINGS)].sum(axis=1) > 0]
-    return [{"check": "counted", "success": wrong.empty, "detail": wrong.to_string()}]
+    checks = [{"check": "counted", "success": wrong.empty, "detail": wrong.to_string()}]
+    # without a session there is no second opinion
+    alone: Any = InProcess()
+    checks += recomputed(alone, staged, plan, sources, begin, ends, seed)
+    return checks + recomputed_rows(alone, staged, plan, sources, ends, seed)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

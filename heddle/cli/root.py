@@ -21,6 +21,7 @@ from heddle.cli import terminal
 from heddle.cli.output import exit_for, is_an_end, print_diagnostics
 from heddle.cli.progress import Form, choose
 from optimizer.errors.crashes import crash, interrupted, is_failure
+from spark_jobs.light_imports import Absent, arrow_alone
 
 
 class _App(typer.Typer):
@@ -186,42 +187,21 @@ READING = frozenset(
         "quarantine",
         "pause",
         "resume",
+        "run",
+        "tick",
+        "backfill",
+        "repair",
     }
 )
-"""Commands that only read and plan nothing: they never meet a value of pandas."""
-
-
-class _Absent:
-    """Within it one package is not there, for whoever does without it where it is not installed."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """Refuse one name, leave all others to the finders behind."""
-        if name == self.name:
-            raise ModuleNotFoundError("not looked for", name=name)
-
-    def __enter__(self) -> None:
-        sys.meta_path.insert(0, self)
-
-    def __exit__(self, *ending: object) -> None:
-        sys.meta_path.remove(self)
+"""Commands that never give Arrow a value of pandas."""
 
 
 def prepare(command: str) -> None:
-    """Have libraries load no more than a command that only reads needs of them."""
-    # the threads of BLAS take longer to start than NumPy to load, and nothing here multiplies matrices
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if "pandas" not in sys.modules and "pyarrow" not in sys.modules:
-        # Arrow imports it (a second) with its first array, to know its types by
-        with _Absent("pandas"):
-            import pyarrow
-
-            pyarrow.array([0])
+    """Have libraries load no more than a command that only reads, or may find nothing to do, needs of them."""
+    arrow_alone()
     if command in ("lookup", "preview", "test") and "numba" not in sys.modules:
         # Numba asks it for BLAS, which no kernel of theirs has, with its first kernel if not here
-        with _Absent("scipy.linalg"):
+        with Absent("scipy.linalg"):
             import_module("numba.np.arraymath")
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from optimizer.plan.schedules import is_bound
 from optimizer.windows.alignment import instants
 from optimizer.workload.values import ACQ
 
@@ -17,14 +16,14 @@ if TYPE_CHECKING:
 def pinned(plan: SharingPlan, refreshes: Iterable[tuple[int, Sequence[str]]], begin: int, end: int) -> SharingPlan:
     """The plan as a run over (begin, end] answers it: queries with a refresh bound at these instants alone, and none
     after its lifetime."""
-    at: dict[str, list[int]] = {query.name: [] for query in plan.workload.queries if is_bound(query)}
+    at: dict[str, list[int]] = {query.name: [] for query in plan.workload.queries if query.window.at_most is not None}
     for instant, names in refreshes:
         for name in names:
             at[name].append(instant)
 
     def pinned_query(query: ACQ) -> ACQ:
         window = query.window
-        if is_bound(query):
+        if query.window.at_most is not None:
             window = replace(window, at=tuple(at[query.name]))
         if query.until is not None and query.until < end and not window.is_rows:
             window = replace(window, at=tuple(instants(window, begin, min(end, query.until)).tolist()))

@@ -14,8 +14,8 @@ from optimizer.workload.instants import DAY
 from optimizer.workload.values import SECOND
 from spark_jobs.costs.fit import TIME_MAX, Fit, relative_error
 from spark_jobs.costs.measurements import last_groups
-from spark_jobs.finals.stage import SynopsisWork
 from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.warehouse import Warehouse

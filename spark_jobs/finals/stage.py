@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +14,7 @@ from spark_jobs.finals.views import FamilyView, GroupChunk
 from spark_jobs.finals.window_query import Count, WindowedQuery, uncounted
 from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.fill_request import by_fingerprint
+from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.results.writer import ResultsFiles
 from spark_jobs.warehouse.data_files import DataFile, read_buckets
 
@@ -73,33 +73,6 @@ def _work(
                 count("rows_passed", chunk.rows.stop - chunk.rows.start)
                 for day, first, last in one.days if by_day else [("", 0, len(one.instants))]:
                     yield one, day, (first, last), chunk
-
-
-@dataclass(frozen=True)
-class SynopsisWork:
-    """One synopsis in a run: its queries, and the fragments [begin, end) that their windows cover.
-
-    ``until``: the last instant to answer; None: ``end``, which it is unless there are historical windows, whose
-    instants are no edges.
-    """
-
-    synopsis: Synopsis
-    queries: tuple[ACQ, ...]
-    begin: int
-    end: int
-    until: int | None = None
-
-
-def merged(parts: Sequence[SynopsisWork]) -> list[SynopsisWork]:
-    """Parts of which no two have the same synopsis: trees with equal edges may need the same partial aggregates."""
-    found: dict[str, SynopsisWork] = {}
-    for part in parts:
-        held = found.get(part.synopsis.fingerprint)
-        if held is not None:
-            begin, end = min(held.begin, part.begin), max(held.end, part.end)
-            part = replace(held, queries=held.queries + part.queries, begin=begin, end=end)
-        found[part.synopsis.fingerprint] = part
-    return list(found.values())
 
 
 def finals_task(

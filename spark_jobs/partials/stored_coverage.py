@@ -22,7 +22,7 @@ from spark_jobs.warehouse.schemas import PARTIALS
 from spark_jobs.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from spark_jobs.finals.stage import SynopsisWork
+    from spark_jobs.partials.synopsis_work import SynopsisWork
 
 
 EVER = -(1 << 62)

@@ -18,11 +18,12 @@ from optimizer.windows.alignment import Fragments
 from optimizer.workload.values import ACQ, Column, Window
 from spark_jobs.arrays.numbering import Longs, distinct_rows
 from spark_jobs.finals.answers import AnswerBatch
-from spark_jobs.finals.stage import SynopsisWork, views
+from spark_jobs.finals.stage import views
 from spark_jobs.finals.views import GroupChunk
 from spark_jobs.finals.window_query import Count, FragmentRuns, WindowedQuery, uncounted
 from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.fill_request import by_fingerprint
+from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.results.rows import stamped
 from spark_jobs.row_windows.numbering import state_numbers
 from spark_jobs.warehouse.data_files import DataFile, Task, read_buckets, write_files

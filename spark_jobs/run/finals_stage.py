@@ -16,11 +16,11 @@ from optimizer.synopses.synopsis import families_of
 from optimizer.windows.alignment import day_label, instants
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import WindowKind
-from spark_jobs.finals.stage import SynopsisWork
 from spark_jobs.finals.top import TopRows, write_top
 from spark_jobs.finals.window_query import COUNTED
 from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.stored_coverage import coverage
+from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.run import partials_stage
 from spark_jobs.run.values import AnsweredRun, FilledRun, Run
 from spark_jobs.run.window_kinds import KINDS

@@ -17,17 +17,15 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
-from spark_jobs.checks.recompute import sample
 from spark_jobs.costs.fit import fit_of
 from spark_jobs.costs.measurements import FEATURES, events_between
-from spark_jobs.costs.prediction import Work, predict
 from spark_jobs.partials.stored_coverage import EVER
 from spark_jobs.results import tables
-from spark_jobs.run import checks_stage, finals_stage, narrowing, partials_stage, preparation, publication
-from spark_jobs.run.partials_stage import used_contexts
+from spark_jobs.run import narrowing, preparation
+from spark_jobs.run.silences import standing_silences
 from spark_jobs.run.values import Allocated, PreparedRun, PublishedRun, Report, Run, RunRequest
 from spark_jobs.run.window_kinds import KINDS
-from spark_jobs.session.on_demand import OnDemand, engine_of
+from spark_jobs.session.on_demand import OnDemand, engine_of, used_contexts
 from spark_jobs.settings import settings
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.plans import load_plan
@@ -86,6 +84,9 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
         prepared = _prepared(run, plan)
     if _stands(run, prepared):
         return run.record
+    # whoever finds nothing to do compiles no kernels
+    from spark_jobs.run import checks_stage, finals_stage, partials_stage, publication
+
     allocated = _allocated(run, prepared, table_version)
     with run.stage("partials", "scanning events"):
         filled = partials_stage.fill(run, allocated)
@@ -141,7 +142,7 @@ def _stands(run: Run, prepared: PreparedRun) -> bool:
     previous = publish_log.same_publication(run.warehouse, prepared.plan, request.begin, request.end, prepared.content)
     if previous is None or request.asks_more_than(previous):
         return False
-    record.diagnostics += partials_stage.standing_silences(prepared)
+    record.diagnostics += standing_silences(prepared)
     record.status, record.revision, record.answers = "unchanged", previous.revision, previous.answers or 0
     _follow(run)
     run.report(f"nothing changed since revision {record.revision}")
@@ -166,6 +167,10 @@ def _allocate(run: Run, content: str) -> None:
 
 def _log(run: Run, published: PublishedRun) -> None:
     """Log a run that has published: what it cost, beside what was predicted."""
+    from spark_jobs.checks.recompute import sample
+    from spark_jobs.costs.prediction import Work, predict
+    from spark_jobs.run import publication
+
     record, filled = run.record, published.checked.answered.filled
     record.status = "published"
     chance = random.Random(published.checked.seed)

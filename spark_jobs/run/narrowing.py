@@ -8,7 +8,7 @@ from dataclasses import replace
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import Fragments, history_start
 from optimizer.workload.values import ACQ, WindowKind
-from spark_jobs.finals.stage import SynopsisWork
+from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.run.preparation import plan_without, prepare
 from spark_jobs.run.values import Instants, PreparedRun, RunRequest, SourceListing
 from spark_jobs.sources.late_events import ChangedWindows, LateDataImpact, change

@@ -5,31 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from optimizer.errors.codes import is_fatal
-from optimizer.errors.diagnostics import Diagnostic, HeddleError
-from optimizer.workload.instants import format_instant
+from optimizer.errors.diagnostics import Diagnostic
 from optimizer.workload.values import Stream
-from spark_jobs.finals.stage import SynopsisWork
 from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.fill_request import FillRequest, columns_of_synopsis
+from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.run import narrowing, preparation, rows_stage
 from spark_jobs.run.partials_task import lift_task
+from spark_jobs.run.silences import silence
 from spark_jobs.run.values import Allocated, FilledRun, PreparedRun, Run
-from spark_jobs.session.on_demand import workers
-from spark_jobs.sources.ledger import has_events
+from spark_jobs.session.on_demand import used_contexts, workers
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task
 from spark_jobs.warehouse.publish_log import coded_error, refuse
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
-
-used_contexts: WeakSet[SparkContext] = WeakSet()
-"""Where a job of ours has run: the first one pays for starting the workers and loading classes."""
 
 
 @dataclass(frozen=True)
@@ -147,42 +140,6 @@ def write_partials(
         record.features[feature] += amount
     record.rows_without_time += untimed.value
     return filled, broken, inside.value if is_read else None
-
-
-def silence(prepared: PreparedRun, name: str, events: int | None = None) -> list[dict[str, Any]]:
-    """The warning that a stream has no events in its part of the interval, if it has none.
-
-    ``events``: how many it has; None: not known, its source is read up to the first one. Answers prove nothing: their
-    windows may begin before the interval.
-    """
-    begin, splits = prepared.request.begin, prepared.sources[name]
-    # before its watermark a stream has what it will have; an interval that is all to come is told as a whole
-    end = prepared.ends[name] if prepared.ends[name] > begin else prepared.request.end
-    if not prepared.plan.workload.queries_of(name):
-        return []
-    stream = prepared.plan.workload.stream(name)
-    if has_events(stream, splits, begin, end) if events is None else events:
-        return []
-    message = f"stream {name} has no events in [{format_instant(begin)}, {format_instant(end)})"
-    begins, ends = [split.begin for split in splits], [split.end for split in splits]
-    if splits and None not in begins and None not in ends:
-        first, last = min(at for at in begins if at is not None), max(at for at in ends if at is not None)
-        message += f"; it has them from {format_instant(first)} to {format_instant(last - 1)}"
-    elif not splits:
-        message += "; it has none at all"
-    hint = "is the interval right (`--from`, `--to`), and does the stream still come in?"
-    return [Diagnostic("HDL-413", message, hint, severity="warning").to_json()]
-
-
-def standing_silences(prepared: PreparedRun) -> list[dict[str, Any]]:
-    """:func:`silence` of every stream whose answers stand as they are; what cannot be read is told as such."""
-    warnings = []
-    for name in prepared.sources:
-        try:
-            warnings += silence(prepared, name)
-        except HeddleError as error:
-            warnings.append(error.diagnostic.to_json())
-    return warnings
 
 
 def written_files(

@@ -14,8 +14,8 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import FORMAT, synopses_of
 from optimizer.windows.alignment import history_start
 from optimizer.workload.values import Stream, WindowKind, digest
-from spark_jobs.finals.stage import SynopsisWork, merged
 from spark_jobs.partials.stored_coverage import EVER
+from spark_jobs.partials.synopsis_work import SynopsisWork, merged
 from spark_jobs.planning.live_runs import refreshed_at
 from spark_jobs.run.values import PreparedRun, RunRequest, SourceListing
 from spark_jobs.sources.decoding import missing_columns, repeated_rows

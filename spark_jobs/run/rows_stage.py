@@ -13,9 +13,9 @@ from optimizer.synopses.synopsis import counts_of, synopses_of
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import WindowKind
-from spark_jobs.finals.stage import SynopsisWork, merged
 from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.partials.synopsis_work import SynopsisWork, merged
 from spark_jobs.row_windows.lifting import rows_task
 from spark_jobs.row_windows.numbering import Counts, first_day
 from spark_jobs.run import partials_stage

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
-from spark_jobs.finals.stage import SynopsisWork
 from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.results.revisions import Readers
 from spark_jobs.session.session import cpu_seconds
 from spark_jobs.settings import CHECKS

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.finals.stage import SynopsisWork
 from spark_jobs.finals.window_query import Count, uncounted
 from spark_jobs.partials.fill_request import by_fingerprint
+from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.results.writer import ResultsFiles
 from spark_jobs.sequences.answers import Rolled, answered, joined, lowered
 from spark_jobs.sequences.encoding import decoded

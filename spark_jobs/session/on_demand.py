@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakSet
 
 from spark_jobs.session.in_process import InProcess
 from spark_jobs.settings import settings
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+
+used_contexts: WeakSet[SparkContext] = WeakSet()
+"""Where a job of ours has run: the first one pays for starting the workers and loading classes."""
 
 
 class OnDemand:

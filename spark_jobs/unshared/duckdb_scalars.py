@@ -24,6 +24,7 @@ def values_of(call: Call) -> int:
 
 
 def constants_of(call: Call) -> list[Any]:
+    """The constants among a call's arguments."""
     return [one.value for one in call.arguments[values_of(call) :] if isinstance(one, Literal)]
 
 

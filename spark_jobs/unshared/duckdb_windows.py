@@ -101,13 +101,13 @@ def _recomputed(
         connection.unregister("events")
         connection.unregister("windows")
     rows = []
-    for since, until, *group, held in found:
+    for since, until, *group, packed_rows in found:
         row = {"window_start": _moment(since), "window_end": _moment(until), **dict(zip(told, group, strict=True))}
         if query.pattern is None:
             for output, place in zip(outputs, places, strict=True):
-                row |= _named(output, evidence(output, *_values(arguments, output, place, held)))
+                row |= _named(output, evidence(output, *_values(arguments, output, place, packed_rows)))
             rows.append(row)
-        elif (matched := _matched(query, outputs, arguments, places, held)) is not None:
+        elif (matched := _matched(query, outputs, arguments, places, packed_rows)) is not None:
             rows.append(row | matched)
     return rows
 
@@ -123,12 +123,12 @@ def _places(arguments: _Arguments, output: Output) -> list[tuple[int, str]]:
 
 
 def _values(
-    arguments: _Arguments, output: Output, places: Sequence[tuple[int, str]], held: Sequence[dict[str, Any]]
+    arguments: _Arguments, output: Output, places: Sequence[tuple[int, str]], packed_rows: Sequence[dict[str, Any]]
 ) -> tuple[list[Any], list[Any]]:
     """The values of an output's arguments that count."""
     if not places:
-        return list(held), []
-    columns = [arguments.values(held, place) for place in places]
+        return list(packed_rows), []
+    columns = [arguments.values(packed_rows, place) for place in places]
     if len(columns) == 1:
         return [value for value in columns[0] if value is not None], []
     nulls = output.function in WITH_NULLS
@@ -136,8 +136,8 @@ def _values(
     return [value for value, _ in pairs], [other for _, other in pairs]
 
 
-def _named(output: Output, told: dict[str, Any]) -> dict[str, Any]:
-    return {f"{output.name} {what}" if what else output.name: value for what, value in told.items()}
+def _named(output: Output, evidence: dict[str, Any]) -> dict[str, Any]:
+    return {f"{output.name} {what}" if what else output.name: value for what, value in evidence.items()}
 
 
 def _matched(
@@ -145,13 +145,13 @@ def _matched(
     outputs: Sequence[Output],
     arguments: _Arguments,
     places: Sequence[Sequence[tuple[int, str]]],
-    held: Sequence[dict[str, Any]],
+    packed_rows: Sequence[dict[str, Any]],
 ) -> dict[str, Any] | None:
     """What is said of the sequences of the events of one window and group; None if there is none."""
-    packed = [event["v"] for event in held]
-    columns = [arguments.values(packed, place[0]) if place else [None] * len(held) for place in places]
+    packed = [event["v"] for event in packed_rows]
+    columns = [arguments.values(packed, place[0]) if place else [None] * len(packed_rows) for place in places]
     by_key: dict[Hashable, list[sequences.Event]] = {}
-    for at, event in enumerate(held):
+    for at, event in enumerate(packed_rows):
         values = tuple(column[at] for column in columns)
         by_key.setdefault(tuple(event["p"]), []).append((event["t"], event["e"], values))
     found = sequences.answer(query, outputs, by_key.values())

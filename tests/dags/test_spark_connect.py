@@ -1,4 +1,4 @@
-"""With a connection of the type ``spark_connect`` a task runs its job here, and that server does the work."""
+"""With a connection of the type ``spark_connect``, or of a local master, a task runs its job as a process here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import json, logging, sys
 from heddle_airflow import AggregateOperator
 logging.basicConfig(level="INFO", stream=sys.stdout, format="LOG %(message)s")
 given = {"plan_version": 3, "from": "2013-07-01", "to": "2013-07-02", "live": True}
-task = AggregateOperator(task_id="aggregate", conn_id="spark_default", pinned=given)
+conf = json.loads(sys.argv[1])
+task = AggregateOperator(task_id="aggregate", conn_id="spark_default", pinned=given, conf=conf)
 try:
     task.execute({"run_id": "r 1"})
     print("RESULT well")
@@ -28,31 +29,51 @@ except Exception as error:
 JOB = """
 import os, sys
 print("arguments", sys.argv[1:])
-print("remote", os.environ["HEDDLE_SPARK_REMOTE"].replace("a-token", "TOKEN"))
+print("remote", os.environ.get("HEDDLE_SPARK_REMOTE", "").replace("a-token", "TOKEN"))
+print("master", os.environ.get("HEDDLE_SPARK_MASTER"), os.environ.get("PYSPARK_SUBMIT_ARGS"))
 sys.exit({code})
 """
+
+
+REMOTE = {"conn_type": "spark_connect", "host": "spark.internal", "port": 15002, "password": "a-token"}
+LOCAL = {"conn_type": "spark", "host": "local[3]", "extra": {"spark-binary": "no-such-binary", "deploy-mode": "client"}}
+
+
+def executed(connection: dict[str, object], folder: Path, code: int = 0, conf: dict[str, str] | None = None) -> str:
+    """What a task says, by a connection, whose job ends with an exit code."""
+    (folder / "spark_jobs").mkdir()
+    (folder / "spark_jobs" / "aggregate_windows.py").write_text(JOB.format(code=code))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "HEDDLE"))}
+    environment |= {
+        "AIRFLOW_HOME": str(folder / "airflow"),
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(connection),
+        "HEDDLE_HOME": str(folder),
+        "HEDDLE_WAREHOUSE": str(folder / "warehouse"),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "plugins")]),
+    }
+    command = [sys.executable, "-c", PROBE, json.dumps(conf or {})]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder)
+    return done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
     ("code", "result"), [(0, "well"), (3, "AirflowException aggregate_windows.py ended with exit code 3")]
 )
 def test_the_job_runs_here(code: int, result: str, tmp_path: Path) -> None:
-    (tmp_path / "spark_jobs").mkdir()
-    (tmp_path / "spark_jobs" / "aggregate_windows.py").write_text(JOB.format(code=code))
-    connection = {"conn_type": "spark_connect", "host": "spark.internal", "port": 15002, "password": "a-token"}
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "HEDDLE"))}
-    environment |= {
-        "AIRFLOW_HOME": str(tmp_path / "airflow"),
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(connection),
-        "HEDDLE_HOME": str(tmp_path),
-        "HEDDLE_WAREHOUSE": str(tmp_path / "warehouse"),
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "plugins")]),
-    }
-    command = [sys.executable, "-c", PROBE]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
-    assert f"RESULT {result}" in done.stdout, done.stderr[-2000:]
+    told = executed(REMOTE, tmp_path, code)
+    assert f"RESULT {result}" in told, told[-2000:]
     options = ["--warehouse", str(tmp_path / "warehouse"), "--plan-version", "3"]
     options += ["--from", "2013-07-01", "--to", "2013-07-02", "--run-id", "r 1", "--live"]
-    told = done.stdout + done.stderr
     assert f"arguments {options}" in told and "remote sc://spark.internal:15002/;token=TOKEN" in told
     assert "a-token" not in told
+
+
+def test_a_local_master_needs_no_spark_submit(tmp_path: Path) -> None:
+    told = executed(LOCAL, tmp_path, conf={"spark.executor.memory": "1 g"})
+    assert "RESULT well" in told, told[-2000:]
+    assert "master local[3] --conf 'spark.executor.memory=1 g' pyspark-shell" in told
+
+
+def test_a_master_elsewhere_is_submitted_to(tmp_path: Path) -> None:
+    told = executed(LOCAL | {"host": "spark://127.0.0.1:1"}, tmp_path)
+    assert "no-such-binary" in told and "RESULT well" not in told and "master" not in told.split("RESULT")[0]

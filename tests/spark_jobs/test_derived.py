@@ -34,10 +34,11 @@ from optimizer.workload.values import (
 )
 from spark_jobs.checks import recompute
 from spark_jobs.finals import top as top_module
-from spark_jobs.finals.stage import SynopsisWork, finals_task
+from spark_jobs.finals.stage import finals_task
 from spark_jobs.finals.top import TopAnswers, TopRows, first_of_each, write_top
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.lifting import partials_of
+from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.unshared.agreement import agrees, recomputed_value
 from spark_jobs.warehouse.data_files import BUCKETS, DataFile, write_files
 from spark_jobs.warehouse.schemas import ANSWERS

@@ -25,9 +25,10 @@ from optimizer.language.parser import parse
 from optimizer.synopses.synopsis import Synopsis, synopses_of
 from optimizer.workload.values import ACQ, BOOLEAN, DATE, TIMESTAMP, Type, decimal
 from spark_jobs.finals import window_query
-from spark_jobs.finals.stage import SynopsisWork, finals_of, finals_task
+from spark_jobs.finals.stage import finals_of, finals_task
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.lifting import partials_of
+from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.results import writer
 from spark_jobs.results.rows import group_values, places, typed
 from spark_jobs.warehouse import schemas

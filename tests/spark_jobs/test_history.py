@@ -146,12 +146,12 @@ def test_the_job_of_the_dag_ends_its_log_with_what_went_wrong(
         return found
 
     for name, replacement in {
-        "Warehouse": SimpleNamespace(open=lambda *_, **__: None),
-        "outdated": lambda *_: [late, late],
-        "start_session": lambda name: SimpleNamespace(stop=lambda: print("stopped")),
-        "run": run,
+        "warehouse.warehouse.Warehouse": SimpleNamespace(open=lambda *_, **__: None),
+        "run.history.outdated": lambda *_: [late, late],
+        "session.on_demand.OnDemand": lambda *_: SimpleNamespace(stop=lambda: print("stopped")),
+        "run.interval.run": run,
     }.items():
-        monkeypatch.setattr(f"spark_jobs.repair_results.{name}", replacement)
+        monkeypatch.setattr(f"spark_jobs.{name}", replacement)
     assert main(["--warehouse", "w", "--plan-version", "1", "--days", "1"]) == 1
     out, said = capfd.readouterr()
     assert out.endswith("stopped\n")
@@ -162,7 +162,6 @@ def test_the_job_of_the_dag_repairs_what_is_recent(laboratory: Laboratory, monke
     version = laboratory.plan()
     laboratory.run(version, 0, 60)
     laboratory.write([*steady(180), (30.5, "A", 7.0, 5)])
-    monkeypatch.setattr("spark_jobs.repair_results.start_session", lambda name: _Kept(laboratory.spark))
     house = ["--warehouse", str(laboratory.warehouse.root), "--plan-version", str(version)]
     assert main([*house, "--days", "1"]) == 0 and laboratory.wrong(version, 0, 60) != []
     assert main([*house, "--days", "100000"]) == 0 and laboratory.wrong(version, 0, 60) == []

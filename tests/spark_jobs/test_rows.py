@@ -41,9 +41,9 @@ from optimizer.workload.values import (
 )
 from spark_jobs.checks import inspection, recompute, row_windows
 from spark_jobs.checks.inspection import FINDINGS, inspect
-from spark_jobs.finals.stage import SynopsisWork
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.lifting import partials_of
+from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.row_windows.answers import finals_of_rows, row_finals_task
 from spark_jobs.row_windows.lifting import RowLifting, rows_task
 from spark_jobs.row_windows.numbering import Counts, first_day

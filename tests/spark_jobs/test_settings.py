@@ -39,6 +39,7 @@ OF_OTHERS = {
     "heddle/cli/root.py": "see NAMED_ELSEWHERE",
     "spark_jobs/checks/inspection.py": "what Great Expectations reads",
     "spark_jobs/copies/origins.py": "secrets that a source's options name",
+    "spark_jobs/light_imports.py": "the threads of BLAS",
     "spark_jobs/session/session.py": "what Spark and Python read",
 }
 """Modules that touch the environment of the process, and why."""

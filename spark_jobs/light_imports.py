@@ -1,0 +1,40 @@
+"""Libraries that others import though nothing here needs them: most of what a short process costs is imports.
+
+Nothing else is imported here: whoever asks for this does so before Arrow is there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+
+class Absent:
+    """Within it one package is not there, for whoever does without it where it is not installed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Refuse one name, leave all others to the finders behind."""
+        if name == self.name:
+            raise ModuleNotFoundError("not looked for", name=name)
+
+    def __enter__(self) -> None:
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *ending: object) -> None:
+        sys.meta_path.remove(self)
+
+
+def arrow_alone() -> None:
+    """Load Arrow without pandas, of which nothing here gives it any values, and NumPy without the threads of BLAS."""
+    # they take longer to start than NumPy to load, and nothing here multiplies matrices
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if "pandas" not in sys.modules and "pyarrow" not in sys.modules:
+        # Arrow imports it (half a second) with its first array, to know its types by
+        with Absent("pandas"):
+            import pyarrow
+
+            pyarrow.array([0])

@@ -1,0 +1,36 @@
+"""What a run has to work out of each synopsis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from optimizer.synopses.synopsis import Synopsis
+from optimizer.workload.values import ACQ
+
+
+@dataclass(frozen=True)
+class SynopsisWork:
+    """One synopsis in a run: its queries, and the fragments [begin, end) that their windows cover.
+
+    ``until``: the last instant to answer; None: ``end``, which it is unless there are historical windows, whose
+    instants are no edges.
+    """
+
+    synopsis: Synopsis
+    queries: tuple[ACQ, ...]
+    begin: int
+    end: int
+    until: int | None = None
+
+
+def merged(parts: Sequence[SynopsisWork]) -> list[SynopsisWork]:
+    """Parts of which no two have the same synopsis: trees with equal edges may need the same partial aggregates."""
+    found: dict[str, SynopsisWork] = {}
+    for part in parts:
+        held = found.get(part.synopsis.fingerprint)
+        if held is not None:
+            begin, end = min(held.begin, part.begin), max(held.end, part.end)
+            part = replace(held, queries=held.queries + part.queries, begin=begin, end=end)
+        found[part.synopsis.fingerprint] = part
+    return list(found.values())

@@ -1,0 +1,226 @@
+"""What a small run costs: CPU seconds of the whole process tree, with all checks, beside the goals.
+
+    python -m tests.benchmarks.small [--rounds N] [--beside FOLDER] [--profile] [--json FILE]
+
+*Cold* is a process of its own over a day of the demo (98 queries); *nothing to do* the same interval again; *warm* the
+days after it in one process; *regular* 100 queries of the regular benchmark over 10,000 events, warm. ``--beside``:
+another checkout, whose cold runs take turns with ours. ``--profile``: what each CPU second of a cold run is. Exit code
+1 where a goal is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import date, timedelta
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parents[2]
+
+GOALS = {"cold": 7.0, "cold, wall": 7.0, "nothing to do": 0.6, "warm": 1.0, "regular, warm": 0.7, "audit": 0.2}
+"""CPU seconds, but for the wall seconds of a cold run, and the audit's share of a warm one."""
+
+JOB = "import sys; from spark_jobs.aggregate_windows import main; sys.exit(main(sys.argv[1:]))"
+
+FIRST = date(2013, 7, 1)
+
+PROFILED = (
+    ("Python and what is imported", None),
+    ("the plan, its sources and what is stored", "list"),
+    ("partials", "partials"),
+    ("finals", "finals"),
+    ("Great Expectations imported, and its first suite", "gx"),
+    ("the rest of the checks", "audit"),
+    ("publication", "publish"),
+    ("logs", "rest"),
+)
+
+
+def day(number: int) -> tuple[str, str]:
+    """An interval of one day of the demo, from and to."""
+    return str(FIRST + timedelta(days=number)), str(FIRST + timedelta(days=number + 1))
+
+
+def process(code: str, *arguments: str, home: Path = ROOT) -> tuple[float, float, str]:
+    """CPU seconds and wall seconds of a process of Python with its children, and what it says. Raises on failure."""
+    environment = os.environ | {"PYTHONPATH": str(home), "HEDDLE_HOME": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=home, env=environment, capture_output=True, text=True, check=False
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise SystemExit(done.stderr[-2000:])
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return spent, time.perf_counter() - begun, done.stdout
+
+
+def arguments_of(house: Path, number: int) -> list[str]:
+    """Those of the job that publishes a day."""
+    begin, end = day(number)
+    told = ["--warehouse", str(house), "--plan-version", "1", "--from", begin, "--to", end]
+    return [*told, "--run-id", f"day {number}"]
+
+
+def planned(house: Path) -> None:
+    """A warehouse with the demo's plan."""
+    from spark_jobs.planning.refresh import refresh_plan
+
+    workload = ROOT / "dags" / "workload"
+    refresh_plan(str(house), sorted(workload.glob("*.sql")), workload / "streams.yaml", reason="small")
+
+
+def spent_by(step: Callable[..., Any], *given: Any) -> tuple[float, Any]:
+    """CPU seconds of this process in a step, and what it returns."""
+    before = time.process_time()
+    found = step(*given)
+    return time.process_time() - before, found
+
+
+def warm(house: Path, days: range) -> list[tuple[float, float]]:
+    """CPU seconds of each day in this process, and the audit's share of them."""
+    from spark_jobs.run.interval import run
+    from spark_jobs.session.on_demand import OnDemand
+    from spark_jobs.sources.decoding import parse_instant
+    from spark_jobs.warehouse.warehouse import Warehouse
+
+    spark, found = OnDemand("small"), []
+    for number in days:
+        begin, end = map(parse_instant, day(number))
+        spent, record = spent_by(run, spark, Warehouse.open(house), 1, begin, end, f"day {number}")
+        found.append((spent, record.cpu_seconds["audit"] / spent))
+    assert not spark.is_started
+    return found
+
+
+def regular(folder: Path, rounds: int) -> list[float]:
+    """CPU seconds of 100 queries over 10,000 events, each round into a new warehouse."""
+    from spark_jobs.planning.publication import publish_plan
+    from spark_jobs.session.on_demand import OnDemand
+    from spark_jobs.warehouse.warehouse import Warehouse
+    from tests.benchmarks.peers import plan_of, shared_run
+    from tests.benchmarks.trades import generate, workload_of
+
+    events, found = 10_000, []
+    plan = plan_of(workload_of(generate(folder, events), 100), events)
+    for number in range(rounds + 1):
+        house = Warehouse.open(folder / f"regular-{number}")
+        version, _ = publish_plan(house, plan)
+        spent, _ = spent_by(shared_run, OnDemand("small"), house, version)
+        found.append(spent)
+    return found[1:]
+
+
+PROFILE = """
+import json, sys, time
+begun = time.process_time()
+from spark_jobs.aggregate_windows import main
+from spark_jobs.run import interval
+from spark_jobs.checks import inspection
+imported = time.process_time()
+run, expectations = interval.run, inspection.expectations
+found = {}
+def suite(*given):
+    before = time.process_time()
+    try:
+        return expectations(*given)
+    finally:
+        found["gx"] = time.process_time() - before
+def kept(*given, **named):
+    record = run(*given, **named)
+    found.update(record.cpu_seconds)
+    return record
+inspection.expectations = suite
+import spark_jobs.aggregate_windows as job
+job.run = kept
+job.main(sys.argv[1:])
+found["import"] = imported
+found["all"] = time.process_time()
+print("\\nPROFILE " + json.dumps(found))
+"""
+
+
+def profile(house: Path, number: int) -> dict[str, float]:
+    """CPU seconds of a cold run, by what they are."""
+    _, _, told = process(PROFILE, *arguments_of(house, number))
+    found: dict[str, float] = json.loads(told.split("PROFILE ")[1])
+    stages = sum(found.get(name, 0.0) for name in ("list", "partials", "finals", "audit", "publish"))
+    named = found | {"rest": found["all"] - found["import"] - stages, "audit": found["audit"] - found["gx"]}
+    return {what: named["import"] if name is None else named[name] for what, name in PROFILED}
+
+
+def measure(rounds: int, other: Path | None, console: Console) -> dict[str, list[float]]:
+    """Every figure, a value a round."""
+    found: dict[str, list[float]] = {}
+
+    def note(name: str, value: float) -> None:
+        found.setdefault(name, []).append(value)
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "planned"
+        planned(made)
+        for number in range(rounds):
+            houses = {"cold": ROOT} | ({"cold, the other": other} if other is not None else {})
+            for name, home in houses.items():
+                house = Path(folder) / f"{name} {number}"
+                shutil.copytree(made, house)
+                spent, took, _ = process(JOB, *arguments_of(house, 0), home=home)
+                note(name, spent)
+                note(f"{name}, wall", took)
+                name = name.replace("cold", "nothing to do")
+                note(name, process(JOB, *arguments_of(house, 0), home=home)[0])
+                console.print(f"round {number + 1}: {name} {spent:.2f} CPU s, {took:.2f} s")
+        for spent, share in warm(made, range(rounds + 2))[2:]:
+            note("warm", spent)
+            note("audit", share)
+        found["regular, warm"] = regular(Path(folder), rounds)
+    return found
+
+
+def main() -> int:
+    """Measure and print beside the goals; the exit code."""
+    parser = argparse.ArgumentParser(description="what a small run costs")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--beside", type=Path)
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    console = Console()
+    if given.profile:
+        with tempfile.TemporaryDirectory() as folder:
+            planned(Path(folder) / "house")
+            found = profile(Path(folder) / "house", 0)
+        table = Table("what", "CPU seconds", "share")
+        for name, value in found.items():
+            table.add_row(name, f"{value:.2f}", f"{value / sum(found.values()):.0%}")
+        table.add_row("all", f"{sum(found.values()):.2f}", "")
+        console.print(table)
+        return 0
+    measured = measure(given.rounds, given.beside and given.beside.resolve(), console)
+    table, missed = Table("what", "median", "least", "greatest", "goal"), False
+    for name, values in measured.items():
+        goal = GOALS.get(name)
+        missed |= goal is not None and median(values) > goal
+        told = "" if goal is None else f"{goal:g}" + ("  missed" if median(values) > goal else "")
+        table.add_row(name, *(f"{value:.2f}" for value in (median(values), min(values), max(values))), told)
+    console.print(table)
+    if given.json is not None:
+        given.json.write_text(json.dumps(measured, indent=1))
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
