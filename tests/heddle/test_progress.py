@@ -163,8 +163,9 @@ def test_commands_tell_their_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert heddle("backfill", *house, *span)[2] == ""
         monkeypatch.setenv("HEDDLE_IN_PROCESS", "0")
         later = ("--from", "2013-07-01T02:00", "--to", "2013-07-01T03:00")
-        told = heddle("--progress", "json", "backfill", *house, *later)[2]
-        begun = [found["stage"] for found in map(json.loads, told.splitlines()) if found["event"] == "begin"]
+        lines = heddle("--progress", "json", "backfill", *house, *later)[2].splitlines()
+        stages = [json.loads(line) for line in lines if line.startswith("{")]
+        begun = [found["stage"] for found in stages if found["event"] == "begin"]
         assert "starting Spark" in begun and begun[-1] == "stopping Spark"
     for command in (("maintain", "--dry-run"), ("repair", "--dry-run")):
         told = heddle("--progress", "json", *command, *house)[2]
