@@ -84,3 +84,18 @@ def due(warehouse: Warehouse, clock: int, begin: int | None = None) -> DueRun | 
         return None
     wanted = instants_due.ticks(found.schedules, reached, complete, refreshed_at(warehouse, reached))
     return DueRun(found.version, reached, wanted[-1][0], len(wanted) > 1) if wanted else None
+
+
+def next_due(warehouse: Warehouse, clock: int) -> int | None:
+    """When the next live run is due (microseconds), if nothing is at a clock and nobody publishes or plans meanwhile;
+    None if nothing ever will be."""
+    found = in_force(warehouse)
+    if found is None:
+        return None
+    reached = frontier(warehouse)
+    since = clock - found.delay if reached is None else reached
+    if not found.schedules or instants_due.next_tick(found.schedules, since) is None:
+        complete = clock - found.delay
+        return complete - complete % DAY + DAY + found.delay
+    at = instants_due.next_tick(found.schedules, max(since, clock - found.delay))
+    return None if at is None else at + found.delay
