@@ -31,7 +31,7 @@ from optimizer.workload.values import Stream
 from spark_jobs.sources.decoding import read_split
 from spark_jobs.sources.delta_source import DeltaFile, DeltaSnapshot, file_place, read_log
 from spark_jobs.sources.leaves import path_of
-from spark_jobs.sources.replacements import joined, spans_of_times
+from spark_jobs.sources.replacements import disjoint, spans_of_times
 from spark_jobs.sources.splits import Split, identified, table_splits
 from spark_jobs.storage import Place
 
@@ -95,7 +95,7 @@ def changed_rows(
         return ChangedRows(problem=Diagnostic("HDL-435", message, hint, severity="warning"))
     places = {split.identity: split.path for split in splits}
     rewritten = [identity for identity in came if places[identity] not in feed.fresh]
-    return ChangedRows(frozenset([*gone, *rewritten]), joined(spans))
+    return ChangedRows(frozenset([*gone, *rewritten]), disjoint(spans))
 
 
 def _version(commit: str) -> int:
@@ -134,13 +134,15 @@ def _spans(stream: Stream, snapshot: DeltaSnapshot, known: Mapping[str, Span]) -
 class _Actions:
     """What the commits between two states of a table did, by the places of files. ``notes``: where the feed says which
     rows changed, with the files' sizes. By commits without any: the files that were ``added``, ``removed``, and whose
-    deletion ``vectors`` changed. ``commits``: how many name a file."""
+    deletion ``vectors`` changed. ``commits``: how many name a file; ``complete``: those that came first with all rows.
+    """
 
     notes: dict[str, int] = field(default_factory=dict)
     added: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
     vectors: set[str] = field(default_factory=set)
     commits: Counter[str] = field(default_factory=Counter)
+    complete: set[str] = field(default_factory=set)
 
 
 def _actions(stream: Stream, before: DeltaSnapshot, now: DeltaSnapshot) -> _Actions:
@@ -154,16 +156,18 @@ def _actions(stream: Stream, before: DeltaSnapshot, now: DeltaSnapshot) -> _Acti
         if commit.keys() & {"metaData", "protocol"}:
             raise _NoFeed(f"version {version} altered the table")
 
-        def places(kind: str, commit: Mapping[str, list[dict[str, Any]]] = commit) -> dict[str, bool]:
-            return {file_place(stream, root, each["path"]): each["dataChange"] for each in commit.get(kind, ())}
-
-        added, removed = places("add"), places("remove")
+        added, removed, notes = (
+            {file_place(stream, root, each["path"]): each for each in commit.get(kind, ())}
+            for kind in ("add", "remove", "cdc")
+        )
+        first = added.keys() - removed.keys() - found.commits.keys()
+        found.complete.update(path for path in first if not added[path].get("deletionVector"))
         found.commits.update(added.keys() | removed.keys())
-        if "cdc" in commit:
-            # they are all that changed, whichever files were written for it
-            found.notes.update({file_place(stream, root, each["path"]): each["size"] for each in commit["cdc"]})
+        # they are all that changed, whichever files were written for it
+        found.notes.update({path: each["size"] for path, each in notes.items()})
+        if notes:
             continue
-        come, go = ({path for path, changes in each.items() if changes} for each in (added, removed))
+        come, go = ({path for path, each in files.items() if each["dataChange"]} for files in (added, removed))
         found.vectors.update(come & go)
         found.added.update(come - go)
         found.removed.update(go - come)
@@ -194,9 +198,12 @@ class _Feed:
     def spans(self) -> list[tuple[int, int]]:
         """The spans of all rows that changed, but those of fresh files."""
         found = [span for path, size in self.actions.notes.items() for span in self._of_rows(path, size)]
-        kept = {path for path in self.actions.vectors if path in self.then and path in self.here}
+        # a file that came complete since: how it came is told as of any other
+        then = {path: replace(self.here[path], deleted=None) for path in self.actions.complete & self.here.keys()}
+        then |= self.then
+        kept = {path for path in self.actions.vectors if path in then and path in self.here}
         for path in sorted(kept):
-            found += self._between(self.then[path], self.here[path])
+            found += self._between(then[path], self.here[path])
         for path in sorted((self.actions.added - self.fresh) | self.actions.removed | (self.actions.vectors - kept)):
             found += self._of_file(path)
         return found

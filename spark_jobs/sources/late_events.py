@@ -17,7 +17,7 @@ from optimizer.workload.values import ACQ, Stream
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.expressions import evaluate
 from spark_jobs.sources.ledger import Arrival, replacements_of
-from spark_jobs.sources.replacements import joined, met
+from spark_jobs.sources.replacements import disjoint, met
 from spark_jobs.sources.splits import Split
 
 
@@ -75,10 +75,10 @@ def change(
         later = [one for one in arrivals[name].values() if one.noted > since.get(name, 0)]
         met_files = [one for one in later if one.meets(first, end)]
         replaced = replacements_of(stream, arrivals[name]).since(since.get(name, 0))
-        told = {(file.identity, each.noted) for each in replaced for file in (*each.gone, *each.came)}
-        news = {one.identity: one for one in met_files if not _is_explained(one, told, since.get(name, 0))}
+        explained = {(file.identity, each.noted) for each in replaced for file in (*each.gone, *each.came)}
+        news = {one.identity: one for one in met_files if not _is_explained(one, explained, since.get(name, 0))}
         gone = [one for one in news.values() if not one.is_here]
-        changed = joined(span for each in replaced for span in _within(each.changed, first, end))
+        changed = disjoint(span for each in replaced for span in _within(each.changed, first, end))
         files += len(met_files)
         by_feed += len(met_files) - len(news)
         columns = sorted({column for query in queries if query.filter is not None for column in query.columns()})
@@ -113,10 +113,10 @@ def change(
     return ChangedWindows(LateDataImpact(files, rows, cut, tuple(names), windows, by_feed), touched)
 
 
-def _is_explained(arrival: Arrival, told: Collection[tuple[str, int]], since: int) -> bool:
-    """Whether feeds tell of all that a file did since a moment. ``told``: the files of which they do, and when."""
+def _is_explained(arrival: Arrival, explained: Collection[tuple[str, int]], since: int) -> bool:
+    """Whether feeds tell of all that a file did since a moment. ``explained``: the files of which they do, and when."""
     moves = [move.noted for move in arrival.moves if move.noted > since]
-    return arrival.noted in moves and all((arrival.identity, noted) in told for noted in moves)
+    return arrival.noted in moves and all((arrival.identity, noted) in explained for noted in moves)
 
 
 def _within(spans: Iterable[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:

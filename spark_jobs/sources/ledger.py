@@ -43,7 +43,7 @@ from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream, digest
 from spark_jobs.sources.change_feed import ChangedRows, changed_rows
 from spark_jobs.sources.decoding import read_split, times_of
-from spark_jobs.sources.replacements import FileSpan, Replacement, Replacements, joined
+from spark_jobs.sources.replacements import FileSpan, Replacement, Replacements, disjoint
 from spark_jobs.sources.splits import FIRST, LAST, Split
 from spark_jobs.storage import Place
 from spark_jobs.warehouse import publish_log, quarantine
@@ -186,7 +186,7 @@ def replacements_of(stream: Stream, known: Mapping[str, Arrival]) -> Replacement
             noted,
             tuple(file for move, file in files if move.event == "gone"),
             tuple(file for move, file in files if move.event != "gone"),
-            joined(span for move, _ in files for span in move.changed or ()),
+            disjoint(span for move, _ in files for span in move.changed or ()),
         )
         for noted, files in moments.items()
     )
@@ -272,18 +272,18 @@ def _changed_rows(
     rows = changed_rows(stream, commit, spans, gone, came, splits)
     # of what is refused one may hold more than the other, though both have the rows
     refused = [span for one in judged if one.identity in rows.files for span in one.refused]
-    return replace(rows, changed=joined([*rows.changed, *refused]))
+    return replace(rows, changed=disjoint([*rows.changed, *refused]))
 
 
 def _moved(
-    stream: Stream, found: Sequence[Arrival], splits: Sequence[Split], rows: ChangedRows, noted: int
+    stream: Stream, judged: Sequence[Arrival], splits: Sequence[Split], rows: ChangedRows, noted: int
 ) -> list[Arrival]:
     """What came and went, as moves of one moment."""
     commit = splits[0].commit if splits else None
     # which files have the spans is all the same: they are stored once
-    first = next((one.identity for one in found if one.identity in rows.files), None)
+    first = next((one.identity for one in judged if one.identity in rows.files), None)
     moved = []
-    for one in found:
+    for one in judged:
         move = Move(one.event, noted, commit)
         if one.identity in rows.files:
             move = replace(move, by=time_named(stream), changed=rows.changed if one.identity == first else ())

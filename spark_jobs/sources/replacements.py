@@ -12,8 +12,10 @@ Times are microseconds, spans [begin, end).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +88,9 @@ NOTHING = Replacements(())
 
 
 def _meets(spans: Sequence[tuple[int, int]], begin: int, end: int) -> bool:
-    return any(first < end and last > begin for first, last in spans)
+    # the first that ends later
+    at = bisect_right(spans, begin, key=itemgetter(1))
+    return at < len(spans) and spans[at][0] < end
 
 
 def spans_of_times(times: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -94,8 +98,8 @@ def spans_of_times(times: NDArray[np.int64]) -> list[tuple[int, int]]:
     return [(int(at), int(at) + 1) for at in np.unique(times)]
 
 
-def joined(spans: Iterable[tuple[int, int]], most: int = MOST_SPANS) -> tuple[tuple[int, int], ...]:
-    """Disjoint spans that cover the given ones, ascending: what overlaps is one, and at most ``most`` are left."""
+def disjoint(spans: Iterable[tuple[int, int]], most: int = MOST_SPANS) -> tuple[tuple[int, int], ...]:
+    """Spans, ascending, that cover the given ones: what overlaps is one, and at most ``most`` are left."""
     found: list[tuple[int, int]] = []
     for begin, end in sorted(spans):
         if begin >= end:
