@@ -15,7 +15,6 @@ or if a file of the feed is gone, what changed is known by files as of any other
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -134,14 +133,13 @@ def _spans(stream: Stream, snapshot: DeltaSnapshot, known: Mapping[str, Span]) -
 class _Actions:
     """What the commits between two states of a table did, by the places of files. ``notes``: where the feed says which
     rows changed, with the files' sizes. By commits without any: the files that were ``added``, ``removed``, and whose
-    deletion ``vectors`` changed. ``commits``: how many name a file; ``complete``: those that came first with all rows.
-    """
+    deletion ``vectors`` changed. ``named``: all files; ``complete``: those of them that came first, with all rows."""
 
     notes: dict[str, int] = field(default_factory=dict)
     added: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
     vectors: set[str] = field(default_factory=set)
-    commits: Counter[str] = field(default_factory=Counter)
+    named: set[str] = field(default_factory=set)
     complete: set[str] = field(default_factory=set)
 
 
@@ -155,14 +153,13 @@ def _actions(stream: Stream, before: DeltaSnapshot, now: DeltaSnapshot) -> _Acti
                 commit.setdefault(kind, []).append(action)
         if commit.keys() & {"metaData", "protocol"}:
             raise _NoFeed(f"version {version} altered the table")
-
         added, removed, notes = (
             {file_place(stream, root, each["path"]): each for each in commit.get(kind, ())}
             for kind in ("add", "remove", "cdc")
         )
-        first = added.keys() - removed.keys() - found.commits.keys()
+        first = added.keys() - removed.keys() - found.named
         found.complete.update(path for path in first if not added[path].get("deletionVector"))
-        found.commits.update(added.keys() | removed.keys())
+        found.named.update(added.keys() | removed.keys())
         # they are all that changed, whichever files were written for it
         found.notes.update({path: each["size"] for path, each in notes.items()})
         if notes:
@@ -191,9 +188,8 @@ class _Feed:
 
     @property
     def fresh(self) -> set[str]:
-        """The places of the files that hold rows which are new, and no others: nothing was done to them since."""
-        there = self.here.keys() - self.then.keys()
-        return {path for path in self.actions.added & there if self.actions.commits[path] == 1}
+        """The places of files that came as new data and are there: their rows are read as those of any late file."""
+        return self.actions.added & (self.here.keys() - self.then.keys())
 
     def spans(self) -> list[tuple[int, int]]:
         """The spans of all rows that changed, but those of fresh files."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -203,6 +205,33 @@ def test_compacting_changes_nothing(engine: Any, tmp_path: Path) -> None:
     assert table.wrong(version) == []
 
 
+def test_several_changes_between_two_looks(engine: Any, tmp_path: Path) -> None:
+    """Files that came, were changed or went meanwhile, beside others: each window that changed is answered, and no
+    other."""
+    table = fed(engine, tmp_path, EVERY_TWO_HOURS)
+    version = published(table)
+    delta = lambda: DeltaTable(table.path)  # noqa: E731
+    for number, changes in enumerate(
+        [
+            [lambda: table.append([3.5]), lambda: update(table, 60)],
+            [lambda: table.append([30.5, 9.5]), lambda: update(table, 73)],
+            [lambda: update(table, 2), lambda: delta().optimize.compact(), lambda: update(table, 40)],
+            # a file that came, and went again as it was
+            [lambda: table.append([50.5]), lambda: update(table, 1), lambda: delta().delete("id = 75")],
+            # all goes at once, without a word in the feed
+            [lambda: update(table, 0), lambda: table.append([20, 60], mode="overwrite")],
+        ]
+    ):
+        table.changed.clear()
+        for change in changes:
+            table.watched(change)
+        records = table.repaired(version, f"repair {number}")
+        assert table.wrong(version) == [] and outdated(table.feed.warehouse, LATER) == []
+        assert sum(record.radius["windows"] for record in records if record.radius is not None) == sum(
+            map(len, table.touched(version).values())
+        )
+
+
 # ------------------------------------------------------------------------------------- where it says nothing
 def spoiled(table: FedTable, how: str) -> None:
     """An update, of which the feed cannot tell, or not all."""
@@ -245,6 +274,22 @@ def test_where_the_feed_says_nothing_files_do(engine: Any, tmp_path: Path, how: 
         records = table.repaired(version, "again")
         assert {record.radius["by_feed"] for record in records if record.radius is not None} == {2}
         assert table.wrong(version) == []
+
+
+def test_another_history_of_the_same_table(engine: Any, tmp_path: Path) -> None:
+    """A table is put back as it was, and goes on otherwise: its commits lie between states that nobody has seen."""
+    table = fed(engine, tmp_path, EVERY_TWO_HOURS)
+    version = published(table)
+    shutil.copytree(table.path, tmp_path / "before")
+    update(table, 15)
+    table.repaired(version, "seen")
+    shutil.rmtree(table.path)
+    shutil.move(tmp_path / "before", table.path)
+    update(table, 3)
+    update(table, 60)
+    (first, *_) = table.repaired(version, "after")
+    assert [found["code"] for found in first.diagnostics] == ["HDL-435"]
+    assert table.wrong(version) == [] and outdated(table.feed.warehouse, LATER) == []
 
 
 def test_many_changed_rows_are_told_by_files(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,7 +388,9 @@ def play(table: FedTable, change: str, data: st.DataObject) -> None:
     elif change == "optimize":
         delta.optimize.compact()
     elif change == "restore":
-        delta.restore(max(0, delta.version() - data.draw(st.integers(1, 3))))
+        # there is none before the first version, nor one whose files are gone
+        with suppress(DeltaError):
+            delta.restore(max(0, delta.version() - data.draw(st.integers(1, 3))))
     elif change == "nothing":
         delta.delete("id = -1")
     elif change == "vacuum":

@@ -32,6 +32,15 @@ def test_windows_that_meet_spans(spans: list[tuple[int, int]], start: int, lengt
     assert undone == [not each for each in expected]
 
 
+def test_a_file_that_came_back_is_there_twice() -> None:
+    """``a`` was replaced by ``b``; then both are there, and hold each event twice."""
+    known = Replacements([Replacement(1, (FileSpan("a", 0, 9),), (FileSpan("b", 0, 9),), ((3, 4),))])
+    assert known.undone({"b"}, 0, 3) == {"a"} != known.undone({"a", "b"}, 0, 3)
+    assert known.undone({"b"}, 0, 4) == {"b"} and known.undone({"b", "c"}, 4, 9) == {"a", "c"}
+    # of a file of which not all is taken nothing is known
+    assert known.undone({"b|without [(0, 1)]"}, 0, 3) == {"b|without [(0, 1)]"}
+
+
 Row = tuple[int, int]
 """(time, number)"""
 
