@@ -214,7 +214,7 @@ def test_several_changes_between_two_looks(engine: Any, tmp_path: Path) -> None:
     for number, changes in enumerate(
         [
             [lambda: table.append([3.5]), lambda: update(table, 60)],
-            [lambda: table.append([30.5, 9.5]), lambda: update(table, 73)],
+            [lambda: table.append([30.5, 9.5]), lambda: update(table, 73), lambda: update(table, 60)],
             [lambda: update(table, 2), lambda: delta().optimize.compact(), lambda: update(table, 40)],
             # a file that came, and went again as it was
             [lambda: table.append([50.5]), lambda: update(table, 1), lambda: delta().delete("id = 75")],
@@ -397,7 +397,7 @@ def play(table: FedTable, change: str, data: st.DataObject) -> None:
         delta.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
 
 
-@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(5, 60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_history_gives_the_oracles_answers_and_no_more_windows(
     engine: Any, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -440,6 +440,7 @@ def test_any_history_gives_the_oracles_answers_and_no_more_windows(
 
 
 # -------------------------------------------------------------------------------------- as Spark writes it
+@pytest.mark.longer
 @pytest.mark.spark
 @pytest.mark.parametrize("vectors", [True, False])
 def test_tables_of_spark_with_and_without_deletion_vectors(spark: Any, tmp_path: Path, vectors: bool) -> None:
