@@ -103,6 +103,12 @@ CODES_OF_RUNS = (
         "Name a `watermark` of integers or timestamps; set the variable.",
     ),
     Code(
+        "HDL-435",
+        "The change data feed of a stream's table does not say which rows changed; what changed is known by files.",
+        "Keep the feed on, and its files and the log for as long as runs may be apart.",
+        severity="warning",
+    ),
+    Code(
         "HDL-450",
         "The file of streams is too large, not UTF-8 or may not be read; or a plan has no usable rate of a stream.",
         "Correct the file; give the rate with --rate.",

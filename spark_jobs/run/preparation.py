@@ -57,7 +57,9 @@ def listed(
                 splits = splits_of(stream)
                 lacking = missing_columns(stream, splits, columns)
                 taken = admitted(warehouse, stream, files, splits, clock, note)
-            listing.sources[name], listing.arrivals[name] = taken
+            listing.sources[name], listing.arrivals[name] = taken.splits, taken.arrivals
+            if taken.problem is not None:
+                listing.problems.append(taken.problem.to_json())
             for query, of_query in used.items():
                 if lacks := [column for column in of_query if column in lacking]:
                     listing.unfit.append(query)

@@ -50,7 +50,8 @@ class DeltaFile:
     values of the partition columns; its events lie in [begin, end) microseconds, None if the log does not say;
     ``size``, ``modified`` (microseconds): as the log has them; ``deleted``: its rows that are no longer the table's,
     ascending, None if all are; ``mapped``: by what its columns are known, ``name`` or ``id``, None: by the table's own
-    names."""
+    names; ``commit``: the state of the table that has it (:attr:`DeltaSnapshot.commit`), if from then on the table's
+    feed says which rows change."""
 
     name: str
     path: str
@@ -61,6 +62,7 @@ class DeltaFile:
     modified: int
     deleted: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
     mapped: str | None = None
+    commit: str | None = field(default=None, compare=False)
 
     @property
     def identity(self) -> str:
@@ -70,8 +72,24 @@ class DeltaFile:
         return f"{self.name}|less {hashlib.sha256(self.deleted.tobytes()).hexdigest()[:16]}"
 
 
-def read_log(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
-    """The columns of a stream's table and its files, in the order of the log.
+@dataclass(frozen=True)
+class DeltaSnapshot:
+    """A version of a table: its ``schema``, and its ``files`` in the order of the log. ``table``: its name, which one
+    that is made anew in its place has not."""
+
+    table: str
+    version: int
+    schema: pa.Schema
+    files: tuple[DeltaFile, ...]
+
+    @property
+    def commit(self) -> str:
+        """What stands for this version of this table."""
+        return f"{self.table}@{self.version}"
+
+
+def read_log(stream: Stream, version: int | None = None) -> DeltaSnapshot:
+    """A stream's table, as it is now or as of a version.
 
     Raises HDL-401 (there is no table), HDL-405 (it uses what is not read here), HDL-430 (its log has a gap).
     """
@@ -83,7 +101,7 @@ def read_log(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
         hint = "check `path` and `format`"
         raise HeddleError("HDL-401", f"stream {stream.name}: there is no Delta table at {root}", hint)
     try:
-        table = DeltaTable(log_place(root.url))
+        table = DeltaTable(log_place(root.url), version=version)
         mapped = _check_protocol(stream, table)
         actions = pa.table(table.get_add_actions())
         schema = pa.schema(table.schema().to_arrow())
@@ -101,7 +119,18 @@ def read_log(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
         raise _unread(stream, f"cannot be opened: {error}", hint) from error
     _check_log(stream, root)
     found = _files(stream, root, actions, _physical(schema, stream.time) if mapped else stream.time)
-    return schema, [replace(file, deleted=vectors.get(file.path), mapped=mapped) for file in found]
+    snapshot = DeltaSnapshot(str(table.metadata().id), int(table.version()), schema, ())
+    # a feed calls columns as the table did when it was written
+    commit = snapshot.commit if _has_feed(table) and mapped is None else None
+    files = (replace(file, deleted=vectors.get(file.path), mapped=mapped, commit=commit) for file in found)
+    return replace(snapshot, files=tuple(files))
+
+
+def _has_feed(table: DeltaTable) -> bool:
+    """Whether a table has a change data feed, which its protocol makes every writer keep."""
+    protocol, configuration = table.protocol(), table.metadata().configuration
+    is_kept = 4 <= protocol.min_writer_version < 7 or "changeDataFeed" in (protocol.writer_features or ())
+    return is_kept and str(configuration.get("delta.enableChangeDataFeed")).lower() == "true"
 
 
 def _unread(stream: Stream, what: str, hint: str) -> HeddleError:
@@ -140,7 +169,7 @@ def _deleted(stream: Stream, root: Place, table: DeltaTable) -> dict[str, NDArra
         # rows behind the last that is deleted are left out of it
         gone = np.flatnonzero(~kept.values.to_numpy(zero_copy_only=False))
         if len(gone):
-            found[_place(stream, root, path.removeprefix(above))] = gone
+            found[file_place(stream, root, path.removeprefix(above))] = gone
     return found
 
 
@@ -189,7 +218,7 @@ def _files(stream: Stream, root: Place, actions: pa.Table, time: str) -> list[De
     return [
         DeltaFile(
             name,
-            _place(stream, root, name),
+            file_place(stream, root, name),
             {column: value[number] for column, value in values.items()},
             lows[number],
             highs[number],
@@ -211,7 +240,7 @@ def _instants(actions: pa.Table, statistic: str, column: str) -> list[int | None
     return list(found.to_pylist())
 
 
-def _place(stream: Stream, root: Place, name: str) -> str:
+def file_place(stream: Stream, root: Place, name: str) -> str:
     """Where a file lies that the log names by a percent-encoded path or URI: a path, or a URL."""
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", name)
     if scheme is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,16 +16,19 @@ from optimizer.windows.alignment import Fragments, instants, starts_of
 from optimizer.workload.values import ACQ, Stream
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.expressions import evaluate
-from spark_jobs.sources.ledger import Arrival
+from spark_jobs.sources.ledger import Arrival, replacements_of
+from spark_jobs.sources.replacements import disjoint, met
 from spark_jobs.sources.splits import Split
 
 
 @dataclass(frozen=True)
 class LateDataImpact:
-    """What has changed of a published interval: ``files`` that came or went since, the late events (``rows``) in the
+    """What has changed of a published interval: ``files`` that came or went since, of which so many are ``by_feed``: a
+    change data feed says which rows they do not share; the late events and the moments of such rows (``rows``) in the
     history of its windows, the ``fragments`` that they fall into, and the ``queries`` with how many of their
     ``windows`` hold such an event that passes the query's filter, or are due now and were not then. Files that went
-    cannot be read: what they may have held counts by time alone. Windows of rows are not counted (their queries are).
+    cannot be read: what they may have held counts by time alone, and so do rows that a feed tells of. Windows of rows
+    are not counted (their queries are).
     """
 
     files: int
@@ -33,6 +36,7 @@ class LateDataImpact:
     fragments: int
     queries: tuple[str, ...]
     windows: int
+    by_feed: int = 0
 
 
 class ChangedWindows(NamedTuple):
@@ -61,7 +65,7 @@ def change(
     the same. Where an event may make another one a repetition (``event_id``) any window may change, and with windows of
     rows.
     """
-    files = rows = cut = windows = 0
+    files = rows = cut = windows = by_feed = 0
     touched: dict[str, NDArray[np.int64] | None] = {}
     names: list[str] = []
     for name, splits in sources.items():
@@ -69,9 +73,14 @@ def change(
         queries = plan.workload.queries_of(name)
         first = min((begin - query.window.reach for query in queries if not query.window.is_rows), default=begin)
         later = [one for one in arrivals[name].values() if one.noted > since.get(name, 0)]
-        news = {one.identity: one for one in later if one.meets(first, end)}
+        met_files = [one for one in later if one.meets(first, end)]
+        replaced = replacements_of(stream, arrivals[name]).since(since.get(name, 0))
+        explained = {(file.identity, each.noted) for each in replaced for file in (*each.gone, *each.came)}
+        news = {one.identity: one for one in met_files if not _is_explained(one, explained, since.get(name, 0))}
         gone = [one for one in news.values() if not one.is_here]
-        files += len(news)
+        changed = disjoint(span for each in replaced for span in _within(each.changed, first, end))
+        files += len(met_files)
+        by_feed += len(met_files) - len(news)
         columns = sorted({column for query in queries if query.filter is not None for column in query.columns()})
         batches = [
             batch
@@ -80,27 +89,38 @@ def change(
             for batch in read_split(stream, split, columns)
         ]
         times, found = _late(stream, batches, first, end)
-        rows += len(times)
+        rows += len(times) + len(changed)
+        at = np.concatenate([times, np.array([low for low, _ in changed], dtype=np.int64)])
         for edges in fragments.get(name, ()):
-            cut += len(np.unique(edges.starts(times)))
+            cut += len(np.unique(edges.starts(at)))
         schema = stream.types
         for query in queries:
             if query.window.is_rows:
                 touched[query.name] = None
-                names += [query.name] * (len(times) > 0 or bool(gone))
+                names += [query.name] * (len(times) > 0 or bool(gone) or bool(changed))
                 continue
             mine = times
             if query.filter is not None and len(times):
                 passed = evaluate(query.filter, found, schema)
                 mine = times[pc.fill_null(passed, False).to_numpy(zero_copy_only=False)]
-            hit = _windows(query, mine, gone, begin, end, due.get(name, end))
+            hit = _windows(query, mine, gone, changed, begin, end, due.get(name, end))
             windows += len(hit)
             names += [query.name] * bool(len(hit))
             if stream.event_id is not None:
                 touched[query.name] = None
             elif len(hit):
                 touched[query.name] = hit
-    return ChangedWindows(LateDataImpact(files, rows, cut, tuple(names), windows), touched)
+    return ChangedWindows(LateDataImpact(files, rows, cut, tuple(names), windows, by_feed), touched)
+
+
+def _is_explained(arrival: Arrival, explained: Collection[tuple[str, int]], since: int) -> bool:
+    """Whether feeds tell of all that a file did since a moment. ``explained``: the files of which they do, and when."""
+    moves = [move.noted for move in arrival.moves if move.noted > since]
+    return arrival.noted in moves and all((arrival.identity, noted) in explained for noted in moves)
+
+
+def _within(spans: Iterable[tuple[int, int]], begin: int, end: int) -> list[tuple[int, int]]:
+    return [(max(low, begin), min(high, end)) for low, high in spans if low < end and high > begin]
 
 
 def _late(stream: Stream, batches: Iterable[pa.RecordBatch], begin: int, end: int) -> tuple[Any, Any]:
@@ -117,13 +137,21 @@ def _late(stream: Stream, batches: Iterable[pa.RecordBatch], begin: int, end: in
     return times_of(batch, stream)[0], batch
 
 
-def _windows(query: ACQ, times: Any, gone: Sequence[Arrival], begin: int, end: int, due: int) -> NDArray[np.int64]:
-    """The instants of (begin, end] whose windows hold one of the times (ascending), may have held what is gone, or end
-    after ``due``."""
+def _windows(
+    query: ACQ,
+    times: Any,
+    gone: Sequence[Arrival],
+    changed: Sequence[tuple[int, int]],
+    begin: int,
+    end: int,
+    due: int,
+) -> NDArray[np.int64]:
+    """The instants of (begin, end] whose windows hold one of the times (ascending), may have held what is gone or has
+    ``changed`` (spans, ascending and disjoint), or end after ``due``."""
     window = query.window
     at = instants(window, begin, end)
     starts, ends = starts_of(window, at), at - window.ago
-    hit = np.searchsorted(times, starts) < np.searchsorted(times, ends)
+    hit = (np.searchsorted(times, starts) < np.searchsorted(times, ends)) | met(changed, starts, ends)
     for one in gone:
         low, high = one.begin if one.begin is not None else -(1 << 62), one.end if one.end is not None else 1 << 62
         hit |= (ends > low) & (starts < high)

@@ -14,6 +14,10 @@ that it had before it is as it was. Else it is read: links, permissions and copi
 it never held under this size and time it gets an identity of its own, and is a file that came where another went. A
 file of a store is listed by its URL, size and ETag, which stands for its content: nothing more is read or noted.
 
+Of files of a Delta table that took the place of others the table's change data feed may say which rows changed
+(:mod:`spark_jobs.sources.change_feed`). Then the ledger notes with them at what times they differ from those, and all
+that was made of other times stands (:mod:`spark_jobs.sources.replacements`).
+
 A stream with an ``event_id`` is read without repetitions: of the events that have one id on one day (UTC) the first is
 taken, in the order of files and rows. What repeats is a function of the files alone: it is worked out anew for the days
 that new files touch, and kept in ``repeated/`` by the hash of what it comes from.
@@ -28,16 +32,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from optimizer.errors.diagnostics import HeddleError
+from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream, digest
+from spark_jobs.sources.change_feed import ChangedRows, changed_rows
 from spark_jobs.sources.decoding import read_split, times_of
+from spark_jobs.sources.replacements import FileSpan, Replacement, Replacements, disjoint
 from spark_jobs.sources.splits import FIRST, LAST, Split
 from spark_jobs.storage import Place
 from spark_jobs.warehouse import publish_log, quarantine
@@ -59,10 +65,28 @@ REPEATS = pa.schema([("split", pa.int32()), ("row", pa.int64())])
 
 
 @dataclass(frozen=True)
+class Move:
+    """A file came or went, at the moment ``noted``, when the table that it is of was in the state ``commit``.
+    ``changed``: None, or the file is among those that a change data feed tells of: with all of them that moved at this
+    moment it has the spans in which these do not hold the same events, by the column of times that ``by`` names."""
+
+    event: str
+    noted: int
+    commit: str | None = None
+    by: str = ""
+    changed: tuple[tuple[int, int], ...] | None = None
+
+    def text(self) -> str | None:
+        """What changed as the table has it."""
+        return None if self.changed is None else json.dumps({"by": self.by, "spans": self.changed})
+
+
+@dataclass(frozen=True)
 class Arrival:
     """A file of a source as the ledger has it. Moments in microseconds; ``begin``, ``end``: its events lie in
     [begin, end), None if it does not say so; ``late`` events of it lie in the spans ``refused``; ``stamps``: as it was
-    seen, ``inode|time of change (nanoseconds)|CRC-32`` (none: in a Delta table, or noted by an earlier Heddle)."""
+    seen, ``inode|time of change (nanoseconds)|CRC-32`` (none: in a Delta table, or noted by an earlier Heddle);
+    ``moves``: when it came and went, in order."""
 
     stream: str
     identity: str
@@ -75,6 +99,7 @@ class Arrival:
     refused: tuple[tuple[int, int], ...] = ()
     late: int = 0
     stamps: frozenset[str] = frozenset()
+    moves: tuple[Move, ...] = ()
 
     @property
     def is_here(self) -> bool:
@@ -89,6 +114,8 @@ class Arrival:
     def row(self) -> dict[str, Any]:
         """As the table has it."""
         moments = {name: None if at is None else moment(at) for name, at in (("begin", self.begin), ("end", self.end))}
+        nothing = Move(self.event, self.noted)
+        move = next((each for each in self.moves if (each.event, each.noted) == (self.event, self.noted)), nothing)
         return {
             "stream": self.stream,
             "identity": self.identity,
@@ -99,6 +126,8 @@ class Arrival:
             "late": self.late,
             "at": moment(self.noted),
             "stamps": " ".join(sorted(self.stamps)) or None,
+            "commit": move.commit,
+            "changed": move.text(),
             **moments,
         }
 
@@ -109,10 +138,15 @@ def ledger(warehouse: Warehouse, stream: str) -> dict[str, Arrival]:
     table = warehouse.dataset("source_files", where=chosen)
     rows = table.to_table(filter=chosen).sort_by("at").to_pylist()
     stamps: dict[str, frozenset[str]] = {}
+    moves: dict[str, dict[int, Move]] = {}
     for row in rows:
         # of all rows: one that adds a stamp has the moment of the one before it
         found = (row.get("stamps") or "").split()
         stamps[row["identity"]] = stamps.get(row["identity"], frozenset()).union(found)
+        mine = moves.setdefault(row["identity"], {})
+        if row["event"] != "released":
+            move = _move(row)
+            mine[move.noted] = move
     return {
         row["identity"]: Arrival(
             stream,
@@ -126,9 +160,42 @@ def ledger(warehouse: Warehouse, stream: str) -> dict[str, Arrival]:
             tuple((first, last) for first, last in json.loads(row["refused"])),
             row["late"],
             stamps[row["identity"]],
+            tuple(moves[row["identity"]].values()),
         )
         for row in rows
     }
+
+
+def _move(row: Mapping[str, Any]) -> Move:
+    told = json.loads(row.get("changed") or "null")
+    move = Move(row["event"], micros(row["at"]), row.get("commit"))
+    if told is None:
+        return move
+    return replace(move, by=told["by"], changed=tuple((first, last) for first, last in told["spans"]))
+
+
+def replacements_of(stream: Stream, known: Mapping[str, Arrival]) -> Replacements:
+    """What a stream's ledger knows of files that took the place of others."""
+    moments: dict[int, list[tuple[Move, FileSpan]]] = {}
+    for one in known.values():
+        for move in one.moves:
+            if move.changed is not None and move.by == time_named(stream):
+                moments.setdefault(move.noted, []).append((move, FileSpan(one.identity, one.begin, one.end)))
+    return Replacements(
+        Replacement(
+            noted,
+            tuple(file for move, file in files if move.event == "gone"),
+            tuple(file for move, file in files if move.event != "gone"),
+            disjoint(span for move, _ in files for span in move.changed or ()),
+        )
+        for noted, files in moments.items()
+    )
+
+
+def time_named(stream: Stream) -> str:
+    """The column of times of a stream, and what it counts."""
+    unit = stream.source.time_unit
+    return stream.time if unit is None else f"{stream.time} in {unit}"
 
 
 def newest(known: Mapping[str, Arrival]) -> int:
@@ -136,9 +203,18 @@ def newest(known: Mapping[str, Arrival]) -> int:
     return max((one.noted for one in known.values()), default=0)
 
 
+class Admitted(NamedTuple):
+    """What of a stream is taken in: its ``splits``, the ledger with them (``arrivals``), and why a change data feed
+    does not say what changed, if it ought to."""
+
+    splits: list[Split]
+    arrivals: dict[str, Arrival]
+    problem: Diagnostic | None
+
+
 def admitted(
     warehouse: Warehouse, stream: Stream, known: dict[str, Arrival], splits: list[Split], clock: int, note: str | None
-) -> tuple[list[Split], dict[str, Arrival]] | None:
+) -> Admitted | None:
     """The splits with what is refused of them and the times that they may hold, and the ledger as it is with them.
 
     ``known``: the ledger from before the splits were listed. ``clock`` (microseconds): now. ``note``: the run whose
@@ -146,19 +222,20 @@ def admitted(
     noted files since ``known``: list again. Raises what reading raises.
     """
     splits, stamps = _recognised(stream, splits, known, note is not None)
-    found = [
+    judged = [
         replace(one, stamps=one.stamps.union(stamps.pop(one.identity, "").split()))
         for one in _judged(warehouse, stream, splits, clock, known)
     ]
     # nothing came or went: with the moment of their last entries, so that nothing counts as changed since
     same = [replace(known[identity], stamps=frozenset({stamp})) for identity, stamp in stamps.items()]
+    rows = _changed_rows(stream, known, judged, splits)
+    found = _moved(stream, judged, splits, rows, _next(known))
     if (found or same) and note is not None:
         with warehouse.lease() as token:
             since = warehouse.version("source_files")
             if ledger(warehouse, stream.name) != known:
                 return None
-            now = _next(known)
-            found = [replace(one, noted=now) for one in found]
+            found = _moved(stream, judged, splits, rows, _next(known))
             for one in found:
                 if one.event == "came" and one.late:
                     _quarantine(warehouse, stream, one, note, token)
@@ -169,14 +246,49 @@ def admitted(
                     raise
                 return None
     known = known | {one.identity: one for one in found}
+    replacements = replacements_of(stream, known)
     taken = []
     for split in splits:
         one = known[split.identity]
         # what Parquet says of its row groups is narrower than what the ledger knows of the file
         begin, end = (one.begin, one.end) if split.format == "csv" else (split.begin, split.end)
         if begin is None or begin != end:  # not empty
-            taken.append(replace(split, refused=one.refused, begin=begin, end=end))
-    return taken, known
+            taken.append(replace(split, refused=one.refused, begin=begin, end=end, replacements=replacements))
+    return Admitted(taken, known, rows.problem)
+
+
+def _changed_rows(
+    stream: Stream, known: Mapping[str, Arrival], judged: Sequence[Arrival], splits: Sequence[Split]
+) -> ChangedRows:
+    """What the feed of a Delta table says of the files that came and went since the ledger was written."""
+    # what repeats an event of another file may be another row as soon as files are in another order
+    if stream.source.format != "delta" or stream.event_id is not None or all(one.is_here for one in judged):
+        return ChangedRows()
+    moves = [move for one in known.values() for move in one.moves]
+    commit = max(moves, key=lambda move: move.noted).commit if moves else None
+    spans = {one.identity: (one.begin, one.end) for one in known.values() if one.is_here}
+    gone = [one.identity for one in judged if not one.is_here]
+    came = [one.identity for one in judged if one.is_here]
+    rows = changed_rows(stream, commit, spans, gone, came, splits)
+    # of what is refused one may hold more than the other, though both have the rows
+    refused = [span for one in judged if one.identity in rows.files for span in one.refused]
+    return replace(rows, changed=disjoint([*rows.changed, *refused]))
+
+
+def _moved(
+    stream: Stream, judged: Sequence[Arrival], splits: Sequence[Split], rows: ChangedRows, noted: int
+) -> list[Arrival]:
+    """What came and went, as moves of one moment."""
+    commit = splits[0].commit if splits else None
+    # which files have the spans is all the same: they are stored once
+    first = next((one.identity for one in judged if one.identity in rows.files), None)
+    moved = []
+    for one in judged:
+        move = Move(one.event, noted, commit)
+        if one.identity in rows.files:
+            move = replace(move, by=time_named(stream), changed=rows.changed if one.identity == first else ())
+        moved.append(replace(one, noted=noted, moves=(*one.moves, move)))
+    return moved
 
 
 def _recognised(

@@ -32,6 +32,7 @@ from spark_jobs.settings import settings
 from spark_jobs.sources.column_mapping import as_table_has, names_in_file, place_in_file
 from spark_jobs.sources.delta_source import DeltaFile, read_log
 from spark_jobs.sources.objects import Changed, look_at, seen
+from spark_jobs.sources.replacements import NOTHING, Replacements
 from spark_jobs.storage import ObjectVersion, Place, check_bucket, is_refusal, store_error
 
 ROW = 40
@@ -65,7 +66,9 @@ class Split:
     of which ``lacking`` has a hash for each span of time. Of a file in a store ``version`` is what was listed, and of a
     Parquet file there ``footer`` what it says of itself, which tasks need not ask for again. Of a Delta table's file
     ``names`` is what the table calls its columns, if not as it does (:mod:`spark_jobs.sources.column_mapping`), and
-    ``deleted`` which of the split's rows are no longer the table's, ascending: they are counted nowhere else."""
+    ``deleted`` which of the split's rows are no longer the table's, ascending: they are counted nowhere else;
+    ``commit`` is the state of the table that was listed (:attr:`spark_jobs.sources.delta_source.DeltaSnapshot.commit`),
+    and ``replacements`` what is known of how the stream's files took the place of others."""
 
     format: str
     path: str
@@ -82,6 +85,12 @@ class Split:
     names: tuple[tuple[tuple[str, ...], str], ...] = ()
     deleted: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
     footer: pq.FileMetaData | None = field(default=None, compare=False, repr=False)
+    commit: str | None = field(default=None, compare=False)
+    replacements: Replacements = field(default=NOTHING, compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # tasks read rows: they compare nothing
+        return self.__dict__ | {"replacements": NOTHING}
 
     def metadata(self) -> pq.FileMetaData:
         """What its Parquet file says of itself. Raises OSError and pyarrow's errors."""
@@ -116,8 +125,13 @@ class Split:
 
 
 def snapshot_token(splits: list[Split], begin: int, end: int) -> str:
-    """Hash of the content that can hold events of [begin, end): equal tokens, equal events."""
-    return digest(sorted({mark for split in splits if (mark := split.mark(begin, end)) is not None}))
+    """Hash of the content that can hold events of [begin, end): equal tokens, equal events.
+
+    Files that took the place of others without a change there stand for those.
+    """
+    marks = {mark for split in splits if (mark := split.mark(begin, end)) is not None}
+    replacements = splits[0].replacements if splits else NOTHING
+    return digest(sorted(replacements.undone(marks, begin, end)))
 
 
 def splits_of(stream: Stream) -> list[Split]:
@@ -129,18 +143,23 @@ def splits_of(stream: Stream) -> list[Split]:
     """
     with failures_of(stream, stream.source.path):
         found = _splits_of(stream)
+    return identified(stream, found)
+
+
+def identified(stream: Stream, splits: list[Split]) -> list[Split]:
+    """The splits, with what of the stream's declaration decides which events they hold in their identities."""
     if stream.source.options:
-        found = [replace(split, identity=f"{split.identity}|as {stream.source.options}") for split in found]
+        splits = [replace(split, identity=f"{split.identity}|as {stream.source.options}") for split in splits]
     if stream.event_id is None:
-        return found
-    return [replace(split, identity=f"{split.identity}|one of each {stream.event_id}") for split in found]
+        return splits
+    return [replace(split, identity=f"{split.identity}|one of each {stream.event_id}") for split in splits]
 
 
 def _splits_of(stream: Stream) -> list[Split]:
     if stream.source.format == "delta":
-        return _table_splits(stream, *delta_log(stream))
+        return table_splits(stream, *delta_log(stream))
     if stream.source.format == "iceberg":
-        return _table_splits(stream, *iceberg_files(stream))
+        return table_splits(stream, *iceberg_files(stream))
     if not Place.of(stream.source.path).is_local:
         return _stored_splits(stream)
     found: list[Split] = []
@@ -307,6 +326,8 @@ def _parquet_splits(
             split = Split("parquet", str(path), identity, tuple(groups), first, last, rows, known)
             if called:
                 split = replace(split, names=tuple(called.items()))
+            if file is not None:
+                split = replace(split, commit=file.commit)
             if file is not None and file.deleted is not None:
                 gone = file.deleted[slice(*np.searchsorted(file.deleted, (before, before + rows)))] - before
                 split = replace(split, rows=rows - len(gone), deleted=gone)
@@ -405,7 +426,8 @@ def delta_log(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
         for path in (log, *log.rglob("*")):
             if path.is_symlink():
                 check_place(stream, path)
-    return read_log(stream)
+    snapshot = read_log(stream)
+    return snapshot.schema, list(snapshot.files)
 
 
 def iceberg_files(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
@@ -419,7 +441,7 @@ def iceberg_files(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
     return read_iceberg(stream)
 
 
-def _table_splits(stream: Stream, table: pa.Schema, files: Sequence[DeltaFile]) -> list[Split]:
+def table_splits(stream: Stream, table: pa.Schema, files: Sequence[DeltaFile]) -> list[Split]:
     """The splits of a table's files."""
     if any(not Place.of(file.path).is_local for file in files):
         return _stored_delta_splits(stream, table, files)

@@ -190,6 +190,8 @@ TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
                 pa.field("late", pa.int64(), nullable=False),
                 pa.field("at", INSTANT, nullable=False),
                 pa.field("stamps", pa.string()),
+                pa.field("commit", pa.string()),
+                pa.field("changed", pa.string()),
             ]
         ),
         [],
