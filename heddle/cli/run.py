@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -42,7 +43,7 @@ from heddle.cli.output import (
 )
 from heddle.cli.progress import stages
 from heddle.cli.root import app
-from heddle.cli.sessions import publish_interval, publish_intervals, spark_session
+from heddle.cli.sessions import live_session, publish_interval, publish_intervals, spark_session
 from heddle.cli.tables import follow_tables
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.errors.diagnostics import count as number_of
@@ -162,14 +163,30 @@ def tick(
             "--from", help="Where the first tick begins. Default: a day before the clock.", show_default=False
         ),
     ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", help="Go on answering each refresh as it falls due, until --until or Ctrl-C."),
+    ] = False,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", help="When --follow ends (UTC).", metavar="INSTANT", show_default=False),
+    ] = None,
     checks: ChecksOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer what is due now by the stored plan's schedule, going on where the last tick ended; what the DAG
-    aggregate_windows does when it fires. Exit 0 also if nothing is due."""
+    aggregate_windows does when it fires. Exit 0 also if nothing is due. With --follow every refresh as it falls due, in
+    one process, a line (or JSON object) each."""
     from spark_jobs.planning.live_runs import due
     from spark_jobs.sources.decoding import parse_instant
 
+    if until is not None and not follow:
+        raise typer.BadParameter("--until is for --follow")
+    if follow and at is not None:
+        raise typer.BadParameter("--follow goes by the clock: no --at")
+    if follow:
+        first, last = (parse_instant(text) if text else None for text in (begin, until))
+        raise typer.Exit(_follow(warehouse, first, last, checks, as_json))
     with telling_errors():
         clock = parse_instant(at) if at is not None else time.time_ns() // 1000
         house = existing_warehouse(warehouse)
@@ -180,6 +197,26 @@ def tick(
             return show_nothing_due(clock, as_json)
         record = publish_interval(house, run.plan_version, run.begin, run.end, False, clock, run.late, checks)
     raise typer.Exit(1 if show_run(record, as_json) else 0)
+
+
+def _follow(warehouse: str, begin: int | None, until: int | None, checks: str | None, as_json: bool) -> int:
+    """Answer refreshes until a clock, or the first Ctrl-C; the exit code: 1 if something in the last one failed."""
+    failed = False
+    with telling_errors():
+        house = existing_warehouse(warehouse)
+        stored_plan(warehouse)
+        with live_session(house, begin, until, checks) as session:
+            for found in session.refreshes():
+                if isinstance(found, HeddleError):
+                    failed = True
+                    print_diagnostics([found.diagnostic, *found.causes])
+                    continue
+                record = found.to_json()
+                if as_json:
+                    # a line each, so that others can read along
+                    print(json.dumps({"format_version": 1} | record), flush=True)
+                failed = _has_failed(record) if as_json else show_run(record, False)
+    return int(failed)
 
 
 def show_nothing_due(clock: int, as_json: bool) -> None:

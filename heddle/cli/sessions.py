@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from heddle.cli.output import interval_text
 from heddle.cli.progress import Stages, stages, watched
 
 if TYPE_CHECKING:
+    from spark_jobs.run.live import LiveSession
     from spark_jobs.session.on_demand import OnDemand
     from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -40,6 +42,31 @@ def spark_session(name: str, **options: Any) -> Iterator[tuple[Any, Stages]]:
     """A session for one command, and what is told the stages of what goes on."""
     with spark_on_demand(name, **options) as (spark, report):
         yield spark.start(), report
+
+
+@contextmanager
+def live_session(house: Warehouse, begin: int | None, until: int | None, checks: str | None) -> Iterator[LiveSession]:
+    """A session that answers each refresh as it falls due. Ctrl-C and SIGTERM end it when the refresh that is being
+    answered is; a second one at once."""
+    from spark_jobs.run.live import LiveSession
+
+    with spark_on_demand("heddle tick") as (spark, report):
+        session = LiveSession(house, spark, until, begin, checks, report)
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+        def end(number: int, _: object) -> None:
+            report("ending after this refresh")
+            session.stop()
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+        for number in before:
+            signal.signal(number, end)
+        try:
+            yield session
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
 
 
 def publish_intervals(

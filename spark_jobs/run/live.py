@@ -1,8 +1,8 @@
 """A live session: each refresh is answered as it falls due, in one process and, where it takes one, one Spark session.
 
-What is due follows from what is published and the plan in force alone (:func:`spark_jobs.planning.live_runs.due`), and a
-commit is exclusive. So a session keeps nothing of its own: one that was killed is gone on with by the next, and two at
-once publish each refresh once.
+What is due follows from what is published and the plan in force alone (:func:`spark_jobs.planning.live_runs.due`), and
+a commit is exclusive. So a session keeps nothing of its own: one that was killed is gone on with by the next, and two
+at once publish each refresh once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class LiveSession:
     """One session over a warehouse.
 
     ``until``: at which clock it ends, once what is due by then was answered; None: when it is told to
-    (:meth:`stop`). ``begin``: where the first run of a warehouse begins. ``clock`` says the time (microseconds).
+    (:meth:`stop`). ``begin``: where the first run of a warehouse begins. ``clock`` says the time (microseconds);
+    ``wait``, which is given seconds, returns when they are over or the session is told to end.
     """
 
     warehouse: Warehouse
@@ -49,10 +50,12 @@ class LiveSession:
     checks: str | None = None
     report: Report = lambda line: None
     clock: Callable[[], int] = _now
+    wait: Callable[[float], object] | None = None
 
     def __post_init__(self) -> None:
         self._stopped = Event()
         self._failures = 0
+        self._pause = self._stopped.wait if self.wait is None else self.wait
 
     def stop(self) -> None:
         """End once the refresh that is being answered is; from another thread or the handler of a signal."""
@@ -71,7 +74,7 @@ class LiveSession:
             if found is None:
                 if self.until is not None and clock >= self.until:
                     return
-                self._wait(clock)
+                self._idle(clock)
                 continue
             try:
                 record = self._answered(found, clock)
@@ -80,7 +83,7 @@ class LiveSession:
                 yield error
                 if self.until is not None and clock >= self.until:
                     return
-                self._stopped.wait(min(RETRY * 2 ** (self._failures - 1), LONGEST_RETRY))
+                self._pause(min(RETRY * 2 ** (self._failures - 1), LONGEST_RETRY))
                 continue
             self._failures = 0
             yield record
@@ -101,10 +104,10 @@ class LiveSession:
             report=self.report,
         )
 
-    def _wait(self, clock: int) -> None:
+    def _idle(self, clock: int) -> None:
         """Wait for the next refresh, but not long: the plan may change meanwhile, or another session be first."""
         at = next_due(self.warehouse, clock)
         until = min((one for one in (at, self.until) if one is not None), default=None)
         seconds = LOOK if until is None else max(until - clock, 0) / 1e6
         self.report("waiting" if until is None else f"waiting for {format_instant(until)}")
-        self._stopped.wait(min(seconds, LOOK))
+        self._pause(min(seconds, LOOK))
