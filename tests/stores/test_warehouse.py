@@ -39,7 +39,7 @@ class StoreLaboratory(Laboratory):
 def lab(spark: SparkSession, tmp_path: Path, place: str) -> Iterator[StoreLaboratory]:
     # the session may have begun before the store was known
     given, before = spark.sparkContext.environment, dict(spark.sparkContext.environment)
-    given.update({name: value for name, value in os.environ.items() if name.startswith("AWS_")})
+    given.update({name: value for name, value in os.environ.items() if name.startswith(("AWS_", "AZURE_", "AZURITE_"))})
     yield StoreLaboratory(spark, tmp_path, place)
     given.clear()
     given.update(before)
