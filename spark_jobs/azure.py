@@ -1,7 +1,8 @@
 """Azure's stores as Arrow reaches them: by the same variables of the environment as delta-rs, which commits.
 
 Arrow's own reading of a URL would look at none of ``AZURE_STORAGE_…``. And its files are not written by it: it makes an
-empty one first, in place of what was there, and fills it afterwards. :func:`upload` writes them by delta-rs.
+empty one first, in place of what was there, and fills it afterwards. :func:`upload` writes
+them by delta-rs.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import re
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as fs
 
 from optimizer.errors.diagnostics import HeddleError
+
+if TYPE_CHECKING:
+    from deltalake._internal import DeltaFileSystemHandler
 
 PART = 8 << 20
 """So many bytes of a file are one request."""
@@ -154,10 +159,20 @@ def _check_token(system: fs.FileSystem, container: str) -> None:
 
 def upload(root: str, path: str, content: pa.Buffer) -> None:
     """Make a file of a container by blocks that are nothing until they are all named. Raises OSError."""
-    # who reads a folder of this machine needs none of it
-    from deltalake._internal import DeltaFileSystemHandler
-
-    stream = DeltaFileSystemHandler(root, None).open_output_stream(path)
+    stream = _handler(root).open_output_stream(path)
     for start in range(0, content.size, PART):
         stream.write(content.slice(start, min(PART, content.size - start)).to_pybytes())
     stream.close()
+
+
+def remove(root: str, path: str) -> None:
+    """Remove a file of a container: one request, of which Arrow makes several, and seconds of one that is not there.
+    Raises OSError."""
+    _handler(root).delete_file(path)
+
+
+def _handler(root: str) -> DeltaFileSystemHandler:
+    # who reads a folder of this machine needs none of it
+    from deltalake._internal import DeltaFileSystemHandler
+
+    return DeltaFileSystemHandler(root, None)

@@ -237,9 +237,13 @@ class Place:
         if self.is_local:
             self.local().unlink(missing_ok=True)
             return
-        system, path = self._reached()
+        root, path = self._parted()
         with suppress(FileNotFoundError):
-            system.delete_file(path)
+            if root.startswith("abfss:"):
+                azure.remove(root, path.lstrip("/"))
+            else:
+                system, path = self._reached()
+                system.delete_file(path)
 
     def remove_folder(self) -> None:
         """Remove a folder with all that is in it: at once on this machine, in a store file by file. Raises OSError."""
@@ -357,7 +361,7 @@ _REASONS = (
         r"|Fail to get a new connection",
         "HDL-578",
         "the store cannot be reached",
-        "are the region (AWS_REGION) and the endpoint (AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT) right, and the network up?",
+        "are the region (AWS_REGION) and the endpoint (AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT) right, the network up?",
     ),
 )
 """What Arrow and delta-rs say where a store refuses: what it means, and what to do."""

@@ -6,8 +6,6 @@ import base64
 import os
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pyarrow.fs as fs
@@ -65,6 +63,9 @@ class Azurite(ObjectStore):
 
     def make_bucket(self, name: str) -> None:
         """Make a container, unless it is there."""
-        where = {"blob_storage_authority": f"{LOOPBACK}:{self.port}", "dfs_storage_authority": f"{LOOPBACK}:{self.port}"}
+        where = {
+            "blob_storage_authority": f"{LOOPBACK}:{self.port}",
+            "dfs_storage_authority": f"{LOOPBACK}:{self.port}",
+        }
         schemes = {"blob_storage_scheme": "http", "dfs_storage_scheme": "http"}
         fs.AzureFileSystem(ACCOUNT, account_key=self.secret_key, **where, **schemes).create_dir(name)

@@ -18,7 +18,9 @@ from tests.stores.versitygw import Versitygw
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     """A server that runs: the embedded one, or that which the environment names."""
     kinds: dict[str | None, type[ObjectStore]] = {"versitygw": Versitygw, "azurite": Azurite}
-    store = kinds.get(os.environ.get("HEDDLE_TEST_STORE"), ObjectStore).over(tmp_path_factory.mktemp("store") / "objects")
+    store = kinds.get(os.environ.get("HEDDLE_TEST_STORE"), ObjectStore).over(
+        tmp_path_factory.mktemp("store") / "objects"
+    )
     store.start()
     yield store
     store.stop()

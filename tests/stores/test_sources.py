@@ -446,8 +446,6 @@ def test_commands_take_streams_of_a_store(place: str, tmp_path: Path) -> None:
         done = CliRunner().invoke(app, [*command, *streams])
         assert done.exit_code == 0, done.output
         assert all(format in done.output for format in FORMATS)
-    done = CliRunner().invoke(app, ["init", f"{place}/csv", "--folder", str(tmp_path / "made")])
-    assert done.exit_code != 0 and "HDL-134" in done.output
 
 
 @pytest.mark.parametrize("format", FORMATS)
