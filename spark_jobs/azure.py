@@ -11,7 +11,7 @@ import re
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -159,7 +159,7 @@ def _check_token(system: fs.FileSystem, container: str) -> None:
 
 def upload(root: str, path: str, content: pa.Buffer) -> None:
     """Make a file of a container by blocks that are nothing until they are all named. Raises OSError."""
-    stream = _handler(root).open_output_stream(path)
+    stream: Any = _handler(root).open_output_stream(path)
     for start in range(0, content.size, PART):
         stream.write(content.slice(start, min(PART, content.size - start)).to_pybytes())
     stream.close()

@@ -361,7 +361,7 @@ _REASONS = (
         r"|Fail to get a new connection",
         "HDL-578",
         "the store cannot be reached",
-        "are the region (AWS_REGION) and the endpoint (AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT) right, the network up?",
+        "are region (AWS_REGION) and endpoint (AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT) right, and the network up?",
     ),
 )
 """What Arrow and delta-rs say where a store refuses: what it means, and what to do."""

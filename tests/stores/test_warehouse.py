@@ -128,6 +128,13 @@ def test_runs_repair_and_maintenance(lab: StoreLaboratory, proxy: StoreProxy) ->
     assert {name for name in there if name.endswith(".parquet") and "_delta_log" not in name} == named
 
 
+def test_windows_of_rows_are_audited(lab: StoreLaboratory) -> None:
+    lab.write(steady(60))
+    version = lab.plan("-- name: by_rows\nSELECT sum(volume) AS s FROM trades WINDOW ROWS 3 SLIDE 2 ON ts;")
+    record = lab.run(version, 0, 60)
+    assert record.failed == [] and len(lab.warehouse.rows("results")) > 0
+
+
 @pytest.mark.parametrize(
     "rules",
     [
