@@ -1,7 +1,7 @@
 """Azure's stores as Arrow reaches them: by the same variables of the environment as delta-rs, which commits.
 
 Arrow's own reading of a URL would look at none of ``AZURE_STORAGE_…``. And its files are not written by it: it makes an
-empty one first, in place of what was there, and fills it afterwards. :func:`upload` writes
+empty one first, in place of what was there, and fills it afterwards. :func:`upload_blob` writes
 them by delta-rs.
 """
 
@@ -157,7 +157,7 @@ def _check_token(system: fs.FileSystem, container: str) -> None:
         raise OSError(str(error)) from error
 
 
-def upload(root: str, path: str, content: pa.Buffer) -> None:
+def upload_blob(root: str, path: str, content: pa.Buffer) -> None:
     """Make a file of a container by blocks that are nothing until they are all named. Raises OSError."""
     stream: Any = _handler(root).open_output_stream(path)
     for start in range(0, content.size, PART):
@@ -165,7 +165,7 @@ def upload(root: str, path: str, content: pa.Buffer) -> None:
     stream.close()
 
 
-def remove(root: str, path: str) -> None:
+def remove_blob(root: str, path: str) -> None:
     """Remove a file of a container: one request, of which Arrow makes several, and seconds of one that is not there.
     Raises OSError."""
     _handler(root).delete_file(path)

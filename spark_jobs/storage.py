@@ -240,7 +240,7 @@ class Place:
         root, path = self._parted()
         with suppress(FileNotFoundError):
             if root.startswith("abfss:"):
-                azure.remove(root, path.lstrip("/"))
+                azure.remove_blob(root, path.lstrip("/"))
             else:
                 system, path = self._reached()
                 system.delete_file(path)
@@ -279,7 +279,7 @@ class Place:
         """One PUT, or an upload of several parts that is whole when it is completed."""
         root, path = self._parted()
         if root.startswith("abfss:"):
-            azure.upload(root, path.lstrip("/"), content)
+            azure.upload_blob(root, path.lstrip("/"), content)
         else:
             _put(*self._reached(), content)
 

@@ -57,7 +57,7 @@ class TimeCandidate:
 
 
 @dataclass(frozen=True)
-class DataFile:
+class SeenFile:
     """A file of data: where, the folders that it lies in below what was looked at, its bytes."""
 
     path: Path | Place
@@ -75,7 +75,7 @@ class Data:
 
     path: Path | Place
     format: str
-    files: tuple[DataFile, ...]
+    files: tuple[SeenFile, ...]
     columns: tuple[tuple[str, Type], ...]
     sample: pa.Table
     candidates: tuple[TimeCandidate, ...]
@@ -131,7 +131,7 @@ def look(path: Path | Place) -> Data:
     return _look_at_files(
         path,
         [
-            DataFile(file, file.relative_to(path).parts[:-1] if file != path else (), file.stat().st_size)
+            SeenFile(file, file.relative_to(path).parts[:-1] if file != path else (), file.stat().st_size)
             for file in files
         ],
     )
@@ -147,7 +147,7 @@ def _look_in_store(place: Place) -> Data:
         raise HeddleError("HDL-134", f"{place} has Delta tables in folders", f"name them: heddle init {names}")
     parts = [(file.name.split("/"), file.size) for file in listed]
     files = [
-        DataFile(place / "/".join(names), tuple(names[:-1]), size)
+        SeenFile(place / "/".join(names), tuple(names[:-1]), size)
         for names, size in sorted(parts)
         if is_data_file(names[-1]) and not any(name.startswith(("_", ".")) for name in names)
     ]
@@ -156,11 +156,11 @@ def _look_in_store(place: Place) -> Data:
         if alone is None:
             check_bucket(place)
             raise HeddleError("HDL-134", f"there is nothing at {place}", "check the URL: a folder, or a file")
-        files = [DataFile(place, (), alone.size)]
+        files = [SeenFile(place, (), alone.size)]
     return _look_at_files(place, files)
 
 
-def _look_at_files(path: Path | Place, files: Sequence[DataFile]) -> Data:
+def _look_at_files(path: Path | Place, files: Sequence[SeenFile]) -> Data:
     """Files of the format that most of them have."""
     if not files:
         hint = "name a folder with .csv or .parquet files, a file, or a Delta table"
@@ -218,12 +218,12 @@ def _undeclared(path: Path | Place, format: str) -> Stream:
     return Stream(stream_name(path), Source(format, _url(path)), (), "")
 
 
-def _some(files: Sequence[DataFile]) -> list[DataFile]:
+def _some(files: Sequence[SeenFile]) -> list[SeenFile]:
     """The first, the middle and the last."""
     return list(dict.fromkeys([files[0], files[len(files) // 2], files[-1]]))
 
 
-def _look_at_csv(path: Path | Place, files: tuple[DataFile, ...]) -> Data:
+def _look_at_csv(path: Path | Place, files: tuple[SeenFile, ...]) -> Data:
     guess = guess_csv([file.path for file in _some([file for file in files if file.size] or files)])
     bad = left_out(column.name for column in guess.columns)
     if bad and not guess.header:
@@ -238,7 +238,7 @@ def _look_at_csv(path: Path | Place, files: tuple[DataFile, ...]) -> Data:
     return Data(path, "csv", files, pairs, sample, _ranked(candidates), tuple(unused), _partitions(files), guess)
 
 
-def _look_at_columns(path: Path | Place, format: str, files: tuple[DataFile, ...]) -> Data:
+def _look_at_columns(path: Path | Place, format: str, files: tuple[SeenFile, ...]) -> Data:
     """Parquet files, or a Delta table: they say their columns."""
     stream = _undeclared(path, format)
     arrow = _schema(files) if format == "parquet" else delta_log(stream)[0]
@@ -260,7 +260,7 @@ def _look_at_columns(path: Path | Place, format: str, files: tuple[DataFile, ...
     return Data(path, format, files, pairs, sample, _ranked(candidates), tuple(unused), _partitions(files))
 
 
-def _schema(files: Sequence[DataFile]) -> pa.Schema:
+def _schema(files: Sequence[SeenFile]) -> pa.Schema:
     path = next((file for file in files if file.size), files[0]).path
     try:
         if not isinstance(path, Place):
@@ -290,7 +290,7 @@ def _sample(stream: Stream, splits: Sequence[Split], pairs: Sequence[tuple[str, 
     return pa.Table.from_batches(batches)
 
 
-def _partitions(files: Iterable[DataFile]) -> tuple[str, ...]:
+def _partitions(files: Iterable[SeenFile]) -> tuple[str, ...]:
     """The columns that folders are named by (``day=2024-01-01``)."""
     parts = (part for file in list(files)[:100] for part in file.folders if "=" in part)
     return tuple(dict.fromkeys(part.partition("=")[0] for part in parts))
