@@ -358,7 +358,7 @@ _REASONS = (
     ),
     (
         r"NETWORK_CONNECTION|resolve host|connect error|Connection refused|error sending request|timed? ?out|dns error"
-        r"|Fail to get a new connection",
+        r"|Fail to get a new connection|Connection closed before",
         "HDL-578",
         "the store cannot be reached",
         "are region (AWS_REGION) and endpoint (AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT) right, and the network up?",
