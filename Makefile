@@ -29,7 +29,7 @@ KERNELS := .cache/.kernels
 KAFKA := .cache/.kafka
 BROKER := .cache/.kafka-broker
 
-.PHONY: help setup kafka versitygw demo up down status test test-slow test-all fuzz chaos soak audit bench lint format docs clean
+.PHONY: help setup kafka versitygw azurite demo up down status test test-slow test-all fuzz chaos soak audit bench lint format docs clean
 
 help: ## this list
 	@printf 'Heddle: shared sliding-window aggregates on Spark and Airflow\n\n'
@@ -92,6 +92,11 @@ VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
 versitygw: ## a second S3 server for `make test-all`, built by Go (once)
 	@test -x .cache/versitygw/versitygw || GOBIN=$(CURDIR)/.cache/versitygw go install $(VERSITYGW)
+
+AZURITE := azurite@3.35.0
+
+azurite: ## Azure's blobs on loopback for `make test-all`, fetched by npm (once)
+	@test -e .cache/azurite/node_modules/azurite || npm install --silent --no-save --prefix .cache/azurite $(AZURITE)
 
 demo: setup ## a year of real flights through Airflow and Spark, with a summary (exit 0)
 	@$(PY) -m heddle.local.demo $(DEMO)

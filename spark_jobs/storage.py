@@ -1,4 +1,5 @@
-"""Where bytes are: folders of this machine and object stores, behind one seam. No other module opens a file system.
+"""Where bytes are: folders of this machine and object stores, behind one seam. No other module opens a file system (but
+:mod:`spark_jobs.azure`, for this one).
 
 A place is a URL: a path, ``s3://bucket/prefix``, ``abfss://container@account.dfs.core.windows.net/prefix`` or
 ``gs://bucket/prefix``. Credentials come from the environment, or from the instance that this runs on, and from nowhere
@@ -30,6 +31,7 @@ import pyarrow.fs as fs
 from optimizer.errors.diagnostics import HeddleError, printable
 from optimizer.errors.redaction import redacted
 from optimizer.workload.urls import normalised, scheme_of
+from spark_jobs import azure
 
 GONE = ".gone-"
 """How the name begins of a folder that is being removed."""
@@ -235,9 +237,13 @@ class Place:
         if self.is_local:
             self.local().unlink(missing_ok=True)
             return
-        system, path = self._reached()
+        root, path = self._parted()
         with suppress(FileNotFoundError):
-            system.delete_file(path)
+            if root.startswith("abfss:"):
+                azure.remove_blob(root, path.lstrip("/"))
+            else:
+                system, path = self._reached()
+                system.delete_file(path)
 
     def remove_folder(self) -> None:
         """Remove a folder with all that is in it: at once on this machine, in a store file by file. Raises OSError."""
@@ -258,11 +264,24 @@ class Place:
     def _reached(self) -> tuple[fs.FileSystem, str]:
         if self.is_local:
             return _filesystem("", os.getpid(), ()), self.url
+        root, path = self._parted()
+        # of abfss the account is no part of the path
+        bucket = root.partition("://")[2].partition("@")[0]
+        return _filesystem(root, os.getpid(), reached_by()), f"{bucket}{path}"
+
+    def _parted(self) -> tuple[str, str]:
+        """Of a store: the URL of its bucket, and what follows it."""
         scheme, _, path = self.url.partition("://")
         bucket = path.partition("/")[0]
-        # of abfss the account is no part of the path
-        system = _filesystem(f"{scheme}://{bucket}", os.getpid(), reached_by())
-        return system, f"{bucket.partition('@')[0]}{path[len(bucket) :]}"
+        return f"{scheme}://{bucket}", path[len(bucket) :]
+
+    def _upload(self, content: pa.Buffer) -> None:
+        """One PUT, or an upload of several parts that is whole when it is completed."""
+        root, path = self._parted()
+        if root.startswith("abfss:"):
+            azure.upload_blob(root, path.lstrip("/"), content)
+        else:
+            _put(*self._reached(), content)
 
 
 class Draft:
@@ -285,9 +304,8 @@ class Draft:
         if target.is_local:
             self.file.replace(target.local())
             return size
-        system, path = target._reached()
         with pa.memory_map(str(self.file)) if size else pa.BufferReader(b"") as content:
-            _upload(system, path, content.read_buffer())
+            target._upload(content.read_buffer())
         self.drop()
         return size
 
@@ -296,8 +314,7 @@ class Draft:
         self.file.unlink(missing_ok=True)
 
 
-def _upload(system: fs.FileSystem, path: str, content: pa.Buffer) -> None:
-    """One PUT, or one upload of several parts that is whole when it is completed."""
+def _put(system: fs.FileSystem, path: str, content: pa.Buffer) -> None:
     stream = system.open_output_stream(path)
     try:
         stream.write(content)
@@ -327,22 +344,24 @@ _REASONS = (
     (
         r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY_ID|InvalidAccessKeyId|SIGNATURE_DOES_NOT_MATCH"
         r"|SignatureDoesNotMatch|INVALID_CLIENT_TOKEN_ID|No credentials|NoCredentials|AuthenticationFailed"
-        r"|UserNotFound|HTTP (?:status )?40[13]\b|40[13] Forbidden|Unauthorized|(?:no|any|provide|load) credentials",
+        r"|UserNotFound|HTTP (?:status )?40[13]\b|40[13] Forbidden|Unauthorized|(?:no|any|provide|load) credentials"
+        r"|AuthenticationException|token request|Authorization\w*Failure|\] 40[13] ",
         "HDL-577",
         "the store refuses these credentials",
         "AWS_…, AZURE_… or GOOGLE_… of the environment, or the role of the instance, have to permit it",
     ),
     (
-        r"SLOW_DOWN|SlowDown|\b503 S|THROTTL|TooManyRequests|\b429 T",
+        r"SLOW_DOWN|SlowDown|\b503 S|THROTTL|TooManyRequests|\b429 T|ServerBusy|\] (?:429|503) ",
         "HDL-578",
         "the store asks for fewer requests",
         "run it again later",
     ),
     (
-        r"NETWORK_CONNECTION|resolve host|connect error|Connection refused|error sending request|timed? ?out|dns error",
+        r"NETWORK_CONNECTION|resolve host|connect error|Connection refused|error sending request|timed? ?out|dns error"
+        r"|Fail to get a new connection|Connection closed before",
         "HDL-578",
         "the store cannot be reached",
-        "are the region (AWS_REGION) and the endpoint (AWS_ENDPOINT_URL) right, and the network up?",
+        "are region (AWS_REGION) and endpoint (AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT) right, and the network up?",
     ),
 )
 """What Arrow and delta-rs say where a store refuses: what it means, and what to do."""
@@ -367,7 +386,7 @@ def check_bucket(place: Place) -> None:
             refused = store_error(place, error)
             if refused.diagnostic.code == "HDL-577":
                 raise refused from error
-        hint = "make it, or name another; is the endpoint (AWS_ENDPOINT_URL) the right one?"
+        hint = f"make it, or name another; is the endpoint ({_endpoint_variable(place)}) the right one?"
         raise HeddleError("HDL-576", f"{place}: there is no such bucket", hint)
 
 
@@ -380,13 +399,17 @@ def store_error(place: Place, error: Exception) -> HeddleError:
     return HeddleError("HDL-578", f"{place} cannot be used: {told}", "run it again; is the store well?")
 
 
+def _endpoint_variable(place: Place) -> str:
+    return azure.ENDPOINTS[0] if place.url.startswith("abfss:") else "AWS_ENDPOINT_URL"
+
+
 def _stored(name: str, info: Any) -> Stored:
     return Stored(name, int(info.size), int((info.mtime_ns or 0) // 1000))
 
 
 def reached_by() -> tuple[str, ...]:
     """What the environment says of stores: where they are, and who asks."""
-    named = (name for name in os.environ if name.startswith(("AWS_", "AZURE_", "GOOGLE_")))
+    named = (name for name in os.environ if name.startswith(("AWS_", "AZURE_", "AZURITE_", "GOOGLE_")))
     return tuple(f"{name}={os.environ[name]}" for name in sorted(named))
 
 
@@ -400,6 +423,11 @@ def _filesystem(root: str, process: int, reached_by: tuple[str, ...]) -> fs.File
     """The file system of a bucket, one a process: what was made before a fork is not used after it."""
     if not root:
         return fs.LocalFileSystem()
+    if root.startswith("abfss:"):
+        try:
+            return azure.container_filesystem(root, os.environ)
+        except OSError as error:
+            raise store_error(Place(root), error) from error
     # small files are one request; the constructors would not look at AWS_ENDPOINT_URL
     uri = f"{root}/?allow_delayed_open=true" if root.startswith("s3:") else f"{root}/"
     return fs.FileSystem.from_uri(uri)[0]

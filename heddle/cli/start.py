@@ -52,13 +52,14 @@ def showing_progress() -> Iterator[Report]:
 # ---------------------------------------------------------------------------------------------- init
 @app.command(
     epilog="Examples: heddle init   |   heddle init visits.csv   "
-    "|   heddle init 'data/*.parquet' --time ts --name requests --yes"
+    "|   heddle init 'data/*.parquet' --time ts --name requests --yes   |   heddle init s3://bucket/visits/"
 )
 def init(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            help="CSV and Parquet files, folders of them, Delta tables, patterns. None: what lies here and below.",
+            help="CSV and Parquet files, folders of them, Delta tables, patterns, or URLs of them in a store. "
+            "None: what lies here and below.",
             metavar="PATH",
             show_default=False,
         ),

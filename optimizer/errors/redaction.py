@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 HIDDEN = "***"
 
 _NAMED = re.compile(
-    r"passw|passphrase|secret|token|credential|fernet|(access|api|account|private).?key|dsn|(^|_)conn(_|$)"
+    r"passw|passphrase|secret|token|credential|fernet|(access|api|account|private|sas|master).?key|dsn|(^|_)conn(_|$)"
     r"|broker_url|result_backend",
     re.IGNORECASE,
 )
@@ -26,7 +26,7 @@ _WHOLE = re.compile(r"(^|_)conn(_|$)|broker_url|result_backend", re.IGNORECASE)
 """Names of addresses: what is secret of them is in parts of the value."""
 _IN_ADDRESS = re.compile(r"//[^\s:/@]{0,100}:(\S{1,300})@")
 _IN_PAIRS = re.compile(
-    r"(?:password|passwd|pwd|secret)[\w.-]{0,40}[\"']?\s{0,9}[=:]\s{0,9}"
+    r"(?:password|passwd|pwd|secret|(?<=[?&])sig)[\w.-]{0,40}[\"']?\s{0,9}[=:]\s{0,9}"
     r"('[^'\n]{1,300}|\"[^\"\n]{1,300}|[^\s&,;)'\"]{1,300})",
     re.IGNORECASE,
 )

@@ -15,7 +15,10 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(/*)(.*)", re.DOTALL)
 _BUCKET = {
     "s3": re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"),
     "gs": re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"),
-    "abfss": re.compile(r"[a-z0-9$][a-z0-9-]{1,62}@[a-z0-9]{3,24}(\.[a-z0-9-]+)+"),
+    # the hosts that delta-rs knows: those of other clouds are endpoints
+    "abfss": re.compile(
+        r"[a-z0-9$][a-z0-9-]{1,62}@[a-z0-9]{3,24}\.(?:dfs|blob)\.(?:core\.windows\.net|fabric\.microsoft\.com)"
+    ),
 }
 
 _EXAMPLES = {
@@ -52,12 +55,15 @@ def normalised(text: str) -> str:
         hint = "credentials come from the environment or the instance: AWS_…, AZURE_…, GOOGLE_…"
         raise HeddleError("HDL-575", f"the {known} URL of {_hidden(bucket)} has credentials in it", hint)
     if _BUCKET[known].fullmatch(bucket) is None:
-        raise HeddleError("HDL-574", f"{shown} does not name a bucket", f"write it as {example}")
+        where = ", wherever the account is (AZURE_STORAGE_ENDPOINT says that)" if known == "abfss" else ""
+        raise HeddleError("HDL-574", f"{shown} does not name a bucket", f"write it as {example}{where}")
     if "?" in path or "#" in path:
         raise HeddleError("HDL-574", f"{shown} has a ? or # in it", "regions and endpoints come from the environment")
     parts = [part for part in path.split("/") if part]
     if any(part in (".", "..") for part in parts):
         raise HeddleError("HDL-574", f"{shown} has . or .. in it", f"write it as {example}")
+    if known == "abfss":
+        bucket = bucket.replace(".blob.", ".dfs.")
     return "/".join([f"{known}://{bucket}", *parts])
 
 

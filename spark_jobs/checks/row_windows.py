@@ -28,6 +28,7 @@ from spark_jobs.checks.recompute import (
 )
 from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.sources.splits import Split
+from spark_jobs.storage import Place
 from spark_jobs.warehouse.data_files import bucket_of
 from spark_jobs.warehouse.schemas import INSTANT, RESULTS
 
@@ -159,4 +160,8 @@ def _staged_window(staged: list[str], query: ACQ, window: RowWindow) -> list[dic
 
 def _staged_of(staged: list[str], chosen: ds.Expression, columns: list[str] | None) -> pa.Table:
     schema = pa.schema([column for column in RESULTS if column.name != "day"])
-    return ds.dataset(staged, format="parquet", schema=schema).to_table(columns, filter=chosen)
+    files = map(Place.of, staged)
+    parts = [
+        ds.dataset([file.name], format="parquet", schema=schema, filesystem=file.parent.filesystem()) for file in files
+    ]
+    return ds.dataset(parts).to_table(columns, filter=chosen)

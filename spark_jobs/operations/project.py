@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 import yaml
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
-from optimizer.errors.redaction import redacted
 from optimizer.language.parser import parse
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY, duration_text, format_instant
@@ -24,7 +23,8 @@ from optimizer.workload.urls import SCHEMES, scheme_of
 from optimizer.workload.values import BOOLEAN, DOUBLE, LONG, SECOND, STRING
 from spark_jobs.project_file import NAME
 from spark_jobs.settings import PROJECT
-from spark_jobs.sources.proposals import Data, Proposal, TimeCandidate, data_files, look, propose, time_of
+from spark_jobs.sources.proposals import Data, Proposal, TimeCandidate, data_files, look, propose, stream_name, time_of
+from spark_jobs.storage import Place
 from spark_jobs.warehouse.schemas import MARKER
 
 STREAMS = "streams.yaml"
@@ -110,13 +110,14 @@ def plan_project(
     airflow: bool = False,
     choose: Choose = lambda data, time, name: (time, name),
 ) -> Project:
-    """A project over data: files, folders, Delta tables or patterns (none: what lies in the working folder and below).
+    """A project over data: files, folders, Delta tables, patterns, or URLs of stores (none: what lies in the working
+    folder and below).
 
     ``time``, ``name``: the time column and the name of the stream, of data that are one stream. Data that nobody named
     and that cannot be taken are reported and left out. Raises HDL-134 if there are no data, HDL-135 and HDL-136 for
-    named data that cannot be taken.
+    named data that cannot be taken, and what a store refuses.
     """
-    given = _expanded(paths) if paths else list(found_below(Path()))
+    given: Sequence[Path | Place] = _expanded(paths) if paths else list(found_below(Path()))
     if not given:
         raise HeddleError("HDL-134", "there are no CSV, Parquet or Delta data here or below", "heddle init PATH")
     if len(given) > 1 and name is not None:
@@ -140,23 +141,23 @@ def plan_project(
     return Project(folder, tuple(proposals), tuple(files), tuple(problems))
 
 
-def _free_name(path: Path, proposals: Sequence[Proposal]) -> str:
+def _free_name(path: Path | Place, proposals: Sequence[Proposal]) -> str:
     """A name for the stream of a path that no other has."""
-    cleaned = re.sub(r"\W+", "_", path.resolve().stem, flags=re.ASCII).strip("_").lower()[:60]
-    name = cleaned if re.match(r"[a-z_]", cleaned) else f"stream_{cleaned}".rstrip("_")
-    taken = {proposal.stream.name for proposal in proposals}
+    name, taken = stream_name(path), {proposal.stream.name for proposal in proposals}
     return next(text for text in (name, *(f"{name}_{number}" for number in range(2, 99))) if text not in taken)
 
 
 # ------------------------------------------------------------------------------------------ finding data
-def _expanded(paths: Sequence[str | Path]) -> list[Path]:
-    """What is named, by patterns too; files that are all of a folder's are the folder."""
+def _expanded(paths: Sequence[str | Path]) -> list[Path | Place]:
+    """What is named, on this machine by patterns too; files that are all of a folder's are the folder."""
+    places = [Place.of(text) for text in map(str, paths) if scheme_of(text) in SCHEMES]
+    local = _local([Path(path) for path in paths if scheme_of(str(path)) not in SCHEMES])
+    return [*local, *dict.fromkeys(places)]
+
+
+def _local(paths: Sequence[Path]) -> list[Path]:
     named: list[Path] = []
-    in_store = next((text for text in map(str, paths) if scheme_of(text) in SCHEMES), None)
-    if in_store is not None:
-        hint = "declare a stream with this `path` in streams.yaml; `heddle streams` then shows what it holds"
-        raise HeddleError("HDL-134", f"{redacted(in_store)} is in a store, where data are not guessed at", hint)
-    for path in map(Path, paths):
+    for path in paths:
         matched = [path] if path.exists() else sorted(Path().glob(str(path)) if not path.is_absolute() else _glob(path))
         if not matched:
             raise HeddleError("HDL-134", f"there is nothing at {path}", "check the path, or the pattern")
@@ -259,7 +260,9 @@ def _comment(text: str) -> str:
 
 
 def _relative(path: str, folder: Path) -> str:
-    """A path as streams.yaml has it: relative to its folder, unless it lies elsewhere."""
+    """A path as streams.yaml has it: relative to its folder, unless it lies elsewhere or in a store."""
+    if scheme_of(path) in SCHEMES:
+        return path
     base = folder.resolve()
     place = Path(path)
     return place.relative_to(base).as_posix() if place.is_relative_to(base) else place.as_posix()

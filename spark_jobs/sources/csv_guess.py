@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from optimizer.errors.diagnostics import HeddleError, printable
 from optimizer.workload.values import BOOLEAN, DATE, DOUBLE, LONG, STRING, TIMESTAMP, Type
 from spark_jobs.sources.csv_source import DECIMAL, INTEGER, SPECIAL, instants_in_format, instants_of_texts
+from spark_jobs.storage import Place, store_error
 
 HEAD = 1 << 18
 """Bytes of a file's beginning that are looked at."""
@@ -75,7 +76,7 @@ class CsvGuess:
     row_bytes: float
 
 
-def guess_csv(paths: Sequence[Path]) -> CsvGuess:
+def guess_csv(paths: Sequence[Path | Place]) -> CsvGuess:
     """What some files of one kind seem to be. Raises HDL-135 for what is no CSV in UTF-8, or has no records."""
     heads = [_head(path) for path in paths]
     texts = [text for text in heads if text.strip()]
@@ -98,17 +99,19 @@ def guess_csv(paths: Sequence[Path]) -> CsvGuess:
     return CsvGuess(delimiter, header, tuple(columns), size)
 
 
-def _not_csv(path: Path, what: str, hint: str) -> HeddleError:
+def _not_csv(path: Path | Place, what: str, hint: str) -> HeddleError:
     return HeddleError("HDL-135", f"{path} {what}", hint)
 
 
-def _head(path: Path) -> str:
+def _head(path: Path | Place) -> str:
     """The beginning of a file, to the end of a line."""
     try:
-        with path.open("rb") as file:
+        with path.open() if isinstance(path, Place) else path.open("rb") as file:
             data = file.read(HEAD)
             is_all = not file.read(1)
     except OSError as error:
+        if isinstance(path, Place):
+            raise store_error(path, error) from error
         raise _not_csv(path, f"cannot be read: {error.strerror}", "check the path and its permissions") from None
     if data[:2] in (b"\x1f\x8b", b"BZ", b"PK") or data[:4] == b"\x28\xb5\x2f\xfd":
         raise _not_csv(path, "is compressed", "decompress it: e.g. gunzip, unzip")

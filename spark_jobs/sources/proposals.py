@@ -22,7 +22,8 @@ from spark_jobs.sources.csv_guess import CsvGuess, GuessedColumn, fits_format, g
 from spark_jobs.sources.csv_source import instants_of_texts
 from spark_jobs.sources.decoding import discover_schema, first_rows, type_of_arrow
 from spark_jobs.sources.inspection import Inspection, inspect
-from spark_jobs.sources.splits import Split, delta_log, splits_of
+from spark_jobs.sources.splits import Split, check_place, delta_log, splits_of
+from spark_jobs.storage import Place, check_bucket, is_refusal, store_error
 
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet", ".pq": "parquet"}
 
@@ -56,16 +57,25 @@ class TimeCandidate:
 
 
 @dataclass(frozen=True)
+class SeenFile:
+    """A file of data: where, the folders that it lies in below what was looked at, its bytes."""
+
+    path: Path | Place
+    folders: tuple[str, ...]
+    size: int
+
+
+@dataclass(frozen=True)
 class Data:
     """What was looked at, before it has a time: a file, a folder of files of one format, or a Delta table.
 
-    ``columns``: name and type of what can be read; ``sample``: a table of some of the first rows; ``unused``: columns
-    that queries cannot use; ``guess``: of CSV.
+    ``path``: a place is in a store; ``columns``: name and type of what can be read; ``sample``: a table of some of the
+    first rows; ``unused``: columns that queries cannot use; ``guess``: of CSV.
     """
 
-    path: Path
+    path: Path | Place
     format: str
-    files: tuple[Path, ...]
+    files: tuple[SeenFile, ...]
     columns: tuple[tuple[str, Type], ...]
     sample: pa.Table
     candidates: tuple[TimeCandidate, ...]
@@ -101,20 +111,64 @@ class Proposal:
 
 
 # --------------------------------------------------------------------------------------------- looking
-def look(path: Path) -> Data:
-    """What lies at a path. Raises HDL-134 if nothing does, HDL-135 for what is no data that can be read."""
+def look(path: Path | Place) -> Data:
+    """What lies at a path of this machine, or at a place in a store.
+
+    Raises HDL-134 if nothing does, HDL-135 for what is no data that can be read; of a store also HDL-458 where no
+    stream may be read from, and HDL-576 to HDL-578 for what it refuses.
+    """
+    if isinstance(path, Place):
+        check_place(_undeclared(path, ""), path)
+        try:
+            return _look_in_store(path)
+        except OSError as error:
+            raise store_error(path, error) from error
     if not path.exists():
         raise HeddleError("HDL-134", f"there is nothing at {path}", "check the path")
     if (path / "_delta_log").is_dir():
         return _look_at_columns(path, "delta", ())
     files = data_files(path) if path.is_dir() else (path,)
+    return _look_at_files(
+        path,
+        [
+            SeenFile(file, file.relative_to(path).parts[:-1] if file != path else (), file.stat().st_size)
+            for file in files
+        ],
+    )
+
+
+def _look_in_store(place: Place) -> Data:
+    listed = list(place.listed(recursive=True))
+    tables = sorted({file.name.rpartition("_delta_log/")[0] for file in listed if "_delta_log/" in f"/{file.name}"})
+    if "" in tables:
+        return _look_at_columns(place, "delta", ())
+    if tables:
+        names = " ".join(str(place / name.rstrip("/")) for name in tables[:3])
+        raise HeddleError("HDL-134", f"{place} has Delta tables in folders", f"name them: heddle init {names}")
+    parts = [(file.name.split("/"), file.size) for file in listed]
+    files = [
+        SeenFile(place / "/".join(names), tuple(names[:-1]), size)
+        for names, size in sorted(parts)
+        if is_data_file(names[-1]) and not any(name.startswith(("_", ".")) for name in names)
+    ]
+    if not listed:
+        alone = place.info()
+        if alone is None:
+            check_bucket(place)
+            raise HeddleError("HDL-134", f"there is nothing at {place}", "check the URL: a folder, or a file")
+        files = [SeenFile(place, (), alone.size)]
+    return _look_at_files(place, files)
+
+
+def _look_at_files(path: Path | Place, files: Sequence[SeenFile]) -> Data:
+    """Files of the format that most of them have."""
     if not files:
         hint = "name a folder with .csv or .parquet files, a file, or a Delta table"
         raise HeddleError("HDL-134", f"there are no data in {path}", hint)
-    formats = [format_of(file) for file in files]
+    formats = [format_of(file.path) for file in files]
     format = max(sorted(set(formats)), key=formats.count)
-    files = tuple(file for file, its in zip(files, formats, strict=True) if its == format)
-    return _look_at_csv(path, files) if format == "csv" else _look_at_columns(path, format, files)
+    chosen = tuple(file for file, its in zip(files, formats, strict=True) if its == format)
+    return _look_at_csv(path, chosen) if format == "csv" else _look_at_columns(path, format, chosen)
 
 
 def data_files(folder: Path) -> tuple[Path, ...]:
@@ -123,31 +177,54 @@ def data_files(folder: Path) -> tuple[Path, ...]:
         sorted(
             file
             for file in folder.rglob("*")
-            if file.suffix in (".csv", ".parquet")
+            if is_data_file(file.name)
             and not any(part.startswith(("_", ".")) for part in file.relative_to(folder).parts)
             and file.is_file()
         )
     )
 
 
-def format_of(file: Path) -> str:
+def is_data_file(name: str) -> bool:
+    """Whether a stream over a folder would read a file of this name."""
+    return Path(name).suffix in (".csv", ".parquet")
+
+
+def format_of(file: Path | Place) -> str:
     """The format of a file by its name, else by its beginning."""
-    if file.suffix.lower() in SUFFIXES:
-        return SUFFIXES[file.suffix.lower()]
+    suffix = Path(file.name).suffix.lower()
+    if suffix in SUFFIXES:
+        return SUFFIXES[suffix]
     try:
-        with file.open("rb") as opened:
+        with file.open() if isinstance(file, Place) else file.open("rb") as opened:
             return "parquet" if opened.read(4) == b"PAR1" else "csv"
     except OSError as error:
+        if isinstance(file, Place):
+            raise
         raise HeddleError("HDL-135", f"{file} cannot be read: {error.strerror}", "check its permissions") from None
 
 
-def _some(files: Sequence[Path]) -> list[Path]:
+def _url(path: Path | Place) -> str:
+    return path.url if isinstance(path, Place) else str(path.resolve())
+
+
+def stream_name(path: Path | Place) -> str:
+    """What a stream over data would be called: after their file or folder, of a container without its account."""
+    name = Path(path.name.partition("@")[0]).stem if isinstance(path, Place) else path.resolve().stem
+    cleaned = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_").lower()[:60]
+    return cleaned if re.match(r"[a-z_]", cleaned) else f"stream_{cleaned}".rstrip("_")
+
+
+def _undeclared(path: Path | Place, format: str) -> Stream:
+    return Stream(stream_name(path), Source(format, _url(path)), (), "")
+
+
+def _some(files: Sequence[SeenFile]) -> list[SeenFile]:
     """The first, the middle and the last."""
     return list(dict.fromkeys([files[0], files[len(files) // 2], files[-1]]))
 
 
-def _look_at_csv(path: Path, files: tuple[Path, ...]) -> Data:
-    guess = guess_csv(_some([file for file in files if file.stat().st_size] or files))
+def _look_at_csv(path: Path | Place, files: tuple[SeenFile, ...]) -> Data:
+    guess = guess_csv([file.path for file in _some([file for file in files if file.size] or files)])
     bad = left_out(column.name for column in guess.columns)
     if bad and not guess.header:
         bad = []
@@ -158,12 +235,12 @@ def _look_at_csv(path: Path, files: tuple[Path, ...]) -> Data:
     sample = pa.table({column.name: column.texts for column in kept})
     unused = [*bad, *(column.name for column in usable if column not in kept)]
     pairs = tuple((column.name, column.type) for column in kept)
-    return Data(path, "csv", files, pairs, sample, _ranked(candidates), tuple(unused), _partitions(path, files), guess)
+    return Data(path, "csv", files, pairs, sample, _ranked(candidates), tuple(unused), _partitions(files), guess)
 
 
-def _look_at_columns(path: Path, format: str, files: tuple[Path, ...]) -> Data:
+def _look_at_columns(path: Path | Place, format: str, files: tuple[SeenFile, ...]) -> Data:
     """Parquet files, or a Delta table: they say their columns."""
-    stream = Stream(_plain(path.stem), Source(format, str(path.resolve())), (), "")
+    stream = _undeclared(path, format)
     arrow = _schema(files) if format == "parquet" else delta_log(stream)[0]
     bad = left_out(arrow.names)
     types = [(each.name, type_of_arrow(each.type)) for each in arrow if each.name not in bad]
@@ -180,15 +257,21 @@ def _look_at_columns(path: Path, format: str, files: tuple[Path, ...]) -> Data:
         column = sample[name] if name in sample.schema.names else pa.nulls(0)
         if found := _candidate(name, type, column):
             candidates.append(found)
-    return Data(path, format, files, pairs, sample, _ranked(candidates), tuple(unused), _partitions(path, files))
+    return Data(path, format, files, pairs, sample, _ranked(candidates), tuple(unused), _partitions(files))
 
 
-def _schema(files: Sequence[Path]) -> pa.Schema:
+def _schema(files: Sequence[SeenFile]) -> pa.Schema:
+    path = next((file for file in files if file.size), files[0]).path
     try:
-        return pq.read_schema(next((file for file in files if file.stat().st_size), files[0]))
+        if not isinstance(path, Place):
+            return pq.read_schema(path)
+        with path.open() as file:
+            return pq.read_schema(file)
     except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        if isinstance(path, Place) and is_refusal(error):
+            raise store_error(path, error) from error
         told = str(error).splitlines()[0]
-        raise HeddleError("HDL-135", f"{files[0]} is no Parquet file: {told}", "name data files") from None
+        raise HeddleError("HDL-135", f"{path} is no Parquet file: {told}", "name data files") from None
 
 
 def _with_any_time(stream: Stream, pairs: Sequence[tuple[str, Type]]) -> Stream:
@@ -207,20 +290,10 @@ def _sample(stream: Stream, splits: Sequence[Split], pairs: Sequence[tuple[str, 
     return pa.Table.from_batches(batches)
 
 
-def _partitions(path: Path, files: Iterable[Path]) -> tuple[str, ...]:
+def _partitions(files: Iterable[SeenFile]) -> tuple[str, ...]:
     """The columns that folders are named by (``day=2024-01-01``)."""
-    names: dict[str, None] = {}
-    for file in list(files)[:100]:
-        for part in file.relative_to(path).parts[:-1] if path.is_dir() else ():
-            if "=" in part:
-                names[part.partition("=")[0]] = None
-    return tuple(names)
-
-
-def _plain(text: str) -> str:
-    """A text as the name of a stream."""
-    cleaned = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower()[:60]
-    return cleaned if cleaned and not cleaned[0].isdigit() else f"stream_{cleaned}".rstrip("_")
+    parts = (part for file in list(files)[:100] for part in file.folders if "=" in part)
+    return tuple(dict.fromkeys(part.partition("=")[0] for part in parts))
 
 
 # --------------------------------------------------------------------------------------- time columns
@@ -308,7 +381,7 @@ def _listed(data: Data) -> str:
 def propose(data: Data, time: TimeCandidate, name: str | None = None) -> Proposal:
     """The stream that data are, with this time. Raises what reading raises."""
     guess, notes = data.guess, []
-    path = str(data.path.resolve())
+    path = _url(data.path)
     if guess is None:
         source = Source(data.format, path, time_unit=time.unit)
     else:
@@ -316,7 +389,7 @@ def propose(data: Data, time: TimeCandidate, name: str | None = None) -> Proposa
         pattern = time.formats[0] if time.formats else None
         options = {"delimiter": guess.delimiter, "header": guess.header, "null": null, "timestamp_format": pattern}
         source = Source("csv", path, time_unit=time.unit, **options)  # type: ignore[arg-type]
-    stream = Stream(name or _plain(data.path.stem), source, (), time.name)
+    stream = Stream(name or stream_name(data.path), source, (), time.name)
     type_of_time = dict(data.columns)[time.name]
     has_schema = guess is not None or type_of_time not in (TIMESTAMP, LONG)
     if has_schema:
@@ -359,5 +432,5 @@ def _declared(data: Data, name: str, type: Type, time: TimeCandidate) -> Type:
 def _rows(data: Data, stream: Stream) -> tuple[int, bool]:
     """How many events there are, and whether that is about."""
     if data.guess is not None:
-        return max(1, round(sum(file.stat().st_size for file in data.files) / max(data.guess.row_bytes, 1))), True
+        return max(1, round(sum(file.size for file in data.files) / max(data.guess.row_bytes, 1))), True
     return sum(split.rows or 0 for split in splits_of(stream)), False

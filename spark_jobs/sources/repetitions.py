@@ -15,6 +15,7 @@ from optimizer.workload.values import Stream, digest
 from spark_jobs.sources.decoding import read_split
 from spark_jobs.sources.ledger import REPEATED, REPEATS, inside
 from spark_jobs.sources.splits import Split
+from spark_jobs.storage import Place
 from spark_jobs.warehouse.warehouse import Warehouse
 
 
@@ -35,7 +36,8 @@ def distinct(warehouse: Warehouse, stream: Stream, splits: list[Split], begin: i
     found = list(splits)
     for first, last, mine in groups:
         path = _repeated(warehouse, stream, [splits[number] for number in mine], first, last)
-        rows = pq.read_table(path)
+        with Place.of(path).open() as file:
+            rows = pq.read_table(file)
         # most splits repeat nothing: nothing is attached to those
         for place in np.unique(rows["split"].to_numpy()):
             split = found[mine[place]]

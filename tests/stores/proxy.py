@@ -128,7 +128,7 @@ class _Serving:
         with suppress(ConnectionError, asyncio.IncompleteReadError, OSError):
             while head := await _head(reader):
                 request = _request(head)
-                is_list = request.method == "GET" and "list-type" in request.path
+                is_list = request.method == "GET" and re.search("list-type|comp=list", request.path)
                 self.seen["LIST" if is_list else request.method] += 1
                 if "expect" in request.headers:
                     writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -145,7 +145,8 @@ class _Serving:
                 if upstream is None:
                     upstream = await asyncio.open_connection(LOOPBACK, self.port, limit=1 << 26)
                 answer = await _exchange(upstream, head, body, request)
-                if fate is Fate.LIE and answer.split(b" ", 2)[1] == b"412":
+                # Amazon's word, and Azure's
+                if fate is Fate.LIE and answer.split(b" ", 2)[1] in (b"412", b"409"):
                     answer = b'HTTP/1.1 200 OK\r\nETag: "0"\r\nContent-Length: 0\r\n\r\n'
                 if fate is Fate.LOSE_ANSWER:
                     break

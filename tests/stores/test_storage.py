@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,13 @@ from tests.stores.proxy import Fate, Rule, StoreProxy
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place.of(tmp_path / "a folder" if request.param == "folder" else request.getfixturevalue("place"))
 
+
+WRONG = {
+    "AWS_SECRET_ACCESS_KEY": "not the right one",
+    "AWS_ACCESS_KEY_ID": "KNOBODY",
+    "AZURE_STORAGE_ACCOUNT_KEY": b64encode(b"not the right one").decode(),
+}
+"""Credentials that are refused, by their names."""
 
 LETTERS = st.characters(codec="utf-8", exclude_characters="/\\\0", exclude_categories=["C"])
 NAMES = st.text(LETTERS, min_size=1, max_size=20)
@@ -73,6 +82,7 @@ def test_large_files_are_whole(root: Place) -> None:
         ("s3://key:secretsecret@bucket/x", "HDL-575"),
         ("abfss://container:secretsecret@account.dfs.core.windows.net/x", "HDL-575"),
         ("abfss://container/x", "HDL-574"),
+        ("abfss://box@account.dfs.core.chinacloudapi.cn/x", "HDL-574"),
     ],
 )
 def test_urls_that_are_none(url: str, code: str) -> None:
@@ -88,6 +98,8 @@ def test_urls_that_are_none(url: str, code: str) -> None:
         ("S3://bucket", "s3://bucket"),
         ("gcs://bucket/ünïcode/", "gs://bucket/ünïcode"),
         ("abfs://box@account.dfs.core.windows.net/w", "abfss://box@account.dfs.core.windows.net/w"),
+        ("abfss://box@account.blob.core.windows.net/w", "abfss://box@account.dfs.core.windows.net/w"),
+        ("abfss://space@onelake.dfs.fabric.microsoft.com/w", "abfss://space@onelake.dfs.fabric.microsoft.com/w"),
         ("/a/b", "/a/b"),
         ("data:x", "data:x"),
         ("c:/x", "c:/x"),
@@ -97,18 +109,17 @@ def test_urls_are_known_by_one_spelling(url: str, known: str) -> None:
     assert Place.of(url).url == known
 
 
-def test_what_a_store_refuses_is_told(place: str, proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value, code in (
-        ("AWS_SECRET_ACCESS_KEY", "not the right one", "HDL-577"),
-        ("AWS_ACCESS_KEY_ID", "KNOBODY", "HDL-577"),
-    ):
+def test_what_a_store_refuses_is_told(
+    place: str, through: dict[str, str], root_of: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in WRONG.keys() & through.keys():
         with monkeypatch.context() as patched:
-            patched.setenv(name, value)
+            patched.setenv(name, WRONG[name])
             with pytest.raises(HeddleError) as refused:
                 Warehouse.open(place)
-            assert refused.value.diagnostic.code == code and value not in str(refused.value)
+            assert refused.value.diagnostic.code == "HDL-577" and WRONG[name] not in str(refused.value)
     with pytest.raises(HeddleError, match="HDL-576"):
-        Warehouse.open("s3://no-such-bucket-here/x")
+        Warehouse.open(f"{root_of('no-such-bucket-here')}/x")
     with pytest.raises(HeddleError, match="HDL-502"):
         Warehouse.open(place, create=False)
 
@@ -127,8 +138,11 @@ def test_others_files_are_no_warehouse(place: str) -> None:
         Warehouse.open(place)
 
 
-def test_a_store_that_cannot_be_reached(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+def test_a_store_that_cannot_be_reached(
+    place: str, through: dict[str, str], proxy: StoreProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in through.items():
+        monkeypatch.setenv(name, value.replace(proxy.url, "http://127.0.0.1:1"))
     with pytest.raises(HeddleError, match="HDL-578"):
         Warehouse.open(place)
 

@@ -39,7 +39,7 @@ class StoreLaboratory(Laboratory):
 def lab(spark: SparkSession, tmp_path: Path, place: str) -> Iterator[StoreLaboratory]:
     # the session may have begun before the store was known
     given, before = spark.sparkContext.environment, dict(spark.sparkContext.environment)
-    given.update({name: value for name, value in os.environ.items() if name.startswith("AWS_")})
+    given.update({name: value for name, value in os.environ.items() if name.startswith(("AWS_", "AZURE_", "AZURITE_"))})
     yield StoreLaboratory(spark, tmp_path, place)
     given.clear()
     given.update(before)
@@ -126,6 +126,13 @@ def test_runs_repair_and_maintenance(lab: StoreLaboratory, proxy: StoreProxy) ->
     stored = Place.of(str(lab.warehouse.place))
     there = {file.name for table in ("partials", "results") for file in (stored / table).listed(recursive=True)}
     assert {name for name in there if name.endswith(".parquet") and "_delta_log" not in name} == named
+
+
+def test_windows_of_rows_are_audited(lab: StoreLaboratory) -> None:
+    lab.write(steady(60))
+    version = lab.plan("-- name: by_rows\nSELECT sum(volume) AS s FROM trades WINDOW ROWS 3 SLIDE 2 ON ts;")
+    record = lab.run(version, 0, 60)
+    assert record.failed == [] and len(lab.warehouse.rows("results")) > 0
 
 
 @pytest.mark.parametrize(
