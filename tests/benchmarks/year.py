@@ -1,0 +1,217 @@
+"""What a year costs: the same refreshes on day two and after a year of refreshes every five minutes.
+
+    python -m tests.benchmarks.year [--days N] [--rounds N] [--json FILE]
+
+Two warehouses over one stream, a file every five minutes: one is two days old, one a year (105,120 refreshes). Answers and
+partial aggregates come from backfills; logs are written by the code that writes them, a day at a time, with the record
+of a real refresh; then maintenance. Both then answer the same refreshes in turns, and the commands that people type are
+run as processes. One row each: CPU seconds and bytes read, and what a year makes of them; the goal is 1.3. Exit code 1
+where it is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+
+from optimizer.language.parser import parse
+from optimizer.plan.builder import build_plan
+from optimizer.workload.instants import DAY, format_instant
+from optimizer.workload.values import SECOND, Source, Stream, Workload
+from spark_jobs.operations.maintenance import maintain
+from spark_jobs.operations.status import read_status
+from spark_jobs.planning.live_runs import due
+from spark_jobs.planning.publication import publish_plan
+from spark_jobs.run.interval import run
+from spark_jobs.session.on_demand import OnDemand
+from spark_jobs.warehouse import publish_log
+from spark_jobs.warehouse.publish_log import LogRow
+from spark_jobs.warehouse.warehouse import Warehouse
+from tests.benchmarks.small import process
+from tests.spark_jobs.laboratory import ARROW, SCHEMA
+
+GOAL = 1.3
+"""Of a year, over day two."""
+
+EVERY = 300 * SECOND
+METRICS = 60
+PLANS = 10
+"""Versions of the plan a day."""
+
+FIRST = 18_000 * DAY
+
+
+@dataclass(frozen=True)
+class House:
+    """A warehouse with so many days behind it."""
+
+    warehouse: Warehouse
+    days: int
+
+    @property
+    def end(self) -> int:
+        """The next refresh begins here (microseconds)."""
+        return FIRST + self.days * DAY
+
+
+def write_events(folder: Path, first: int, last: int) -> None:
+    """A file every five minutes, with ten events."""
+    folder.mkdir(parents=True, exist_ok=True)
+    chance = np.random.default_rng(3)
+    for at in range(first, last, EVERY):
+        ts = np.sort(chance.integers(at, at + EVERY, 10))
+        symbols = [f"S{number}" for number in chance.integers(0, 4, 10)]
+        columns = {"ts": ts, "symbol": symbols, "price": chance.random(10), "volume": chance.integers(0, 99, 10)}
+        pq.write_table(pa.table(columns, schema=ARROW), folder / f"{at // SECOND}.parquet")
+
+
+def workload_over(source: Path) -> Workload:
+    """Metrics that are refreshed every five minutes."""
+    stream = Stream("trades", Source("parquet", str(source)), SCHEMA, "ts")
+    aggregates = ("count(*)", "sum(volume)", "avg(price)", "max(price)", "min(volume)")
+    texts = [
+        f"-- name: metric_{number}\nSELECT symbol, {aggregates[number % 5]} AS v FROM trades "
+        f"WINDOW RANGE '{10 * (1 + number % 12)} minutes' SLIDE AT MOST '5 minutes' ON ts GROUP BY symbol;"
+        for number in range(METRICS)
+    ]
+    return Workload(parse("\n".join(texts), {"trades": stream}).queries, (stream,))
+
+
+def build(folder: Path, days: int, console: Console) -> House:
+    """A warehouse that has refreshed its metrics for so many days."""
+    begun = time.perf_counter()
+    write_events(folder / "events", FIRST, FIRST + (days + 1) * DAY)
+    workload, warehouse = workload_over(folder / "events"), Warehouse.open(folder / "house")
+    plan = build_plan(workload, {"trades": Fraction(1, 30)}, "weave-share")
+    version, _ = publish_plan(warehouse, plan)
+    house, spark = House(warehouse, days), OnDemand("year")
+    for first in range(0, days, 30):
+        begin, end = FIRST + first * DAY, FIRST + min(first + 30, days) * DAY
+        run(spark, warehouse, version, begin, end, f"history {first}", checks="none", as_of=house.end)
+    # the record of a real refresh, once for every refresh that was
+    last = run(spark, warehouse, version, house.end - EVERY, house.end, "last", live=True, as_of=house.end, recompute=True)
+    written = publish_log.rows_of_interval(warehouse, last.begin, last.end)
+    warehouse_rows(warehouse, written, days)
+    maintain(warehouse)
+    console.print(f"{days} days: {time.perf_counter() - begun:.0f} s")
+    return house
+
+
+def warehouse_rows(warehouse: Warehouse, written: list[LogRow], days: int) -> None:
+    """Append what each refresh of the days before has logged."""
+    checks = [row for row in warehouse.rows("quality_results")]
+    statistics = [row for row in warehouse.rows("stream_statistics")]
+    plans = warehouse.rows("sharing_plans")
+    version = 1
+    for day in range(days):
+        rows: list[dict[str, Any]] = []
+        for at in range(FIRST + day * DAY, FIRST + (day + 1) * DAY, EVERY):
+            for row in written:
+                record = dict(row.stored_record) | {"begin": format_instant(at), "end": format_instant(at + EVERY)}
+                moved = replace(row, begin=at, end=at + EVERY, at=at + EVERY, text=json.dumps(record))
+                rows.append(moved.to_row())
+        count = DAY // EVERY
+        with warehouse.lease() as token:
+            warehouse.append("publish_log", rows, token)
+            warehouse.append("quality_results", checks[-15:] * count, token)
+            warehouse.append("stream_statistics", statistics[-1:] * count, token)
+        more = []
+        for _ in range(PLANS):
+            version += 1
+            more += [row | {"plan_version": version} for row in plans if row["plan_version"] == 1]
+        with warehouse.lease() as token:
+            warehouse.append("sharing_plans", more, token)
+
+
+def bytes_read() -> int:
+    """What this process has read so far."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+def spent(step: Callable[[], Any]) -> dict[str, float]:
+    """CPU seconds and megabytes read in a step."""
+    cpu, read = time.process_time(), bytes_read()
+    step()
+    return {"cpu": time.process_time() - cpu, "MB": (bytes_read() - read) / 1e6}
+
+
+def steps(house: House, number: int) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """What is measured, by name."""
+    begin, warehouse = house.end + number * EVERY, house.warehouse
+    yield "nothing due", lambda: due(warehouse, begin + 1)
+
+    def refresh() -> None:
+        found = due(warehouse, begin + EVERY)
+        assert found is not None and (found.begin, found.end) == (begin, begin + EVERY), found
+        record = run(
+            OnDemand("year"),
+            warehouse,
+            found.plan_version,
+            found.begin,
+            found.end,
+            f"live {number}",
+            as_of=begin + EVERY,
+            live=True,
+            checks="sample",
+        )
+        assert record.status == "published", asdict(record)
+
+    yield "a refresh", refresh
+    yield "status", lambda: read_status(warehouse, 10)
+
+
+COMMANDS = {
+    "heddle status": ("status", "--warehouse"),
+    "heddle read": ("read", "metric_1", "--last", "5", "--warehouse"),
+    "heddle repair --dry-run": ("repair", "--dry-run", "--warehouse"),
+}
+CALL = "import sys; from heddle.cli.main import main; sys.argv[0] = 'heddle'; sys.exit(main())"
+
+
+def main() -> int:
+    """Measure and print beside the goal; the exit code."""
+    parser = argparse.ArgumentParser(description="what a year costs")
+    parser.add_argument("--days", type=int, default=365)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    console, found = Console(), dict[str, list[dict[str, float]]]()
+    with tempfile.TemporaryDirectory() as folder:
+        houses = {days: build(Path(folder) / str(days), days, console) for days in (2, given.days)}
+        for number in range(given.rounds + 1):
+            for days, house in houses.items():
+                for name, step in steps(house, number):
+                    measured = spent(step)
+                    if number:
+                        found.setdefault(f"{name}/{days}", []).append(measured)
+    table, missed = Table("what", "day two, CPU s", "a year", "times", "day two, MB", "a year", "times"), False
+    for name in dict.fromkeys(key.rpartition("/")[0] for key in found):
+        cells: list[str] = []
+        for unit in ("cpu", "MB"):
+            early, late = (median(one[unit] for one in found[f"{name}/{days}"]) for days in (2, given.days))
+            missed |= late > GOAL * early
+            cells += [f"{early:.3f}", f"{late:.3f}", f"{late / early:.2f}" if early else ""]
+        table.add_row(name, *cells)
+    console.print(table)
+    if given.json is not None:
+        given.json.write_text(json.dumps(found, indent=1))
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
