@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -13,10 +13,11 @@ from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
 from spark_jobs.finals.stage import SynopsisWork
 from spark_jobs.partials import stored_coverage
-from spark_jobs.partials.fill_request import FillRequest, columns_of_synopsis
+from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest, columns_of_synopsis
 from spark_jobs.run import narrowing, preparation, rows_stage
 from spark_jobs.run.partials_task import lift_task
 from spark_jobs.run.values import Allocated, FilledRun, PreparedRun, Run
+from spark_jobs.settings import settings
 from spark_jobs.sources.ledger import has_events
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task
@@ -118,7 +119,7 @@ def write_partials(
     events the run's interval has, None if not all of it was read.
     """
     spark, record = run.spark, run.record
-    requests = stored_coverage.uncovered(run.warehouse, parts, splits)
+    requests = limited(stored_coverage.uncovered(run.warehouse, parts, splits), parts)
     record.synopses += len(parts)
     record.synopses_reused += len(parts) - len(requests)
     if not requests:
@@ -130,7 +131,7 @@ def write_partials(
     wanted = [split for split in splits if split.may_hold(first, last)]
     columns = sorted({column for request in requests for column in columns_of_synopsis(request.synopsis)})
     root, interval = run.warehouse.path("partials"), (record.begin, record.end, inside)
-    task = lift_task(stream, wanted, requests, columns, root, rows, untimed, newer=interval)
+    task = lift_task(stream, wanted, requests, columns, root, rows, untimed, settings().task_memory, interval)
     files, broken = written_files(spark, len(wanted), 4 * spark.sparkContext.defaultParallelism, task)
     # of what was stored before nothing is read
     is_read = bool(inside.value) or (first <= record.begin and last >= record.end)
@@ -145,6 +146,16 @@ def write_partials(
         record.features[feature] += amount
     record.rows_without_time += untimed.value
     return filled, broken, inside.value if is_read else None
+
+
+def limited(requests: Sequence[FillRequest], parts: Sequence[SynopsisWork]) -> list[FillRequest]:
+    """The requests, and how many groups those may have that no query reads: they number rows, and the driver holds
+    them."""
+    counters = {part.synopsis.fingerprint for part in parts if not part.queries}
+    return [
+        replace(request, most_groups=GROUP_LIMIT) if request.synopsis.fingerprint in counters else request
+        for request in requests
+    ]
 
 
 def silence(prepared: PreparedRun, name: str, events: int | None = None) -> list[dict[str, Any]]:
