@@ -64,7 +64,7 @@ class TaskMemory:
         return self.bytes // 16
 
     @property
-    def rows(self) -> int:
+    def partial_rows(self) -> int:
         """Bytes of stored partial rows that a task of the final stage answers from at once."""
         return self.bytes // 8
 

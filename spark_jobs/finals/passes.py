@@ -20,23 +20,24 @@ fit is :class:`TooLarge`. Windows of rows and sequences need all rows of a key a
 from __future__ import annotations
 
 import json
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from optimizer.synopses.synopsis import families_of
+from optimizer.aggregates.states import MULTISETS
+from optimizer.synopses.synopsis import families_of, states_of
 from optimizer.windows.alignment import history_start, instants
 from optimizer.workload.values import ACQ, WindowKind
 from spark_jobs.partials.cells import Cells, concatenated
 from spark_jobs.settings import TaskMemory
-from spark_jobs.warehouse.data_files import BUCKETS, read_buckets
+from spark_jobs.warehouse.data_files import read_buckets
 from spark_jobs.warehouse.schemas import PARTIALS
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ TOO_LARGE = "HDL-610"
 
 HASHINGS = 2
 """How often groups are divided by a hash: what is too large then is taken for one group."""
+
+LARGE_ROW = 1 << 11
+"""Bytes of a row from which on its states are taken for multisets."""
 
 MOST_PIECES = 1 << 10
 """Pieces that groups are divided into at once."""
@@ -131,14 +135,41 @@ class _Piece:
         places = [names.index(name) for name in hashed.columns]
         found = [np.empty(0, dtype=np.int64)]
         for chunk in rows["key"].chunks:
-            keys = chunk.dictionary.to_pylist()
+            keys = chunk.dictionary
             if len(places) < len(names):
-                parsed = (json.loads(key) for key in keys)
-                keys = [json.dumps([values[at] for at in places]) for values in parsed]
-            # the bucket says the remainder of a division by the number of buckets already
-            numbers = [zlib.crc32(key.encode()) // BUCKETS % hashed.divisor for key in keys]
-            found.append(np.array(numbers, dtype=np.int64)[chunk.indices.to_numpy(zero_copy_only=False)])
+                parsed = (json.loads(key) for key in keys.to_pylist())
+                keys = pa.array([json.dumps([values[at] for at in places]) for values in parsed], pa.string())
+            numbers = _hashes(keys) % np.uint64(hashed.divisor)
+            found.append(numbers.astype(np.int64)[chunk.indices.to_numpy(zero_copy_only=False)])
         return np.concatenate(found)
+
+
+def _hashes(texts: pa.StringArray) -> NDArray[np.uint64]:
+    """A hash (n,) of each text, which has nothing to do with its bucket."""
+    if len(texts) == 0:
+        return np.empty(0, dtype=np.uint64)
+    _, offsets, data = texts.buffers()
+    first = np.frombuffer(offsets, dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    found: NDArray[np.uint64] = _hash_each(first, np.frombuffer(data, dtype=np.uint8))
+    return found
+
+
+@numba.njit(cache=True)
+def _hash_each(offsets, data):
+    """FNV-1a with 64 bits, its high bits mixed into the low ones."""
+    out = np.empty(len(offsets) - 1, np.uint64)
+    for i in range(len(out)):
+        hashed = np.uint64(0xCBF29CE484222325)
+        for at in range(offsets[i], offsets[i + 1]):
+            hashed = (hashed ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
+        out[i] = hashed ^ (hashed >> np.uint64(29))
+    return out
+
+
+def _weight(rows: pa.Table) -> int:
+    """Bytes of rows; twice those of states that are large, for the structures over their elements are larger."""
+    size: int = rows.nbytes
+    return 2 * size if size > LARGE_ROW * len(rows) else size
 
 
 def _compact(rows: pa.Table) -> pa.Table:
@@ -159,9 +190,9 @@ def passes(
     waiting = [_Piece(frozenset(buckets), tuple(parts), begin, is_whole=True)]
     while waiting:
         piece = waiting.pop()
-        rows, size = _read(paths, piece, memory.rows)
+        rows, size = _read(paths, piece, memory.partial_rows)
         if rows is None and piece.is_family:
-            reduced = _reduced(paths, piece, memory.rows)
+            reduced = _reduced(paths, piece, memory.partial_rows)
             if reduced is not None:
                 piece, rows = reduced
         if rows is not None:
@@ -170,7 +201,7 @@ def passes(
                 del rows
                 yield made
             continue
-        smaller = _divided(piece, max(2, -(-2 * size // memory.rows)))
+        smaller = _divided(piece, max(2, -(-2 * size // memory.partial_rows)))
         if smaller is not None:
             waiting += smaller[::-1]
         else:
@@ -179,16 +210,16 @@ def passes(
 
 def _said(query: ACQ, size: int, memory: TaskMemory) -> str:
     what = "a window of one group" if query.kind is WindowKind.TIME else "the rows of one key"
-    return f"{what} takes some {size:,} bytes of partial rows, of which a task may hold {memory.rows:,} at once"
+    return f"{what} takes some {size:,} bytes of partial rows, of which a task may hold {memory.partial_rows:,} at once"
 
 
 def _read(paths: Sequence[str], piece: _Piece, most: int) -> tuple[pa.Table | None, int]:
     """The rows of a piece, None if they have more bytes than ``most``; how many they have."""
     found: list[pa.Table] = []
     size = 0
-    for rows in read_buckets(paths, piece.buckets, most):
+    for rows in read_buckets(paths, piece.buckets, most // 4):
         needed = piece.chosen(rows)
-        size += needed.nbytes
+        size += _weight(needed)
         found = [*found, needed] if size <= most else []
     if size > most:
         return None, size
@@ -196,30 +227,44 @@ def _read(paths: Sequence[str], piece: _Piece, most: int) -> tuple[pa.Table | No
 
 
 def _reduced(paths: Sequence[str], piece: _Piece, most: int) -> tuple[_Piece, pa.Table] | None:
-    """A family with its rows combined into its cells as they are read; None if those have more bytes than ``most``."""
+    """A family with its rows combined into its cells as they are read, of the states that its queries need; None if
+    those have more bytes than ``most``."""
     (part,) = piece.parts
     query, waiting, size = part.queries[0], list[pa.Table](), 0
+    # some queries need nothing of what others of their family made large
+    narrow = replace(part.synopsis, states=states_of(part.queries))
+    heaviest = most if any(state.kind in MULTISETS for state in narrow.states) else 4 * most
     cells: Cells | None = None
 
     def combined(tables: Sequence[pa.Table], before: Cells | None) -> Cells:
-        made = Cells.decode(part.synopsis, pa.concat_tables(tables))
-        if not part.synopsis.is_plain(query):
+        made = Cells.decode(part.synopsis, pa.concat_tables(tables)).rolled_up(narrow)
+        if not narrow.is_plain(query):
             made = made.projected(part.synopsis.bit(query.filter), query.group_by)
         return (made if before is None else concatenated([before, made])).combined()
 
-    for rows in read_buckets(paths, piece.buckets, most):
-        needed = piece.chosen(rows)
-        if size + needed.nbytes > most and waiting:
+    for needed in _slices(map(piece.chosen, read_buckets(paths, piece.buckets, most // 4)), most // 4):
+        more = _weight(needed)
+        if size + more > most // 2 and waiting:
             cells, waiting, size = combined(waiting, cells), [], 0
-        if needed.nbytes > most or (cells is not None and cells.size > most):
+        if more > heaviest or (cells is not None and cells.size > most // 2):
             return None
         waiting.append(needed)
-        size += needed.nbytes
+        size += more
     cells = combined(waiting, cells) if waiting else cells
     if cells is None:
         return piece, PARTIALS.empty_table()
     rows = cells.encode()
-    return (replace(piece, parts=(replace(part, synopsis=cells.synopsis),)), rows) if rows.nbytes <= most else None
+    return (replace(piece, parts=(replace(part, synopsis=cells.synopsis),)), rows) if _weight(rows) <= most else None
+
+
+def _slices(tables: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
+    """Tables cut where they weigh more than ``most``, as far as they have rows."""
+    for table in tables:
+        rows = max(1, len(table) * most // max(_weight(table), most))
+        if rows >= len(table):
+            yield table
+        else:
+            yield from (_compact(table.slice(first, rows)) for first in range(0, len(table), rows))
 
 
 def _divided(piece: _Piece, pieces: int) -> list[_Piece] | None:

@@ -35,6 +35,7 @@ class Texts:
 
     @property
     def size(self) -> int:
+        """Bytes, about."""
         return 8 * len(self.ranks) + int(self.texts.nbytes)
 
     def take(self, rows: Longs) -> Texts:
@@ -73,6 +74,7 @@ class Pairs:
 
     @property
     def size(self) -> int:
+        """Bytes, about."""
         texts = (self.order_texts, self.value_texts)
         return 17 * len(self.order) + sum(int(part.nbytes) for part in texts if part is not None)
 
@@ -125,6 +127,7 @@ class Multiset:
 
     @property
     def size(self) -> int:
+        """Bytes, about."""
         return 16 * len(self.values) + (int(self.texts.nbytes) if self.texts is not None else 0)
 
     def take(self, rows: Longs) -> Multiset:

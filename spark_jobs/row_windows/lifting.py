@@ -106,10 +106,11 @@ class RowLifting:
         daily = {synopsis: replace(synopsis, edges=DAILY, per=None) for synopsis in synopses}
         lifting = Lifting(stream, [FillRequest(other, begin, end) for other in daily.values()], self.memory)
         named = {other.fingerprint: synopsis for synopsis, other in daily.items()}
-        for first in range(0, len(rows), lifting.slice_rows):
-            for batch in rows.slice(first, lifting.slice_rows).to_batches():
+        step = lifting.slice_rows
+        for first in range(0, len(rows), step):
+            for batch in rows.slice(first, step).to_batches():
                 lifting.add(batch)
-            if lifting.is_full or first + lifting.slice_rows >= len(rows):
+            if lifting.is_full or first + step >= len(rows):
                 for cells in lifting.cells():
                     yield replace(cells, synopsis=named[cells.synopsis.fingerprint])
 

@@ -119,7 +119,7 @@ def write_partials(
     events the run's interval has, None if not all of it was read.
     """
     spark, record = run.spark, run.record
-    requests = limited(stored_coverage.uncovered(run.warehouse, parts, splits), parts)
+    requests = with_group_limits(stored_coverage.uncovered(run.warehouse, parts, splits), parts)
     record.synopses += len(parts)
     record.synopses_reused += len(parts) - len(requests)
     if not requests:
@@ -148,7 +148,7 @@ def write_partials(
     return filled, broken, inside.value if is_read else None
 
 
-def limited(requests: Sequence[FillRequest], parts: Sequence[SynopsisWork]) -> list[FillRequest]:
+def with_group_limits(requests: Sequence[FillRequest], parts: Sequence[SynopsisWork]) -> list[FillRequest]:
     """The requests, and how many groups those may have that no query reads: they number rows, and the driver holds
     them."""
     counters = {part.synopsis.fingerprint for part in parts if not part.queries}

@@ -367,7 +367,7 @@ SELECT symbol, count(*) AS n FROM trades WINDOW RANGE '20 minutes' SLIDE '10 min
     before = lab.rows("by_volume")
     lab.write([*steady(), *((65 + minute / 100, "A", 1.0, 100 + minute) for minute in range(50))])
     monkeypatch.setattr(
-        partials_stage, "limited", lambda requests, _: [replace(one, most_groups=20) for one in requests]
+        partials_stage, "with_group_limits", lambda requests, _: [replace(one, most_groups=20) for one in requests]
     )
     record = lab.run(version, 60, 90, "crowded")
     assert (record.status, record.revision) == ("published", 2)
