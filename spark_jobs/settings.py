@@ -41,6 +41,40 @@ the sample is recomputed; nothing is done. From much to little."""
 
 NO_FILE = ProjectFile()
 
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+@dataclass(frozen=True)
+class TaskMemory:
+    """The memory that the data of one task may take, in ``bytes``, and what it is divided into.
+
+    Data is copied while it is worked on: batches are merged, cells rolled up, encoded, put in order and written. So
+    what a task gathers before it spills or splits is a fraction of what it may take (measured:
+    ``python -m tests.benchmarks.memory``). Beside it a task has what every worker has: Python, Arrow and the compiled
+    kernels.
+    """
+
+    bytes: int
+
+    @property
+    def cells(self) -> int:
+        """Bytes of cells that a task of the first stage gathers before it writes them."""
+        return self.bytes // 8
+
+    @property
+    def piece(self) -> int:
+        """Bytes of partial rows that are put in order and written at once, and of answers that wait for their file."""
+        return self.bytes // 16
+
+    @property
+    def partial_rows(self) -> int:
+        """Bytes of stored partial rows that a task of the final stage answers from at once."""
+        return self.bytes // 8
+
+
+TASK_MEMORY = TaskMemory(2 << 30)
+"""What a task may take unless ``HEDDLE_TASK_MEMORY`` says otherwise."""
+
 
 def _setting(
     variable: str,
@@ -91,6 +125,8 @@ class Settings:
         The URL of a Spark Connect server; None: a session is started here. It may hold a token.
     driver_memory
         Of the JVM of Spark's driver, as Spark writes it.
+    task_memory_text
+        See :attr:`task_memory`.
     jars
         The folder of Delta's jars.
     lease_dsn
@@ -219,6 +255,16 @@ class Settings:
         "HDL-900: the JVM does not start",
         "text",
     )
+    task_memory_text: str = _setting(
+        "HEDDLE_TASK_MEMORY",
+        "bytes: `512m`, `2g`",
+        "`2g`",
+        "what the data of one task of a run may take, beside what every worker has (some 0.3 GB): beyond it partial "
+        "rows are written early, answers made in several passes; what cannot be divided fails alone "
+        "([limits](limits.md#memory))",
+        "HDL-120 when something runs",
+        "text",
+    )
     jars: Path = _setting(
         "HEDDLE_JARS",
         "folder",
@@ -322,6 +368,7 @@ class Settings:
             spark_remote=text("spark_remote") or None,
             in_process_text=text("in_process") or str(IN_PROCESS),
             driver_memory="2g" if memory is None else memory,
+            task_memory_text=text("task_memory") or "2g",
             jars=Path(text("jars") or PROJECT / ".cache" / "ivy" / "jars"),
             lease_dsn=text("lease_dsn") or None,
             catalog_schema=text("catalog_schema") or None,
@@ -355,6 +402,16 @@ class Settings:
         if not re.fullmatch(r"\d{1,12}", text, re.ASCII):
             raise HeddleError("HDL-120", f"HEDDLE_IN_PROCESS is {text!r}", "a whole number of events, 0 or more")
         return int(text) if int(text) else -1
+
+    @property
+    def task_memory(self) -> TaskMemory:
+        """What the data of one task may take. Raises HDL-120 if that is no size."""
+        text = self.task_memory_text.strip().lower()
+        size = re.fullmatch(r"([1-9]\d{0,14})([kmg]?)b?", text, re.ASCII)
+        if size is None:
+            message = f"HEDDLE_TASK_MEMORY is {self.task_memory_text[:128]!r}"
+            raise HeddleError("HDL-120", message, "a size in bytes, with k, m or g behind it: `512m`")
+        return TaskMemory(int(size[1]) * _UNITS[size[2]])
 
     @property
     def airflow_port(self) -> int | None:

@@ -421,7 +421,7 @@ CODES_OF_RUNS = (
     ),
     Code(
         "HDL-602",
-        "The query has more groups than one task holds; it fails, the others go on.",
+        "A query of windows of rows has more groups than can be numbered at once; it fails, the others go on.",
         "Group by columns with fewer values, or filter.",
     ),
     Code("HDL-603", "No partial aggregates are stored for the query.", "`heddle run` stores them."),
@@ -442,6 +442,12 @@ CODES_OF_RUNS = (
         "HDL-609",
         "Which groups are the first of a window depends on all groups: some of them cannot be looked up alone.",
         "Look up all groups of one instant.",
+    ),
+    Code(
+        "HDL-610",
+        "A window of one group of the query (of rows: a day, or a key) needs more memory at once than a task may take; "
+        "it fails, the others go on.",
+        "Give tasks more (`HEDDLE_TASK_MEMORY`), filter, or use an approximate aggregate.",
     ),
     Code(
         "HDL-620",

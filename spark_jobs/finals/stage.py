@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from optimizer.synopses.synopsis import Synopsis, families_of
 from optimizer.workload.values import ACQ
+from spark_jobs.finals.passes import TooLarge, passes
 from spark_jobs.finals.top import TopAnswers, TopRows
 from spark_jobs.finals.views import FamilyView, GroupChunk
 from spark_jobs.finals.window_query import Count, WindowedQuery, uncounted
@@ -16,9 +17,10 @@ from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.fill_request import by_fingerprint
 from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.results.writer import ResultsFiles
-from spark_jobs.warehouse.data_files import DataFile, read_buckets
+from spark_jobs.settings import TASK_MEMORY, TaskMemory
+from spark_jobs.warehouse.data_files import DataFile
 
-FinalsTask = Callable[[Iterable[int]], Iterator[DataFile | TopRows]]
+FinalsTask = Callable[[Iterable[int]], Iterator[DataFile | TopRows | TooLarge]]
 
 
 def views(
@@ -82,30 +84,34 @@ def finals_task(
     root: str,
     stamp: dict[str, pa.Scalar],
     count: Count = uncounted,
+    memory: TaskMemory = TASK_MEMORY,
 ) -> FinalsTask:
     """The task that answers every query for the buckets of groups whose numbers it is given.
 
     ``partials``: paths of the files of partial rows; ``root``: the results table, where the answers are written as
     files that no commit names yet, one a day; ``stamp``: constant columns (plan version, revision, run id); ``count``
-    is told ``partial_rows_read`` besides what :func:`finals_of` tells. Names the files, and returns the answers that
-    may be among the first of their windows (:func:`spark_jobs.finals.top.write_top`).
+    is told ``partial_rows_read`` besides what :func:`finals_of` tells. Names the files, returns the answers that may be
+    among the first of their windows (:func:`spark_jobs.finals.top.write_top`), and names the queries that need more at
+    once than ``memory`` allows. What together needs more is answered in several passes, each into files of its own
+    (:mod:`spark_jobs.finals.passes`).
     """
 
-    def task(numbers: Iterable[int]) -> Iterator[DataFile | TopRows]:
-        found = list(read_buckets(partials, set(numbers)))
-        if not found:
-            return
-        rows = pa.concat_tables(found)
-        count("partial_rows_read", len(rows))
-        stored = by_fingerprint(rows)
-        del found, rows
-        queries = [query for part in parts for query in part.queries]
-        files, top = ResultsFiles(root, queries, stamp), TopAnswers(queries)
-        for part in parts:
-            if part.synopsis.fingerprint in stored:
-                mine = _between(stored.pop(part.synopsis.fingerprint), part.begin, part.end)
-                _answer(part, mine, begin, files, top, count)
-        yield from files.close()
+    def task(numbers: Iterable[int]) -> Iterator[DataFile | TopRows | TooLarge]:
+        top = TopAnswers(query for part in parts for query in part.queries)
+        for each in passes(partials, frozenset(numbers), parts, begin, memory):
+            if isinstance(each, TooLarge):
+                yield each
+                continue
+            count("partial_rows_read", len(each.rows))
+            stored = by_fingerprint(each.rows)
+            each.forget()
+            queries = [query for part in each.parts for query in part.queries]
+            files = ResultsFiles(root, queries, stamp, memory.piece)
+            for part in each.parts:
+                if part.synopsis.fingerprint in stored:
+                    mine = _between(stored.pop(part.synopsis.fingerprint), part.begin, part.end)
+                    _answer(part, mine, each.begin, files, top, count)
+            yield from files.close()
         yield from top.close()
 
     return task

@@ -276,10 +276,7 @@ class Cells:
         stored, indices = encoded(combined_chunks(rows["key"]))
         # a file's dictionary has the keys of other synopses, too
         used, group = numbered(indices.astype(np.int64), len(stored))
-        texts = stored.take(pa.array(used)).to_pylist()
-        values = json.loads("[" + ",".join(texts) + "]")
-        columns = [pa.array(column, pa.string()) for column in zip(*values, strict=True)] if values else []
-        empty = [pa.array([], pa.string())] * len(synopsis.group_by)
+        columns = _key_columns(stored.take(pa.array(used)), len(synopsis.group_by))
         lists = {carrier: StoredLists.of(synopsis, carrier, combined_chunks(rows[carrier])) for carrier in CARRIERS}
         readers = {state: READERS.get(class_of(state)) for state in synopsis.states}
         return Cells(
@@ -288,8 +285,8 @@ class Cells:
             rows["fragment_end"].to_numpy(),
             rows["shard"].to_numpy(),
             group,
-            len(texts),
-            tuple(columns or empty),
+            len(used),
+            columns,
             lists["longs"].numbers(),
             lists["doubles"].numbers(),
             {state: reader(state, lists) for state, reader in readers.items() if reader is not None},
@@ -317,6 +314,20 @@ class Cells:
             ],
             schema=PARTIALS,
         )
+
+
+KEYS = 1 << 16
+"""Keys that are Python objects at once: those take ten times the memory."""
+
+
+def _key_columns(keys: pa.StringArray, columns: int) -> tuple[pa.StringArray, ...]:
+    """The values of each group column of some keys."""
+    parts: list[list[pa.StringArray]] = [[pa.array([], pa.string())] for _ in range(columns)]
+    for first in range(0, len(keys) if columns else 0, KEYS):
+        values = json.loads("[" + ",".join(keys.slice(first, KEYS).to_pylist()) + "]")
+        for part, column in zip(parts, zip(*values, strict=True), strict=True):
+            part.append(pa.array(column, pa.string()))
+    return tuple(pa.concat_arrays(part) for part in parts)
 
 
 def concatenated(cells: Sequence[Cells]) -> Cells:
@@ -350,10 +361,15 @@ def buckets(cells: Cells) -> NDArray[np.int32]:
     a family rolls up to one are in one bucket."""
     names = [name for name, _ in cells.synopsis.group_by]
     if list(cells.synopsis.bucket_by) == names:
-        return bucket_of(cells.key_texts.to_pylist())
+        return _buckets_of(cells.key_texts)
     chosen = [cells.key_columns[names.index(name)] for name in cells.synopsis.bucket_by]
     columns, number, groups = distinct_rows(chosen, cells.groups)
-    return bucket_of(key_texts(columns, groups).to_pylist())[number]
+    return _buckets_of(key_texts(columns, groups))[number]
+
+
+def _buckets_of(keys: pa.StringArray) -> NDArray[np.int32]:
+    parts = [bucket_of(keys.slice(first, KEYS).to_pylist()) for first in range(0, len(keys), KEYS)]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
 
 
 def fragments_of(fragments: Fragments, instants: Longs) -> tuple[Longs, Longs, Longs]:

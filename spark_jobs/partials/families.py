@@ -77,6 +77,10 @@ class TooFineToShare(Exception):
     """The atoms of a family are too many to be worth it."""
 
 
+class TooManyCells(Exception):
+    """The cells of a batch take more memory than they may."""
+
+
 class LiftingGroup:
     """Spans that share atoms, and the atoms so far: a block of cells a batch."""
 
@@ -86,7 +90,8 @@ class LiftingGroup:
         self.begin, self.end = min(span.begin for span in spans), max(span.end for span in spans)
         self.blocks: list[Cells] = []
         self.place = self.synopsis.edges, [name for name, _ in self.synopsis.group_by]
-        self.unchecked = self.most = 0
+        self.is_limited = any(span.most_groups is not None for span in spans)
+        self.unchecked = 0
         self.met: dict[Any, list[tuple[tuple[pa.Array, ...], int]]] = {}
         self.arguments: dict[Expression, list[State]] = {}
         self.both: dict[tuple[Expression, Expression], list[State]] = {}
@@ -96,6 +101,8 @@ class LiftingGroup:
                     self.both.setdefault((state.argument, state.by), []).append(state)
                 elif state.argument is not None:
                     self.arguments.setdefault(state.argument, []).append(state)
+        widths = [state.width for states in numbers_of(self.synopsis.states).values() for state in states]
+        self.cell_bytes = 8 * sum(widths) + 40
         self.others: dict[State, Callable[..., Column]] = {}
         for state in self.synopsis.states:
             if state.kind in PAIRS or state.kind in MULTISETS:
@@ -123,12 +130,12 @@ class LiftingGroup:
         """A family of some of the spans, with what is known of them."""
         family = LiftingGroup(spans)
         family.blocks = [block.rolled_up(family.synopsis, family.begin, family.end) for block in self.blocks]
-        family.unchecked, family.most, family.met = self.unchecked, self.most, self.met
+        family.unchecked, family.met = self.unchecked, self.met
         return family
 
-    def lift(self, batch: Batch) -> Cells | None:
-        """The atoms of a batch; None if it has none. Raises _Crumbs, before the expensive part, if it would be cheaper
-        to divide the family."""
+    def lift(self, batch: Batch, most: int | None = None, is_divisible: bool = True) -> Cells | None:
+        """The atoms of a batch; None if it has none. Before the expensive part it raises TooFineToShare, if it would be
+        cheaper to divide the family and it ``is_divisible``, and TooManyCells, if they had more bytes than ``most``."""
         synopsis = self.synopsis
         starts, ends, _ = batch.fragments(synopsis)
         first, last = np.searchsorted(starts, [self.begin, self.end])
@@ -147,8 +154,10 @@ class LiftingGroup:
         if shards > 1:
             codes = with_shards(codes, rows, shard, shards)
         cell, codes, counts = count_codes(codes, int(last - first) * groups * shards)
-        if len(self.parts) > 1 and self._is_crumbs(signatures, codes % shards, counts):
+        if is_divisible and len(self.parts) > 1 and self._is_crumbs(signatures, codes % shards, counts):
             raise TooFineToShare
+        if most is not None and len(counts) * self.cell_bytes + 16 * len(cell) * len(self.others) > most:
+            raise TooManyCells
         events = LiftedEvents(rows, cell, counts)
         lifted = LiftedNumbers(synopsis.states, events)
         for argument, states in self.arguments.items():
@@ -187,28 +196,24 @@ class LiftingGroup:
         if len(self.blocks) > 1:
             self.blocks = [concatenated(self.blocks).merged()]
 
-    def beyond(self, limit: int) -> list[FillRequest]:
-        """The spans with more than so many groups so far."""
-        found: list[FillRequest] = []
-        self.unchecked = self.most = 0
-        for key, spans in self._alike().items():
-            _, groups = self._groups(key)
-            if groups > limit:
-                found += spans
-            else:
-                self.most = max(self.most, groups)
-        return found
+    def beyond(self) -> list[FillRequest]:
+        """The spans with more groups so far than they may have."""
+        self.unchecked = 0
+        return [
+            span for key, spans in self._limited().items() for span in spans if _is_beyond(span, self._groups(key)[1])
+        ]
 
     def forget(self) -> None:
-        """Drop the blocks, but remember the groups."""
-        self.met = {key: [self._groups(key)] for key in self._alike()}
+        """Drop the blocks, but remember the groups of the spans that may not have any number of them."""
+        self.met = {key: [self._groups(key)] for key in self._limited()}
         self.blocks = []
 
-    def _alike(self) -> dict[Any, list[FillRequest]]:
-        """The spans by what their groups depend on."""
+    def _limited(self) -> dict[Any, list[FillRequest]]:
+        """The spans whose groups are counted, by what those depend on."""
         found: dict[Any, list[FillRequest]] = {}
         for span in self.spans:
-            found.setdefault((span.synopsis.group_by, span.synopsis.predicates), []).append(span)
+            if span.most_groups is not None:
+                found.setdefault((span.synopsis.group_by, span.synopsis.predicates), []).append(span)
         return found
 
     def _groups(self, key: Any) -> tuple[tuple[pa.Array, ...], int]:
@@ -217,13 +222,15 @@ class LiftingGroup:
         distinct, _, groups = distinct_rows(columns, sum(count for _, count in parts))
         return distinct, groups
 
-    def cells(self) -> Iterator[Cells]:
-        """The cells of each span as they are to be stored."""
+    def cells(self, most: int) -> Iterator[Cells]:
+        """The cells of each span as they are to be stored; those that others can be rolled up from are kept within
+        ``most`` bytes, beside the atoms, which all can."""
         if not self.blocks:
             return
         if len(self.spans) > 1:
             self.merge()
         atoms = concatenated(self.blocks)
+        self.blocks, kept = [atoms], 0
         done: list[tuple[FillRequest, Cells]] = [(FillRequest(self.synopsis, self.begin, self.end), atoms)]
         for span in sorted(self.spans, key=_detail, reverse=True):
             parents = [
@@ -233,5 +240,11 @@ class LiftingGroup:
             ]
             parent = min(parents, key=len)
             mine = parent.rolled_up(span.synopsis, span.begin, span.end).to_store()
-            done.append((span, mine))
+            kept += mine.size
+            if kept <= most:
+                done.append((span, mine))
             yield thinned(mine)
+
+
+def _is_beyond(span: FillRequest, groups: int) -> bool:
+    return span.most_groups is not None and groups > span.most_groups

@@ -11,7 +11,8 @@ from optimizer.synopses.synopsis import Synopsis
 from optimizer.workload.values import columns_of, source_columns
 
 GROUP_LIMIT = 2_000_000
-"""Most groups of one synopsis that one task fills; one with more fails alone (HDL-602)."""
+"""Most groups of what is held as a whole: the keys that rows are numbered by (the driver knows the counts of all of
+them), and the groups of windows of rows on one day. What has more fails alone (HDL-602)."""
 
 BATCH_ROWS = 1 << 18
 """Smaller batches are put together first: what a batch costs beside its events is paid once for so many."""
@@ -19,20 +20,21 @@ BATCH_ROWS = 1 << 18
 SLICE_ROWS = 1 << 20
 """Larger batches are cut."""
 
-MEMORY = 1 << 29
-"""Bytes of cells at which a task writes what it has, and starts anew."""
-
 ROLL_UP_COST = 3
 """Rolling one cell up costs about as much as lifting so many events."""
 
 
 @dataclass(frozen=True)
 class FillRequest:
-    """Fill a synopsis for the fragments that start in [begin, end) (microseconds; both are edges)."""
+    """Fill a synopsis for the fragments that start in [begin, end) (microseconds; both are edges).
+
+    ``most_groups``: that one task may fill; None: however many there are.
+    """
 
     synopsis: Synopsis
     begin: int
     end: int
+    most_groups: int | None = None
 
 
 def by_fingerprint(rows: pa.Table) -> dict[str, pa.Table]:

@@ -15,7 +15,7 @@ that nobody asked for (their phantoms).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,24 +25,37 @@ from optimizer.workload.values import Stream
 from spark_jobs.arrays.numbering import Longs
 from spark_jobs.partials import fill_request
 from spark_jobs.partials.cells import Cells
-from spark_jobs.partials.families import LiftingGroup, TooFineToShare
-from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest
+from spark_jobs.partials.families import LiftingGroup, TooFineToShare, TooManyCells
+from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.values import Batch
+from spark_jobs.settings import TASK_MEMORY, TaskMemory
 from spark_jobs.sources.decoding import times_of
 from spark_jobs.warehouse.data_files import SynopsisFailure
 from spark_jobs.warehouse.schemas import PARTIALS
+
+Write = Callable[[Iterable[pa.Table]], None]
+"""Writes tables of partial rows, each as soon as it is there."""
 
 
 class Lifting:
     """Lifts the events of one task for many spans of one stream.
 
-    ``group_limit``: most groups of one synopsis. :attr:`failed`: what went beyond it, by fingerprint; the others do not
-    suffer. :attr:`inside`: events so far whose time some span covers; :attr:`untimed`: events without a time, which are
-    in no cell. Events are looked at when there are enough of them, and when :meth:`cells` is called.
+    ``write``: takes the cells (as rows of :data:`PARTIALS`) whenever they take more than ``memory`` allows; a fragment
+    and group may then have several rows, which whoever answers combines, as it does those of different tasks. None:
+    all cells stay in memory until :meth:`cells` is called. :attr:`failed`: what has more groups than it may, by
+    fingerprint; the others do not suffer. :attr:`inside`: events so far whose time some span covers; :attr:`untimed`:
+    events without a time, which are in no cell. Events are looked at when there are enough of them, and when
+    :meth:`cells` is called.
     """
 
-    def __init__(self, stream: Stream, spans: Sequence[FillRequest], group_limit: int = GROUP_LIMIT) -> None:
-        self.stream, self.group_limit = stream, group_limit
+    def __init__(
+        self,
+        stream: Stream,
+        spans: Sequence[FillRequest],
+        memory: TaskMemory = TASK_MEMORY,
+        write: Write | None = None,
+    ) -> None:
+        self.stream, self.memory, self.write = stream, memory, write
         self.schema = stream.types
         self.derived = dict(one for span in spans for one in span.synopsis.derived)
         self.inside = self.untimed = 0
@@ -60,6 +73,12 @@ class Lifting:
             self._lift_waiting()
 
     @property
+    def slice_rows(self) -> int:
+        """Events whose cells surely fit, if each has one of its own."""
+        cell = sum(family.cell_bytes + 16 * len(family.others) for family in self.families)
+        return min(fill_request.SLICE_ROWS, max(1, self.memory.cells // (2 * max(cell, 1))))
+
+    @property
     def size(self) -> int:
         """Bytes of the cells so far, about."""
         return sum(block.size for family in self.families for block in family.blocks)
@@ -73,9 +92,26 @@ class Lifting:
         """The cells of each synopsis since the last call, as they are to be stored; those that failed have none."""
         self._lift_waiting()
         self._check_groups(final=True)
+        yield from self._taken()
+
+    def _taken(self) -> Iterator[Cells]:
+        """The cells of the blocks so far, which are forgotten."""
         for family in self.families:
-            yield from (cells for cells in family.cells() if len(cells))
+            yield from (cells for cells in family.cells(self.memory.cells) if len(cells))
             family.forget()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the cells take so much memory, also once they are put together, that they should go."""
+        if self.size < self.memory.cells:
+            return False
+        for family in self.families:
+            family.merge()
+        return self.size > self.memory.cells // 2
+
+    def _make_room(self) -> None:
+        if self.write is not None and self.is_full:
+            self.write(cells.encode() for cells in self._taken())
 
     def _lift_waiting(self) -> None:
         waiting, self.waiting = self.waiting, []
@@ -100,19 +136,33 @@ class Lifting:
         shared = Batch(batch, times, self.schema, self.derived)
         # those that share codes one after the other
         waiting = sorted(self.families, key=lambda family: family.place, reverse=True)
-        self.families = []
+        done: list[LiftingGroup] = []
         while waiting:
             family = waiting.pop()
             try:
-                block = family.lift(shared)
+                self._lift_family(family, shared)
             except TooFineToShare:
-                waiting += family.divided()[::-1]
+                waiting += (parts := family.divided()[::-1])
+                self.families = [other for other in self.families if other is not family] + parts
                 continue
-            self.families.append(family)
-            if block is not None:
-                family.blocks.append(block)
-                family.unchecked += block.groups
+            done.append(family)
+        self.families = done
         self._check_groups()
+        self._make_room()
+
+    def _lift_family(self, family: LiftingGroup, batch: Batch, is_divisible: bool = True) -> None:
+        """Lift a batch into a family, in pieces if its cells would take too much memory at once."""
+        most = None if self.write is None or batch.rows == 1 else self.memory.cells // 2
+        try:
+            block = family.lift(batch, most, is_divisible)
+        except TooManyCells:
+            for half in batch.halves():
+                self._lift_family(family, half, is_divisible=False)
+                self._make_room()
+            return
+        if block is not None:
+            family.blocks.append(block)
+            family.unchecked += block.groups
 
     def _inside(self, times: Longs) -> Longs | None:
         """The events that some family covers; None: all."""
@@ -124,29 +174,19 @@ class Lifting:
         return np.flatnonzero(inside)
 
     def _check_groups(self, final: bool = False) -> None:
-        limit = self.group_limit
         kept: list[LiftingGroup] = []
         for family in self.families:
-            # counting is dear: not for every batch close to the limit
-            allowed = limit - family.most if final else max(limit - family.most, limit // 8)
-            failed = family.beyond(limit) if family.unchecked > allowed else []
+            # counting is dear: not for every batch
+            is_counted = family.is_limited and (final or family.unchecked > fill_request.GROUP_LIMIT // 8)
+            failed = family.beyond() if is_counted else []
             for span in failed:
                 names = ", ".join(name for name, _ in span.synopsis.group_by)
-                message = f"more than {limit:,} groups of {names} in one part of stream {self.stream.name}"
+                message = f"more than {span.most_groups:,} groups of {names} in one part of stream {self.stream.name}"
                 self.failed[span.synopsis.fingerprint] = SynopsisFailure(span.synopsis.fingerprint, "HDL-602", message)
             rest = [span for span in family.spans if span not in failed]
             if rest:
                 kept.append(family.narrowed(rest) if failed else family)
         self.families = kept
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the cells take so much memory that they should be written now."""
-        if self.size < fill_request.MEMORY:
-            return False
-        for family in self.families:
-            family.merge()
-        return self.size > fill_request.MEMORY // 2
 
 
 def _families(spans: Sequence[FillRequest]) -> list[LiftingGroup]:

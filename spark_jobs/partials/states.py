@@ -35,7 +35,8 @@ class Texts:
 
     @property
     def size(self) -> int:
-        return 8 * len(self.ranks)
+        """Bytes, about."""
+        return 8 * len(self.ranks) + int(self.texts.nbytes)
 
     def take(self, rows: Longs) -> Texts:
         """The cells of some rows."""
@@ -73,7 +74,9 @@ class Pairs:
 
     @property
     def size(self) -> int:
-        return 17 * len(self.order)
+        """Bytes, about."""
+        texts = (self.order_texts, self.value_texts)
+        return 17 * len(self.order) + sum(int(part.nbytes) for part in texts if part is not None)
 
     def take(self, rows: Longs) -> Pairs:
         """The cells of some rows."""
@@ -124,7 +127,8 @@ class Multiset:
 
     @property
     def size(self) -> int:
-        return 16 * len(self.values)
+        """Bytes, about."""
+        return 16 * len(self.values) + (int(self.texts.nbytes) if self.texts is not None else 0)
 
     def take(self, rows: Longs) -> Multiset:
         """The cells of some rows."""

@@ -149,7 +149,7 @@ class Batch:
     ) -> None:
         """``derived``: the expressions of group columns that are computed, by their names."""
         self.rows, self.times, self.schema = len(times), times, schema
-        self._derived = derived or {}
+        self._derived = dict(derived or {})
         self._batch = batch
         self._plain: dict[str, pa.Array] = {}
         self._texts: dict[str, pa.Array] = {}
@@ -157,6 +157,12 @@ class Batch:
         # eight bytes an event each, one byte a mask
         self._fragments, self._codes, self._shards, self._groups = (_Recent(8) for _ in range(4))
         self._masks = _Recent(2 * MOST_PREDICATES)
+
+    def halves(self) -> tuple[Batch, Batch]:
+        """The first and the second half of its events."""
+        cut = self.rows // 2
+        first = Batch(self._batch.slice(0, cut), self.times[:cut], self.schema, self._derived)
+        return first, Batch(self._batch.slice(cut), self.times[cut:], self.schema, self._derived)
 
     def _evaluated(self, expression: Expression) -> pa.Array:
         """The values of an expression, which does not know dictionaries."""

@@ -76,6 +76,10 @@ class CarrierColumn(NamedTuple):
     width: int
 
 
+TEXT_BYTES = 80
+"""Bytes of a text that is a Python object, about."""
+
+
 class AnswerRows(NamedTuple):
     """Some answers (a,) of one query. ``group`` (a,) numbers the ``keys``; ``carried``: the outputs by carrier;
     ``errors``: what is wrong, by row."""
@@ -88,6 +92,15 @@ class AnswerRows(NamedTuple):
     instants: Longs
     carried: Mapping[str, CarrierColumn]
     errors: Mapping[int, Sequence[str]]
+
+    @property
+    def size(self) -> int:
+        """Bytes, about."""
+        values = (
+            TEXT_BYTES * column.values.size if name == "texts" else column.values.nbytes
+            for name, column in self.carried.items()
+        )
+        return 16 * len(self.instants) + sum(values)
 
     def rows(self) -> pa.RecordBatch:
         """As rows of :data:`ANSWERS`."""

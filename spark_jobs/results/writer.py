@@ -15,6 +15,7 @@ from optimizer.synopses.synopsis import CARRIERS
 from optimizer.windows.alignment import starts_of
 from optimizer.workload.values import ACQ
 from spark_jobs.results.rows import AnswerRows, ResultColumns, places
+from spark_jobs.settings import TASK_MEMORY
 from spark_jobs.storage import Place
 from spark_jobs.warehouse.data_files import DataFile, NewFile
 from spark_jobs.warehouse.schemas import RESULTS
@@ -48,22 +49,31 @@ class ResultsFiles:
     """The files of one task, one a day, under the folder of the results table; no reader sees them until a commit
     names them. ``queries``: all whose answers may come; ``stamp``: constant columns (plan version, revision, run id).
 
-    Answers of a query have to come by group (in the order of the keys) and instant: the audit relies on it.
+    Answers of a query have to come by group (in the order of the keys) and instant: the audit relies on it. ``most``:
+    bytes of answers, about, that may wait for their files.
     """
 
-    def __init__(self, root: str | Place, queries: Iterable[ACQ], stamp: Mapping[str, pa.Scalar]) -> None:
-        queries = list(queries)
+    def __init__(
+        self,
+        root: str | Place,
+        queries: Iterable[ACQ],
+        stamp: Mapping[str, pa.Scalar],
+        most: int = TASK_MEMORY.piece,
+    ) -> None:
+        queries, self.most = list(queries), most
         self.root, self.stamp, self.columns = Place.of(root), stamp, _columns_of(queries)
         self.definitions = {query.name: query.definition for query in queries}
         self._files: dict[str, _File] = {}
 
     def add(self, day: str, answered: AnswerRows) -> None:
-        """Write answers of a day; what is pending in memory stays within :data:`PENDING`."""
+        """Write answers of a day; what is pending in memory stays within :data:`PENDING` and the bytes for it."""
         if day not in self._files:
             self._files[day] = _File(self.root, day, self.columns, self.stamp, self.definitions)
         self._files[day].add(answered)
         if len(self._files) > 1 and sum(file.pending for file in self._files.values()) > PENDING:
             max(self._files.values(), key=lambda file: file.pending).flush()
+        if sum(file.bytes for file in self._files.values()) > self.most:
+            max(self._files.values(), key=lambda file: file.bytes).flush()
 
     def close(self) -> Iterator[DataFile]:
         """Write what is left; the descriptions of the files."""
@@ -84,7 +94,7 @@ class _File:
         self.stamp, self.definitions = stamp, definitions
         self.constants: dict[str, pa.Array] = {}
         self.parts: list[AnswerRows] = []
-        self.pending = self.rows = 0
+        self.pending = self.bytes = self.rows = 0
         self.bounds = _Bounds(definitions)
         stored = [_SCHEMA.field(name) for name in columns]
         texts = [name for name in columns if name in _TEXTS]
@@ -108,6 +118,7 @@ class _File:
     def add(self, answered: AnswerRows) -> None:
         self.parts.append(answered)
         self.pending += len(answered.instants)
+        self.bytes += answered.size
         self.bounds.add(answered)
         if self.pending >= ROW_GROUP:
             self.flush()
@@ -121,7 +132,7 @@ class _File:
         self.bounds.keys += pc.min_max(columns["key"].dictionary).as_py().values()
         with self.file.writing():
             self.writer.write_table(pa.table(columns, schema=self.schema), row_group_size=found.rows)
-        self.parts, self.pending, self.rows = [], 0, self.rows + found.rows
+        self.parts, self.pending, self.bytes, self.rows = [], 0, 0, self.rows + found.rows
 
     def _constant(self, name: str, rows: int) -> pa.Array:
         if len(self.constants.get(name, ())) < rows:

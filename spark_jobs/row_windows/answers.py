@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from optimizer.windows.alignment import Fragments
 from optimizer.workload.values import ACQ, Column, Window
 from spark_jobs.arrays.numbering import Longs, distinct_rows
 from spark_jobs.finals.answers import AnswerBatch
+from spark_jobs.finals.passes import TooLarge, passes
 from spark_jobs.finals.stage import views
 from spark_jobs.finals.views import GroupChunk
 from spark_jobs.finals.window_query import Count, FragmentRuns, WindowedQuery, uncounted
@@ -26,7 +27,8 @@ from spark_jobs.partials.fill_request import by_fingerprint
 from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.results.rows import stamped
 from spark_jobs.row_windows.numbering import state_numbers
-from spark_jobs.warehouse.data_files import DataFile, Task, read_buckets, write_files
+from spark_jobs.settings import TASK_MEMORY, TaskMemory
+from spark_jobs.warehouse.data_files import DataFile, write_files
 from spark_jobs.warehouse.schemas import ANSWERS, INSTANT, PARTIALS
 
 
@@ -245,7 +247,8 @@ def row_finals_task(
     root: str,
     stamp: Mapping[str, pa.Scalar],
     count: Count = uncounted,
-) -> Task:
+    memory: TaskMemory = TASK_MEMORY,
+) -> Callable[[Iterable[int]], Iterator[DataFile | TooLarge]]:
     """The task that answers the windows of rows for the buckets of groups whose numbers it is given.
 
     As :func:`spark_jobs.finals.stage.finals_task`; of each part the days [begin, end), both midnights, are the
@@ -254,22 +257,26 @@ def row_finals_task(
 
     definitions = {query.name: query.definition for part in parts for query in part.queries}
 
-    def task(numbers: Iterable[int]) -> Iterator[DataFile]:
-        found = list(read_buckets(partials, set(numbers)))
-        if not found:
-            return
-        stored = by_fingerprint(pa.concat_tables(found))
-        del found
-        answered: list[pa.Table] = []
-        for part in parts:
-            rows = stored.get(part.synopsis.fingerprint, PARTIALS.empty_table())
-            starts = rows["fragment_start"]
-            rows = rows.filter(pc.and_(pc.greater_equal(starts, part.begin), pc.less(starts, part.end)))
-            count("partial_rows_read", len(rows))
-            until = part.end if part.until is None else part.until
-            for batch in finals_of_rows(rows, part.synopsis, part.queries, begin, until, count):
-                answered.append(stamped(batch, part.synopsis.stream, stamp, definitions))
-        if answered:
-            yield from write_files(root, pa.concat_tables(answered))
+    def task(numbers: Iterable[int]) -> Iterator[DataFile | TooLarge]:
+        for each in passes(partials, frozenset(numbers), parts, begin, memory):
+            if isinstance(each, TooLarge):
+                yield each
+                continue
+            stored = by_fingerprint(each.rows)
+            each.forget()
+            waiting: list[pa.Table] = []
+            for part in each.parts:
+                rows = stored.pop(part.synopsis.fingerprint, PARTIALS.empty_table())
+                starts = rows["fragment_start"]
+                rows = rows.filter(pc.and_(pc.greater_equal(starts, part.begin), pc.less(starts, part.end)))
+                count("partial_rows_read", len(rows))
+                until = part.end if part.until is None else part.until
+                for batch in finals_of_rows(rows, part.synopsis, part.queries, begin, until, count):
+                    waiting.append(stamped(batch, part.synopsis.stream, stamp, definitions))
+                    if sum(table.nbytes for table in waiting) > memory.piece:
+                        yield from write_files(root, pa.concat_tables(waiting))
+                        waiting = []
+            if waiting:
+                yield from write_files(root, pa.concat_tables(waiting))
 
     return task

@@ -11,16 +11,19 @@ import pyarrow as pa
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.synopses.synopsis import DAILY, POSITION, Synopsis
-from optimizer.windows.alignment import Fragments, Progression
+from optimizer.windows.alignment import Fragments, Progression, day_label
 from optimizer.workload.values import LONG, Stream
 from spark_jobs.arrays.numbering import Longs, distinct_rows
+from spark_jobs.finals.passes import TOO_LARGE
 from spark_jobs.partials.cells import Cells, fragments_of
 from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest, columns_of_synopsis
 from spark_jobs.partials.lifting import Lifting
-from spark_jobs.row_windows.numbering import Counts, Per, Read, RowBlock
+from spark_jobs.partials.writing import PartialsFiles
+from spark_jobs.row_windows.numbering import Counts, Per, Read, RowBlock, RowsTooLarge
+from spark_jobs.settings import TASK_MEMORY, TaskMemory
 from spark_jobs.sources.decoding import read_split
 from spark_jobs.sources.splits import Split
-from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task, write_files
+from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task
 
 
 class RowLifting:
@@ -28,7 +31,7 @@ class RowLifting:
 
     ``counts``: of each ``per`` among the synopses those of all earlier days, and of these. :attr:`inside`: rows that
     were lifted; :attr:`failed`: by fingerprint the synopses of more than ``group_limit`` groups (not counting fragments
-    as such), which have no cells.
+    as such), and all of them if the rows of some days take more than ``memory`` allows; those have no cells.
     """
 
     def __init__(
@@ -37,11 +40,13 @@ class RowLifting:
         synopses: Sequence[Synopsis],
         counts: Mapping[Per, Counts],
         group_limit: int = GROUP_LIMIT,
+        memory: TaskMemory = TASK_MEMORY,
     ) -> None:
-        self.stream, self.counts, self.group_limit = stream, counts, group_limit
+        self.stream, self.counts, self.group_limit, self.memory = stream, counts, group_limit, memory
         self.schema = dict(stream.schema)
         self.inside = 0
         self.failed: dict[str, SynopsisFailure] = {}
+        self.fingerprints = [synopsis.fingerprint for synopsis in synopses]
         self.families: dict[Per, dict[tuple[Progression, ...], list[Synopsis]]] = {}
         for synopsis in synopses:
             assert synopsis.per is not None
@@ -54,7 +59,14 @@ class RowLifting:
 
         Raises HDL-408 if there are not as many rows as were counted.
         """
-        block = RowBlock(self.stream, read, self.columns, self.groups, begin, end)
+        most = self.memory.bytes // 4
+        try:
+            block = RowBlock(self.stream, read, self.columns, self.groups, begin, end, most)
+        except RowsTooLarge:
+            days = f"the rows of stream {self.stream.name} on {day_label(begin)}"
+            message = f"{days}, which are numbered at once, take more than {most:,} bytes"
+            self.failed |= {one: SynopsisFailure(one, TOO_LARGE, message) for one in self.fingerprints}
+            return
         self.inside += len(block)
         for counts in self.counts.values():
             if len(block) != counts.between(begin, end).sum():
@@ -92,12 +104,15 @@ class RowLifting:
         rows = block.rows.append_column(POSITION, column).combine_chunks()
         stream = replace(self.stream, schema=(*self.stream.schema, (POSITION, LONG)))
         daily = {synopsis: replace(synopsis, edges=DAILY, per=None) for synopsis in synopses}
-        lifting = Lifting(stream, [FillRequest(other, begin, end) for other in daily.values()], len(block) + 1)
-        for batch in rows.to_batches():
-            lifting.add(batch)
+        lifting = Lifting(stream, [FillRequest(other, begin, end) for other in daily.values()], self.memory)
         named = {other.fingerprint: synopsis for synopsis, other in daily.items()}
-        for cells in lifting.cells():
-            yield replace(cells, synopsis=named[cells.synopsis.fingerprint])
+        step = lifting.slice_rows
+        for first in range(0, len(rows), step):
+            for batch in rows.slice(first, step).to_batches():
+                lifting.add(batch)
+            if lifting.is_full or first + step >= len(rows):
+                for cells in lifting.cells():
+                    yield replace(cells, synopsis=named[cells.synopsis.fingerprint])
 
 
 def rows_task(
@@ -108,7 +123,7 @@ def rows_task(
     counts: Mapping[Per, Counts],
     root: str,
     rows: Any,
-    group_limit: int = GROUP_LIMIT,
+    memory: TaskMemory = TASK_MEMORY,
 ) -> Task:
     """The task that writes the partial rows of the blocks of days whose numbers it is given under ``root``.
 
@@ -117,13 +132,13 @@ def rows_task(
     """
 
     def task(numbers: Iterable[int]) -> Iterator[DataFile | SynopsisFailure]:
-        lifting = RowLifting(stream, synopses, counts, group_limit)
+        lifting = RowLifting(stream, synopses, counts, memory=memory)
+        writing = PartialsFiles(root, memory)
         for number in numbers:
             begin, end = blocks[number]
             wanted = [split for split in splits if split.may_hold(begin, end)]
-            tables = [cells.encode() for cells in lifting.cells(_reading(stream, wanted), begin, end)]
-            if tables:
-                yield from write_files(root, pa.concat_tables(tables))
+            writing.write(cells.encode() for cells in lifting.cells(_reading(stream, wanted), begin, end))
+            yield from writing.taken()
         rows.add(lifting.inside)
         yield from lifting.failed.values()
 

@@ -35,6 +35,7 @@ from spark_jobs.arrays.numbering import LONG_MIN, Longs, distinct_rows, encoded,
 from spark_jobs.arrays.texts import as_texts
 from spark_jobs.partials.cells import Cells, fragments_of
 from spark_jobs.partials.states import Fixed
+from spark_jobs.settings import TASK_MEMORY
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.splits import Split
 
@@ -200,19 +201,30 @@ def _in_order(column: pa.Array, type: Type) -> list[Longs]:
     return [ranked(column.cast(pa.int8()) if type.name == "boolean" else column, type)[0]]
 
 
+class RowsTooLarge(Exception):
+    """The rows of some days take more memory than they may."""
+
+
 class RowBlock:
-    """The rows of a stream with a time in [begin, end), by time.
+    """The rows of a stream with a time in [begin, end), by time. Raises RowsTooLarge beyond ``most`` bytes.
 
     ``columns``: those to read, ``groups`` those of them that rows are grouped by; ``row`` (n,): which of all the rows
     that ``read`` gives each is.
     """
 
     def __init__(
-        self, stream: Stream, read: Read, columns: Iterable[str], groups: Iterable[str], begin: int, end: int
+        self,
+        stream: Stream,
+        read: Read,
+        columns: Iterable[str],
+        groups: Iterable[str],
+        begin: int,
+        end: int,
+        most: int = TASK_MEMORY.bytes,
     ) -> None:
         self.stream, self.read = stream, read
         names = sorted({*columns} - {stream.time})
-        tables, times, rows, seen = [], [], [], 0
+        tables, times, rows, seen, size = [], [], [], 0, 0
         for batch in read(names):
             at, timed, missing = times_of(batch, stream)
             row = np.arange(seen, seen + batch.num_rows)
@@ -226,6 +238,9 @@ class RowBlock:
                 times.append(at)
                 rows.append(row)
                 tables.append(timed)
+                size += timed.nbytes + 16 * len(at)
+                if size > most:
+                    raise RowsTooLarge
         if not tables:
             self.times = self.row = np.empty(0, dtype=np.int64)
             return

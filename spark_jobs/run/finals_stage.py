@@ -12,21 +12,24 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from optimizer.errors.diagnostics import Diagnostic
 from optimizer.synopses.synopsis import families_of
 from optimizer.windows.alignment import day_label, instants
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import WindowKind
+from spark_jobs.finals.passes import TooLarge
 from spark_jobs.finals.top import TopRows, write_top
 from spark_jobs.finals.window_query import COUNTED
 from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.stored_coverage import coverage
 from spark_jobs.partials.synopsis_work import SynopsisWork
-from spark_jobs.run import partials_stage
+from spark_jobs.run import partials_stage, preparation
 from spark_jobs.run.values import AnsweredRun, FilledRun, Run
 from spark_jobs.run.window_kinds import KINDS
 from spark_jobs.sequences.answers import Rolled
 from spark_jobs.sequences.stage import write_joined
 from spark_jobs.session.on_demand import workers
+from spark_jobs.settings import settings
 from spark_jobs.warehouse.data_files import BUCKETS, DataFile
 from spark_jobs.warehouse.publish_log import refuse
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -39,11 +42,41 @@ ROWS_A_TASK = 2_000_000
 
 
 def answer(run: Run, filled: FilledRun) -> AnsweredRun:
-    """Compute every answer into files of the results table that no commit names yet."""
-    staged = write_finals(run, filled)
+    """Compute every answer into files of the results table that no commit names yet. A query that needs more memory at
+    once than a task may take is reported, and all others are answered anew without it."""
+    while True:
+        try:
+            staged = write_finals(run, filled)
+            break
+        except QueriesTooLarge as error:
+            filled = _without(run, filled, error.queries)
     run.record.answers = sum(file.rows for file in staged)
     run.record.features |= {"queries": sum(len(part.queries) for part in filled.work), "answers": run.record.answers}
     return AnsweredRun(filled, tuple(staged))
+
+
+class QueriesTooLarge(Exception):
+    """``queries``: those that need more memory at once than a task may take, by name."""
+
+    def __init__(self, queries: Mapping[str, TooLarge]) -> None:
+        super().__init__(", ".join(queries))
+        self.queries = queries
+
+
+def _without(run: Run, filled: FilledRun, queries: Mapping[str, TooLarge]) -> FilledRun:
+    """A run without some queries, which are reported. Raises HDL-517 if there are no others."""
+    hint = "give tasks more (HEDDLE_TASK_MEMORY), filter, or use an approximate aggregate; the others were answered"
+    for found in queries.values():
+        run.record.diagnostics.append(Diagnostic(found.code, found.message, hint, query=found.query).to_json())
+    left = [
+        replace(part, queries=tuple(query for query in part.queries if query.name not in queries))
+        for part in filled.work
+    ]
+    work = tuple(part for part in left if part.queries)
+    if not work:
+        refuse(run.warehouse, run.record, "HDL-517", "none of the plan's queries could be answered")
+    plan, narrowed = (preparation.plan_without(plan, list(queries)) for plan in (filled.plan, filled.narrowed))
+    return replace(filled, plan=plan, narrowed=narrowed, work=work)
 
 
 @dataclass(frozen=True)
@@ -108,7 +141,8 @@ def _answering(slices: Sequence[Slice], task_of: Callable[[Sequence[SynopsisWork
 
 
 def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
-    """The files of all answers. Raises HDL-541 if a partial aggregate that is needed was replaced meanwhile."""
+    """The files of all answers. Raises HDL-541 if a partial aggregate that is needed was replaced meanwhile, and
+    QueriesTooLarge."""
     warehouse, record = run.warehouse, run.record
     if not filled.work:
         return []
@@ -125,21 +159,25 @@ def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
     count = partial(_counted, counted)
     width = max(spark.sparkContext.defaultParallelism, int(rows // ROWS_A_TASK))
     slices = slices_of(filled.work, record.begin, width)
+    memory, too_large = settings().task_memory, dict[str, TooLarge]()
     staged: list[DataFile] = []
     results = warehouse.path("results")
     for kind, answers in KINDS.items():
         work = [part for part in filled.work if part.synopsis.kind is kind]
         if work:
             made = slices if kind is WindowKind.TIME else [Slice(tuple(work), BUCKETS)]
-            answering = partial(_task_of, answers.answering(), record.begin, paths, results, stamp, count)
+            answering = partial(_task_of, answers.answering(), record.begin, paths, results, stamp, count, memory)
             task, pieces = _answering(made, answering)
             outcomes = partials_stage.task_outcomes(spark, pieces, width, task)
             staged += [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
+            too_large |= {outcome.query: outcome for outcome in outcomes if isinstance(outcome, TooLarge)}
             scattered = [outcome for outcome in outcomes if isinstance(outcome, Rolled)]
             first = [outcome for outcome in outcomes if isinstance(outcome, TopRows)]
             queries = [(part.synopsis.stream, query) for part in work for query in part.queries]
             staged += write_top(queries, first, results, stamp)
             staged += write_joined(work, scattered, results, stamp) if scattered else ()
+    if too_large:
+        raise QueriesTooLarge(too_large)
     record.features |= {name: total.value for name, total in counted.items()}
     return staged
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from optimizer.errors.codes import is_fatal
 from optimizer.errors.diagnostics import Diagnostic
 from optimizer.workload.values import Stream
 from spark_jobs.partials import stored_coverage
-from spark_jobs.partials.fill_request import FillRequest, columns_of_synopsis
+from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest, columns_of_synopsis
 from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.run import narrowing, preparation, rows_stage
 from spark_jobs.run.partials_task import lift_task
 from spark_jobs.run.silences import silence
 from spark_jobs.run.values import Allocated, FilledRun, PreparedRun, Run
 from spark_jobs.session.on_demand import used_contexts, workers
+from spark_jobs.settings import settings
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task
 from spark_jobs.warehouse.publish_log import coded_error, refuse
@@ -112,7 +113,7 @@ def write_partials(
     events the run's interval has, None if not all of it was read.
     """
     record = run.record
-    requests = stored_coverage.uncovered(run.warehouse, parts, splits)
+    requests = with_group_limits(stored_coverage.uncovered(run.warehouse, parts, splits), parts)
     record.synopses += len(parts)
     record.synopses_reused += len(parts) - len(requests)
     if not requests:
@@ -125,7 +126,7 @@ def write_partials(
     inside = spark.sparkContext.accumulator(0)
     columns = sorted({column for request in requests for column in columns_of_synopsis(request.synopsis)})
     root, interval = run.warehouse.path("partials"), (record.begin, record.end, inside)
-    task = lift_task(stream, wanted, requests, columns, root, rows, untimed, newer=interval)
+    task = lift_task(stream, wanted, requests, columns, root, rows, untimed, settings().task_memory, interval)
     files, broken = written_files(spark, len(wanted), 4 * spark.sparkContext.defaultParallelism, task)
     # of what was stored before nothing is read
     is_read = bool(inside.value) or (first <= record.begin and last >= record.end)
@@ -140,6 +141,16 @@ def write_partials(
         record.features[feature] += amount
     record.rows_without_time += untimed.value
     return filled, broken, inside.value if is_read else None
+
+
+def with_group_limits(requests: Sequence[FillRequest], parts: Sequence[SynopsisWork]) -> list[FillRequest]:
+    """The requests, and how many groups those may have that no query reads: they number rows, and the driver holds
+    them."""
+    counters = {part.synopsis.fingerprint for part in parts if not part.queries}
+    return [
+        replace(request, most_groups=GROUP_LIMIT) if request.synopsis.fingerprint in counters else request
+        for request in requests
+    ]
 
 
 def written_files(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
-
-import pyarrow as pa
+from typing import Any
 
 from optimizer.workload.values import Stream
-from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest
+from spark_jobs.partials import fill_request
+from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.partials.writing import PartialsFiles
 from spark_jobs.run.window_kinds import KINDS
+from spark_jobs.settings import TASK_MEMORY, TaskMemory
 from spark_jobs.sources.decoding import read_splits, times_of
 from spark_jobs.sources.splits import Split
-from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task, write_files
+from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task
 
 
 def lift_task(
@@ -23,12 +24,13 @@ def lift_task(
     root: str,
     rows: Any,
     untimed: Any,
-    group_limit: int = GROUP_LIMIT,
+    memory: TaskMemory = TASK_MEMORY,
     newer: tuple[int, int, Any] | None = None,
 ) -> Task:
     """The task that reads the splits whose numbers it is given and writes their partial rows under ``root``.
 
     Names the files, and the synopses that failed (their rows in the files, if any, are not whole).
+    What it has gathered it writes whenever that takes more than ``memory`` allows.
     ``rows`` and ``untimed``: accumulators that count the events in the spans, and those without a time; ``newer``: one
     that counts the events in an interval [begin, end).
     """
@@ -39,32 +41,23 @@ def lift_task(
         by_class: dict[Any, list[FillRequest]] = {}
         for span in spans:
             by_class.setdefault(KINDS[span.synopsis.kind].lifting(), []).append(span)
-        liftings = [lifting(stream, requests, group_limit) for lifting, requests in by_class.items()]
+        writing = PartialsFiles(root, memory)
+        share = TaskMemory(memory.bytes // len(by_class))
+        liftings = [lifting(stream, requests, share, writing.write) for lifting, requests in by_class.items()]
         for events in read_splits(stream, (splits[number] for number in numbers), columns, keys):
             if newer is not None:
                 times = times_of(events, stream)[0]
                 newer[2].add(int(((times >= newer[0]) & (times < newer[1])).sum()))
-            for lifting in liftings:
-                lifting.add(events)
-                if lifting.is_full:
-                    yield from _written(lifting, root)
+            for first in range(0, events.num_rows, fill_request.SLICE_ROWS):
+                for lifting in liftings:
+                    lifting.add(events.slice(first, fill_request.SLICE_ROWS))
+            yield from writing.taken()
         for lifting in liftings:
-            yield from _written(lifting, root)
+            writing.write(lifting.tables())
+            yield from writing.taken()
             yield from lifting.failed.values()
         # each saw all events: those that only one covers are counted where more are
         rows.add(max(lifting.inside for lifting in liftings))
         untimed.add(liftings[0].untimed)
 
     return task
-
-
-class _Lifts(Protocol):
-    """Lifts events and says what they make."""
-
-    def tables(self) -> Iterator[pa.Table]: ...
-
-
-def _written(lifting: _Lifts, root: str) -> Iterator[DataFile]:
-    tables = list(lifting.tables())
-    if tables:
-        yield from write_files(root, pa.concat_tables(tables))

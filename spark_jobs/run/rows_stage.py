@@ -17,10 +17,11 @@ from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.synopsis_work import SynopsisWork, merged
 from spark_jobs.row_windows.lifting import rows_task
-from spark_jobs.row_windows.numbering import Counts, first_day
+from spark_jobs.row_windows.numbering import BLOCK_ROWS, Counts, first_day
 from spark_jobs.run import partials_stage
 from spark_jobs.run.values import PreparedRun, Run
 from spark_jobs.session.on_demand import workers
+from spark_jobs.settings import settings
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.data_files import CHECKED, SynopsisFailure, reading
 from spark_jobs.warehouse.schemas import PARTIALS
@@ -85,11 +86,14 @@ def write_rows(
     # a task lifts whole days for all of them
     first, last = min(span.begin for span in spans), max(span.end for span in spans)
     spans = [replace(span, begin=first, end=last) for span in spans]
-    blocks = next(iter(counts.values())).blocks(first, last)
+    memory = settings().task_memory
+    row_bytes = 8 * (len(stream.schema) + 2)
+    most = min(BLOCK_ROWS, memory.bytes // (8 * row_bytes))
+    blocks = next(iter(counts.values())).blocks(first, last, most)
     spark = workers(run.spark, sum(split.rows_about() for split in splits if split.may_hold(first, last)))
     rows = spark.sparkContext.accumulator(0)
     synopses = [span.synopsis for span in spans]
-    task = rows_task(stream, splits, blocks, synopses, counts, warehouse.path("partials"), rows)
+    task = rows_task(stream, splits, blocks, synopses, counts, warehouse.path("partials"), rows, memory)
     files, failed_too = partials_stage.written_files(spark, len(blocks), spark.sparkContext.defaultParallelism, task)
     spans = stored_coverage.store_coverage(warehouse, stream, splits, spans, files, failed_too, record)
     record.features["events"] += rows.value

@@ -26,8 +26,10 @@ from optimizer.sequences.events import Events, compacted
 from optimizer.workload.values import DOUBLE, Stream, Type
 from spark_jobs.arrays.numbering import distinct_rows, encoded
 from spark_jobs.arrays.texts import as_texts, flat, key_texts
-from spark_jobs.partials.fill_request import GROUP_LIMIT, MEMORY, FillRequest
+from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.partials.lifting import Write
 from spark_jobs.sequences.encoding import Longs, encoded_rows, sequenced_of
+from spark_jobs.settings import TASK_MEMORY, TaskMemory
 from spark_jobs.sources.decoding import times_of
 from spark_jobs.sources.expressions import evaluate
 from spark_jobs.warehouse.data_files import SynopsisFailure
@@ -37,12 +39,22 @@ COMPACTED = 1 << 20
 """Events that are gathered before they are compacted once more."""
 
 
+KEY_BYTES = 300
+"""Bytes of a key with its number, about."""
+
+
 class SequenceLifting:
     """Lifts the events of one task for the synopses of event sequences of one stream; as
     :class:`spark_jobs.partials.lifting.Lifting`."""
 
-    def __init__(self, stream: Stream, spans: Sequence[FillRequest], group_limit: int = GROUP_LIMIT) -> None:
-        self.stream, self.group_limit = stream, group_limit
+    def __init__(
+        self,
+        stream: Stream,
+        spans: Sequence[FillRequest],
+        memory: TaskMemory = TASK_MEMORY,
+        write: Write | None = None,
+    ) -> None:
+        self.stream, self.memory, self.write = stream, memory, write
         self.schema = stream.types
         self.inside = self.untimed = 0
         self.failed: dict[str, SynopsisFailure] = {}
@@ -59,18 +71,9 @@ class SequenceLifting:
         events = pa.RecordBatch.from_pydict(plain)
         for one in self._filling:
             inside |= one.add(events, times, self.schema)
-            if len(one.keys) > self.group_limit:
-                synopsis = one.span.synopsis
-                names = ", ".join(name for name, _ in synopsis.group_by)
-                message = f"more than {self.group_limit:,} keys of {names} in one part of stream {self.stream.name}"
-                self.failed[synopsis.fingerprint] = SynopsisFailure(synopsis.fingerprint, "HDL-602", message)
-        self._filling = [one for one in self._filling if one.span.synopsis.fingerprint not in self.failed]
         self.inside += int(inside.sum())
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the events take so much memory that they should be written now."""
-        return sum(one.size for one in self._filling) > MEMORY
+        if self.write is not None and sum(one.size for one in self._filling) > self.memory.cells:
+            self.write(self.tables())
 
     def tables(self) -> Iterator[pa.Table]:
         """What was lifted since the last call, as rows of :data:`PARTIALS`."""
@@ -94,7 +97,7 @@ class _Filling:
     @property
     def size(self) -> int:
         """Bytes, about."""
-        return sum(map(len, self.parts)) * (28 + 48 * len(self.sequenced.attributes))
+        return sum(map(len, self.parts)) * (28 + 48 * len(self.sequenced.attributes)) + KEY_BYTES * len(self.keys)
 
     def add(self, events: pa.RecordBatch, times: Longs, schema: Mapping[str, Type]) -> NDArray[np.bool_]:
         """Lift the events; which of them (n,) lie in the span."""
@@ -141,10 +144,11 @@ class _Filling:
 
     def table(self) -> pa.Table:
         """The events as rows, one a key and day, and forget them."""
-        parts, self.parts = self.parts, []
+        parts, keys, bucket_keys = self.parts, list(self.keys), self.bucket_keys
+        self.parts, self.keys, self.bucket_keys = [], {}, []
         if not parts:
             return PARTIALS.empty_table()
-        return encoded_rows(self.span, compacted(parts), list(self.keys), self.bucket_keys)
+        return encoded_rows(self.span, compacted(parts), keys, bucket_keys)
 
 
 def _values(column: pa.Array, type: Type) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:

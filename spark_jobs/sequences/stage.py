@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_jobs.finals.passes import TooLarge, passes
 from spark_jobs.finals.window_query import Count, uncounted
 from spark_jobs.partials.fill_request import by_fingerprint
 from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.results.writer import ResultsFiles
 from spark_jobs.sequences.answers import Rolled, answered, joined, lowered
 from spark_jobs.sequences.encoding import decoded
-from spark_jobs.warehouse.data_files import BUCKETS, DataFile, SynopsisFailure, opened, read_buckets, reading
+from spark_jobs.settings import TASK_MEMORY, TaskMemory
+from spark_jobs.warehouse.data_files import BUCKETS, DataFile, opened, reading
 from spark_jobs.warehouse.schemas import PARTIALS
 
-SequenceTask = Callable[[Iterable[int]], Iterator[DataFile | SynopsisFailure | Rolled]]
+SequenceTask = Callable[[Iterable[int]], Iterator[DataFile | TooLarge | Rolled]]
 
 
 def sequence_task(
@@ -26,6 +28,7 @@ def sequence_task(
     root: str,
     stamp: Mapping[str, pa.Scalar],
     count: Count = uncounted,
+    memory: TaskMemory = TASK_MEMORY,
 ) -> SequenceTask:
     """The task that answers the queries of event sequences for the buckets of keys whose numbers it is given.
 
@@ -33,14 +36,18 @@ def sequence_task(
     is returned, to be :func:`joined`.
     """
 
-    def task(numbers: Iterable[int]) -> Iterator[DataFile | SynopsisFailure | Rolled]:
-        files = ResultsFiles(root, [query for part in parts for query in part.queries], stamp)
+    def task(numbers: Iterable[int]) -> Iterator[DataFile | TooLarge | Rolled]:
+        files = ResultsFiles(root, [query for part in parts for query in part.queries], stamp, memory.piece)
         scattered: dict[str, list[Rolled]] = {}
-        for buckets in _together(partials, list(numbers)):
-            rows = list(read_buckets(partials, buckets))
-            stored = by_fingerprint(pa.concat_tables(rows)) if rows else {}
-            for part in parts:
-                mine = within(stored.get(part.synopsis.fingerprint, PARTIALS.empty_table()), part.begin, part.end)
+        together = _together(partials, list(numbers))
+        for each in (each for buckets in together for each in passes(partials, buckets, parts, begin, memory)):
+            if isinstance(each, TooLarge):
+                yield each
+                continue
+            stored = by_fingerprint(each.rows) if len(each.rows) else {}
+            each.forget()
+            for part in each.parts:
+                mine = within(stored.pop(part.synopsis.fingerprint, PARTIALS.empty_table()), part.begin, part.end)
                 if len(mine) == 0:
                     continue
                 count("partial_rows_read", len(mine))

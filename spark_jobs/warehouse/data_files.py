@@ -2,8 +2,7 @@
 
 A task writes Parquet files into the table's folder, where no reader sees them until one Delta commit names them, and
 sends only their names and statistics to the driver. So rows cross neither into the JVM nor through a shuffle: partial
-rows are laid out by *buckets* of group keys, no bucket in two row groups of a file, and the task that answers some
-buckets reads just their row groups.
+rows are laid out by *buckets* of group keys, and the task that answers some buckets reads just their row groups.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -64,6 +64,10 @@ MOST_FILES = 8
 BUCKET_ROWS = 1 << 13
 """Rows at which the row group of some buckets in a partials file is large enough: smaller ones cost more to write and
 to find than reading rows of other buckets does."""
+
+GROUP_BYTES = 1 << 25
+"""Bytes of partial rows from which on those of a bucket are cut into several row groups: one is read at a time where
+memory is short."""
 
 REPEATED = [
     *("query", "stream", "fingerprint", "key", "key.list.element", "window_start", "window_end"),
@@ -254,7 +258,9 @@ def _by_bucket(part: pa.Table) -> Iterator[pa.Table]:
         gathered += count
         if gathered >= BUCKET_ROWS or number == len(rows) - 1:
             pieces = zip(cuts[:, first], cuts[:, number + 1], strict=True)
-            yield pa.concat_tables([part.slice(low, high - low) for low, high in pieces if high > low])
+            group = pa.concat_tables([part.slice(low, high - low) for low, high in pieces if high > low])
+            size = max(1, len(group) * GROUP_BYTES // max(group.nbytes, GROUP_BYTES))
+            yield from (group.slice(at, size) for at in range(0, len(group), size))
             first, gathered = number + 1, 0
 
 
@@ -367,30 +373,44 @@ def read_file(path: str | os.PathLike[str] | Place) -> pa.Table:
         return opened(path).read()
 
 
-def read_buckets(paths: Sequence[str], buckets: set[int]) -> Iterator[pa.Table]:
-    """The rows of some buckets in some files of partials; texts that repeat come as dictionaries. Raises HDL-543."""
+def read_buckets(paths: Sequence[str], buckets: AbstractSet[int], most: int | None = None) -> Iterator[pa.Table]:
+    """The rows of some buckets in some files of partials; texts that repeat come as dictionaries. Raises HDL-543.
+
+    ``most``: bytes from which on a file's row groups are read in several pieces; None: a file is read at once.
+    """
     if all(Place.of(path).is_local for path in paths):
         for path in paths:
-            yield from _rows_of_buckets(path, buckets)
+            yield from _rows_of_buckets(path, buckets, most)
     else:
-        yield from read_ahead([partial(_rows_of_buckets, path, buckets) for path in paths])
+        yield from read_ahead([partial(_rows_of_buckets, path, buckets, most) for path in paths])
 
 
-def _rows_of_buckets(path: str, buckets: set[int]) -> Iterator[pa.Table]:
+def _rows_of_buckets(path: str, buckets: AbstractSet[int], most: int | None) -> Iterator[pa.Table]:
     with reading(path):
-        file = opened(path, memory_map=True, read_dictionary=["stream", "fingerprint", "key"])
+        place = Place.of(path)
+        # what is mapped counts as memory of the process while it is read
+        is_mapped = most is None or not place.is_local or Path(place.url).stat().st_size <= most
+        file = opened(path, memory_map=is_mapped, read_dictionary=["stream", "fingerprint", "key"])
         at = file.schema_arrow.names.index("bucket")
-        groups, whole = [], True
+        pieces: list[list[int]] = [[]]
+        whole, size = True, 0
         for index in range(file.metadata.num_row_groups):
-            bounds = file.metadata.row_group(index).column(at).statistics
+            group = file.metadata.row_group(index)
+            bounds = group.column(at).statistics
             held = set(range(bounds.min, bounds.max + 1))
             if held & buckets:
-                groups.append(index)
+                size += group.total_byte_size
+                if most is not None and size > most and pieces[-1]:
+                    pieces.append([])
+                    size = group.total_byte_size
+                pieces[-1].append(index)
                 whole = whole and held <= buckets
-        rows = file.read_row_groups(groups, use_threads=False) if groups else None
-    if rows is not None:
-        chosen = pa.array(sorted(buckets), pa.int32())
-        yield rows if whole else rows.filter(pc.is_in(rows["bucket"], chosen))
+    chosen = pa.array(sorted(buckets), pa.int32())
+    for groups in pieces:
+        if groups:
+            with reading(path):
+                rows = file.read_row_groups(groups, use_threads=False)
+            yield rows if whole else rows.filter(pc.is_in(rows["bucket"], chosen))
 
 
 def now_millis() -> int:

@@ -2,11 +2,10 @@
 
     python -m tests.benchmarks.year [--days N] [--rounds N] [--json FILE]
 
-Two warehouses over one stream, a file every five minutes: one is two days old, one a year (105,120 refreshes). Answers and
-partial aggregates come from backfills; logs are written by the code that writes them, a day at a time, with the record
-of a real refresh; then maintenance. Both then answer the same refreshes in turns, and the commands that people type are
-run as processes. One row each: CPU seconds and bytes read, and what a year makes of them; the goal is 1.3. Exit code 1
-where it is missed.
+Two warehouses over one stream, a file every five minutes: one is two days old, one a year (105,120 refreshes). Answers
+and partial aggregates come from backfills; logs are written by the code that writes them, a day at a time, with the
+record of a real refresh; then maintenance. Both then answer the same refreshes in turns. One row each: CPU seconds and
+bytes read, and what a year makes of them; the goal is 1.3. Exit code 1 where it is missed.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.publish_log import LogRow
 from spark_jobs.warehouse.warehouse import Warehouse
-from tests.benchmarks.small import process
 from tests.spark_jobs.laboratory import ARROW, SCHEMA
 
 GOAL = 1.3
@@ -104,7 +102,9 @@ def build(folder: Path, days: int, console: Console) -> House:
         begin, end = FIRST + first * DAY, FIRST + min(first + 30, days) * DAY
         run(spark, warehouse, version, begin, end, f"history {first}", checks="none", as_of=house.end)
     # the record of a real refresh, once for every refresh that was
-    last = run(spark, warehouse, version, house.end - EVERY, house.end, "last", live=True, as_of=house.end, recompute=True)
+    last = run(
+        spark, warehouse, version, house.end - EVERY, house.end, "last", live=True, as_of=house.end, recompute=True
+    )
     written = publish_log.rows_of_interval(warehouse, last.begin, last.end)
     warehouse_rows(warehouse, written, days)
     maintain(warehouse)
@@ -114,8 +114,8 @@ def build(folder: Path, days: int, console: Console) -> House:
 
 def warehouse_rows(warehouse: Warehouse, written: list[LogRow], days: int) -> None:
     """Append what each refresh of the days before has logged."""
-    checks = [row for row in warehouse.rows("quality_results")]
-    statistics = [row for row in warehouse.rows("stream_statistics")]
+    checks = warehouse.rows("quality_results")
+    statistics = warehouse.rows("stream_statistics")
     plans = warehouse.rows("sharing_plans")
     version = 1
     for day in range(days):
@@ -173,14 +173,6 @@ def steps(house: House, number: int) -> Iterator[tuple[str, Callable[[], Any]]]:
 
     yield "a refresh", refresh
     yield "status", lambda: read_status(warehouse, 10)
-
-
-COMMANDS = {
-    "heddle status": ("status", "--warehouse"),
-    "heddle read": ("read", "metric_1", "--last", "5", "--warehouse"),
-    "heddle repair --dry-run": ("repair", "--dry-run", "--warehouse"),
-}
-CALL = "import sys; from heddle.cli.main import main; sys.argv[0] = 'heddle'; sys.exit(main())"
 
 
 def main() -> int:

@@ -26,10 +26,10 @@ from optimizer.synopses.synopsis import synopses_of
 from optimizer.windows.alignment import history_start
 from optimizer.workload.predicates import normal
 from optimizer.workload.values import ACQ, Source, Workload
-from spark_jobs.finals.stage import finals_of, merged
+from spark_jobs.finals.stage import finals_of
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.lifting import partials_of
-from spark_jobs.partials.synopsis_work import SynopsisWork
+from spark_jobs.partials.synopsis_work import SynopsisWork, merged
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.results.read import read
 from spark_jobs.results.rows import group_values, places, typed

@@ -52,6 +52,7 @@ from spark_jobs.partials.fill_request import FillRequest, by_fingerprint, column
 from spark_jobs.partials.lifting import Lifting, partials_of
 from spark_jobs.partials.states import Fixed, Multiset, Pairs, Texts
 from spark_jobs.run.partials_task import lift_task
+from spark_jobs.settings import TASK_MEMORY, TaskMemory
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.sources.splits import splits_of
 from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, read_buckets
@@ -602,11 +603,14 @@ def stored(folder: Path, rows: Sequence[dict[str, Any]]) -> Stream:
     return replace(STREAM, source=Source("parquet", str(folder / "events.parquet")))
 
 
-def run_task(stream: Stream, wanted: list[FillRequest], root: Path, limit: int) -> tuple[list[Any], int, int]:
+def run_task(
+    stream: Stream, wanted: list[FillRequest], root: Path, limit: int | None = None, memory: TaskMemory = TASK_MEMORY
+) -> tuple[list[Any], int, int]:
     rows, untimed = Counted(), Counted()
     columns = sorted({column for span in wanted for column in columns_of_synopsis(span.synopsis)})
     splits = splits_of(stream)
-    task = lift_task(stream, splits, wanted, columns, str(root), rows, untimed, limit)
+    wanted = [replace(span, most_groups=limit) for span in wanted]
+    task = lift_task(stream, splits, wanted, columns, str(root), rows, untimed, memory)
     return list(task(range(len(splits)))), rows.value, untimed.value
 
 
@@ -615,15 +619,14 @@ def rows_of(root: Path, outcomes: Sequence[Any]) -> pa.Table:
     return pa.concat_tables(read_buckets(paths, set(range(64))))
 
 
-@pytest.mark.parametrize("memory", [1, 1 << 29])
+@pytest.mark.parametrize("memory", [8, 1 << 12, 1 << 32])
 def test_a_task_writes_files_that_hold_every_cell(tmp_path: Path, memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one file a day, or in many when memory is short: combined they are the same."""
-    monkeypatch.setattr(fill_request, "MEMORY", memory)
     monkeypatch.setattr(fill_request, "BATCH_ROWS", 1)
     rows = [NULLS | {"at": at, "symbol": f"k{at % 7}", "volume": at} for at in range(0, 200_000, 500)]
     stream = stored(tmp_path, [*rows, {"at": None}])
     wanted = [FillRequest(simple("symbol"), 0, 200_000 * SECOND), FillRequest(simple("late"), 0, 200_000 * SECOND)]
-    outcomes, inside, untimed = run_task(stream, wanted, tmp_path / "out", 1000)
+    outcomes, inside, untimed = run_task(stream, wanted, tmp_path / "out", memory=TaskMemory(memory))
     assert (inside, untimed) == (len(rows), 1)
     assert {file.day for file in outcomes} == {"1970-01-01", "1970-01-02", "1970-01-03"}
     found = by_fingerprint(rows_of(tmp_path / "out", outcomes))
@@ -657,7 +660,6 @@ def test_a_synopsis_of_too_many_groups_fails_alone(tmp_path: Path, sharing: None
 
 
 def test_groups_are_counted_across_what_was_written_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fill_request, "MEMORY", 1)
     monkeypatch.setattr(fill_request, "BATCH_ROWS", 1)
     (tmp_path / "events").mkdir()
     for number in range(5):
@@ -666,6 +668,6 @@ def test_groups_are_counted_across_what_was_written_early(tmp_path: Path, monkey
     stream = replace(STREAM, source=Source("parquet", str(tmp_path / "events")))
     wanted = [FillRequest(simple("symbol"), 0, 10 * SECOND)]
     for limit, failures in ((519, 1), (520, 0)):
-        outcomes, _, _ = run_task(stream, wanted, tmp_path / f"out{limit}", limit)
+        outcomes, _, _ = run_task(stream, wanted, tmp_path / f"out{limit}", limit, TaskMemory(8))
         assert sum(isinstance(outcome, SynopsisFailure) for outcome in outcomes) == failures
         assert sum(isinstance(outcome, DataFile) for outcome in outcomes) >= 4

@@ -47,6 +47,7 @@ from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.row_windows.answers import finals_of_rows, row_finals_task
 from spark_jobs.row_windows.lifting import RowLifting, rows_task
 from spark_jobs.row_windows.numbering import Counts, first_day
+from spark_jobs.settings import TaskMemory
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.sources.splits import splits_of
 from spark_jobs.unshared.windows import unshared
@@ -399,6 +400,16 @@ def test_too_many_groups_fail_alone() -> None:
     (failed,) = lifting.failed.values()
     assert (failed.code, "of n in" in failed.message) == ("HDL-602", True)
     assert {one.synopsis.fingerprint for one in cells} == {s.fingerprint for s in store.synopses} - {failed.fingerprint}
+
+
+def test_a_day_that_takes_too_much_memory_fails_alone() -> None:
+    query = asked("SELECT sum(n) AS s FROM trades WINDOW ROWS 2 SLIDE 1 ON ts")
+    events = trades(*((hour, "AB"[hour % 2], 0, hour) for hour in range(20)))
+    store = Store(Case(Workload((query,), (TRADES,)), events, 0, DAY))
+    lifting = RowLifting(TRADES, list(store.synopses), store.counts(), memory=TaskMemory(1 << 10))
+    assert list(lifting.cells(lambda columns: events.select(["ts", *columns]).to_batches(), 0, DAY)) == []
+    (failed,) = lifting.failed.values()
+    assert (failed.code, "more than 256 bytes" in failed.message) == ("HDL-610", True)
 
 
 # -------------------------------------------------------------------------------------------- the audit

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -366,7 +366,9 @@ SELECT symbol, count(*) AS n FROM trades WINDOW RANGE '20 minutes' SLIDE '10 min
     assert lab.run(version, 60, 90, "whole").status == "published"
     before = lab.rows("by_volume")
     lab.write([*steady(), *((65 + minute / 100, "A", 1.0, 100 + minute) for minute in range(50))])
-    monkeypatch.setattr(partials_stage, "lift_task", partial(partials_stage.lift_task, group_limit=20))
+    monkeypatch.setattr(
+        partials_stage, "with_group_limits", lambda requests, _: [replace(one, most_groups=20) for one in requests]
+    )
     record = lab.run(version, 60, 90, "crowded")
     assert (record.status, record.revision) == ("published", 2)
     (told,) = record.diagnostics

@@ -21,6 +21,7 @@ from spark_jobs.sequences.answers import answered, finals_of_sequences, joined, 
 from spark_jobs.sequences.encoding import decoded
 from spark_jobs.sequences.lifting import SequenceLifting
 from spark_jobs.sequences.stage import within
+from spark_jobs.settings import TaskMemory
 
 STREAM = Stream(
     "reports",
@@ -149,19 +150,16 @@ def test_keys_are_added_up_to_groups_and_by_the_driver_where_there_are_none() ->
     assert (row["key"], row["texts"], row["longs"]) == ("[]", ["3"], [9])
 
 
-def test_too_many_keys_fail_alone() -> None:
-    many, few = (
-        counts(["A"]),
-        query(f"SELECT count(*) AS n FROM reports PATTERN SEQ(A) ON street PARTITION BY zone {WINDOW}"),
-    )
-    wide, narrow = made_for(many), made_for(few)
-    lifting = SequenceLifting(STREAM, [FillRequest(wide, 0, DAY), FillRequest(narrow, 0, DAY)], group_limit=10)
-    lifting.add(events([(10, "A", vehicle) for vehicle in range(11)]))
-    assert list(lifting.failed) == [wide.fingerprint]
-    failed = lifting.failed[wide.fingerprint]
-    assert failed.code == "HDL-602" and "more than 10 keys of vehicle" in failed.message
-    (table,) = lifting.tables()
-    assert set(table["fingerprint"].to_pylist()) == {narrow.fingerprint}
+def test_keys_that_take_too_much_memory_are_written_early() -> None:
+    one = counts(["A"])
+    batches = [events([(10 + at, "A", vehicle) for vehicle in range(11)]) for at in range(5)]
+    pieces: list[pa.Table] = []
+    lifting = SequenceLifting(STREAM, [FillRequest(made_for(one), 0, DAY)], TaskMemory(1 << 14), pieces.extend)
+    for batch in batches:
+        lifting.add(batch)
+    assert len(pieces) > 1
+    pieces += lifting.tables()
+    assert answers(one, pa.concat_tables(pieces)) == answers(one, lifted(made_for(one), batches))
 
 
 def test_events_without_time_and_of_other_types_are_left_out_and_counted() -> None:
