@@ -10,6 +10,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -191,6 +192,10 @@ class SharingPlanLink(BaseOperatorLink):
         return "/sharing-plan/"
 
 
+LAST_LINES = 5
+"""What a job said last, which stands in the error of its task."""
+
+
 class SubmitOperator(SparkSubmitOperator):
     """One of Heddle's jobs with the settings of every Heddle session: with a connection that names a master elsewhere
     (YARN, Kubernetes, a cluster of its own) by ``spark-submit``; with a local master, or of the type ``spark_connect``,
@@ -257,12 +262,14 @@ class SubmitOperator(SparkSubmitOperator):
         with subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as self._process:
+            last: deque[str] = deque(maxlen=LAST_LINES)
             for line in self._process.stdout or ():
                 self.log.info("%s", line.rstrip())
+                last.append(line.rstrip())
         if self._process.returncode:
-            raise AirflowException(
-                f"{Path(str(self.application)).name} ended with exit code {self._process.returncode}"
-            )
+            # it stands alone where a task's failures are listed
+            ended = f"{Path(str(self.application)).name} ended with exit code {self._process.returncode}"
+            raise AirflowException("\n".join([ended, *last]))
 
     def on_kill(self) -> None:
         """End the job."""

@@ -177,26 +177,36 @@ def tick(
     """Answer what is due now by the stored plan's schedule, going on where the last tick ended; what the DAG
     aggregate_windows does when it fires. Exit 0 also if nothing is due. With --follow every refresh as it falls due, in
     one process, a line (or JSON object) each."""
-    from spark_jobs.planning.live_runs import due
+    if (until is not None and not follow) or (follow and at is not None):
+        raise typer.BadParameter("--until is for --follow, which goes by the clock: no --at")
+    first, last = _instant(begin), _instant(until)
+    if follow:
+        raise typer.Exit(_follow(warehouse, first, last, checks, as_json))
+    raise typer.Exit(_tick(warehouse, _instant(at), first, checks, as_json))
+
+
+def _instant(text: str | None) -> int | None:
     from spark_jobs.sources.decoding import parse_instant
 
-    if until is not None and not follow:
-        raise typer.BadParameter("--until is for --follow")
-    if follow and at is not None:
-        raise typer.BadParameter("--follow goes by the clock: no --at")
-    if follow:
-        first, last = (parse_instant(text) if text else None for text in (begin, until))
-        raise typer.Exit(_follow(warehouse, first, last, checks, as_json))
     with telling_errors():
-        clock = parse_instant(at) if at is not None else time.time_ns() // 1000
+        return parse_instant(text) if text else None
+
+
+def _tick(warehouse: str, at: int | None, begin: int | None, checks: str | None, as_json: bool) -> int:
+    """Answer what is due at a clock; the exit code."""
+    from spark_jobs.planning.live_runs import due
+
+    with telling_errors():
+        clock = at if at is not None else time.time_ns() // 1000
         house = existing_warehouse(warehouse)
         stored_plan(warehouse)
-        run = due(house, clock, parse_instant(begin) if begin else None)
+        run = due(house, clock, begin)
         if run is None:
             follow_tables(house)
-            return show_nothing_due(clock, as_json)
+            show_nothing_due(clock, as_json)
+            return 0
         record = publish_interval(house, run.plan_version, run.begin, run.end, False, clock, run.late, checks)
-    raise typer.Exit(1 if show_run(record, as_json) else 0)
+    return 1 if show_run(record, as_json) else 0
 
 
 def _follow(warehouse: str, begin: int | None, until: int | None, checks: str | None, as_json: bool) -> int:

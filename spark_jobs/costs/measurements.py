@@ -21,7 +21,7 @@ from spark_jobs.arrays.texts import as_texts
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.expressions import evaluate
 from spark_jobs.sources.splits import LAST, Split, splits_of
-from spark_jobs.warehouse.schemas import INSTANT
+from spark_jobs.warehouse.schemas import INSTANT, micros
 from spark_jobs.warehouse.warehouse import Warehouse
 
 FEATURES: dict[str, str] = {
@@ -176,17 +176,33 @@ def recorded_costs(warehouse: Warehouse) -> list[tuple[dict[str, int], dict[str,
     return [(of_run.pop("features"), of_run) for of_run in costs if of_run.get("features")]
 
 
+REMEMBERED = 1000
+"""Measurements among which the last of each stream is looked for."""
+
+
+def _newest(
+    warehouse: Warehouse, columns: Sequence[str], where: ds.Expression | None = None, most: int = REMEMBERED
+) -> list[dict[str, Any]]:
+    """The newest measurements, at most so many, the newest first."""
+    chosen = ds.field("at").is_valid() if where is None else where
+    found: list[dict[str, Any]] = []
+    for rows, bound in warehouse.newest_first("stream_statistics", "at", [*columns, "at"], chosen):
+        found = sorted([*found, *rows.to_pylist()], key=lambda row: row["at"], reverse=True)[:most]
+        if len(found) == most and (bound is None or micros(found[-1]["at"]) >= bound):
+            break
+    return found
+
+
 def last_measured(warehouse: Warehouse, stream: str) -> Fraction | None:
     """The rate that was recorded last, or None."""
-    rows = [row for row in warehouse.rows("stream_statistics", ["stream", "rate", "at"]) if row["stream"] == stream]
-    return Fraction(max(rows, key=lambda row: row["at"])["rate"]).limit_denominator(10**9) if rows else None
+    rows = _newest(warehouse, ["stream", "rate"], ds.field("stream") == stream, 1)
+    return Fraction(rows[0]["rate"]).limit_denominator(10**9) if rows else None
 
 
 def last_groups(warehouse: Warehouse) -> dict[str, float]:
     """The groups a fragment of each stream that were recorded last, where any were."""
-    rows = warehouse.rows("stream_statistics", ["stream", "groups_per_fragment", "at"])
-    known = [row for row in rows if row["groups_per_fragment"]]
-    return {row["stream"]: row["groups_per_fragment"] for row in sorted(known, key=lambda row: row["at"])}
+    known = [row for row in _newest(warehouse, ["stream", "groups_per_fragment"]) if row["groups_per_fragment"]]
+    return {row["stream"]: row["groups_per_fragment"] for row in reversed(known)}
 
 
 def events_between(splits: Sequence[Split], begin: int, end: int) -> float:

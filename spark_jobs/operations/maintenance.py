@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+from deltalake import DeltaTable, WriterProperties
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -59,6 +59,9 @@ BATCH = 512 << 20
 
 PLANS = 3
 """Versions of the plan, the newest ones, whose synopses are kept: a rollback finds its partial aggregates."""
+
+ROWS_IN_GROUPS = {"publish_log": 500, "sharing_plans": 200, "stream_statistics": 5_000}
+"""Rows of a group of rows in merged files, where who asks wants the newest, and rows are long or many."""
 
 SMALL_TABLES = (
     "publish_log",
@@ -154,7 +157,8 @@ def _swept(warehouse: Warehouse, name: str, retention: int, dry_run: bool) -> in
         if (name in SMALL_TABLES or days) and not dry_run and not elsewhere:
             chosen = None if days is None else [("day", "in", days)]
             with warehouse.exactly(name, table) as once:
-                table.optimize.compact(chosen, commit_properties=once)
+                groups = WriterProperties(max_row_group_size=ROWS_IN_GROUPS.get(name))
+                table.optimize.compact(chosen, commit_properties=once, writer_properties=groups)
             table = warehouse.table(name)
         hours = retention // (3600 * 1_000_000)
         if elsewhere:

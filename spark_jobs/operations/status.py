@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from optimizer.plan.definition import SharingPlan
@@ -16,10 +17,14 @@ from optimizer.workload.instants import format_instant
 from spark_jobs.operations.read import RECOMPUTED
 from spark_jobs.storage import Place
 from spark_jobs.warehouse import publish_log
+from spark_jobs.warehouse.data_files import reading
 from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.publish_log import LogRow
 from spark_jobs.warehouse.schemas import moment
 from spark_jobs.warehouse.warehouse import Warehouse
+
+LOOKED_AT = 1000
+"""Runs, the newest, of which is told how late they were."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class CheckCounts:
 @dataclass(frozen=True)
 class WarehouseStatus:
     """The state of a warehouse. ``runs``: the newest that ended, newest first; ``intervals``: how many are published;
-    ``refreshes``: of every query with a refresh bound, over all runs."""
+    ``refreshes``: of every query with a refresh bound, over the newest :data:`LOOKED_AT` runs."""
 
     root: Place
     plan_version: int
@@ -95,14 +100,14 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
     """The state of a warehouse, with its ``last`` runs. Raises HDL-506 if it has no plan."""
     version = current_version(warehouse) or 0
     plan = load_plan(warehouse, version)
-    ended = publish_log.rows(warehouse, ds.field("event").isin(["published", "failed"]))
-    runs = sorted(ended, key=lambda row: row.at, reverse=True)
+    ended = ds.field("event").isin(["published", "failed"])
+    runs = publish_log.newest(warehouse, "at", ended, max(last, LOOKED_AT))
     published = [row for row in runs if row.event == "published"]
     return WarehouseStatus(
         warehouse.place,
         version,
         plan,
-        len({row.interval for row in published}),
+        publish_log.intervals_published(warehouse),
         _check_counts(warehouse),
         tuple(_lateness(plan, published)),
         tuple(runs[:last]),
@@ -110,9 +115,10 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
 
 
 def _check_counts(warehouse: Warehouse) -> CheckCounts:
-    checks = warehouse.rows("quality_results")
-    recomputed = [check for check in checks if check["check"].startswith(RECOMPUTED)]
-    failed, different = (sum(not check["success"] for check in some) for some in (checks, recomputed))
+    with reading(warehouse.path("quality_results")):
+        checks = warehouse.dataset("quality_results").to_table(["check", "success"])
+    recomputed = checks.filter(pc.starts_with(checks["check"], RECOMPUTED))
+    failed, different = (pc.sum(pc.invert(some["success"])).as_py() or 0 for some in (checks, recomputed))
     return CheckCounts(len(checks) - failed, failed, len(recomputed), different)
 
 

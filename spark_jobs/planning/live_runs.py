@@ -32,9 +32,7 @@ def refreshed_at(warehouse: Warehouse, instant: int) -> dict[str, int]:
 
 def frontier(warehouse: Warehouse) -> int | None:
     """Up to where live runs have published (microseconds); None before the first."""
-    # the records are long: those of the newest intervals are looked at first
-    rows = sorted(publish_log.publications(warehouse), key=lambda row: row.end, reverse=True)
-    return next((row.end for row in rows if row.record.live), None)
+    return publish_log.newest_live(warehouse)
 
 
 @dataclass(frozen=True)

@@ -88,18 +88,18 @@ class LiveSession:
             self._failures = 0
             yield record
 
-    def _answered(self, found: DueRun, clock: int) -> RunRecord:
-        run_id = f"live/{format_instant(found.begin)}/{format_instant(found.end)}"
+    def _answered(self, refresh: DueRun, clock: int) -> RunRecord:
+        run_id = f"live/{format_instant(refresh.begin)}/{format_instant(refresh.end)}"
         return run(
             self.spark,
             self.warehouse,
-            found.plan_version,
-            found.begin,
-            found.end,
+            refresh.plan_version,
+            refresh.begin,
+            refresh.end,
             run_id,
             as_of=clock,
             live=True,
-            late=found.late,
+            late=refresh.late,
             checks=self.checks,
             report=self.report,
         )

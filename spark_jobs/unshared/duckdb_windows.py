@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal, localcontext
 from functools import cache
 from typing import Any
 
@@ -129,6 +130,11 @@ def _values(
     if not places:
         return list(packed_rows), []
     columns = [arguments.values(packed_rows, place) for place in places]
+    if output.argument_type is not None and output.argument_type.name == "decimal":
+        # integers whose arithmetic needs more than 64 bits are decimals in answers
+        unit = Decimal(1).scaleb(-output.argument_type.scale)
+        with localcontext(prec=100):
+            columns[0] = [None if value is None else Decimal(value).quantize(unit) for value in columns[0]]
     if len(columns) == 1:
         return [value for value in columns[0] if value is not None], []
     nulls = output.function in WITH_NULLS

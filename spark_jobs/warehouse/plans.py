@@ -99,7 +99,7 @@ def definitions(warehouse: Warehouse, query: str | None = None) -> dict[str, lis
 
 def current_version(warehouse: Warehouse) -> int | None:
     """The newest plan version, or None."""
-    return max((row["plan_version"] for row in warehouse.rows("sharing_plans", ["plan_version"])), default=None)
+    return warehouse.latest_number("sharing_plans", "plan_version")
 
 
 def load_plan(warehouse: Warehouse, version: int) -> SharingPlan:

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from optimizer.errors.crashes import finding
@@ -181,6 +182,9 @@ class LogRow:
         }
 
 
+LIVE = '"live": true'
+"""In the records of live runs, as they are stored."""
+
 _AS_STORED = ("revision", "run_id", "event", "plan_version", "content", "answers", "table_version")
 _LIGHT = ["interval_start", "interval_end", *_AS_STORED, "at"]
 
@@ -191,6 +195,10 @@ def rows(warehouse: Warehouse, where: ds.Expression | None = None, records: bool
     with reading(warehouse.path("publish_log")):
         table = warehouse.dataset("publish_log", where=where)
         stored = table.to_table([*_LIGHT, "record"] if records else _LIGHT, filter=where).sort_by("at")
+    return _of_table(stored)
+
+
+def _of_table(stored: pa.Table) -> list[LogRow]:
     # as numbers at once: a datetime for each takes longer than reading them
     types = {"interval_start": pa.int64(), "interval_end": pa.int64(), "at": pa.int64()}
     schema = pa.schema([field.with_type(types.get(field.name, field.type)) for field in stored.schema])
@@ -217,8 +225,40 @@ def publications(warehouse: Warehouse, records: bool = True) -> list[LogRow]:
 
 def newest_published(warehouse: Warehouse, most: int) -> list[LogRow]:
     """The newest publications, at most so many, newest first, with their records."""
-    light = publications(warehouse, records=False)[-most:]
-    return rows(warehouse, PUBLISHED & written_at(row.at for row in light))[::-1] if light else []
+    return newest(warehouse, "at", PUBLISHED, most)
+
+
+def newest(warehouse: Warehouse, by: Literal["at", "interval_end"], where: ds.Expression, most: int) -> list[LogRow]:
+    """The rows of the log that meet a condition with the latest moments, at most so many, the latest first; no more of
+    the log is read than that takes."""
+    key = "at" if by == "at" else "end"
+    found: list[LogRow] = []
+    for stored, bound in warehouse.newest_first("publish_log", by, [*_LIGHT, "record"], where):
+        found = sorted([*found, *_of_table(stored)], key=lambda row: getattr(row, key), reverse=True)[:most]
+        if len(found) == most and (bound is None or getattr(found[-1], key) >= bound):
+            break
+    return found
+
+
+def intervals_published(warehouse: Warehouse) -> int:
+    """How many intervals were ever published."""
+    columns = ["interval_start", "interval_end"]
+    with reading(warehouse.path("publish_log")):
+        table = warehouse.dataset("publish_log", where=PUBLISHED).to_table(columns, filter=PUBLISHED)
+    return len(table.group_by(columns).aggregate([]))
+
+
+def newest_live(warehouse: Warehouse) -> int | None:
+    """Up to where live runs have published (microseconds); None before the first."""
+    reached: int | None = None
+    for stored, bound in warehouse.newest_first("publish_log", "interval_end", [*_LIGHT, "record"], PUBLISHED):
+        # records are long: most need not be parsed
+        for row in _of_table(stored.filter(pc.match_substring(stored["record"], LIVE))):
+            if row.record.live and (reached is None or row.end > reached):
+                reached = row.end
+        if reached is not None and (bound is None or bound <= reached):
+            break
+    return reached
 
 
 def written_at(moments: Iterable[int]) -> ds.Expression:

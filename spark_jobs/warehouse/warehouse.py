@@ -12,6 +12,8 @@ restarted); so every commit is also made on exactly the version of the table tha
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import json
 import os
 import random
@@ -54,7 +56,7 @@ from spark_jobs.warehouse.data_files import (
 )
 from spark_jobs.warehouse.held_tables import current_table, with_small_files
 from spark_jobs.warehouse.lease import postgres_lease
-from spark_jobs.warehouse.schemas import COLUMNS, FORMAT, HOUR, LATER, MARKER, TABLES, TOKEN_DIGITS
+from spark_jobs.warehouse.schemas import COLUMNS, FORMAT, HOUR, INSTANT, LATER, MARKER, TABLES, TOKEN_DIGITS
 
 Result = TypeVar("Result")
 
@@ -71,6 +73,9 @@ _CONFIGURATION = {"delta.isolationLevel": "Serializable"}
 
 CHECKPOINT_EVERY = 10
 """Commits between two checkpoints in a store, where each since the last is a request of whoever opens a table."""
+
+FAR = 1 << 62
+"""Later than every moment (microseconds)."""
 
 _COMMIT = re.compile(r"\d{20}\.json")
 
@@ -317,6 +322,44 @@ class Warehouse:
             found: list[dict[str, Any]] = self.dataset(table).to_table(columns=columns).to_pylist()
         return found
 
+    def newest_first(
+        self, table: str, by: str, columns: Sequence[str], where: ds.Expression
+    ) -> Iterator[tuple[pa.Table, int | None]]:
+        """The rows of a small table that meet a condition, in pieces, those with the latest moments in the column
+        ``by`` first: each with the latest (microseconds) that may still come, None after the last.
+
+        Who stops early reads no more than it needs: pieces are groups of rows, and know their bounds.
+        """
+        current = self.table(table)
+        actions = pa.table(current.get_add_actions(flatten=True))
+        latest = actions[f"max.{by}"].cast(INSTANT).cast(pa.int64()).to_pylist()
+        # an unknown bound is no bound
+        bounds = dict(zip(actions["path"].to_pylist(), latest, strict=True))
+        waiting: list[tuple[int, int, ds.Fragment, bool]] = []
+        number = itertools.count()
+        with reading(self.path(table)):
+            for file in self.dataset(table, current, where).get_fragments(filter=where):
+                known = bounds.get(_file_name(file.path))
+                heapq.heappush(waiting, (-(FAR if known is None else known), next(number), file, False))
+            while waiting:
+                _, _, piece, is_group = heapq.heappop(waiting)
+                if not is_group:
+                    for group in piece.split_by_row_group(filter=where):
+                        told = (group.row_groups[0].statistics or {}).get(by)
+                        known = FAR if told is None else pa.scalar(told["max"], INSTANT).value
+                        heapq.heappush(waiting, (-known, next(number), group, True))
+                    continue
+                rows = piece.to_table(columns=list(columns), filter=where)
+                yield rows, -waiting[0][0] if waiting else None
+
+    def latest_number(self, table: str, column: str) -> int | None:
+        """The greatest number in a column of a small table, as its log has it; None: it has no rows."""
+        actions = pa.table(self.table(table).get_add_actions(flatten=True))
+        name = f"max.{column}"
+        if name in actions.schema.names and not actions[name].null_count:
+            return pc.max(actions[name]).as_py()
+        return max((row[column] for row in self.rows(table, [column])), default=None)
+
     def version(self, table: str) -> int:
         """The newest version of a table."""
         return int(self.table(table).version())
@@ -557,6 +600,11 @@ class Warehouse:
             yield gone_whole
             if count < len(rows):
                 yield from (added(kept) for kept in write_files(root, rows.filter(pc.invert(gone))))
+
+
+def _file_name(path: str) -> str:
+    """What Delta's log calls a file of a table without partitions."""
+    return path.rpartition("/")[2]
 
 
 def _properties(token: str, transactions: Sequence[tuple[str, int]]) -> CommitProperties:

@@ -140,6 +140,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     port = free_port()
     environment = {
         **airflow_environment(Place(home), 1, {"api": port, "worker_logs": 2, "trigger_logs": 3}),
+        # a cluster: only for a local master the job runs in a process of the task itself
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "yarn"}),
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",

@@ -28,7 +28,7 @@ ARCHIVE = ROOT / "tests" / "fixtures" / "warehouse_0_1.tar.xz"
 KEYS = {one.metadata["key"]: one for one in fields(Settings) if one.metadata["form"]}
 PATHS = {"warehouse", "streams", "workload", "sources", "jars", "topics", "copies"}
 LISTS = {"workload", "sources", "tables_of_owners"}
-NUMBERS = {"owner_quota": 7, "airflow_port": 8090}
+NUMBERS = {"owner_quota": 7, "airflow_port": 8090, "in_process": 7000}
 
 
 @pytest.fixture(autouse=True)
