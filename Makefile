@@ -29,12 +29,12 @@ KERNELS := .cache/.kernels
 KAFKA := .cache/.kafka
 BROKER := .cache/.kafka-broker
 
-.PHONY: help setup kafka versitygw azurite demo up down status test test-slow test-all fuzz chaos soak audit bench lint format docs clean
+.PHONY: help setup kafka versitygw azurite demo up down status test test-slow test-all fuzz chaos soak audit bench bench-small bench-year profile lint format docs clean
 
 help: ## this list
 	@printf 'Heddle: shared sliding-window aggregates on Spark and Airflow\n\n'
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
-	  while IFS=$$'\t' read -r name what; do printf '  make %-9s %s\n' "$$name" "$$what"; done
+	  while IFS=$$'\t' read -r name what; do printf '  make %-11s %s\n' "$$name" "$$what"; done
 	@printf '\nThe command line is %s/bin/heddle (try --help).\n' '$(VENV)'
 
 setup: $(PROJECT) $(JARS) $(STORE) $(KERNELS) ## .venv from pinned dependencies, JVM jars, kernels (once)
@@ -145,6 +145,15 @@ endif
 
 bench: setup ## the shared pipeline beside Spark, DuckDB and Polars (BENCH='--help')
 	@$(PY) -m tests.benchmarks.sharing $(BENCH)
+
+bench-small: setup ## what a small run costs, beside its goals (BENCH='--beside FOLDER')
+	@$(PY) -m tests.benchmarks.small $(BENCH)
+
+bench-year: setup ## what a year of refreshes makes of a run (BENCH='--days N')
+	@$(PY) -m tests.benchmarks.year $(BENCH)
+
+profile: setup ## what each CPU second of a cold run is
+	@$(PY) -m tests.benchmarks.small --profile
 
 lint: setup ## ruff (check and format), mypy, and which folder may import which
 	@$(PY) -m ruff check .

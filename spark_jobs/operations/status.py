@@ -101,7 +101,7 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
     version = current_version(warehouse) or 0
     plan = load_plan(warehouse, version)
     ended = ds.field("event").isin(["published", "failed"])
-    runs = publish_log.newest(warehouse, "at", ended, max(last, LOOKED_AT))
+    runs = publish_log.newest_rows(warehouse, "at", ended, max(last, LOOKED_AT))
     published = [row for row in runs if row.event == "published"]
     return WarehouseStatus(
         warehouse.place,

@@ -225,10 +225,12 @@ def publications(warehouse: Warehouse, records: bool = True) -> list[LogRow]:
 
 def newest_published(warehouse: Warehouse, most: int) -> list[LogRow]:
     """The newest publications, at most so many, newest first, with their records."""
-    return newest(warehouse, "at", PUBLISHED, most)
+    return newest_rows(warehouse, "at", PUBLISHED, most)
 
 
-def newest(warehouse: Warehouse, by: Literal["at", "interval_end"], where: ds.Expression, most: int) -> list[LogRow]:
+def newest_rows(
+    warehouse: Warehouse, by: Literal["at", "interval_end"], where: ds.Expression, most: int
+) -> list[LogRow]:
     """The rows of the log that meet a condition with the latest moments, at most so many, the latest first; no more of
     the log is read than that takes."""
     key = "at" if by == "at" else "end"

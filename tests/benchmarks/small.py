@@ -144,9 +144,8 @@ def kept(*given, **named):
     found.update(record.cpu_seconds)
     return record
 inspection.expectations = suite
-import spark_jobs.aggregate_windows as job
-job.run = kept
-job.main(sys.argv[1:])
+interval.run = kept
+main(sys.argv[1:])
 found["import"] = imported
 found["all"] = time.process_time()
 print("\\nPROFILE " + json.dumps(found))
