@@ -140,6 +140,16 @@ def _answering(slices: Sequence[Slice], task_of: Callable[[Sequence[SynopsisWork
     return task, edges[-1]
 
 
+def windows_of(work: Sequence[SynopsisWork], begin: int) -> int:
+    """About how many windows of time are answered, a group each: a long interval has many though it has few rows."""
+    return sum(
+        max(0, (part.end if part.until is None else part.until) - begin) // query.window.period
+        for part in work
+        if part.synopsis.kind is not WindowKind.ROWS
+        for query in part.queries
+    )
+
+
 def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
     """The files of all answers. Raises HDL-541 if a partial aggregate that is needed was replaced meanwhile, and
     QueriesTooLarge."""
@@ -154,7 +164,7 @@ def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
         "revision": pa.scalar(record.revision, pa.int64()),
         "run_id": pa.scalar(record.run_id, pa.string()),
     }
-    spark = workers(run.spark, rows)
+    spark = workers(run.spark, rows + windows_of(filled.work, record.begin))
     counted = {name: spark.sparkContext.accumulator(0) for name in COUNTED}
     count = partial(_counted, counted)
     width = max(spark.sparkContext.defaultParallelism, int(rows // ROWS_A_TASK))
