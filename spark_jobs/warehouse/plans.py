@@ -37,16 +37,19 @@ class PlannedQuery:
 def planned(warehouse: Warehouse, where: ds.Expression | None = None) -> list[PlannedQuery]:
     """The queries of all versions, or of those rows that meet a condition on the table's columns."""
     names = ["plan_version", "query", "stream", "tree", "created_at", "created_by", "reason"]
+    with reading(warehouse.path("sharing_plans")):
+        stored = warehouse.dataset("sharing_plans", where=where).to_table(names, filter=where).to_pylist()
     return [
         PlannedQuery(**row | {"created_at": micros(row["created_at"])} | {name: row[name] or "" for name in names[-2:]})
-        for row in warehouse.dataset("sharing_plans", where=where).to_table(names, filter=where).to_pylist()
+        for row in stored
     ]
 
 
 def facts_of(warehouse: Warehouse, row: PlannedQuery) -> dict[str, Any]:
     """What a version of the plan says of one of its queries, and of itself (:mod:`optimizer.plan.stored_rows`)."""
     chosen = (ds.field("plan_version") == row.plan_version) & (ds.field("query") == row.query)
-    found = warehouse.dataset("sharing_plans", where=chosen).to_table(["row"], filter=chosen)
+    with reading(warehouse.path("sharing_plans")):
+        found = warehouse.dataset("sharing_plans", where=chosen).to_table(["row"], filter=chosen)
     return dict(json.loads(found["row"][0].as_py()))
 
 
@@ -105,7 +108,8 @@ def current_version(warehouse: Warehouse) -> int | None:
 def load_plan(warehouse: Warehouse, version: int) -> SharingPlan:
     """A stored plan. Raises HDL-506 if there is no such version."""
     mine = ds.field("plan_version") == version
-    stored = warehouse.dataset("sharing_plans", where=mine).to_table(columns=["row"], filter=mine)["row"]
+    with reading(warehouse.path("sharing_plans")):
+        stored = warehouse.dataset("sharing_plans", where=mine).to_table(columns=["row"], filter=mine)["row"]
     rows = [json.loads(row) for row in stored.to_pylist()]
     if not rows:
         newest = current_version(warehouse)

@@ -142,6 +142,15 @@ class Memory(Warehouse):
     def dataset(self, table: str, current: Any = None, where: Any = None) -> ds.Dataset:
         return ds.dataset(pa.Table.from_pylist(self.tables[table], TABLES[table][0]))
 
+    def path(self, table: str) -> str:
+        return str(Path(str(self.place)) / table)
+
+    def latest_number(self, table: str, column: str) -> int | None:
+        return max((row[column] for row in self.tables[table]), default=None)
+
+    def newest_first(self, table: str, by: str, columns: Sequence[str], where: Any) -> Iterator[tuple[pa.Table, None]]:
+        yield self.dataset(table).to_table(list(columns), filter=where), None
+
     def append(self, table: str, rows: Sequence[dict[str, Any]], *given: Any, **named: Any) -> None:
         self.tables[table] += rows
 
