@@ -394,7 +394,7 @@ class _Inspection:
             if output.type == BOOLEAN:
                 flag("impossible", (values != 0) & (values != 1))
             exact = output.argument_type is not None and output.argument_type.is_exact
-            if output.type == DOUBLE and exact:
+            if output.function in _FINITE and output.type == DOUBLE and exact:
                 flag("impossible", ~np.isfinite(values))
             if output.argument is not None and output.argument_type is not None and output.argument_type.is_numeric:
                 by_argument.setdefault(output.argument, {})[output.function] = values, valid
@@ -466,6 +466,9 @@ LONGEST = np.iinfo(np.int64).max
 _COUNTS = {"count", "count_distinct"}
 
 _SPREADS = {"variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop"}
+
+_FINITE = {"avg", "median", "percentile", *_SPREADS}
+"""What no exact values make infinite, or no number: logarithms of negative ones are none, and powers may overflow."""
 
 _BETWEEN = {"avg", "median", "percentile", "percentile_disc", "mode", "first", "last"}
 """What lies between the least and the greatest value."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -39,5 +39,16 @@ def test_they_are_answered_and_published(shape: str, spark: SparkSession, tmp_pa
         ]
     )
     version = laboratory.plan(QUERIES.format(shape=shape))
+    record = laboratory.run(version, 0, 60, as_of=DAY + 500 * MINUTE)
+    assert record.status == "published" and laboratory.wrong(version, 0, 60) == []
+
+
+def test_what_is_no_number_of_exact_values_is_no_fault(engine: Any, tmp_path: Path) -> None:
+    """The logarithm of a negative integer is none."""
+    laboratory = Laboratory(engine, tmp_path)
+    laboratory.write([(float(n), "S", 1.0, -n) for n in range(9)])
+    laboratory.write([], "quotes")
+    means = "-- name: means\nSELECT geometric_mean(volume) AS g FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts;"
+    version = laboratory.plan(means)
     record = laboratory.run(version, 0, 60, as_of=DAY + 500 * MINUTE)
     assert record.status == "published" and laboratory.wrong(version, 0, 60) == []
