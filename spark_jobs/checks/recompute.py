@@ -252,7 +252,8 @@ class RawEvents:
         cannot tell, Spark recomputes, and what Spark says counts: a difference between two engines is no reason to
         withhold answers.
         """
-        from spark_jobs.unshared.duckdb_windows import CannotTell, recompute_here
+        from spark_jobs.unshared.duckdb_expressions import CannotTell
+        from spark_jobs.unshared.duckdb_windows import recompute_here
 
         found, time, windows, table = list[str](), self.stream.time, self.wanted.windows, self.table
         session: SparkSession | None = None

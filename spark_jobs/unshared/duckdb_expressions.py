@@ -16,6 +16,10 @@ FLOOR_DIV = "CREATE MACRO floor_div(a, b) AS (a - ((a % b) + b) % b) // b"
 _COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 
+class CannotTell(Exception):
+    """DuckDB is not asked for an expression, or has no place for a value of it."""
+
+
 def quoted(name: str) -> str:
     """A name, whatever characters it has."""
     return '"' + name.replace('"', '""') + '"'
@@ -93,7 +97,7 @@ class Translator:
             *same, kind = _aligned(arguments)
             return f"coalesce({', '.join(same)})", kind
         if name not in ("+", "-", "*"):
-            raise NotImplementedError(name)
+            raise CannotTell(f"DuckDB is not asked for {name}")
         left, right, kind = _aligned(arguments, multiply=name == "*")
         return f"({left} {name} {right})", kind
 

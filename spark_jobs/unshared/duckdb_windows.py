@@ -21,13 +21,9 @@ import pyarrow.compute as pc
 from optimizer.workload.values import ACQ, Column, Expression, Output
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.unshared import sequences
-from spark_jobs.unshared.duckdb_expressions import FLOOR_DIV, Translator
+from spark_jobs.unshared.duckdb_expressions import FLOOR_DIV, CannotTell, Translator
 from spark_jobs.unshared.plain_evidence import WITH_NULLS, evidence
 from spark_jobs.unshared.values import EPOCH, compared_outputs, recomputed_parts
-
-
-class CannotTell(Exception):
-    """DuckDB does not know an expression, or has no place for a value of it."""
 
 
 def recompute_here(
@@ -40,7 +36,7 @@ def recompute_here(
     """
     try:
         return _recomputed(events, query, time_column, windows)
-    except (NotImplementedError, duckdb.Error, OverflowError) as error:
+    except (duckdb.Error, OverflowError) as error:
         raise CannotTell(f"{type(error).__name__}: {error}") from error
 
 

@@ -17,6 +17,7 @@ from spark_jobs.session import session as session_module
 from spark_jobs.session.in_process import InProcess
 from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.unshared import duckdb_windows
+from spark_jobs.unshared.duckdb_expressions import CannotTell
 from tests.chaos.world import without_audit
 from tests.spark_jobs.laboratory import Laboratory, steady
 
@@ -132,8 +133,8 @@ def test_what_duckdb_finds_wrong_spark_decides(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_duckdb_cannot_tell_spark_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    unable = duckdb_windows.CannotTell("a function")
+    unable = CannotTell("a function")
     assert verdict(monkeypatch, unable, [1], Session("asked"))["success"]
     assert not verdict(monkeypatch, unable, [2], Session("asked"))["success"]
-    with pytest.raises(duckdb_windows.CannotTell):
+    with pytest.raises(CannotTell):
         verdict(monkeypatch, unable, [1], InProcess())
