@@ -58,12 +58,15 @@ def run(
     is what the setting says; the others as in :class:`spark_jobs.run.values.RunRequest`.
 
     A stream that cannot be read fails alone: its previous answers stay and the others' are published.
-    Raises HeddleError when nothing could be published (HDL-5xx; the checks failed: HDL-530).
+    Raises HeddleError when nothing could be published (HDL-5xx; the checks failed: HDL-530), HDL-120 for a setting.
     """
     if end <= begin:
         raise HeddleError("HDL-504", "the interval is empty: --to must be after --from")
     clock = as_of if as_of is not None else time.time_ns() // 1000
-    level = settings().checks if checks is None else checks
+    configured = settings()
+    level = configured.checks if checks is None else checks
+    # whoever has set them wrongly is told before anything has begun, not as a stream that fails
+    _ = configured.in_process, configured.task_memory
     request = RunRequest(plan_version, begin, end, run_id, clock, recompute, live, late, level)
     plan = load_plan(warehouse, plan_version)
     record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries), live=live, late=late)

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import DAY as A_DAY
 from spark_jobs.checks.recompute import RawEvents
 from spark_jobs.run import finals_stage
@@ -85,9 +86,17 @@ def test_many_windows_over_few_rows_are_much_to_do(
 
 @pytest.mark.parametrize("wrong", ["-1", "many", "1.5"])
 def test_a_setting_that_is_none_is_refused(tmp_path: Path, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEDDLE_IN_PROCESS", wrong)
-    with pytest.raises(Exception, match="HDL-120"):
-        on_demand.workers(OnDemand("x"), 1)
+    laboratory = Laboratory(OnDemand("x"), tmp_path)  # type: ignore[arg-type]
+    laboratory.write(steady(60))
+    laboratory.write([], "quotes")
+    version = laboratory.plan()
+    for name in ("HEDDLE_IN_PROCESS", "HEDDLE_TASK_MEMORY"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, wrong)
+            with pytest.raises(HeddleError, match=f"HDL-120 {name}"):
+                laboratory.run(version, 0, 60)
+    # nothing has begun
+    assert laboratory.log("allocated") == laboratory.log("failed") == []
 
 
 # ------------------------------------------------------------------------------------------ a second opinion
