@@ -125,7 +125,8 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
 
             bring_up_to_date(engine_of(run.spark), stream, request.clock, run.report)
 
-    listing = preparation.listed(run.warehouse, plan, request.clock, request.run_id, follow)
+    within = request.begin, request.end
+    listing = preparation.listed(run.warehouse, plan, request.clock, request.run_id, follow, within)
     record.diagnostics += listing.problems
     prepared = preparation.prepare(run.warehouse, plan, request, listing)
     record.diagnostics += prepared.diagnostics
@@ -133,8 +134,7 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
     ends = {name: min(request.end, request.clock - plan.workload.stream(name).lateness) for name in listing.sources}
     record.withheld = {name: format_instant(at) for name, at in ends.items() if at < request.end}
     record.listed = listing.newest
-    late = {name: sum(file.late for file in files.values() if file.is_here) for name, files in listing.arrivals.items()}
-    record.refused = {name: events for name, events in late.items() if events}
+    record.refused = {name: files.late for name, files in listing.arrivals.items() if files.late}
     if listing.unfit and not prepared.plan.workload.queries:
         publish_log.refuse(run.warehouse, record, "HDL-517", "none of the plan's queries could be answered")
     return prepared

@@ -13,15 +13,16 @@ from optimizer.plan import instants_due, pinning
 from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import FORMAT, synopses_of
 from optimizer.windows.alignment import history_start
+from optimizer.workload.instants import DAY
 from optimizer.workload.values import Stream, WindowKind, digest
 from spark_jobs.partials.stored_coverage import EVER
 from spark_jobs.partials.synopsis_work import SynopsisWork, merged
 from spark_jobs.planning.live_runs import refreshed_at
 from spark_jobs.run.values import PreparedRun, RunRequest, SourceListing
 from spark_jobs.sources.decoding import missing_columns, repeated_rows
-from spark_jobs.sources.ledger import admitted, ledger
+from spark_jobs.sources.ledger import Listed, admitted, ledger, opened
 from spark_jobs.sources.repetitions import distinct
-from spark_jobs.sources.splits import Split, snapshot_token, splits_of
+from spark_jobs.sources.splits import Split, snapshot_token
 from spark_jobs.warehouse.warehouse import Warehouse
 
 
@@ -31,15 +32,17 @@ def listed(
     clock: int,
     note: str | None = None,
     follow: Callable[[Stream], object] = lambda stream: None,
+    within: tuple[int, int] | None = None,
 ) -> SourceListing:
-    """The splits of every stream of a plan that can be listed, to be looked at for many intervals.
+    """The splits of every stream of a plan that can be listed, to be looked at for many intervals, or for some
+    ``within`` (begin, end] (microseconds): files that hold nothing for those are then not even opened.
 
     ``follow`` brings the copy of a stream's origin up to date, if it has one.
 
     ``note``: the run whose listing this is; it enters new files into the ledger (:mod:`spark_jobs.sources.ledger`).
     None: nothing is written.
     """
-    listing = SourceListing({}, {}, [], [], [])
+    listing = SourceListing({}, {}, [], [], [], within)
     for name in dict.fromkeys(tree.stream for tree in plan.trees):
         try:
             stream = plan.workload.stream(name)
@@ -53,10 +56,10 @@ def listed(
             lacking: list[str] = []
             taken = None
             while taken is None:
-                files = ledger(warehouse, name)
-                splits = splits_of(stream)
-                lacking = missing_columns(stream, splits, columns)
-                taken = admitted(warehouse, stream, files, splits, clock, note)
+                known = ledger(warehouse, name)
+                files = opened(stream, known, None if within is None else read_span(plan, name, *within))
+                lacking = _lacking(stream, files, columns)
+                taken = admitted(warehouse, stream, known, files, clock, note)
             listing.sources[name], listing.arrivals[name] = taken.splits, taken.arrivals
             if taken.problem is not None:
                 listing.problems.append(taken.problem.to_json())
@@ -74,6 +77,23 @@ def listed(
     return listing
 
 
+def read_span(plan: SharingPlan, name: str, begin: int, end: int) -> tuple[int, int] | None:
+    """Between which instants [first, last) lies what a run over (begin, end] reads of a stream: with whole days (UTC),
+    by which what is stored was computed, and what repeats an event is found. None: from its first event."""
+    if _numbers_rows(plan, name):
+        return None
+    first = begin - max((query.window.reach for query in plan.workload.queries_of(name)), default=0)
+    return first - first % DAY, end + -end % DAY
+
+
+def _lacking(stream: Stream, files: Listed, columns: list[str]) -> list[str]:
+    """The columns that a stream does not have. A CSV file has to have them itself, if it is read."""
+    lacking = missing_columns(stream, files.splits, columns)
+    while lacking and stream.source.format != "csv" and (splits := next(files.others, None)) is not None:
+        lacking = missing_columns(stream, splits, lacking)
+    return lacking
+
+
 def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listing: SourceListing) -> PreparedRun:
     """What a run over an interval sets out to do. Writes nothing; a stream that cannot be read is left out."""
     begin, end = request.begin, request.end
@@ -83,6 +103,7 @@ def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listin
     sources, failed = dict(listing.sources), list(listing.failed)
     ends = {name: min(end, request.clock - plan.workload.stream(name).lateness) for name in sources}
     work = synopsis_work(plan, begin, ends)
+    assert listing.within is None or (listing.within[0] <= begin and listing.within[1] >= end)
     repeated: dict[str, int] = {}
     diagnostics: list[dict[str, Any]] = []
     for name in list(sources):

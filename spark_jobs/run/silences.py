@@ -25,10 +25,9 @@ def silence(prepared: PreparedRun, name: str, events: int | None = None) -> list
     if has_events(stream, splits, begin, end) if events is None else events:
         return []
     message = f"stream {name} has no events in [{format_instant(begin)}, {format_instant(end)})"
-    begins, ends = [split.begin for split in splits], [split.end for split in splits]
-    if splits and None not in begins and None not in ends:
-        first, last = min(at for at in begins if at is not None), max(at for at in ends if at is not None)
-        message += f"; it has them from {format_instant(first)} to {format_instant(last - 1)}"
+    extent = prepared.listing.arrivals[name].extent
+    if extent is not None:
+        message += f"; it has them from {format_instant(extent[0])} to {format_instant(extent[1] - 1)}"
     elif not splits:
         message += "; it has none at all"
     hint = "is the interval right (`--from`, `--to`), and does the stream still come in?"

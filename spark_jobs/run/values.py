@@ -21,7 +21,7 @@ from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.results.revisions import Readers
 from spark_jobs.session.session import cpu_seconds
 from spark_jobs.settings import CHECKS
-from spark_jobs.sources.ledger import Arrival, newest
+from spark_jobs.sources.ledger import Ledger
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.data_files import DataFile
@@ -105,18 +105,20 @@ class Run:
 @dataclass(frozen=True)
 class SourceListing:
     """What the streams of a plan hold and the ledger of their files, the names of those that cannot be listed, those of
-    the ``unfit`` queries that use a column which their stream does not have, and what is wrong with both."""
+    the ``unfit`` queries that use a column which their stream does not have, and what is wrong with both. ``within``:
+    the instants of the only windows that it is for; None: it is for all."""
 
     sources: dict[str, list[Split]]
-    arrivals: dict[str, dict[str, Arrival]]
+    arrivals: dict[str, Ledger]
     failed: list[str]
     unfit: list[str]
     problems: list[dict[str, Any]]
+    within: tuple[int, int] | None = None
 
     @property
     def newest(self) -> dict[str, int]:
         """The newest entry of each stream's ledger (microseconds)."""
-        return {name: newest(files) for name, files in self.arrivals.items()}
+        return {name: files.newest for name, files in self.arrivals.items()}
 
 
 @dataclass(frozen=True)

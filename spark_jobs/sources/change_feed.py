@@ -64,18 +64,19 @@ class _NoFeed(Exception):
 
 def changed_rows(
     stream: Stream,
-    commit: str | None,
+    commits: tuple[str | None, str | None],
     known: Mapping[str, Span],
     gone: Sequence[str],
     came: Sequence[str],
     splits: Sequence[Split],
 ) -> ChangedRows:
-    """What changed of a Delta table without an ``event_id`` since the state ``commit`` of it.
+    """What changed of a Delta table without an ``event_id`` between two states of it, its ``commits``.
 
     ``known``: the identities of its files then, each with the span of its events; ``gone`` and ``came``: of those that
-    went since, and came; ``splits``: what was listed now. Files that only hold new rows are not among what is found.
+    went since, and came; ``splits``: at least of those that came. Files that only hold new rows are not among what is
+    found.
     """
-    listed = splits[0].commit if splits else None
+    commit, listed = commits
     if commit is None or listed is None:
         return ChangedRows()
     try:

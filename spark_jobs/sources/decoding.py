@@ -231,7 +231,7 @@ def first_rows(stream: Stream, split: Split, columns: list[str]) -> pa.RecordBat
             constants = dict(split.constants)
             with parquet(split.path, split.version, split.footer, coerce_int96_timestamp_unit="us") as file:
                 parts = _parts(stream, split, file_schema(split), wanted)
-                present, groups = _places(split, parts), list(split.row_groups[:1])
+                present, groups = _places(split, parts), split.groups(file.metadata)[:1]
                 batch = next(file.iter_batches(FIRST_ROWS, groups, present, use_threads=False), None)
             if batch is not None:
                 batch = _as_the_table_has(batch, split)
@@ -405,9 +405,10 @@ def _read_parquet(stream: Stream, split: Split, wanted: list[str], texts: Collec
         # Spark's own timestamps; as nanoseconds they would wrap round before 1677 and after 2262
         coerce_int96_timestamp_unit="us",
     ) as file:
-        table = file.read_row_groups(list(split.row_groups), columns=_places(split, parts), use_threads=False)
+        groups = split.groups(metadata)
+        table = file.read_row_groups(groups, columns=_places(split, parts), use_threads=False)
     table = _as_the_table_has(table, split)
-    rows = sum(metadata.row_group(group).num_rows for group in split.row_groups)
+    rows = sum(metadata.row_group(group).num_rows for group in groups)
     rows -= 0 if split.deleted is None else len(split.deleted)
     columns = [_values(table, rows, part, constants.get(name)) for name, part in parts.items()]
     yield from pa.table(columns, names=wanted).combine_chunks().to_batches()

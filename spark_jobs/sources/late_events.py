@@ -16,7 +16,7 @@ from optimizer.windows.alignment import Fragments, instants, starts_of
 from optimizer.workload.values import ACQ, Stream
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.expressions import evaluate
-from spark_jobs.sources.ledger import Arrival, replacements_of
+from spark_jobs.sources.ledger import Arrival, Ledger
 from spark_jobs.sources.replacements import disjoint, met
 from spark_jobs.sources.splits import Split
 
@@ -50,7 +50,7 @@ class ChangedWindows(NamedTuple):
 def change(
     plan: SharingPlan,
     sources: Mapping[str, Sequence[Split]],
-    arrivals: Mapping[str, Mapping[str, Arrival]],
+    arrivals: Mapping[str, Ledger],
     begin: int,
     ends: Mapping[str, int],
     since: Mapping[str, int],
@@ -72,9 +72,8 @@ def change(
         stream, end = plan.workload.stream(name), ends[name]
         queries = plan.workload.queries_of(name)
         first = min((begin - query.window.reach for query in queries if not query.window.is_rows), default=begin)
-        later = [one for one in arrivals[name].values() if one.noted > since.get(name, 0)]
-        met_files = [one for one in later if one.meets(first, end)]
-        replaced = replacements_of(stream, arrivals[name]).since(since.get(name, 0))
+        met_files = [one for one in arrivals[name].since(since.get(name, 0)) if one.meets(first, end)]
+        replaced = arrivals[name].replacements(stream).since(since.get(name, 0))
         explained = {(file.identity, each.noted) for each in replaced for file in (*each.gone, *each.came)}
         news = {one.identity: one for one in met_files if not _is_explained(one, explained, since.get(name, 0))}
         gone = [one for one in news.values() if not one.is_here]

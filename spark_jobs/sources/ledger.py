@@ -28,28 +28,31 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream, digest
 from spark_jobs.sources.change_feed import ChangedRows, changed_rows
 from spark_jobs.sources.decoding import read_split, times_of
-from spark_jobs.sources.replacements import FileSpan, Replacement, Replacements, disjoint
-from spark_jobs.sources.splits import FIRST, LAST, Split
+from spark_jobs.sources.replacements import FAR, FileSpan, Replacement, Replacements, disjoint
+from spark_jobs.sources.splits import FIRST, LAST, SourceFiles, Split, declared, failures_of, files_of
 from spark_jobs.storage import Place
 from spark_jobs.warehouse import publish_log, quarantine
 from spark_jobs.warehouse.plans import planned
 from spark_jobs.warehouse.quarantine import LeftOut
-from spark_jobs.warehouse.schemas import micros, moment
+from spark_jobs.warehouse.schemas import HOUR, TABLES, micros, moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
 REPEATED = "repeated"
@@ -132,38 +135,246 @@ class Arrival:
         }
 
 
-def ledger(warehouse: Warehouse, stream: str) -> dict[str, Arrival]:
-    """What is known of a stream's files, by identity, those that are gone among them."""
-    chosen = ds.field("stream") == stream
-    table = warehouse.dataset("source_files", where=chosen)
-    rows = table.to_table(filter=chosen).sort_by("at").to_pylist()
-    stamps: dict[str, frozenset[str]] = {}
-    moves: dict[str, dict[int, Move]] = {}
+class Ledger(Mapping[str, Arrival]):
+    """What is known of a stream's files, by identity, those that are gone among them.
+
+    Columns, so that what it takes grows little with the files: an :class:`Arrival` is made of those that are asked for.
+    ``version``: of the table ``source_files``; ``rows``: of the stream, by moment; ``added``: what is known beyond.
+    """
+
+    def __init__(self, stream: str, version: int, rows: pa.Table, added: Mapping[str, Arrival] | None = None) -> None:
+        self.stream, self.version, self.rows, self.added = stream, version, rows, dict(added or {})
+
+    def joined(self, arrivals: Iterable[Arrival]) -> Ledger:
+        """With some more."""
+        return Ledger(self.stream, self.version, self.rows, self.added | {one.identity: one for one in arrivals})
+
+    # ------------------------------------------------------------------------------------ by identity
+    @cached_property
+    def _encoded(self) -> pa.DictionaryArray:
+        return self.rows["identity"].combine_chunks().dictionary_encode()
+
+    @cached_property
+    def _last(self) -> NDArray[np.int64]:
+        """The number of the last row of each identity, identities as they came first."""
+        last = np.zeros(len(self._encoded.dictionary), dtype=np.int64)
+        last[self._encoded.indices.to_numpy()] = np.arange(len(self.rows))
+        return last
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {identity: number for number, identity in enumerate(self._encoded.dictionary.to_pylist())}
+
+    def _of_last(self, column: str) -> pa.Array:
+        return self.rows[column].combine_chunks().take(pa.array(self._last))
+
+    def __getitem__(self, identity: str) -> Arrival:
+        if identity in self.added:
+            return self.added[identity]
+        return self._arrivals([self._numbers[identity]])[0]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._numbers
+        yield from (identity for identity in self.added if identity not in self._numbers)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def all(self) -> list[Arrival]:
+        """All of them at once, as :meth:`values` has them one by one."""
+        numbers = [number for identity, number in self._numbers.items() if identity not in self.added]
+        return [*self._arrivals(numbers), *self.added.values()]
+
+    def of(self, identities: Iterable[str]) -> dict[str, Arrival]:
+        """Those of some identities that are known."""
+        wanted = list(dict.fromkeys(identities))
+        found = {one.identity: one for one in self._arrivals(self._places(wanted).tolist())} | self.added
+        return {identity: found[identity] for identity in wanted if identity in found}
+
+    def _places(self, identities: Iterable[str]) -> NDArray[np.int64]:
+        """The numbers of those of some identities that are known, but for what is added."""
+        found = pc.index_in(pa.array(list(identities), pa.string()), self._encoded.dictionary)
+        return found.drop_null().cast(pa.int64()).to_numpy()
+
+    def _arrivals(self, numbers: Sequence[int]) -> list[Arrival]:
+        """Those of some identities, by their numbers."""
+        if not len(numbers):
+            return []
+        mine = pc.is_in(self._encoded.indices, pa.array(numbers, self._encoded.indices.type))
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for row in self.rows.filter(mine).to_pylist():
+            rows.setdefault(row["identity"], []).append(row)
+        known = self._encoded.dictionary.take(pa.array(numbers, pa.int64())).to_pylist()
+        return [_arrival(self.stream, rows[identity]) for identity in known]
+
+    # ------------------------------------------------------------------------------------------ of all
+    @cached_property
+    def _is_here(self) -> NDArray[np.bool_]:
+        """Which files are there, but those that are added."""
+        here = pc.not_equal(self._of_last("event"), "gone").to_numpy(zero_copy_only=False)
+        if self.added:
+            again = pa.array(list(self.added), pa.string())
+            here = here & ~pc.is_in(self._encoded.dictionary, again).to_numpy(zero_copy_only=False)
+        return np.asarray(here)
+
+    @property
+    def newest(self) -> int:
+        """The moment of the last entry: what is noted after it, by whichever host, gets a later one."""
+        noted = [one.noted for one in self.added.values()]
+        return max([*noted, *([] if not len(self.rows) else [pc.max(self.rows["at"]).value])], default=0)
+
+    @property
+    def late(self) -> int:
+        """Events that are refused of the files that are there."""
+        known = self._of_last("late").to_numpy()[self._is_here].sum()
+        return int(known) + sum(one.late for one in self.added.values() if one.is_here)
+
+    @property
+    def extent(self) -> tuple[int, int] | None:
+        """The span [begin, end) of the events of all files that are there; None: not known, or there are none."""
+        lows, highs = self._spans
+        known = self._is_here & (lows < highs)  # not empty
+        added = [one for one in self.added.values() if one.is_here and (one.begin is None or one.begin != one.end)]
+        begins = [*lows[known].tolist(), *(-FAR if one.begin is None else one.begin for one in added)]
+        ends = [*highs[known].tolist(), *(FAR if one.end is None else one.end for one in added)]
+        return (min(begins), max(ends)) if begins and -FAR not in begins and FAR not in ends else None
+
+    @cached_property
+    def _spans(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The spans of files' events; of those that do not say theirs all times."""
+        lows, highs = (self._of_last(name).cast(pa.int64()) for name in ("begin", "end"))
+        known = pc.and_(lows.is_valid(), highs.is_valid())
+        return (
+            pc.if_else(known, lows, -FAR).to_numpy(zero_copy_only=False),
+            pc.if_else(known, highs, FAR).to_numpy(zero_copy_only=False),
+        )
+
+    def since(self, noted: int) -> list[Arrival]:
+        """The files of which something was noted after a moment."""
+        later = pc.greater(self._of_last("at").cast(pa.int64()), noted).to_numpy(zero_copy_only=False)
+        known = [one for one in self._arrivals(np.flatnonzero(later).tolist()) if one.identity not in self.added]
+        return [*known, *(one for one in self.added.values() if one.noted > noted)]
+
+    def missing(self, settled: NDArray[np.int64], present: Iterable[str]) -> list[Arrival]:
+        """The files that were there, and are not: neither among those ``settled`` (:meth:`settled_in`) nor with one of
+        the identities that are ``present``."""
+        present = set(present)
+        here = self._is_here.copy()
+        here[settled] = False
+        here[self._places(present)] = False
+        added = [one for one in self.added.values() if one.is_here and one.identity not in present]
+        return [*self._arrivals(np.flatnonzero(here).tolist()), *added]
+
+    def seen_as(self, listed: Collection[str]) -> list[Arrival]:
+        """The files that were listed by such identities, whatever they held."""
+        names = self._encoded.dictionary
+        if pc.any(pc.match_substring(names, CONTENT)).as_py():
+            names = pc.replace_substring_regex(names, r"\|content [0-9a-f]{8}$", "")
+        mine = pc.is_in(names, pa.array(listed, pa.string())).to_numpy(zero_copy_only=False)
+        return [*self._arrivals(np.flatnonzero(mine).tolist()), *self.added.values()]
+
+    def replacements(self, stream: Stream) -> Replacements:
+        """What is known of files that took the place of others."""
+        told = self.rows.filter(self.rows["changed"].is_valid())["identity"].to_pylist()
+        files = [*self.of(told).values(), *(one for one in self.added.values() if one.identity not in told)]
+        moments: dict[int, list[tuple[Move, FileSpan]]] = {}
+        for one in files:
+            for move in one.moves:
+                if move.changed is not None and move.by == time_named(stream):
+                    moments.setdefault(move.noted, []).append((move, FileSpan(one.identity, one.begin, one.end)))
+        return Replacements(
+            Replacement(
+                noted,
+                tuple(file for move, file in moved if move.event == "gone"),
+                tuple(file for move, file in moved if move.event != "gone"),
+                disjoint(span for move, _ in moved for span in move.changed or ()),
+            )
+            for noted, moved in moments.items()
+        )
+
+    def settled_in(self, stream: Stream, files: SourceFiles, span: tuple[int, int]) -> tuple[Any, NDArray[np.int64]]:
+        """Which files of a listing are as they were, and hold no event of a span [begin, end): those that need not be
+        opened (n,), and the numbers of their identities here."""
+        nothing = np.zeros(len(files.paths), dtype=bool), np.zeros(0, dtype=np.int64)
+        if not len(self.rows) or not files.is_settling or self.added:
+            return nothing
+        lows, highs = self._spans
+        # what repeats an event is looked for in all files that may hold its day
+        if stream.event_id is not None and (lows[self._is_here] == -FAR).any():
+            return nothing
+        passed = self._is_here & ((highs <= span[0]) | (lows >= span[1]))
+        keys = self._marks(stream).filter(pa.array(passed))
+        at = pc.index_in(pa.array(self._listed(stream, files), pa.string()), keys)
+        return at.is_valid().to_numpy(zero_copy_only=False), np.flatnonzero(passed)[at.drop_null().to_numpy()]
+
+    def _listed(self, stream: Stream, files: SourceFiles) -> Sequence[str]:
+        """By what the files of a listing are found among :meth:`_marks`."""
+        if not is_by_version(stream):
+            return files.marks
+        return [f"{path}\n{mark}" for path, mark in zip(files.paths, files.marks, strict=True)]
+
+    def _marks(self, stream: Stream) -> pa.Array:
+        """By what a listing has each file if it is as it was when it was noted; null: it has to be looked at."""
+        names, stamps = self._encoded.dictionary, self._of_last("stamps")
+        if is_by_version(stream):
+            behind, found = declared(stream), list[str | None]()
+            arrived, noted = (self._of_last(name).cast(pa.int64()).to_pylist() for name in ("arrived", "at"))
+            paths = self._of_last("path").to_pylist()
+            for name, path, written, seen in zip(names.to_pylist(), paths, arrived, noted, strict=True):
+                version = name[len(path) + 1 : len(name) - len(behind)].split("|")
+                is_same = name.endswith(behind) and len(version) == 2
+                # what is written within the hour before it was seen may be written again under the same moment
+                found.append(f"{path}\n{version[0]}|{written}" if is_same and seen - written > HOUR else None)
+            return pa.array(found, pa.string())
+        if stream.source.format in ("delta", "iceberg"):
+            return names
+        # of a file that was seen more than once, or is not what was listed, the stamps are compared one by one
+        alone = pc.and_(pc.equal(pc.count_substring(stamps, " "), 0), pc.invert(pc.match_substring(names, CONTENT)))
+        counts = np.bincount(self._encoded.indices.to_numpy(), minlength=len(names))
+        alone = pc.and_(pc.fill_null(alone, False), pa.array(counts == 1))
+        status = pc.utf8_slice_codeunits(stamps, 0, -9)
+        return pc.if_else(alone, pc.binary_join_element_wise(names, status, "\n"), pa.scalar(None, pa.string()))
+
+
+def _arrival(stream: str, rows: Sequence[Mapping[str, Any]]) -> Arrival:
+    """A file, of its rows by moment."""
+    moves: dict[int, Move] = {}
     for row in rows:
-        # of all rows: one that adds a stamp has the moment of the one before it
-        found = (row.get("stamps") or "").split()
-        stamps[row["identity"]] = stamps.get(row["identity"], frozenset()).union(found)
-        mine = moves.setdefault(row["identity"], {})
         if row["event"] != "released":
             move = _move(row)
-            mine[move.noted] = move
-    return {
-        row["identity"]: Arrival(
-            stream,
-            row["identity"],
-            row["path"],
-            row["event"],
-            micros(row["arrived"]),
-            micros(row["at"]),
-            None if row["begin"] is None else micros(row["begin"]),
-            None if row["end"] is None else micros(row["end"]),
-            tuple((first, last) for first, last in json.loads(row["refused"])),
-            row["late"],
-            stamps[row["identity"]],
-            tuple(moves[row["identity"]].values()),
-        )
-        for row in rows
-    }
+            moves[move.noted] = move
+    row = rows[-1]
+    return Arrival(
+        stream,
+        row["identity"],
+        row["path"],
+        row["event"],
+        micros(row["arrived"]),
+        micros(row["at"]),
+        None if row["begin"] is None else micros(row["begin"]),
+        None if row["end"] is None else micros(row["end"]),
+        tuple((first, last) for first, last in json.loads(row["refused"])),
+        row["late"],
+        # of all rows: one that adds a stamp has the moment of the one before it
+        frozenset(stamp for row in rows for stamp in (row.get("stamps") or "").split()),
+        tuple(moves.values()),
+    )
+
+
+def ledger(warehouse: Warehouse, stream: str) -> Ledger:
+    """What is known of a stream's files."""
+    chosen = ds.field("stream") == stream
+    current = warehouse.table("source_files")
+    rows = warehouse.dataset("source_files", current, where=chosen).to_table(filter=chosen).sort_by("at")
+    for field in TABLES["source_files"][0]:
+        if field.name not in rows.schema.names:  # an earlier Heddle has made it
+            rows = rows.append_column(field, pa.nulls(len(rows), field.type))
+    return Ledger(stream, int(current.version()), rows)
+
+
+def is_by_version(stream: Stream) -> bool:
+    """Whether a stream's files are those of a store, which are known by their version there."""
+    return stream.source.format not in ("delta", "iceberg") and not Place.of(stream.source.path).is_local
 
 
 def _move(row: Mapping[str, Any]) -> Move:
@@ -174,33 +385,33 @@ def _move(row: Mapping[str, Any]) -> Move:
     return replace(move, by=told["by"], changed=tuple((first, last) for first, last in told["spans"]))
 
 
-def replacements_of(stream: Stream, known: Mapping[str, Arrival]) -> Replacements:
-    """What a stream's ledger knows of files that took the place of others."""
-    moments: dict[int, list[tuple[Move, FileSpan]]] = {}
-    for one in known.values():
-        for move in one.moves:
-            if move.changed is not None and move.by == time_named(stream):
-                moments.setdefault(move.noted, []).append((move, FileSpan(one.identity, one.begin, one.end)))
-    return Replacements(
-        Replacement(
-            noted,
-            tuple(file for move, file in files if move.event == "gone"),
-            tuple(file for move, file in files if move.event != "gone"),
-            disjoint(span for move, _ in files for span in move.changed or ()),
-        )
-        for noted, files in moments.items()
-    )
-
-
 def time_named(stream: Stream) -> str:
     """The column of times of a stream, and what it counts."""
     unit = stream.source.time_unit
     return stream.time if unit is None else f"{stream.time} in {unit}"
 
 
-def newest(known: Mapping[str, Arrival]) -> int:
-    """The moment of the ledger's last entry: what is noted after it, by whichever host, gets a later one."""
-    return max((one.noted for one in known.values()), default=0)
+class Listed(NamedTuple):
+    """What of a stream was listed: the ``splits`` of the files that were opened, the ``settled`` ones, which were not
+    (:meth:`Ledger.settled_in`), and the state ``commit`` of a table. ``others`` opens those, the last first."""
+
+    splits: list[Split]
+    settled: NDArray[np.int64]
+    commit: str | None
+    others: Iterator[list[Split]]
+
+
+def opened(stream: Stream, known: Ledger, span: tuple[int, int] | None) -> Listed:
+    """The files of a stream now: opened are those that are not as the ledger has them, or may hold events of a span
+    [begin, end); None: all. Raises what :func:`spark_jobs.sources.splits.splits_of` raises."""
+    files = files_of(stream)
+    is_settled, settled = np.zeros(len(files.paths), dtype=bool), np.zeros(0, dtype=np.int64)
+    if span is not None:
+        with failures_of(stream, stream.source.path):
+            is_settled, settled = known.settled_in(stream, files, span)
+    splits = files.opened(np.flatnonzero(~is_settled).tolist())
+    others = (files.opened([number]) for number in np.flatnonzero(is_settled)[::-1].tolist())
+    return Listed(splits, settled, files.commit, others)
 
 
 class Admitted(NamedTuple):
@@ -208,34 +419,35 @@ class Admitted(NamedTuple):
     does not say what changed, if it ought to."""
 
     splits: list[Split]
-    arrivals: dict[str, Arrival]
+    arrivals: Ledger
     problem: Diagnostic | None
 
 
 def admitted(
-    warehouse: Warehouse, stream: Stream, known: dict[str, Arrival], splits: list[Split], clock: int, note: str | None
+    warehouse: Warehouse, stream: Stream, known: Ledger, listed: Listed, clock: int, note: str | None
 ) -> Admitted | None:
     """The splits with what is refused of them and the times that they may hold, and the ledger as it is with them.
 
-    ``known``: the ledger from before the splits were listed. ``clock`` (microseconds): now. ``note``: the run whose
+    ``known``: the ledger from before the files were ``listed``. ``clock`` (microseconds): now. ``note``: the run whose
     listing this is, which enters new files into the ledger; None: nothing is written. Returns None if another run has
     noted files since ``known``: list again. Raises what reading raises.
     """
-    splits, stamps = _recognised(stream, splits, known, note is not None)
+    splits, stamps = _recognised(stream, listed.splits, known, note is not None)
+    listed = listed._replace(splits=splits)
     judged = [
         replace(one, stamps=one.stamps.union(stamps.pop(one.identity, "").split()))
-        for one in _judged(warehouse, stream, splits, clock, known)
+        for one in _judged(warehouse, stream, listed, clock, known)
     ]
     # nothing came or went: with the moment of their last entries, so that nothing counts as changed since
-    same = [replace(known[identity], stamps=frozenset({stamp})) for identity, stamp in stamps.items()]
-    rows = _changed_rows(stream, known, judged, splits)
-    found = _moved(stream, judged, splits, rows, _next(known))
+    same = [replace(one, stamps=frozenset({stamps[name]})) for name, one in known.of(stamps).items()]
+    rows = _changed_rows(stream, known, judged, listed)
+    found = _moved(stream, judged, listed.commit, rows, _next(known))
     if (found or same) and note is not None:
         with warehouse.lease() as token:
             since = warehouse.version("source_files")
-            if ledger(warehouse, stream.name) != known:
+            if since != known.version and not ledger(warehouse, stream.name).rows.equals(known.rows):
                 return None
-            found = _moved(stream, judged, splits, rows, _next(known))
+            found = _moved(stream, judged, listed.commit, rows, _next(known))
             for one in found:
                 if one.event == "came" and one.late:
                     _quarantine(warehouse, stream, one, note, token)
@@ -245,11 +457,11 @@ def admitted(
                 if warehouse.place.is_local or error.diagnostic.code != "HDL-510":
                     raise
                 return None
-    known = known | {one.identity: one for one in found}
-    replacements = replacements_of(stream, known)
+    known = known.joined(found)
+    replacements, files = known.replacements(stream), known.of(split.identity for split in splits)
     taken = []
     for split in splits:
-        one = known[split.identity]
+        one = files[split.identity]
         # what Parquet says of its row groups is narrower than what the ledger knows of the file
         begin, end = (one.begin, one.end) if split.format == "csv" else (split.begin, split.end)
         if begin is None or begin != end:  # not empty
@@ -257,29 +469,27 @@ def admitted(
     return Admitted(taken, known, rows.problem)
 
 
-def _changed_rows(
-    stream: Stream, known: Mapping[str, Arrival], judged: Sequence[Arrival], splits: Sequence[Split]
-) -> ChangedRows:
+def _changed_rows(stream: Stream, known: Ledger, judged: Sequence[Arrival], listed: Listed) -> ChangedRows:
     """What the feed of a Delta table says of the files that came and went since the ledger was written."""
     # what repeats an event of another file may be another row as soon as files are in another order
     if stream.source.format != "delta" or stream.event_id is not None or all(one.is_here for one in judged):
         return ChangedRows()
-    moves = [move for one in known.values() for move in one.moves]
+    files = known.all()
+    moves = [move for one in files for move in one.moves]
     commit = max(moves, key=lambda move: move.noted).commit if moves else None
-    spans = {one.identity: (one.begin, one.end) for one in known.values() if one.is_here}
+    spans = {one.identity: (one.begin, one.end) for one in files if one.is_here}
     gone = [one.identity for one in judged if not one.is_here]
     came = [one.identity for one in judged if one.is_here]
-    rows = changed_rows(stream, commit, spans, gone, came, splits)
+    rows = changed_rows(stream, (commit, listed.commit), spans, gone, came, listed.splits)
     # of what is refused one may hold more than the other, though both have the rows
     refused = [span for one in judged if one.identity in rows.files for span in one.refused]
     return replace(rows, changed=disjoint([*rows.changed, *refused]))
 
 
 def _moved(
-    stream: Stream, judged: Sequence[Arrival], splits: Sequence[Split], rows: ChangedRows, noted: int
+    stream: Stream, judged: Sequence[Arrival], commit: str | None, rows: ChangedRows, noted: int
 ) -> list[Arrival]:
-    """What came and went, as moves of one moment."""
-    commit = splits[0].commit if splits else None
+    """What came and went, as moves of one moment, of which the table was in the state ``commit``."""
     # which files have the spans is all the same: they are stored once
     first = next((one.identity for one in judged if one.identity in rows.files), None)
     moved = []
@@ -291,9 +501,7 @@ def _moved(
     return moved
 
 
-def _recognised(
-    stream: Stream, splits: list[Split], known: Mapping[str, Arrival], note: bool
-) -> tuple[list[Split], dict[str, str]]:
+def _recognised(stream: Stream, splits: list[Split], known: Ledger, note: bool) -> tuple[list[Split], dict[str, str]]:
     """The splits, those of files that hold what they never held under an identity of their own, and by identity the
     stamps that are not known yet (of files without any if ``note``). Raises HDL-402."""
     # files of a Delta table never change under their names, and an ETag of a store stands for its content
@@ -301,7 +509,7 @@ def _recognised(
         return splits, {}
     seen: dict[tuple[str, str], str] = {}
     held: dict[str, dict[str, str]] = {}
-    for one in known.values():
+    for one in known.seen_as({split.identity for split in splits}):
         for stamp in one.stamps:
             status, _, content = stamp.rpartition("|")
             listed = one.identity.removesuffix(CONTENT + content)
@@ -331,25 +539,21 @@ def _checksum(path: str) -> str:
     return f"{found:08x}"
 
 
-def _next(known: Mapping[str, Arrival]) -> int:
+def _next(known: Ledger) -> int:
     """The moment of the ledger's next entry, under the lease."""
-    return max(time.time_ns() // 1000, newest(known) + 1)
+    return max(time.time_ns() // 1000, known.newest + 1)
 
 
-def _judged(
-    warehouse: Warehouse, stream: Stream, splits: Sequence[Split], clock: int, known: Mapping[str, Arrival]
-) -> list[Arrival]:
+def _judged(warehouse: Warehouse, stream: Stream, listed: Listed, clock: int, known: Ledger) -> list[Arrival]:
     """What came and what went since the ledger was written, with what is refused."""
     present: dict[str, list[Split]] = {}
-    for split in splits:
+    for split in listed.splits:
         present.setdefault(split.identity, []).append(split)
-    now = _next(known)
-    gone = [replace(one, event="gone", noted=now) for one in known.values() if one.is_here]
-    gone = [one for one in gone if one.identity not in present]
-    found = []
-    published: list[tuple[int, int]] | None = None
+    now, found = _next(known), list[Arrival]()
+    gone = [replace(one, event="gone", noted=now) for one in known.missing(listed.settled, present)]
+    befores = known.of(present)
     for identity, mine in present.items():
-        before = known.get(identity)
+        before = befores.get(identity)
         if before is not None:
             # back again as it was: what was refused of it still is
             found += [] if before.is_here else [replace(before, event="came", noted=now)]
@@ -357,10 +561,13 @@ def _judged(
         begin, end = _bounds(stream, mine)
         arrived = max(FIRST, min(clock, _modified(stream, mine[0])))
         one = Arrival(stream.name, identity, mine[0].path, "came", arrived, now, begin, end)
-        if stream.allowed_lateness is not None and known and not any(other.meets(begin, end) for other in gone):
-            if published is None:
-                published = _published(warehouse, stream.name)
+        if (
+            stream.allowed_lateness is not None
+            and len(known.rows)
+            and not any(other.meets(begin, end) for other in gone)
+        ):
             until = arrived - stream.allowed_lateness if end is None else min(end, arrived - stream.allowed_lateness)
+            published = _published(warehouse, stream.name, FIRST if begin is None else begin, until)
             spans = [(first if begin is None else max(first, begin), min(last, until)) for first, last in published]
             refused = tuple((first, last) for first, last in spans if first < last)
             one = replace(one, refused=refused, late=events_in(stream, mine, refused))
@@ -405,11 +612,16 @@ def _reading(stream: Stream, path: str) -> Iterator[None]:
         raise HeddleError("HDL-402", f"stream {stream.name}: {path} cannot be read: {error}", hint) from error
 
 
-def _published(warehouse: Warehouse, stream: str) -> list[tuple[int, int]]:
-    """The spans of time for which a stream's windows are published, as intervals of [begin, end)."""
-    plans = {row.plan_version for row in planned(warehouse, ds.field("stream") == stream)}
+def _published(warehouse: Warehouse, stream: str, begin: int, end: int) -> list[tuple[int, int]]:
+    """The spans of time in [begin, end) for which a stream's windows are published, as intervals of [begin, end)."""
+    if begin >= end:
+        return []
+    rows = publish_log.overlapping(warehouse, begin, end, publish_log.PUBLISHED)
+    versions = sorted({row.plan_version for row in rows})
+    mine = (ds.field("stream") == stream) & ds.field("plan_version").isin(versions)
+    plans = {row.plan_version for row in planned(warehouse, mine)} if versions else set()
     spans = []
-    for row in publish_log.publications(warehouse):
+    for row in rows:
         if row.plan_version in plans and stream not in row.record.failed:
             spans.append((row.begin, min(row.end, row.record.answered_until.get(stream, row.end))))
     return _joined(spans)
@@ -471,7 +683,7 @@ def _quarantine(warehouse: Warehouse, stream: Stream, arrival: Arrival, run_id: 
 def refusals(warehouse: Warehouse) -> list[Arrival]:
     """The files of which events are refused now, by stream and path."""
     streams = {row["stream"] for row in warehouse.rows("source_files", ["stream"])}
-    found = [one for stream in sorted(streams) for one in ledger(warehouse, stream).values()]
+    found = [one for stream in sorted(streams) for one in ledger(warehouse, stream).all()]
     return sorted((one for one in found if one.is_here and one.late), key=lambda one: (one.stream, one.path))
 
 

@@ -13,6 +13,7 @@ fails no other stream.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ from spark_jobs.sources.column_mapping import as_table_has, names_in_file, place
 from spark_jobs.sources.delta_source import DeltaFile, read_log
 from spark_jobs.sources.objects import Changed, look_at, seen
 from spark_jobs.sources.replacements import NOTHING, Replacements
-from spark_jobs.storage import ObjectVersion, Place, check_bucket, is_refusal, store_error
+from spark_jobs.storage import ObjectVersion, Place, Stored, check_bucket, is_refusal, store_error
 
 ROW = 40
 """Bytes of a row of a text file, about."""
@@ -67,8 +68,7 @@ class Split:
     Parquet file there ``footer`` what it says of itself, which tasks need not ask for again. Of a Delta table's file
     ``names`` is what the table calls its columns, if not as it does (:mod:`spark_jobs.sources.column_mapping`), and
     ``deleted`` which of the split's rows are no longer the table's, ascending: they are counted nowhere else;
-    ``commit`` is the state of the table that was listed (:attr:`spark_jobs.sources.delta_source.DeltaSnapshot.commit`),
-    and ``replacements`` what is known of how the stream's files took the place of others."""
+    ``replacements`` is what is known of how the stream's files took the place of others."""
 
     format: str
     path: str
@@ -85,12 +85,15 @@ class Split:
     names: tuple[tuple[tuple[str, ...], str], ...] = ()
     deleted: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
     footer: pq.FileMetaData | None = field(default=None, compare=False, repr=False)
-    commit: str | None = field(default=None, compare=False)
     replacements: Replacements = field(default=NOTHING, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # tasks read rows: they compare nothing
         return self.__dict__ | {"replacements": NOTHING}
+
+    def groups(self, metadata: pq.FileMetaData) -> list[int]:
+        """The numbers of its row groups, of the file's own ``metadata``."""
+        return list(self.row_groups or range(metadata.num_row_groups))
 
     def metadata(self) -> pq.FileMetaData:
         """What its Parquet file says of itself. Raises OSError and pyarrow's errors."""
@@ -134,6 +137,25 @@ def snapshot_token(splits: list[Split], begin: int, end: int) -> str:
     return digest(sorted(replacements.undone(marks, begin, end)))
 
 
+@dataclass(frozen=True)
+class SourceFiles:
+    """The files of a stream as a listing has them, in a fixed order, none of them opened.
+
+    Of each file its ``paths`` (of those in a store: URLs) and ``marks``: what a listing says of it beside its name. Of
+    a file of this machine or a table that is its identity, and of the former in another line ``inode|time of change``;
+    of a CSV or Parquet file of a store ``size|time of modification (microseconds)``, by which alone it is not known.
+    ``opened`` gives the splits of some of them, by their numbers, and raises what :func:`splits_of` raises. ``commit``:
+    the state of a table (:attr:`spark_jobs.sources.delta_source.DeltaSnapshot.commit`). ``is_settling``: whether a file
+    of which all this is known need not be opened.
+    """
+
+    paths: Sequence[str]
+    marks: Sequence[str]
+    opened: Callable[[Sequence[int]], list[Split]]
+    commit: str | None = None
+    is_settling: bool = True
+
+
 def splits_of(stream: Stream) -> list[Split]:
     """Everything there is of a stream now, in a fixed order.
 
@@ -141,57 +163,84 @@ def splits_of(stream: Stream) -> list[Split]:
     HDL-409 (what was not foreseen), HDL-430 (a gap in a Delta table's log), HDL-458 (a file lies where no stream is
     read from).
     """
+    files = files_of(stream)
+    return files.opened(range(len(files.paths)))
+
+
+def files_of(stream: Stream) -> SourceFiles:
+    """The files of a stream now. Raises what :func:`splits_of` does, but for what is seen once they are opened."""
     with failures_of(stream, stream.source.path):
-        found = _splits_of(stream)
-    return identified(stream, found)
+        if stream.source.format in ("delta", "iceberg"):
+            table, files = delta_log(stream) if stream.source.format == "delta" else iceberg_files(stream)
+            return _files_of_table(stream, table, files)
+        if not Place.of(stream.source.path).is_local:
+            return _files_in_store(stream)
+        return _files_here(stream)
+
+
+def _opening(
+    stream: Stream, open_files: Callable[[Sequence[int]], list[Split]]
+) -> Callable[[Sequence[int]], list[Split]]:
+    def opened(numbers: Sequence[int]) -> list[Split]:
+        with failures_of(stream, stream.source.path):
+            found = open_files(numbers)
+        return identified(stream, found)
+
+    return opened
 
 
 def identified(stream: Stream, splits: list[Split]) -> list[Split]:
     """The splits, with what of the stream's declaration decides which events they hold in their identities."""
-    if stream.source.options:
-        splits = [replace(split, identity=f"{split.identity}|as {stream.source.options}") for split in splits]
-    if stream.event_id is None:
-        return splits
-    return [replace(split, identity=f"{split.identity}|one of each {stream.event_id}") for split in splits]
+    behind = declared(stream)
+    return [replace(split, identity=f"{split.identity}{behind}") for split in splits] if behind else splits
 
 
-def _splits_of(stream: Stream) -> list[Split]:
-    if stream.source.format == "delta":
-        return table_splits(stream, *delta_log(stream))
-    if stream.source.format == "iceberg":
-        return table_splits(stream, *iceberg_files(stream))
-    if not Place.of(stream.source.path).is_local:
-        return _stored_splits(stream)
-    found: list[Split] = []
-    for path in _files(stream):
-        identity = _identity(path)
+def declared(stream: Stream) -> str:
+    """What of a stream's declaration decides which events its files hold, behind their identities."""
+    options = f"|as {stream.source.options}" if stream.source.options else ""
+    return options if stream.event_id is None else f"{options}|one of each {stream.event_id}"
+
+
+def _files_here(stream: Stream) -> SourceFiles:
+    """The CSV or Parquet files of this machine."""
+    paths, identities, marks, behind = [], [], [], declared(stream)
+    for path, status in _files(stream):
+        identity = f"{path}|{status.st_size}|{status.st_mtime_ns}"
+        paths.append(path)
+        identities.append(identity)
+        marks.append(f"{identity}{behind}\n{status.st_ino}|{status.st_ctime_ns}")
+
+    def opened(numbers: Sequence[int]) -> list[Split]:
         if stream.source.format == "csv":
-            found.append(Split("csv", str(path), identity))
-        else:
-            found += _parquet_splits(stream, path, identity)
-    return found
+            return [Split("csv", paths[number], identities[number]) for number in numbers]
+        return [each for number in numbers for each in _parquet_splits(stream, paths[number], identities[number])]
+
+    return SourceFiles(paths, marks, _opening(stream, opened))
 
 
-def _stored_splits(stream: Stream) -> list[Split]:
-    """The splits of the CSV or Parquet files of a store."""
+def _files_in_store(stream: Stream) -> SourceFiles:
+    """The CSV or Parquet files of a store."""
     files = _stored_files(stream)
-    if stream.source.format == "csv":
-        found = _at_once(stream, [str(file) for file in files], look_at)
+    paths = [str(place) for place, _ in files]
+
+    def opened(numbers: Sequence[int]) -> list[Split]:
+        chosen = [paths[number] for number in numbers]
+        if stream.source.format == "csv":
+            return [
+                Split("csv", path, _stored_identity(path, version), version=version)
+                for path, version in zip(chosen, _at_once(stream, chosen, look_at), strict=True)
+            ]
         return [
-            Split("csv", str(file), _stored_identity(file, version), version=version)
-            for file, version in zip(files, found, strict=True)
-        ]
-    splits: list[Split] = []
-    for file, (version, footer) in zip(files, _at_once(stream, [str(file) for file in files], seen), strict=True):
-        splits += [
             replace(split, version=version, footer=footer)
-            for split in _parquet_splits(stream, str(file), _stored_identity(file, version), metadata=footer)
+            for path, (version, footer) in zip(chosen, _at_once(stream, chosen, seen), strict=True)
+            for split in _parquet_splits(stream, path, _stored_identity(path, version), metadata=footer)
         ]
-    return splits
+
+    return SourceFiles(paths, [f"{file.size}|{file.modified}" for _, file in files], _opening(stream, opened))
 
 
-def _stored_identity(file: Place, version: ObjectVersion) -> str:
-    return f"{file}|{version.size}|{version.tag}"
+def _stored_identity(path: str, version: ObjectVersion) -> str:
+    return f"{path}|{version.size}|{version.tag}"
 
 
 def _at_once(stream: Stream, paths: Sequence[str], look: Callable[[str], T]) -> list[T]:
@@ -205,22 +254,25 @@ def _at_once(stream: Stream, paths: Sequence[str], look: Callable[[str], T]) -> 
         return list(pool.map(looked_at, paths))
 
 
-def _stored_files(stream: Stream) -> list[Place]:
+def _stored_files(stream: Stream) -> list[tuple[Place, Stored]]:
     """The files of a source in a store, in the order in which a folder of this machine would have them."""
     root, suffix = Place.of(stream.source.path), f".{stream.source.format}"
     check_place(stream, root)
     # a listing is a request for a thousand files, and a file that bears the source's name another
-    names = [file.name for file in root.listed(recursive=True)]
-    if not names:
-        if root.info() is not None:
-            return [root]
+    files = {tuple(file.name.split("/")): file for file in root.listed(recursive=True)}
+    if not files:
+        if (alone := root.info()) is not None:
+            return [(root, alone)]
         check_bucket(root)
         raise HeddleError("HDL-401", f"stream {stream.name}: there is nothing at {root}", "check `path`")
-    parts = sorted(name.split("/") for name in names if name.endswith(suffix))
-    found = ["/".join(each) for each in parts if not any(part.startswith(("_", ".")) for part in each)]
+    found = [
+        (root / files[parts].name, files[parts])
+        for parts in sorted(files)
+        if parts[-1].endswith(suffix) and not any(part.startswith(("_", ".")) for part in parts)
+    ]
     if not found:
         raise HeddleError("HDL-401", f"stream {stream.name}: no {suffix} file in {root}", "check `path` and `format`")
-    return [root / name for name in found]
+    return found
 
 
 @contextmanager
@@ -257,39 +309,52 @@ def check_place(stream: Stream, path: Path | Place) -> None:
         raise HeddleError("HDL-458", message, f"{hint}; links and the paths in a Delta log count as well")
 
 
-def _files(stream: Stream) -> list[Path]:
-    root, suffix = Path(stream.source.path), {"csv": ".csv", "parquet": ".parquet"}[stream.source.format]
+def _files(stream: Stream) -> Iterator[tuple[str, os.stat_result]]:
+    """The CSV or Parquet files of a folder of this machine, or the file that the source is, by their paths' parts."""
+    root, suffix = Path(stream.source.path), f".{stream.source.format}"
     check_place(stream, root)
     if root.is_file():
-        return [root]
+        yield str(root), root.stat()
+        return
     if not root.exists():
         raise HeddleError(
             "HDL-401",
             f"stream {stream.name}: there is no {root}",
             "check `path`: it is relative to streams.yaml",
         )
-    found = sorted(
-        path
-        for path in root.rglob("*" + suffix)
-        if path.is_file() and not any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)
-    )
-    if not found:
+    is_empty = True
+    for entry in _walked(str(root)):
+        if entry.name.endswith(suffix) and _is_file(entry):
+            # folders that are links are not gone into
+            if entry.is_symlink():
+                check_place(stream, Path(entry.path))
+            is_empty = False
+            yield entry.path, entry.stat()
+    if is_empty:
         raise HeddleError("HDL-401", f"stream {stream.name}: no {suffix} file in {root}", "check `path` and `format`")
-    for path in found:
-        # folders that are links are not gone into
-        if path.is_symlink():
-            check_place(stream, path)
-    return found
 
 
-def _identity(path: Path) -> str:
-    status = path.stat()
-    return f"{path}|{status.st_size}|{status.st_mtime_ns}"
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:
+        return False  # a link that leads to itself
+
+
+def _walked(folder: str) -> Iterator[os.DirEntry[str]]:
+    """What lies in a folder and its folders, but what is hidden, in the order of paths' parts."""
+    with os.scandir(folder) as entries:
+        found = sorted((entry for entry in entries if entry.name[0] not in "_."), key=lambda entry: entry.name)
+    for entry in found:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walked(entry.path)
+        else:
+            yield entry
 
 
 def _parquet_splits(
     stream: Stream,
-    path: Path | str,
+    path: str,
     identity: str,
     table: pa.Schema | None = None,
     metadata: pq.FileMetaData | None = None,
@@ -323,11 +388,9 @@ def _parquet_splits(
         if groups:
             first, last = (begin, end) if low is None or high is None else (low, high + 1)
             known = tuple(sorted(constants.items(), key=lambda one: one[0]))
-            split = Split("parquet", str(path), identity, tuple(groups), first, last, rows, known)
+            split = Split("parquet", path, identity, tuple(groups), first, last, rows, known)
             if called:
                 split = replace(split, names=tuple(called.items()))
-            if file is not None:
-                split = replace(split, commit=file.commit)
             if file is not None and file.deleted is not None:
                 gone = file.deleted[slice(*np.searchsorted(file.deleted, (before, before + rows)))] - before
                 split = replace(split, rows=rows - len(gone), deleted=gone)
@@ -348,7 +411,8 @@ def _parquet_splits(
         groups.append(index)
         rows += group.num_rows
     flush()
-    return found
+    # one that is alone is the whole file
+    return [replace(split, row_groups=()) for split in found] if len(found) == 1 else found
 
 
 def _renamings(stream: Stream, called: Mapping[tuple[str, ...], str]) -> str:
@@ -441,6 +505,20 @@ def iceberg_files(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
     return read_iceberg(stream)
 
 
+def _files_of_table(stream: Stream, table: pa.Schema, files: Sequence[DeltaFile]) -> SourceFiles:
+    """The files of a table, by their places."""
+    files = sorted(files, key=lambda file: file.path)
+    behind = declared(stream)
+    return SourceFiles(
+        [file.path for file in files],
+        [f"{file.identity}{behind}" for file in files],
+        _opening(stream, lambda numbers: table_splits(stream, table, [files[number] for number in numbers])),
+        files[0].commit if files else None,
+        # what the columns of a file are called is known once it is opened
+        all(file.mapped is None for file in files),
+    )
+
+
 def table_splits(stream: Stream, table: pa.Schema, files: Sequence[DeltaFile]) -> list[Split]:
     """The splits of a table's files."""
     if any(not Place.of(file.path).is_local for file in files):
@@ -454,7 +532,7 @@ def table_splits(stream: Stream, table: pa.Schema, files: Sequence[DeltaFile]) -
             folders.add(path.parent)
         if not path.is_file():
             raise HeddleError("HDL-402", f"stream {stream.name}: {path} is in the table's log but not on disk")
-        found += _parquet_splits(stream, path, file.identity, table, file=file)
+        found += _parquet_splits(stream, file.path, file.identity, table, file=file)
     return sorted(found, key=lambda split: (split.path, split.row_groups))
 
 

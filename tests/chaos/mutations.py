@@ -605,17 +605,17 @@ def single_windows(race: Race) -> None:
 
 def noted_meanwhile(race: Race) -> None:
     """While a run lists, a file comes that another run notes first; what it holds is late all the same."""
-    held, left = preparation.splits_of, [True]
+    opened, left = preparation.opened, [True]
 
-    def splits_of(stream: Any) -> Any:
-        found = held(stream)
+    def opening(stream: Any, *given: Any) -> Any:
+        found = opened(stream, *given)
         if stream.name == "trades" and left and left.pop():
             race.late(2)
             race.run("the other", 0, 60)
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preparation, "splits_of", splits_of)
+        patch.setattr(preparation, "opened", opening)
         race.run("late", 60, 120)
     race.run("repaired", 60, 120)
 

@@ -222,7 +222,7 @@ class Race:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Remember which files the runs had listed, by the content that they say they publish."""
-        sources, content, looked = preparation.listed, preparation.content_hash, preparation.splits_of
+        sources, content, looked = preparation.listed, preparation.content_hash, preparation.opened
         states: dict[int, tuple[Any, frozenset[str]]] = {}
         seen: dict[int, list[frozenset[str]]] = {}
 
@@ -250,7 +250,7 @@ class Race:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(preparation, "listed", listing)
-            patch.setattr(preparation, "splits_of", looking)
+            patch.setattr(preparation, "opened", looking)
             patch.setattr(preparation, "content_hash", hashed)
             yield
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from optimizer.windows.alignment import instants, starts_of
 from spark_jobs.run.history import outdated
 from spark_jobs.sources import change_feed
-from spark_jobs.sources.ledger import ledger, replacements_of
+from spark_jobs.sources.ledger import ledger
 from spark_jobs.sources.splits import snapshot_token, splits_of
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.publish_log import RunRecord
@@ -175,7 +175,7 @@ def test_other_days_stand_whatever_is_rewritten(engine: Any, tmp_path: Path) -> 
 
     def tokens() -> list[str]:
         table.run(version, 0, "look")
-        known = replacements_of(table.feed.stream, ledger(store, "trades"))
+        known = ledger(store, "trades").replacements(table.feed.stream)
         splits = [replace(split, replacements=known) for split in splits_of(table.feed.stream)]
         day = 24 * HOUR * MINUTE
         return [snapshot_token(splits, DAY + number * day, DAY + (number + 1) * day) for number in range(DAYS)]
@@ -191,7 +191,7 @@ def test_other_days_stand_whatever_is_rewritten(engine: Any, tmp_path: Path) -> 
     # a look is no run
     update(table, 3)
     assert [one.radius.by_feed for one in outdated(store, LATER)] == [4, 4, 4]
-    assert len(replacements_of(table.feed.stream, ledger(store, "trades")).newest_first) == 2
+    assert len(ledger(store, "trades").replacements(table.feed.stream).newest_first) == 2
 
 
 def test_compacting_changes_nothing(engine: Any, tmp_path: Path) -> None:
@@ -326,8 +326,8 @@ def test_another_column_of_times_knows_nothing_of_it(engine: Any, tmp_path: Path
     update(table, 30)
     table.run(1, 1, "look")
     known = ledger(table.feed.warehouse, "trades")
-    assert len(replacements_of(table.feed.stream, known).newest_first) == 1
-    assert not replacements_of(replace(table.feed.stream, time="seen"), known).newest_first
+    assert len(known.replacements(table.feed.stream).newest_first) == 1
+    assert not known.replacements(replace(table.feed.stream, time="seen")).newest_first
 
 
 def test_events_with_ids_are_told_by_files(engine: Any, tmp_path: Path) -> None:
@@ -469,7 +469,7 @@ def test_tables_of_spark_with_and_without_deletion_vectors(spark: Any, tmp_path:
     ):
         spark.sql(statement.format(t=stored))
         records = table.repaired(version, statement)
-        known = replacements_of(table.feed.stream, ledger(table.feed.warehouse, "trades")).newest_first
+        known = ledger(table.feed.warehouse, "trades").replacements(table.feed.stream).newest_first
         assert [(low - DAY) / MINUTE / HOUR for low, _ in known[0].changed] == hours or not hours
         assert all(not record.diagnostics for record in records) and bool(records) == bool(hours)
         assert table.feed.wrong(version, 0, END, rows_now()) == []
