@@ -457,6 +457,10 @@ def _show_record(record: dict[str, Any]) -> None:
             terminal.console.print(
                 "  only these windows were published again: the others keep their revision", highlight=False
             )
+    if record["rewritten"].get("files"):
+        found = record["rewritten"]
+        told = f"{number_of(found['rows'], 'other answer')} in {number_of(found['files'], 'file')}"
+        terminal.console.print(f"  written again with them: {told}, {found['bytes'] / 1e6:.1f} MB", highlight=False)
     for stream, events in record["repeated"].items():
         terminal.console.print(
             f"  {stream}: {number_of(events, 'event')} left out: they had come before", highlight=False

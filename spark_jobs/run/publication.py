@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -23,11 +24,11 @@ from spark_jobs.run import narrowing
 from spark_jobs.run.values import CheckedRun, Instants, PublishedRun, Run
 from spark_jobs.sources.decoding import parse_instant
 from spark_jobs.warehouse import checks_log, publish_log, registry
-from spark_jobs.warehouse.data_files import DataFile
+from spark_jobs.warehouse.data_files import DataFile, read_file
 from spark_jobs.warehouse.plans import planned
 from spark_jobs.warehouse.publish_log import LogRow, RunRecord, interval_label
 from spark_jobs.warehouse.schemas import DELETED, INSTANT
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.warehouse.warehouse import Rewritten, Warehouse
 
 
 def publish(run: Run, checked: CheckedRun) -> PublishedRun:
@@ -48,7 +49,9 @@ def publish(run: Run, checked: CheckedRun) -> PublishedRun:
     }
     since = max(allocated.table_version, allocated.base.table_version or 0 if allocated.base is not None else 0)
     readers, assets = Readers(), registry.assets(registry.events(run.warehouse))
-    table_version = commit(run.warehouse, record, answered.staged, until, readers, filled.instants, since)
+    rewritten = Rewritten()
+    table_version = commit(run.warehouse, record, answered.staged, until, readers, filled.instants, since, rewritten)
+    record.rewritten = asdict(rewritten)
     if readers.known:
         root = run.warehouse.place / "results"
         record.readers = readers.change([root / file.path for file in answered.staged])
@@ -73,27 +76,45 @@ def commit(
     readers: Readers,
     instants: Instants | None,
     since: int,
+    rewritten: Rewritten,
 ) -> int:
     """The commit of :func:`publish`; the table's version.
 
     ``until``: the queries that were answered, with their last instants; ``readers`` is told what is replaced; of
-    ``instants`` only, as the version ``since`` of the table has all others.
+    ``instants`` only, as the version ``since`` of the table has all others. ``rewritten`` is told what else of the
+    answers had to be written again.
     """
     begin, end = pa.scalar(record.begin, INSTANT), pa.scalar(record.end, INSTANT)
+    root = warehouse.place / "results"
+
+    def places(stored: pa.Table) -> tuple[pa.Array, pa.Array]:
+        """Which answers are of the interval, and which of them are replaced."""
+        inside = pc.and_(pc.greater(stored["instant"], begin), pc.less_equal(stored["instant"], end))
+        return inside, pc.and_(inside, answers_at(stored, until, instants))
 
     def replaced(stored: pa.Table) -> pa.Array:
-        inside = pc.and_(pc.greater(stored["instant"], begin), pc.less_equal(stored["instant"], end))
-        gone = pc.and_(inside, answers_at(stored, until, instants))
+        inside, gone = places(stored)
         readers.replace(stored, inside, gone)
         return gone
+
+    def holds_none(file: dict[str, Any]) -> bool:
+        """Whether a file has nothing that is replaced, by two of its columns: most files of a day, in a repair."""
+        try:
+            stored = read_file(root / file["path"], ["query", "instant"])
+        except HeddleError:
+            return False  # what that means is told where it is read whole
+        inside, gone = places(stored)
+        if pc.any(gone).as_py():
+            return False
+        readers.replace(stored, inside, gone)
+        return True
 
     def untouched(file: dict[str, Any]) -> bool:
         # readers of other systems may have written statistics of whole milliseconds
         first, last = file.get("min.instant"), file.get("max.instant")
         near = timedelta(milliseconds=1)
-        return (
-            first is not None and last is not None and bool(last + near <= begin.as_py() or first - near > end.as_py())
-        )
+        outside = last is not None and last + near <= begin.as_py() or first is not None and first - near > end.as_py()
+        return bool(outside) or (instants is not None and holds_none(file))
 
     def replaced_whole(file: dict[str, Any]) -> bool:
         inside = day_label(record.begin - 1) < file["day"] < day_label(record.end)
@@ -128,7 +149,7 @@ def commit(
     days = day_label(record.begin), day_label(record.end - 1)
     interval = interval_label(record.begin, record.end)
     return warehouse.replace(
-        "results", staged, days, replaced, interval, record.revision, untouched, replaced_whole, still
+        "results", staged, days, replaced, interval, record.revision, untouched, replaced_whole, still, rewritten
     )
 
 

@@ -366,11 +366,11 @@ def _footer(file: Path | pa.NativeFile) -> bytes:
     return tail[-min(length, len(tail)) :]
 
 
-def read_file(path: str | os.PathLike[str] | Place) -> pa.Table:
-    """All rows of a data file. Raises HDL-543."""
+def read_file(path: str | os.PathLike[str] | Place, columns: Sequence[str] | None = None) -> pa.Table:
+    """All rows of a data file, in some columns (None: all). Raises HDL-543."""
     with reading(path):
         # the file's own reader: a partitioned dataset would infer columns from the folder's name
-        return opened(path).read()
+        return opened(path).read(columns)
 
 
 def read_buckets(paths: Sequence[str], buckets: AbstractSet[int], most: int | None = None) -> Iterator[pa.Table]:

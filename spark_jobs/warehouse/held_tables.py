@@ -1,6 +1,6 @@
-"""Tables in a store are opened once a process, and told what is new: to open one costs a request for each commit.
+"""Tables are opened once a process, and told what is new: opening one reads its log, in a store a request a commit.
 
-Their small files are read whole and kept: they never change, and to read some columns costs as many requests.
+Small files of a store are read whole and kept: they never change, and to read some columns costs as many requests.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import os
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -47,21 +49,36 @@ AT_ONCE = 8
 _threads = threading.local()
 
 
-def current_table(url: str, identity: str) -> DeltaTable:
-    """The table at a URL as it is now. ``identity``: another one for another table at the same place. Raises what
-    delta-rs raises."""
+def current_table(url: str, identity: str, log: Path | None = None) -> DeltaTable:
+    """The table at a URL as it is now. ``identity``: another one for another table at the same place; ``log``: the
+    folder of its log on this machine, by which that is seen. Raises what delta-rs raises."""
     # neither threads nor processes that were forked share one
     key = (os.getpid(), url, identity, reached_by())
-    tables: dict[tuple[int, str, str, tuple[str, ...]], DeltaTable] = _threads.__dict__.setdefault("tables", {})
-    if (known := tables.get(key)) is None:
-        tables[key] = known = DeltaTable(url)
-        return TableAt(known)
-    try:
-        known.update_incremental()
-    except DeltaError:
-        # its log no longer goes on from where it was
-        tables[key] = known = DeltaTable(url)
+    tables: dict[tuple[int, str, str, tuple[str, ...]], tuple[DeltaTable, Any]] = _threads.__dict__.setdefault(
+        "tables", {}
+    )
+    known, stamp = tables.get(key, (None, None))
+    if known is not None and _stamp(log, known) == stamp:
+        # its log may no longer go on from where it was
+        with suppress(DeltaError):
+            known.update_incremental()
+            tables[key] = known, _stamp(log, known)
+            return TableAt(known)
+    known = DeltaTable(url)
+    tables[key] = known, _stamp(log, known)
     return TableAt(known)
+
+
+def _stamp(log: Path | None, table: DeltaTable) -> Any:
+    """What is another one once a log, or its newest commit, is not the one that was read: it was put back, or made
+    anew."""
+    if log is None:
+        return None
+    commit = None
+    with suppress(FileNotFoundError):
+        found = (log / f"{table.version():020}.json").stat()
+        commit = found.st_ino, found.st_size, found.st_mtime_ns
+    return log.stat().st_ino, commit
 
 
 def with_small_files(table: ds.Dataset, current: DeltaTable, where: ds.Expression | None) -> ds.Dataset:

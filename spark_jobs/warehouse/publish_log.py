@@ -55,9 +55,10 @@ class RunRecord:
 
     Of the answers: ``readers`` what the revision changed for them (:meth:`spark_jobs.results.revisions.Readers.change`;
     None: not known, or nothing was published), ``assets`` the same of each query that is an asset and has other answers
-    now (:meth:`spark_jobs.results.revisions.Readers.change_of`), ``empty`` the queries with windows in the interval
-    that have no answer there. ``diagnostics`` are errors and warnings: a run with warnings alone has done all that was
-    asked.
+    now (:meth:`spark_jobs.results.revisions.Readers.change_of`), ``rewritten`` what of other answers was written again,
+    since it stood in one file with what was replaced (:class:`spark_jobs.warehouse.warehouse.Rewritten`), ``empty`` the
+    queries with windows in the interval that have no answer there. ``diagnostics`` are errors and warnings: a run with
+    warnings alone has done all that was asked.
 
     ``checked``: how much was checked of the answers before they were published (:data:`spark_jobs.settings.CHECKS`).
     """
@@ -91,6 +92,7 @@ class RunRecord:
     narrow: bool = False
     readers: dict[str, Any] | None = None
     assets: dict[str, dict[str, int]] | None = None
+    rewritten: dict[str, int] = field(default_factory=dict)
     empty: list[str] = field(default_factory=list)
     live: bool = False
     late: bool = False

@@ -276,11 +276,9 @@ class Warehouse:
         one that changed nothing.
         """
         try:
-            if name in TABLES and not self.place.is_local:
-                now = current_table(self.path(name), _identity(self.place))
-                if version is None or version == now.version():
-                    return now
-            found = DeltaTable(log_place(self.path(name)), version=version)
+            found = self._held(name) if name in TABLES else None
+            if found is None or (version is not None and version != found.version()):
+                found = DeltaTable(log_place(self.path(name)), version=version)
             newest = self.place / name / LOG / f"{found.version():020}.json"
             # a store has a commit whole or not at all
             if newest.is_local and newest.exists() and newest.local().stat().st_size == 0:
@@ -292,6 +290,11 @@ class Warehouse:
             hint = "put its _delta_log back as it was, from a copy; until then nothing is published"
             raise HeddleError("HDL-544", f"the log of {self.path(name)} cannot be read: {told}", hint) from error
         return found
+
+    def _held(self, name: str) -> DeltaTable:
+        """A table of the warehouse as it is now."""
+        url, log = log_place(self.path(name)), self.place / name / LOG
+        return current_table(url, _identity(self.place), log.local() if log.is_local else None)
 
     def dataset(self, table: str, current: DeltaTable | None = None, where: ds.Expression | None = None) -> ds.Dataset:
         """A table as of ``current``, else as it is now. ``where``: of which at least the rows are there that meet this
@@ -522,6 +525,7 @@ class Warehouse:
         untouched: Callable[[dict[str, Any]], bool] = lambda file: False,
         replaced_whole: Callable[[dict[str, Any]], bool] = lambda file: False,
         still: Callable[[], None] = lambda: None,
+        rewritten: Rewritten | None = None,
     ) -> int:
         """Replace one interval of ``table`` by the rows of ``written``, in one commit; returns its version.
 
@@ -529,7 +533,7 @@ class Warehouse:
         replaces (booleans). ``untouched(file)``: True if a file's statistics show that it holds none of them;
         ``replaced_whole(file)``: that it holds no others, so that it may go even if it is damaged. Files that hold
         others too are rewritten without. ``still()``, under the lease, raises if what is stored is no longer what
-        ``written`` goes with.
+        ``written`` goes with. ``rewritten`` is told what was rewritten.
         ``interval`` and ``revision`` make the commit idempotent: the same revision
         of the same interval is committed once, a lower one never (HDL-512). ``revision`` None takes the table's next
         version, for rows that another run may have replaced in between. Raises HDL-511 if the table's log does not
@@ -550,9 +554,11 @@ class Warehouse:
             still()
             self._check_staged(table, written)
             actions: list[AddAction | RemoveAction] = [added(file) for file in written]
+            counted = Rewritten() if rewritten is None else rewritten
+            counted.begin()
             for file in self.files(table, *days, current):
                 if not untouched(file):
-                    actions += self._without(table, file, replaced, replaced_whole)
+                    actions += self._without(table, file, replaced, replaced_whole, counted)
             self.commit(table, current, actions, token, (application, number))
             made = int(current.version()) + 1
             if (made, application, number) not in self.transactions(table, made - 1):
@@ -580,6 +586,7 @@ class Warehouse:
         file: dict[str, Any],
         replaced: Callable[[pa.Table], pa.Array],
         replaced_whole: Callable[[dict[str, Any]], bool],
+        rewritten: Rewritten,
     ) -> Iterator[AddAction | RemoveAction]:
         """What becomes of a stored file of which some rows are replaced; nothing, if none is."""
         root, gone_whole = (
@@ -599,7 +606,27 @@ class Warehouse:
         if count:
             yield gone_whole
             if count < len(rows):
-                yield from (added(kept) for kept in write_files(root, rows.filter(pc.invert(gone))))
+                for kept in write_files(root, rows.filter(pc.invert(gone))):
+                    rewritten.add(kept)
+                    yield added(kept)
+
+
+@dataclass
+class Rewritten:
+    """What a commit wrote anew of what it leaves as it is, since it stood in one file with what it replaced: the
+    ``files`` that took the place of those, their ``bytes`` and ``rows``."""
+
+    files: int = 0
+    bytes: int = 0
+    rows: int = 0
+
+    def begin(self) -> None:
+        """Count from nothing: the commit is tried again."""
+        self.files = self.bytes = self.rows = 0
+
+    def add(self, file: DataFile) -> None:
+        """One file more."""
+        self.files, self.bytes, self.rows = self.files + 1, self.bytes + file.size, self.rows + file.rows
 
 
 def _file_name(path: str) -> str:

@@ -35,6 +35,8 @@ from spark_jobs.sources.ledger import ledger, refusals, release
 from spark_jobs.sources.repetitions import distinct, forget
 from spark_jobs.sources.splits import snapshot_token, splits_of
 from spark_jobs.storage import Place
+from spark_jobs.warehouse import data_files
+from spark_jobs.warehouse import warehouse as warehouse_module
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.schemas import TABLES, micros
@@ -532,3 +534,38 @@ def test_nothing_is_left_out_of_streams_without_these_settings(tmp_path: Path) -
         np.concatenate([minutes(pa.table(batch)) for one in splits for batch in read_split(feed.stream, one, [])]).size
         == 20
     )
+
+
+def test_a_repair_rewrites_the_files_of_its_windows_alone(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_files, "FILE_ROWS", 12)
+    feed = Feed(engine, tmp_path)
+    feed.write("a", steady(60), came=60)
+    window = "WINDOW RANGE '10 minutes' SLIDE '5 minutes' ON ts"
+    version = feed.plan(
+        f"-- name: of_a\nSELECT count(*) FROM trades WHERE symbol = 'A' {window};\n"
+        f"-- name: a_quiet_one\nSELECT count(*) FROM trades WHERE symbol = 'B' {window};\n"
+        f"-- name: of_z\nSELECT max(volume) FROM trades {window};"
+    )
+    first = feed.run(version, 0, 60, "one")
+    assert first.rewritten == {"files": 0, "bytes": 0, "rows": 0} and first.answers == 36
+    # what stays of the first file is laid out by query
+    feed.write("b", [(50.5, "A", 1.0, 1)], came=65)
+    feed.run(version, 0, 60, "two")
+    before = {file["path"]: file["min.query"] for file in feed.warehouse.files("results", "", "9")}
+    assert sorted(before.values()) == ["a_quiet_one", "of_a", "of_a"]
+    read: list[str] = []
+    whole = warehouse_module.read_file
+    monkeypatch.setattr(warehouse_module, "read_file", lambda path: read.append(Path(str(path)).name) or whole(path))
+    feed.write("c", [(20.5, "A", 1.0, 1)], came=70)
+    record = feed.run(version, 0, 60, "three")
+    assert record.narrow and (record.status, record.answers) == ("published", 4)
+    after = {file["path"] for file in feed.warehouse.files("results", "", "9")}
+    gone = [path for path in before if path not in after]
+    assert [before[path] for path in gone] == ["of_a"]
+    # no other is even read whole
+    assert set(read) & {Path(path).name for path in before} == {Path(path).name for path in gone}
+    assert (record.rewritten["files"], record.rewritten["rows"]) == (1, 16) and record.rewritten["bytes"] > 0
+    assert record.readers is not None and (record.readers["before"], record.readers["after"]) == (36, 36)
+    assert feed.wrong(version, 0, 60, feed.all()) == []
