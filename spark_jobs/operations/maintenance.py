@@ -63,6 +63,9 @@ PLANS = 3
 ROWS_IN_GROUPS = {"publish_log": 500, "sharing_plans": 200, "stream_statistics": 5_000}
 """Rows of a group of rows in merged files, where who asks wants the newest, and rows are long or many."""
 
+MERGED = 8 << 20
+"""Bytes of a merged file of a small table: who asks for the newest opens few of a year's, and reads short footers."""
+
 SMALL_TABLES = (
     "publish_log",
     "quality_results",
@@ -145,21 +148,38 @@ def _copied(warehouse: Warehouse) -> list[Stream]:
     return [stream for stream in streams if stream.source.origin is not None]
 
 
+def merge_logs(warehouse: Warehouse) -> None:
+    """Merge the small files of the small tables, up to :data:`MERGED`: what each run and each look at them costs."""
+    for name in SMALL_TABLES:
+        with warehouse.lease() as token:
+            _merge_small(warehouse, name, token)
+
+
+def _merge_small(warehouse: Warehouse, name: str, token: int) -> None:
+    """Merge the small files of a small table (but not below a folder whose name delta-rs cannot read), of a query's own
+    those of the days of many files."""
+    table = warehouse.table(name)
+    warehouse.check_lease(token)
+    days = None if name in TABLES else _crowded(warehouse, name, table)
+    if is_awkward(warehouse.path(name)) or not (name in SMALL_TABLES or days):
+        return
+    chosen = None if days is None else [("day", "in", days)]
+    with warehouse.exactly(name, table) as once:
+        groups = WriterProperties(max_row_group_size=ROWS_IN_GROUPS.get(name))
+        target = MERGED if name in TABLES else None
+        table.optimize.compact(chosen, target, commit_properties=once, writer_properties=groups)
+
+
 def _swept(warehouse: Warehouse, name: str, retention: int, dry_run: bool) -> int:
-    """Merge a small table (but not below a folder whose name delta-rs cannot read), of a query's own the days of many
-    files, remove what no version refers to, shorten the log; how many files went."""
+    """Merge the small files of a table of many, remove what no version refers to, shorten the log; how many files
+    went."""
     with warehouse.lease() as token:
+        if not dry_run:
+            _merge_small(warehouse, name, token)
         table = warehouse.table(name)
         warehouse.check_lease(token)
         place = warehouse.path(name)
         elsewhere = is_awkward(place)
-        days = None if name in TABLES else _crowded(warehouse, name, table)
-        if (name in SMALL_TABLES or days) and not dry_run and not elsewhere:
-            chosen = None if days is None else [("day", "in", days)]
-            with warehouse.exactly(name, table) as once:
-                groups = WriterProperties(max_row_group_size=ROWS_IN_GROUPS.get(name))
-                table.optimize.compact(chosen, commit_properties=once, writer_properties=groups)
-            table = warehouse.table(name)
         hours = retention // (3600 * 1_000_000)
         if elsewhere:
             linked(place)

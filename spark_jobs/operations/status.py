@@ -23,8 +23,8 @@ from spark_jobs.warehouse.publish_log import LogRow
 from spark_jobs.warehouse.schemas import moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
-LOOKED_AT = 1000
-"""Runs, the newest, of which is told how late they were."""
+LOOKED_AT = 300
+"""Runs, the newest, of which is told how late they were: a day of refreshes every five minutes."""
 
 
 @dataclass(frozen=True)
@@ -116,10 +116,13 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
 
 def _check_counts(warehouse: Warehouse) -> CheckCounts:
     with reading(warehouse.path("quality_results")):
-        checks = warehouse.dataset("quality_results").to_table(["check", "success"])
-    recomputed = checks.filter(pc.starts_with(checks["check"], RECOMPUTED))
-    failed, different = (pc.sum(pc.invert(some["success"])).as_py() or 0 for some in (checks, recomputed))
-    return CheckCounts(len(checks) - failed, failed, len(recomputed), different)
+        checks = warehouse.dataset("quality_results")
+        # nearly all passed: what says so of many at once is not read
+        wrong = checks.to_table(["check"], filter=~ds.field("success"))["check"]
+        recomputed = checks.count_rows(filter=pc.starts_with(ds.field("check"), RECOMPUTED))
+        every = checks.count_rows()
+    different = pc.sum(pc.starts_with(wrong, RECOMPUTED)).as_py() or 0
+    return CheckCounts(every - len(wrong), len(wrong), recomputed, different)
 
 
 def _lateness(plan: SharingPlan, published: Sequence[LogRow]) -> list[QueryLateness]:

@@ -147,7 +147,12 @@ class Ledger(Mapping[str, Arrival]):
 
     def joined(self, arrivals: Iterable[Arrival]) -> Ledger:
         """With some more."""
-        return Ledger(self.stream, self.version, self.rows, self.added | {one.identity: one for one in arrivals})
+        found = Ledger(self.stream, self.version, self.rows, self.added | {one.identity: one for one in arrivals})
+        # what was made of the rows is the same
+        for name in ("_encoded", "_last", "_spans"):
+            if name in self.__dict__:
+                found.__dict__[name] = self.__dict__[name]
+        return found
 
     # ------------------------------------------------------------------------------------ by identity
     @cached_property
@@ -304,14 +309,15 @@ class Ledger(Mapping[str, Arrival]):
             return nothing
         passed = self._is_here & ((highs <= span[0]) | (lows >= span[1]))
         keys = self._marks(stream).filter(pa.array(passed))
-        at = pc.index_in(pa.array(self._listed(stream, files), pa.string()), keys)
+        at = pc.index_in(self._listed(stream, files), keys)
         return at.is_valid().to_numpy(zero_copy_only=False), np.flatnonzero(passed)[at.drop_null().to_numpy()]
 
-    def _listed(self, stream: Stream, files: SourceFiles) -> Sequence[str]:
+    def _listed(self, stream: Stream, files: SourceFiles) -> pa.Array:
         """By what the files of a listing are found among :meth:`_marks`."""
+        marks = files.marks if isinstance(files.marks, pa.Array) else pa.array(files.marks, pa.string())
         if not is_by_version(stream):
-            return files.marks
-        return [f"{path}\n{mark}" for path, mark in zip(files.paths, files.marks, strict=True)]
+            return marks
+        return pc.binary_join_element_wise(pa.array(files.paths, pa.string()), marks, "\n")
 
     def _marks(self, stream: Stream) -> pa.Array:
         """By what a listing has each file if it is as it was when it was noted; null: it has to be looked at."""

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -249,7 +250,9 @@ def intervals_published(warehouse: Warehouse) -> int:
     columns = ["interval_start", "interval_end"]
     with reading(warehouse.path("publish_log")):
         table = warehouse.dataset("publish_log", where=PUBLISHED).to_table(columns, filter=PUBLISHED)
-    return len(table.group_by(columns).aggregate([]))
+    begins, ends = (table[name].cast(pa.int64()).to_numpy() for name in columns)
+    order = np.lexsort((ends, begins))
+    return len(table) - int(((np.diff(begins[order]) == 0) & (np.diff(ends[order]) == 0)).sum())
 
 
 def newest_live(warehouse: Warehouse) -> int | None:

@@ -32,7 +32,7 @@ from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.values import SECOND, Source, Stream, Workload
-from spark_jobs.operations.maintenance import maintain
+from spark_jobs.operations.maintenance import maintain, merge_logs
 from spark_jobs.operations.status import read_status
 from spark_jobs.planning.live_runs import due
 from spark_jobs.planning.publication import publish_plan
@@ -50,6 +50,9 @@ EVERY = 300 * SECOND
 METRICS = 60
 PLANS = 10
 """Versions of the plan a day."""
+
+MAINTAINED = 10
+"""Days after which logs are merged while they grow; maintenance does it each day."""
 
 FIRST = 18_000 * DAY
 
@@ -136,6 +139,8 @@ def warehouse_rows(warehouse: Warehouse, written: list[LogRow], days: int) -> No
             more += [row | {"plan_version": version} for row in plans if row["plan_version"] == 1]
         with warehouse.lease() as token:
             warehouse.append("sharing_plans", more, token)
+        if day % MAINTAINED == 0:
+            merge_logs(warehouse)
 
 
 def bytes_read() -> int:
