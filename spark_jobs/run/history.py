@@ -8,24 +8,31 @@ revisions: the partial aggregates of unchanged times are reused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import DAY
 from spark_jobs.run.estimate import RunEstimate, price
 from spark_jobs.run.narrowing import changed_since
-from spark_jobs.run.preparation import listed
-from spark_jobs.run.values import RunRequest, SourceListing
+from spark_jobs.run.preparation import declaration_hash, listed
+from spark_jobs.run.values import RunRequest
 from spark_jobs.settings import settings
 from spark_jobs.sources.late_events import LateDataImpact
+from spark_jobs.sources.ledger import NOWHERE, Ledger, admitted, ledger, opened
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.plans import load_plan
+from spark_jobs.warehouse.publish_log import LogRow, Publications
 from spark_jobs.warehouse.warehouse import Warehouse
 
 MOST = 10_000
 """Runs that one backfill may have."""
+
+LISTED_AT_ONCE = 7 * DAY
+"""Microseconds of published intervals of which the sources are listed once."""
 
 
 def chunks(begin: int, end: int, every: int = 7 * DAY) -> Iterator[tuple[int, int]]:
@@ -76,16 +83,74 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
 
     Intervals that a later publication covers are its business. An interval is judged by the plan that it was published
     by: a new plan makes nothing outdated. ``since`` (microseconds): only intervals that end later.
+
+    Only those are looked at of which the ledger has an entry that is newer than what the publication knew, for times
+    that it read: what is known of all others is what was known then.
     """
-    plans: dict[int, tuple[SharingPlan, SourceListing]] = {}
+    known = publish_log.publications_read(warehouse, since)
+    chosen = [number for number in _in_doubt(warehouse, known, clock).tolist() if known.stands(number)]
+    moments = known.at[chosen].tolist()
+    rows = publish_log.logged_publications(warehouse, moments) if chosen else []
+    wanted = {(int(known.begin[number]), int(known.end[number]), int(known.made[number])) for number in chosen}
     found = []
-    for row in publish_log.standing(publish_log.publications(warehouse)):
-        if since is not None and row.end <= since:
-            continue
-        if row.plan_version not in plans:
-            plan = load_plan(warehouse, row.plan_version)
-            plans[row.plan_version] = plan, listed(warehouse, plan, clock)
-        radius = changed_since(warehouse, *plans[row.plan_version], row, clock)
-        if radius is not None:
-            found.append(Outdated(row.begin, row.end, row.revision, radius))
-    return found
+    together: dict[int, list[LogRow]] = {}
+    for row in sorted(rows, key=lambda row: row.begin):
+        if (row.begin, row.end, row.table_version or 0) in wanted:
+            together.setdefault(row.plan_version, []).append(row)
+    for version, mine in together.items():
+        plan = load_plan(warehouse, version)
+        for near in _near(mine):
+            within = min(row.begin for row in near), max(row.end for row in near)
+            listing = listed(warehouse, plan, clock, within=within)
+            for row in near:
+                radius = changed_since(warehouse, plan, listing, row, clock)
+                if radius is not None:
+                    found.append(Outdated(row.begin, row.end, row.revision, radius))
+    return sorted(found, key=lambda one: one.begin)
+
+
+def _near(rows: Sequence[LogRow]) -> Iterator[list[LogRow]]:
+    """Publications, by their begin, in pieces for each of which the sources are listed once."""
+    piece: list[LogRow] = []
+    for row in rows:
+        if piece and row.end > piece[0].begin + LISTED_AT_ONCE:
+            yield piece
+            piece = []
+        piece.append(row)
+    if piece:
+        yield piece
+
+
+def _in_doubt(warehouse: Warehouse, known: Publications, clock: int) -> NDArray[np.int64]:
+    """The numbers of the publications of which something that they read may have changed since."""
+    doubt = ~known.is_told
+    names, declared = (known.reads[name].to_numpy() for name in ("stream", "of"))
+    begins, ends, listed_at = (known.reads[name].to_numpy() for name in ("begin", "end", "listed"))
+    for name, of in sorted(set(zip(names.tolist(), declared.tolist(), strict=True))):
+        mine = np.flatnonzero((names == name) & (declared == of))
+        arrivals = _arrivals(warehouse, known, name, of, known.owner[mine], clock)
+        newer = np.ones(len(mine), dtype=bool)
+        if arrivals is not None:
+            newer = arrivals.newest_in(begins[mine], ends[mine]) > listed_at[mine]
+        doubt[known.owner[mine[newer]]] = True
+    return np.flatnonzero(doubt)
+
+
+def _arrivals(
+    warehouse: Warehouse, known: Publications, name: str, of: str, owners: NDArray[np.int64], clock: int
+) -> Ledger | None:
+    """The ledger of a stream as some publications knew it declared, with what came and went since; None: it cannot be
+    told."""
+    (row, *_) = publish_log.logged_publications(warehouse, [int(known.at[owners[-1]])])
+    stream = load_plan(warehouse, row.plan_version).workload.stream(name)
+    if declaration_hash(stream) != of:
+        return None
+    try:
+        taken = None
+        while taken is None:
+            ledger_now = ledger(warehouse, name)
+            taken = admitted(warehouse, stream, ledger_now, opened(stream, ledger_now, NOWHERE), clock, None)
+    except HeddleError:
+        # what that means for each is told where it is looked at
+        return None
+    return taken.arrivals

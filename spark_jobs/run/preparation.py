@@ -14,7 +14,7 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import FORMAT, synopses_of
 from optimizer.windows.alignment import history_start
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import Stream, WindowKind, digest
+from optimizer.workload.values import Stream, WindowKind, digest, to_json
 from spark_jobs.partials.stored_coverage import EVER
 from spark_jobs.partials.synopsis_work import SynopsisWork, merged
 from spark_jobs.planning.live_runs import refreshed_at
@@ -148,6 +148,26 @@ def synopsis_work(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> lis
             if start < end:
                 work.append(SynopsisWork(synopsis, queries, start, end, until))
     return merged(work)
+
+
+def spans_read(prepared: PreparedRun) -> dict[str, tuple[int, int, str]]:
+    """Of each stream between which times [first, last) its events decide the answers of a run, as :func:`content_hash`
+    has them, and a hash of its declaration."""
+    spans = {}
+    for name in prepared.sources:
+        stream, last = prepared.plan.workload.stream(name), prepared.ends[name]
+        first = min((part.begin for part in prepared.work if part.synopsis.stream == name), default=last)
+        if _numbers_rows(prepared.plan, name):
+            first = EVER
+        elif stream.event_id is not None:  # what repeats an event is looked for on its whole day
+            first, last = first - first % DAY, last + -last % DAY
+        spans[name] = first, last, declaration_hash(stream)
+    return spans
+
+
+def declaration_hash(stream: Stream) -> str:
+    """A hash of how a stream is declared."""
+    return digest(to_json(stream))
 
 
 def _distinct(

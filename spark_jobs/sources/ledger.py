@@ -64,6 +64,9 @@ CONTENT = "|content "
 CHUNK = 4 << 20
 """Bytes of a file that are read at once for its CRC-32."""
 
+NOWHERE = (FAR, FAR)
+"""A span in which no file has events: of a listing for it only what is new or not as it was is opened."""
+
 REPEATS = pa.schema([("split", pa.int32()), ("row", pa.int64())])
 
 
@@ -254,6 +257,38 @@ class Ledger(Mapping[str, Arrival]):
             pc.if_else(known, highs, FAR).to_numpy(zero_copy_only=False),
         )
 
+    def newest_in(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Of some spans [begin, end) (n,) the moments of the newest entries of files that may have events there (n,),
+        those that are gone among them; 0: there are none. O((files + n) log files)."""
+        lows, highs = self._spans
+        noted = self._of_last("at").cast(pa.int64()).to_numpy().copy()
+        noted[self._places(self.added)] = 0
+        more = [(_or(one.begin, -FAR), _or(one.end, FAR), one.noted) for one in self.added.values()]
+        lows, highs, noted = (
+            np.concatenate([known, np.array([one[at] for one in more], dtype=np.int64)])
+            for at, known in enumerate((lows, highs, noted))
+        )
+        edges = np.unique(np.concatenate([lows, highs]))
+        if len(edges) < 2:
+            return np.zeros(len(begins), dtype=np.int64)
+        # of each piece between two edges the newest: later entries are written over earlier ones
+        newest = np.zeros(len(edges) - 1, dtype=np.int64)
+        first, last = np.searchsorted(edges, lows).tolist(), np.searchsorted(edges, highs).tolist()
+        for number in np.argsort(noted, kind="stable").tolist():
+            newest[first[number] : last[number]] = noted[number]
+        # of 2^k pieces from each on
+        tables = [newest]
+        while 2 << (len(tables) - 1) <= len(newest):
+            step, before = 1 << (len(tables) - 1), tables[-1]
+            tables.append(np.maximum(before[:-step], before[step:]))
+        low = np.maximum(np.searchsorted(edges, begins, side="right") - 1, 0)
+        high = np.minimum(np.searchsorted(edges, ends, side="left"), len(newest))
+        found = np.zeros(len(begins), dtype=np.int64)
+        for level, table in enumerate(tables):
+            mine = np.flatnonzero((high - low >= 1 << level) & (high - low < 2 << level))
+            found[mine] = np.maximum(table[low[mine]], table[high[mine] - (1 << level)])
+        return found
+
     def since(self, noted: int) -> list[Arrival]:
         """The files of which something was noted after a moment."""
         later = pc.greater(self._of_last("at").cast(pa.int64()), noted).to_numpy(zero_copy_only=False)
@@ -340,6 +375,10 @@ class Ledger(Mapping[str, Arrival]):
         alone = pc.and_(pc.fill_null(alone, False), pa.array(counts == 1))
         status = pc.utf8_slice_codeunits(stamps, 0, -9)
         return pc.if_else(alone, pc.binary_join_element_wise(names, status, "\n"), pa.scalar(None, pa.string()))
+
+
+def _or(moment: int | None, other: int) -> int:
+    return other if moment is None else moment
 
 
 def _arrival(stream: str, rows: Sequence[Mapping[str, Any]]) -> Arrival:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from numpy.typing import NDArray
 
 from optimizer.errors.crashes import finding
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
@@ -27,7 +28,7 @@ from optimizer.workload.instants import format_instant, instant_of_text
 from spark_jobs.warehouse import quarantine
 from spark_jobs.warehouse.data_files import reading
 from spark_jobs.warehouse.quarantine import LeftOut
-from spark_jobs.warehouse.schemas import INSTANT, moment
+from spark_jobs.warehouse.schemas import INSTANT, READ, moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
 
@@ -47,7 +48,8 @@ class RunRecord:
     ``refreshed`` when each was answered last, before this run or by it; ``lateness`` by how much its bound was
     exceeded, of those that were late (microseconds of data time).
 
-    Of the sources: ``listed`` the newest entry known of each stream's ledger (microseconds), ``failed`` streams
+    Of the sources: ``listed`` the newest entry known of each stream's ledger (microseconds), ``read`` between which
+    times the events of a stream decide the answers, and a hash of how it is declared, ``failed`` streams
     that could not be listed, ``refused`` events of streams that came later than is allowed (in all of their files),
     ``repeated`` events that were left out because they had come before (on the days that the run looked at).
     ``radius``: what had changed of an interval that was published before
@@ -85,6 +87,7 @@ class RunRecord:
     scanned: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     withheld: dict[str, str] = field(default_factory=dict)
     listed: dict[str, int] = field(default_factory=dict)
+    read: dict[str, tuple[int, int, str]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)
     repeated: dict[str, int] = field(default_factory=dict)
@@ -182,7 +185,20 @@ class LogRow:
             **{name: moment(instant) for name, instant in moments},
             **{name: getattr(self, name) for name in _AS_STORED},
             "record": self.text,
+            "read": _read_of(self.stored_record) if self.event == "published" else None,
         }
+
+
+def _read_of(stored: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """What decided the answers of a run, as the table has it (:data:`spark_jobs.warehouse.schemas.READ`); None: that
+    does not tell all, as something was withheld or failed, or an earlier Heddle did not record it."""
+    wrong = any(found.get("severity") == "error" for found in stored.get("diagnostics", ()))
+    if wrong or stored.get("failed") or stored.get("withheld") or not stored.get("read"):
+        return None
+    return [
+        {"stream": name, "begin": begin, "end": end, "listed": stored["listed"].get(name, 0), "of": declared}
+        for name, (begin, end, declared) in stored["read"].items()
+    ]
 
 
 LIVE = '"live": true'
@@ -281,6 +297,46 @@ def ends_at(instant: int) -> ds.Expression:
 def rows_of_interval(warehouse: Warehouse, begin: int, end: int) -> list[LogRow]:
     """What happened to exactly the interval [begin, end), oldest first."""
     return rows(warehouse, (ds.field("interval_start") == pa.scalar(begin, INSTANT)) & ends_at(end))
+
+
+@dataclass(frozen=True)
+class Publications:
+    """All publications as columns, oldest first: their intervals (n, in microseconds), the versions of ``results`` that
+    they made (n,), the moments at which they were logged (n,), and what decided them: of ``reads`` (m rows of
+    :data:`spark_jobs.warehouse.schemas.READ`) those whose ``owner`` (m,) they are; ``is_told`` (n,): by that alone."""
+
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+    made: NDArray[np.int64]
+    at: NDArray[np.int64]
+    is_told: NDArray[np.bool_]
+    reads: pa.Table
+    owner: NDArray[np.int64]
+
+    def stands(self, number: int) -> bool:
+        """Whether no later publication covers the interval of one (:func:`standing`)."""
+        covers = (self.begin <= self.begin[number]) & (self.end >= self.end[number])
+        return not bool((covers & (self.made > self.made[number])).any())
+
+
+def publications_read(warehouse: Warehouse, since: int | None) -> Publications:
+    """The publications of intervals that end after an instant (microseconds; None: all) and what decided them."""
+    chosen = PUBLISHED if since is None else PUBLISHED & (ds.field("interval_end") > pa.scalar(since, INSTANT))
+    columns = ["interval_start", "interval_end", "table_version", "at"]
+    with reading(warehouse.path("publish_log")):
+        table = warehouse.dataset("publish_log", where=chosen)
+        is_known = "read" in table.schema.names  # an earlier Heddle has made it
+        stored = table.to_table([*columns, "read"] if is_known else columns, filter=chosen).sort_by("at")
+    told = stored["read"].combine_chunks() if is_known else pa.nulls(len(stored), pa.list_(READ))
+    reads = pa.Table.from_struct_array(pc.list_flatten(told))
+    begin, end, made, at = (pc.fill_null(stored[name].cast(pa.int64()), 0).to_numpy() for name in columns)
+    is_told = told.is_valid().to_numpy(zero_copy_only=False)
+    return Publications(begin, end, made, at, is_told, reads, pc.list_parent_indices(told).to_numpy())
+
+
+def logged_publications(warehouse: Warehouse, moments: Iterable[int]) -> list[LogRow]:
+    """The publications that were logged at some moments, with their records, oldest first."""
+    return rows(warehouse, PUBLISHED & written_at(moments))
 
 
 def standing(publications: Iterable[LogRow]) -> list[LogRow]:

@@ -94,6 +94,12 @@ def moment(instant: int) -> Any:
     return pa.scalar(instant, INSTANT).as_py()
 
 
+READ = pa.struct(
+    [("stream", pa.string()), ("begin", pa.int64()), ("end", pa.int64()), ("listed", pa.int64()), ("of", pa.string())]
+)
+"""What of a stream decided published answers: events of [begin, end) (microseconds) of the files that its ledger knew
+at the moment ``listed``, of the stream as it is declared (``of``: a hash)."""
+
 TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
     "workload_queries": (
         pa.schema(
@@ -158,6 +164,7 @@ TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
                 pa.field("table_version", pa.int64()),
                 pa.field("record", pa.string()),
                 pa.field("at", INSTANT, nullable=False),
+                pa.field("read", pa.list_(READ)),
             ]
         ),
         [],

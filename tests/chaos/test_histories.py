@@ -21,7 +21,6 @@ from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
 from spark_jobs.planning.publication import publish_plan
-from spark_jobs.run.history import outdated
 from spark_jobs.run.interval import run
 from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.schemas import micros
@@ -29,6 +28,7 @@ from spark_jobs.warehouse.warehouse import Warehouse
 from tests.chaos.conftest import Counted
 from tests.chaos.orders import InProcess
 from tests.chaos.world import MINUTES, PLANS, STEPS, Race, copied, judged, template, without_audit
+from tests.spark_jobs.laboratory import outdated
 from tests.spark_jobs.test_differential import ALGORITHMS, planned, published, stored, wrong
 from tests.workloads import Case, cases, row_cases, sequence_cases, spans_of
 

@@ -8,14 +8,18 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream, Workload
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.results.read import read
+from spark_jobs.run import history
+from spark_jobs.run.history import Outdated
 from spark_jobs.run.interval import run
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.publish_log import RunRecord
@@ -122,3 +126,12 @@ class Laboratory:
 
     def log(self, event: str) -> list[dict[str, Any]]:
         return [row for row in self.warehouse.rows("publish_log") if row["event"] == event]
+
+
+def outdated(warehouse: Warehouse, clock: int) -> list[Outdated]:
+    """What is outdated, as it is found: of those publications alone that are in doubt. So it is if all are."""
+    found = history.outdated(warehouse, clock)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(history, "_in_doubt", lambda warehouse, known, clock: np.arange(len(known.begin)))
+        assert history.outdated(warehouse, clock) == found
+    return found

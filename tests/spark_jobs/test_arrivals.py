@@ -28,7 +28,7 @@ from optimizer.workload.values import LONG, TIMESTAMP, Source, Stream, Workload
 from spark_jobs.checks.data_docs import FOLDER, document_file
 from spark_jobs.operations.read import docs_page, read_operations
 from spark_jobs.planning.publication import publish_plan
-from spark_jobs.run.history import outdated
+from spark_jobs.run import history
 from spark_jobs.run.interval import run
 from spark_jobs.sources.decoding import read_split
 from spark_jobs.sources.ledger import ledger, refusals, release
@@ -43,7 +43,7 @@ from spark_jobs.warehouse.schemas import TABLES, micros
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests import oracle
 from tests.sizes import examples
-from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, SCHEMA, Event, steady, table_of
+from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, SCHEMA, Event, outdated, steady, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -569,3 +569,26 @@ def test_a_repair_rewrites_the_files_of_its_windows_alone(
     assert (record.rewritten["files"], record.rewritten["rows"]) == (1, 16) and record.rewritten["bytes"] > 0
     assert record.readers is not None and (record.readers["before"], record.readers["after"]) == (36, 36)
     assert feed.wrong(version, 0, 60, feed.all()) == []
+
+
+def test_a_repair_looks_at_what_may_have_changed_alone(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = Feed(engine, tmp_path)
+    feed.write("a", steady(240), came=240)
+    version = feed.plan()
+    for begin in range(0, 240, 60):
+        feed.run(version, begin, begin + 60, f"run {begin}")
+    looked: list[int] = []
+    look = history.changed_since
+
+    def watched(house: Any, plan: Any, listing: Any, row: Any, clock: int) -> Any:
+        looked.append((row.begin - DAY) // MINUTE)
+        return look(house, plan, listing, row, clock)
+
+    monkeypatch.setattr(history, "changed_since", watched)
+    assert history.outdated(feed.warehouse, LATER) == [] and looked == []
+    # windows that end until 160 hold it, and none of the first hour and the last
+    feed.write("b", [(119.5, "A", 1.0, 1)], came=245)
+    found = [(one.begin - DAY) // MINUTE for one in history.outdated(feed.warehouse, LATER)]
+    assert found == looked == [60, 120]

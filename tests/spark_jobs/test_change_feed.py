@@ -19,14 +19,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from optimizer.windows.alignment import instants, starts_of
-from spark_jobs.run.history import outdated
 from spark_jobs.sources import change_feed
 from spark_jobs.sources.ledger import ledger
 from spark_jobs.sources.splits import snapshot_token, splits_of
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.publish_log import RunRecord
 from tests.sizes import examples
-from tests.spark_jobs.laboratory import ARROW, DAY, MINUTE, Event, table_of
+from tests.spark_jobs.laboratory import ARROW, DAY, MINUTE, Event, outdated, table_of
 from tests.spark_jobs.test_arrivals import LATER, Feed
 
 HOUR = 60

@@ -34,7 +34,6 @@ from optimizer.workload.values import (
     Window,
     Workload,
 )
-from spark_jobs.run.history import outdated
 from spark_jobs.run.interval import run
 from spark_jobs.sources.decoding import (
     _row_in_file,
@@ -47,6 +46,7 @@ from spark_jobs.sources.decoding import (
 from spark_jobs.sources.splits import FIRST, LAST, Split, splits_of
 from tests.chaos.test_histories import CLOCK
 from tests.sizes import examples
+from tests.spark_jobs.laboratory import outdated
 from tests.spark_jobs.test_differential import planned, published, stored, wrong
 from tests.workloads import SCHEMA, Case, arrow_schema
 

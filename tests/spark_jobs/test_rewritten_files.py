@@ -22,6 +22,7 @@ from spark_jobs.sources.ledger import ledger
 from tests.chaos.orders import InProcess
 from tests.chaos.world import without_audit
 from tests.sizes import examples
+from tests.spark_jobs import laboratory
 from tests.spark_jobs.laboratory import DAY, MINUTE, Event, steady, table_of
 from tests.spark_jobs.test_arrivals import LATER, Feed
 
@@ -64,7 +65,7 @@ class Files(Feed):
 
     def repaired(self, version: int, run_id: str) -> int:
         """How many intervals were published again."""
-        found = outdated(self.warehouse, LATER)
+        found = laboratory.outdated(self.warehouse, LATER)
         for one in found:
             self.run(version, (one.begin - DAY) / MINUTE, (one.end - DAY) / MINUTE, f"{run_id} {one.begin}")
         return len(found)
@@ -258,7 +259,7 @@ def test_any_sequence_of_changes_and_runs_gives_the_oracles_answers(
             contents[name] = [*contents[name], (60 + number, "B", 2.5, 4)]
             feed.put(name, contents[name], number + 1)
         elif step == "dry run":
-            assert bool(outdated(feed.warehouse, LATER)) == (present() != published)
+            assert bool(laboratory.outdated(feed.warehouse, LATER)) == (present() != published)
         else:
             changed = present() != published
             if step == "run":
