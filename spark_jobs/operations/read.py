@@ -53,6 +53,9 @@ from spark_jobs.warehouse.warehouse import Warehouse
 RUNS = 50
 """Runs that the operating view shows, the newest."""
 
+LOGGED = 1_000
+"""Rows of the publish log, the newest, of which runs and sampled queries are told: each run has two."""
+
 FAILED_CHECKS = 60
 REVISED = 40
 """Intervals with several publications, those published last."""
@@ -88,10 +91,9 @@ def read_operations(warehouse: Warehouse, now: datetime | None = None, look: boo
     plan = books_of(warehouse, version).plan if version is not None else None
     log = _log(warehouse)
     runs = _runs(warehouse, log)
-    failed, passed, wrong, sampled = _checks(warehouse)
+    failed, passed, wrong, sampled = _checks(warehouse, log)
     savings, unpriced = _savings(warehouse, runs)
     stale, looked_at = _stale(warehouse, log, now) if look else (None, 0)
-    published = [row for row in log if row.event == "published"]
     return Operations(
         now,
         version,
@@ -101,20 +103,20 @@ def read_operations(warehouse: Warehouse, now: datetime | None = None, look: boo
         failed,
         (passed, wrong),
         sampled,
-        _revised(warehouse, published),
+        _revised(warehouse),
         _quarantined(warehouse),
         savings,
         unpriced,
         stale,
         looked_at,
-        len({row.interval for row in published}),
+        publish_log.intervals_published(warehouse),
     )
 
 
 def _log(warehouse: Warehouse) -> list[LogRow]:
-    """The publish log without its records, newest first."""
-    rows = publish_log.rows(warehouse, ds.field("event") != "deleted", records=False)
-    return sorted(rows, key=lambda row: row.at, reverse=True)
+    """The newest rows of the publish log without their records, newest first."""
+    where = ds.field("event") != "deleted"
+    return publish_log.newest_rows(warehouse, "at", where, LOGGED, records=False)
 
 
 def _with_records(warehouse: Warehouse, chosen: Sequence[LogRow]) -> list[LogRow]:
@@ -222,14 +224,18 @@ def _answered(warehouse: Warehouse, runs: Sequence[Run]) -> dict[str, int]:
     return found
 
 
-def _checks(warehouse: Warehouse) -> tuple[tuple[Check, ...], int, int, tuple[Sampled, ...]]:
-    """The newest checks that failed, how many passed and failed ever, and the recomputed queries of each run."""
+def _checks(warehouse: Warehouse, log: Sequence[LogRow]) -> tuple[tuple[Check, ...], int, int, tuple[Sampled, ...]]:
+    """The newest checks that failed, how many passed and failed ever, and the recomputed queries of each run in the
+    log, newest first."""
     passed, wrong = checks_log.counts(warehouse)
     newest = sorted(checks_log.rows(warehouse, checks_log.FAILED, details=True), key=lambda row: -row.at)
     failed = tuple(
         Check(row.run_id, moment(row.at), row.begin, row.end, row.check, row.detail) for row in newest[:FAILED_CHECKS]
     )
-    return failed, passed, wrong, tuple(_audits(checks_log.rows(warehouse, checks_log.named(RECOMPUTED))))
+    recomputed = checks_log.named(RECOMPUTED)
+    if len(log) == LOGGED:
+        recomputed &= ds.field("at") >= moment(log[-1].at)
+    return failed, passed, wrong, tuple(_audits(checks_log.rows(warehouse, recomputed)))
 
 
 AUDIT = 5 * SECOND
@@ -258,17 +264,21 @@ def _audits(rows: Sequence[CheckRow]) -> list[Sampled]:
     return sorted(samples, key=lambda sampled: sampled.at)
 
 
-def _revised(warehouse: Warehouse, published: Sequence[LogRow]) -> tuple[Revised, ...]:
+def _revised(warehouse: Warehouse) -> tuple[Revised, ...]:
     """The intervals that were published more than once, those published last first."""
-    by_interval: dict[str, list[LogRow]] = {}
-    for row in published:
-        by_interval.setdefault(row.interval, []).append(row)
-    several = [rows for rows in by_interval.values() if len(rows) > 1][:REVISED]
+    again = publish_log.rows(warehouse, publish_log.PUBLISHED & (ds.field("revision") > 1), records=False)
+    several: list[list[LogRow]] = []
+    for begin, end in dict.fromkeys((row.begin, row.end) for row in sorted(again, key=lambda row: -row.at)):
+        rows = [row for row in publish_log.rows_of_interval(warehouse, begin, end) if row.event == "published"]
+        if len(rows) > 1:
+            several.append(rows)
+        if len(several) == REVISED:
+            break
     found = []
     for rows in several:
         publications: list[Publication] = []
         before: LogRow | None = None
-        for row in _with_records(warehouse, sorted(rows, key=lambda row: row.revision)):
+        for row in sorted(rows, key=lambda row: row.revision):
             events = row.record.rows_scanned
             why = _why(before, row, publications[-1] if publications else None, events)
             publications.append(
@@ -302,9 +312,8 @@ def _stale(warehouse: Warehouse, log: Sequence[LogRow], now: datetime) -> tuple[
     """Which of the newest published intervals are outdated, and how many were looked at."""
     from spark_jobs.run.history import outdated
 
-    ends = sorted({row.end for row in publish_log.standing(publish_log.publications(warehouse, False))}, reverse=True)[
-        :LOOKED_AT
-    ]
+    newest = publish_log.newest_rows(warehouse, "interval_end", publish_log.PUBLISHED, LOGGED, records=False)
+    ends = sorted({row.end for row in publish_log.standing(newest)}, reverse=True)[:LOOKED_AT]
     if not ends:
         return (), 0
     clock = (now - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from optimizer.plan.definition import SharingPlan
@@ -16,7 +15,7 @@ from optimizer.plan.rhythms import rhythms
 from optimizer.workload.instants import format_instant
 from spark_jobs.operations.read import RECOMPUTED
 from spark_jobs.storage import Place
-from spark_jobs.warehouse import publish_log
+from spark_jobs.warehouse import checks_log, publish_log
 from spark_jobs.warehouse.data_files import reading
 from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.publish_log import LogRow
@@ -115,14 +114,12 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
 
 
 def _check_counts(warehouse: Warehouse) -> CheckCounts:
+    recomputed = checks_log.named(RECOMPUTED)
     with reading(warehouse.path("quality_results")):
+        passed, failed = checks_log.counts(warehouse)
         checks = warehouse.dataset("quality_results")
-        # nearly all passed: what says so of many at once is not read
-        wrong = checks.to_table(["check"], filter=~ds.field("success"))["check"]
-        recomputed = checks.count_rows(filter=pc.starts_with(ds.field("check"), RECOMPUTED))
-        every = checks.count_rows()
-    different = pc.sum(pc.starts_with(wrong, RECOMPUTED)).as_py() or 0
-    return CheckCounts(every - len(wrong), len(wrong), recomputed, different)
+        every, wrong = (checks.count_rows(filter=chosen) for chosen in (recomputed, recomputed & checks_log.FAILED))
+    return CheckCounts(passed, failed, every, wrong)
 
 
 def _lateness(plan: SharingPlan, published: Sequence[LogRow]) -> list[QueryLateness]:

@@ -248,13 +248,14 @@ def newest_published(warehouse: Warehouse, most: int) -> list[LogRow]:
 
 
 def newest_rows(
-    warehouse: Warehouse, by: Literal["at", "interval_end"], where: ds.Expression, most: int
+    warehouse: Warehouse, by: Literal["at", "interval_end"], where: ds.Expression, most: int, records: bool = True
 ) -> list[LogRow]:
     """The rows of the log that meet a condition with the latest moments, at most so many, the latest first; no more of
-    the log is read than that takes."""
+    the log is read than that takes. ``records``: also what runs recorded, which is long."""
     key = "at" if by == "at" else "end"
     found: list[LogRow] = []
-    for stored, bound in warehouse.newest_first("publish_log", by, [*_LIGHT, "record"], where):
+    columns = [*_LIGHT, "record"] if records else _LIGHT
+    for stored, bound in warehouse.newest_first("publish_log", by, columns, where):
         found = sorted([*found, *_of_table(stored)], key=lambda row: getattr(row, key), reverse=True)[:most]
         if len(found) == most and (bound is None or getattr(found[-1], key) >= bound):
             break

@@ -32,10 +32,13 @@ from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.workload.instants import DAY, format_instant
 from optimizer.workload.values import SECOND, Source, Stream, Workload
+from spark_jobs.operations.answers import Choice, list_answers
 from spark_jobs.operations.maintenance import maintain, merge_logs
+from spark_jobs.operations.read import read_operations
 from spark_jobs.operations.status import read_status
 from spark_jobs.planning.live_runs import due
 from spark_jobs.planning.publication import publish_plan
+from spark_jobs.run.history import outdated
 from spark_jobs.run.interval import run
 from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.warehouse import publish_log
@@ -126,6 +129,9 @@ def warehouse_rows(warehouse: Warehouse, written: list[LogRow], days: int) -> No
         for at in range(FIRST + day * DAY, FIRST + (day + 1) * DAY, EVERY):
             for row in written:
                 record = dict(row.stored_record) | {"begin": format_instant(at), "end": format_instant(at + EVERY)}
+                spans = record.get("read", {}).items()
+                back = row.begin - at
+                record["read"] = {name: (begin - back, end - back, of) for name, (begin, end, of) in spans}
                 moved = replace(row, begin=at, end=at + EVERY, at=at + EVERY, text=json.dumps(record))
                 rows.append(moved.to_row())
         count = DAY // EVERY
@@ -178,6 +184,9 @@ def steps(house: House, number: int) -> Iterator[tuple[str, Callable[[], Any]]]:
 
     yield "a refresh", refresh
     yield "status", lambda: read_status(warehouse, 10)
+    yield "repair --dry-run", lambda: outdated(warehouse, begin + EVERY)
+    yield "page: operations", lambda: read_operations(warehouse)
+    yield "page: answers", lambda: list_answers(warehouse, Choice())
 
 
 def main() -> int:
