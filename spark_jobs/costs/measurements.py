@@ -20,7 +20,7 @@ from optimizer.workload.values import ACQ, SECOND, Stream, columns_of, source_co
 from spark_jobs.arrays.texts import as_texts
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.expressions import evaluate
-from spark_jobs.sources.splits import LAST, Split, splits_of
+from spark_jobs.sources.splits import LAST, Split, files_of
 from spark_jobs.warehouse.schemas import INSTANT, micros
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -79,13 +79,26 @@ class Measured:
         }
 
 
+MANY = 500
+"""Files of a source from which on its rate is measured by a sample of them."""
+
+SAMPLED = 200
+"""Files of that sample."""
+
+
 def measure_source(stream: Stream, warehouse: Warehouse | None = None) -> Measured:
     """Rows and span of event times of everything that a stream's source holds now.
 
-    From file statistics where the format has them; a CSV source is read once. Raises what reading raises.
+    From file statistics where the format has them; a CSV source is read once. Of more than :data:`MANY` files
+    :data:`SAMPLED` are looked at, in even steps from the first to the last, and stand for all. Raises what reading
+    raises.
     """
     rows, begin, end = 0, None, None
-    for split in splits_of(stream):
+    files = files_of(stream)
+    numbers = np.arange(every := len(files.paths))
+    if every > MANY:
+        numbers = np.unique(np.linspace(0, every - 1, SAMPLED).round().astype(np.int64))
+    for split in files.opened(numbers.tolist()):
         low, high, count = split.begin, split.end, split.rows
         if low is None or high is None or count is None:
             low = high = None
@@ -102,17 +115,28 @@ def measure_source(stream: Stream, warehouse: Warehouse | None = None) -> Measur
         rows += count
         begin = low if begin is None else min(begin, low)
         end = high if end is None else max(end, high)
+    rows = round(rows * every / max(len(numbers), 1))
     groups = groups_per_fragment(warehouse, stream.name) if warehouse is not None else None
     return Measured(stream.name, begin or 0, end or 0, rows, groups)
+
+
+def _middle(stream: Stream) -> Split | None:
+    """A split in the middle of a source; None: it has none. No more files are opened than that takes."""
+    files = files_of(stream)
+    count = len(files.paths)
+    for number in sorted(range(count), key=lambda number: abs(number - count // 2)):
+        if splits := files.opened([number]):
+            return splits[len(splits) // 2]
+    return None
 
 
 def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
     """A sample of a stream's events with all that its queries filter and group by.
 
-    The first events of the split in the middle of the source, in order of time: the same until the source changes.
+    The first events of a split in the middle of the source, in order of time: the same until the source changes.
     Raises what reading raises.
     """
-    splits = splits_of(stream)
+    split = _middle(stream)
     patterns = [query.pattern for query in queries if query.pattern is not None]
     kinds = sorted({pattern.on for pattern in patterns})
     columns = sorted(
@@ -123,7 +147,7 @@ def profile(stream: Stream, queries: Sequence[ACQ], rate: Fraction) -> Profile:
     grouped = {name for query in queries for name in source_columns(query.group_by, query.derived)}
     plain = {*grouped, *columns} - computed.keys()
     read = sorted({*plain, *kinds, *(name for filter in filters for name in columns_of(filter))})
-    batches = read_split(stream, splits[len(splits) // 2], read) if splits else iter(())
+    batches = read_split(stream, split, read) if split is not None else iter(())
     batch = next(batches, None)
     if batch is None:
         return Profile(np.zeros(0, dtype=np.int64), {}, {}, float(rate))

@@ -35,6 +35,7 @@ from optimizer.workload.values import (
     Workload,
     decimal,
 )
+from spark_jobs.costs import measurements
 from spark_jobs.costs.measurements import measure_source
 from spark_jobs.run.preparation import listed
 from spark_jobs.sources import decoding
@@ -571,3 +572,19 @@ def test_instants_are_printed_and_read_back() -> None:
     for text in ("", "soon", "2013-13-01", "2013-07-01T25:00:00", "0000-12-31", "9999-12-31T23:59:59-01:00"):
         with pytest.raises(HeddleError, match="HDL-114"):
             parse_instant(text)
+
+
+def test_a_rate_of_many_files_is_that_of_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20):
+        times = [JULY + number * 1000 + at for at in range(5)]
+        path = tmp_path / f"{number:02}.parquet"
+        pq.write_table(pa.table({"ts": pa.array(times, pa.timestamp("us")), "volume": range(5)}), path)
+    every = measure_source(stream("parquet", tmp_path))
+    assert (every.rows, every.begin, every.end) == (100, JULY, JULY + 19_005)
+    monkeypatch.setattr(measurements, "MANY", 10)
+    monkeypatch.setattr(measurements, "SAMPLED", 4)
+    read: list[str] = []
+    metadata = pq.read_metadata
+    monkeypatch.setattr(pq, "read_metadata", lambda path, **given: read.append(str(path)) or metadata(path, **given))
+    assert measure_source(stream("parquet", tmp_path)) == every
+    assert len(set(read)) <= 4
