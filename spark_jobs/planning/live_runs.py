@@ -84,6 +84,15 @@ def due(warehouse: Warehouse, clock: int, begin: int | None = None) -> DueRun | 
     return DueRun(found.version, reached, wanted[-1][0], len(wanted) > 1) if wanted else None
 
 
+def due_after(warehouse: Warehouse, instant: int) -> int | None:
+    """When the first refresh after an instant is due by the plan in force (microseconds): a refresh of that instant
+    that is not done by then is overloaded. None without queries with a refresh bound, or once their lifetimes are
+    over."""
+    found = in_force(warehouse)
+    following = instants_due.next_tick(found.schedules, instant) if found is not None and found.schedules else None
+    return None if found is None or following is None else following + found.delay
+
+
 def next_due(warehouse: Warehouse, clock: int) -> int | None:
     """When the next live run is due (microseconds), if nothing is at a clock and nobody publishes or plans meanwhile;
     None if nothing ever will be."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import format_instant
-from spark_jobs.planning.live_runs import DueRun, due, next_due
+from spark_jobs.planning.live_runs import DueRun, due, due_after, frontier, next_due
 from spark_jobs.run.interval import run
 from spark_jobs.run.values import Report
 from spark_jobs.session.on_demand import OnDemand
@@ -34,13 +35,27 @@ def _now() -> int:
     return time.time_ns() // 1000
 
 
+def wait_for(place: str, until: int, report: Report = lambda line: None) -> Warehouse | None:
+    """The warehouse at a place, once it stands: only a plan makes one. None if none does by ``until`` (microseconds).
+    Raises as :meth:`spark_jobs.warehouse.warehouse.Warehouse.open` does."""
+    while not Warehouse.stands(place):
+        if _now() >= until:
+            return None
+        report("no plan is stored yet: trigger refresh_sharing_plan")
+        time.sleep(LOOK)
+    return Warehouse.open(place, create=False)
+
+
 @dataclass
 class LiveSession:
     """One session over a warehouse.
 
     ``until``: at which clock it ends, once what is due by then was answered; None: when it is told to
-    (:meth:`stop`). ``begin``: where the first run of a warehouse begins. ``clock`` says the time (microseconds);
-    ``wait``, which is given seconds, returns when they are over or the session is told to end.
+    (:meth:`stop`). ``begin``: where the first run of a warehouse begins. ``name``: how the names of its runs begin:
+    those of a session and of its retry are the same. ``overloaded`` is told of each refresh that was not done when the
+    next one was due, and when that was (microseconds). ``abandoned`` says whether nobody waits for it any more: it ends
+    as if it had been told to. ``clock`` says the time (microseconds); ``wait``, which is given
+    seconds, returns when they are over or the session is told to end.
     """
 
     warehouse: Warehouse
@@ -49,6 +64,9 @@ class LiveSession:
     begin: int | None = None
     checks: str | None = None
     report: Report = lambda line: None
+    name: str = "live"
+    overloaded: Callable[[RunRecord, int], object] = lambda record, at: None
+    abandoned: Callable[[], bool] = lambda: False
     clock: Callable[[], int] = _now
     wait: Callable[[float], object] | None = None
 
@@ -61,35 +79,59 @@ class LiveSession:
         """End once the refresh that is being answered is; from another thread or the handler of a signal."""
         self._stopped.set()
 
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it was told to end."""
+        return self._stopped.is_set()
+
     def refreshes(self) -> Iterator[RunRecord | HeddleError]:
         """Answer what is due, as it falls due: the record of each refresh, or why it was not answered.
 
         What fails is tried again, later each time, and everything that has fallen due since with it.
         """
-        while not self._stopped.is_set():
+        while not (self._stopped.is_set() or self.abandoned()):
             clock = self.clock()
             if self.until is not None:
                 clock = min(clock, self.until)
-            found = due(self.warehouse, clock, self.begin)
-            if found is None:
-                if self.until is not None and clock >= self.until:
-                    return
-                self._idle(clock)
-                continue
+            is_last = self.until is not None and clock >= self.until
+            found = None
             try:
-                record = self._answered(found, clock)
+                found = due(self.warehouse, clock, self.begin)
+                if found is None and not is_last:
+                    self._idle(clock)
+                record = None if found is None else self._answered(found, clock)
+                if record is not None:
+                    self._tell_overload(record)
             except HeddleError as error:
+                if found is not None and self._came_second(found, error):
+                    self.report("another session was first")
+                    continue
                 self._failures += 1
                 yield error
-                if self.until is not None and clock >= self.until:
+                if is_last:
                     return
-                self._pause(min(RETRY * 2 ** (self._failures - 1), LONGEST_RETRY))
+                self._pause(min(RETRY * 2 ** min(self._failures - 1, 8), LONGEST_RETRY))
                 continue
             self._failures = 0
-            yield record
+            if record is not None:
+                yield record
+            elif is_last:
+                return
+
+    def _came_second(self, refresh: DueRun, error: HeddleError) -> bool:
+        """Whether a refresh failed because another session has answered it meanwhile, such as one that ends while this
+        one begins: that is no fault."""
+        return error.diagnostic.code == "HDL-541" and (frontier(self.warehouse) or 0) >= refresh.end
+
+    def _tell_overload(self, record: RunRecord) -> None:
+        following = None
+        with suppress(HeddleError):  # the answers stand; what cannot be read is told when the next refresh asks for it
+            following = due_after(self.warehouse, record.end)
+        if following is not None and self.clock() > following:
+            self.overloaded(record, following)
 
     def _answered(self, refresh: DueRun, clock: int) -> RunRecord:
-        run_id = f"live/{format_instant(refresh.begin)}/{format_instant(refresh.end)}"
+        run_id = f"{self.name}/{format_instant(refresh.begin)}/{format_instant(refresh.end)}"
         return run(
             self.spark,
             self.warehouse,
