@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import format_instant
-from spark_jobs.planning.live_runs import DueRun, due, due_after, frontier, next_due
+from spark_jobs.planning.live_runs import ActiveSchedule, DueRun, due, frontier, in_force, next_due
 from spark_jobs.run.interval import run
 from spark_jobs.run.values import Report
 from spark_jobs.session.on_demand import OnDemand
@@ -73,6 +72,7 @@ class LiveSession:
     def __post_init__(self) -> None:
         self._stopped = Event()
         self._failures = 0
+        self._active: ActiveSchedule | None = None
         self._pause = self._stopped.wait if self.wait is None else self.wait
 
     def stop(self) -> None:
@@ -96,7 +96,8 @@ class LiveSession:
             is_last = self.until is not None and clock >= self.until
             found = None
             try:
-                found = due(self.warehouse, clock, self.begin)
+                self._active = in_force(self.warehouse, self._active)
+                found = due(self.warehouse, clock, self.begin, self._active)
                 if found is None and not is_last:
                     self._idle(clock)
                 record = None if found is None else self._answered(found, clock)
@@ -124,9 +125,7 @@ class LiveSession:
         return error.diagnostic.code == "HDL-541" and (frontier(self.warehouse) or 0) >= refresh.end
 
     def _tell_overload(self, record: RunRecord) -> None:
-        following = None
-        with suppress(HeddleError):  # the answers stand; what cannot be read is told when the next refresh asks for it
-            following = due_after(self.warehouse, record.end)
+        following = None if self._active is None else self._active.due_after(record.end)
         if following is not None and self.clock() > following:
             self.overloaded(record, following)
 
@@ -148,7 +147,7 @@ class LiveSession:
 
     def _idle(self, clock: int) -> None:
         """Wait for the next refresh, but not long: the plan may change meanwhile, or another session be first."""
-        at = next_due(self.warehouse, clock)
+        at = next_due(self.warehouse, clock, self._active)
         until = min((one for one in (at, self.until) if one is not None), default=None)
         seconds = LOOK if until is None else max(until - clock, 0) / 1e6
         self.report("waiting" if until is None else f"waiting for {format_instant(until)}")
