@@ -29,6 +29,9 @@ RETRY = 2.0
 
 LONGEST_RETRY = 60.0
 
+COMES_SECOND = ("HDL-512", "HDL-541")
+"""Codes of a refresh of which something was published meanwhile."""
+
 
 def _now() -> int:
     return time.time_ns() // 1000
@@ -120,9 +123,9 @@ class LiveSession:
                 return
 
     def _came_second(self, refresh: DueRun, error: HeddleError) -> bool:
-        """Whether a refresh failed because another session has answered it meanwhile, such as one that ends while this
-        one begins: that is no fault."""
-        return error.diagnostic.code == "HDL-541" and (frontier(self.warehouse) or 0) >= refresh.end
+        """Whether a refresh failed because another session has answered it meanwhile, or a part of it, such as one that
+        ends while this one begins: that is no fault."""
+        return error.diagnostic.code in COMES_SECOND and (frontier(self.warehouse) or 0) > refresh.begin
 
     def _tell_overload(self, record: RunRecord) -> None:
         following = None if self._active is None else self._active.due_after(record.end)

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.run.live import LiveSession
+from spark_jobs.run.live import COMES_SECOND, LiveSession
 from spark_jobs.session.in_process import InProcess
-from spark_jobs.warehouse.publish_log import RunRecord, publications, standing
+from spark_jobs.warehouse.publish_log import RunRecord, publications
 from tests.chaos.conftest import Counted
 from tests.chaos.harness import FAILPOINTS, Died, Failpoint
 from tests.chaos.orders import Orders, in_turns
@@ -24,7 +24,7 @@ from tests.chaos.world import REFUSED, without_audit
 from tests.spark_jobs import followed
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
 from tests.spark_jobs.test_live_sessions import Clock
-from tests.spark_jobs.test_refreshes import BOUND, BOUNDS, instants, scheduled
+from tests.spark_jobs.test_refreshes import BOUND, scheduled
 
 ROUNDS = int(os.environ.get("HEDDLE_CHAOS", "0"))
 SEED = int(os.environ.get("HEDDLE_CHAOS_SEED", "0"))
@@ -98,6 +98,11 @@ def killed(folder: Path, seed: int, failpoints: tuple[Failpoint, ...]) -> Sessio
     return played
 
 
+def test_the_next_session_goes_on_from_some_failpoints(tmp_path: Path) -> None:
+    assert killed(tmp_path, 0, FAILPOINTS[1 :: 2 * GROUPS]).deaths > 1
+
+
+@pytest.mark.longer
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_the_next_session_goes_on_from_every_failpoint(tmp_path: Path, group: int) -> None:
     assert killed(tmp_path, group, FAILPOINTS[group::GROUPS]).deaths > 2
@@ -123,34 +128,28 @@ def two_at_once(folder: Path, seed: int) -> int:
     one was told that it came second."""
     played = Sessions(folder, seed)
     names = played.chance.choice((("live", "live"), ("session/a", "session/b")))
-    refused: list[str] = []
+    met, refused = list[str](), list[str]()
 
     def driver(session: LiveSession) -> None:
         for found in session.refreshes():
             if isinstance(found, HeddleError):
                 refused.append(found.diagnostic.code)
+            elif found.status == "unchanged":
+                met.append("unchanged")
 
     orders = Orders(played.chance, played.laboratory.warehouse.root, switch=0.5)
     sessions = [played.session(6, name) for name in names]
-    seconds: list[str] = []
     for session in sessions:
-        session.report = lambda line: seconds.append(line) if line == "another session was first" else None
+        session.report = lambda line: met.append(line) if line == "another session was first" else None
     with without_audit(), in_turns(orders):
         orders.play({f"{number}": lambda s=session: driver(s) for number, session in enumerate(sessions)})
-    told = "\n".join([f"seed {seed}", *orders.told[-40:]])
-    assert set(refused) <= REFUSED, f"{refused}\n{told}"
-    warehouse = played.laboratory.warehouse
-    kept = standing(publications(warehouse))
-    keys = {(row.begin, row.end, row.revision) for row in publications(warehouse)}
-    assert len(keys) == len(publications(warehouse)), told
-    assert max(row.end for row in kept) >= played.clock.now - 2 * MINUTE, told
-    # each query's answers at the instants that it has are the oracle's, once, and none is older than it may be
-    end = (max(row.end for row in kept) - DAY) // MINUTE
-    at = {name: instants(played.laboratory, name) for name in BOUNDS}
-    assert played.laboratory.wrong(played.version, FIRST, end, at) == [], told
-    assert all(minutes and end - minutes[-1] < BOUNDS[name] for name, minutes in at.items()), told
-    assert followed.wrong(warehouse) == [], told
-    return len(seconds) + len(refused)
+    told = "\n".join([f"seed {seed}, {names}", *orders.told[-40:]])
+    # what a commit between its own steps refuses is tried again; who came second is told nothing
+    assert set(refused) <= REFUSED - set(COMES_SECOND), f"{refused}\n{told}"
+    assert played.clock.now >= DAY + (FIRST + 7) * MINUTE, told
+    wrong = played.wrong()
+    assert wrong == [], f"{wrong[:5]}\n{told}"
+    return len(met)
 
 
 def test_two_sessions_at_once_answer_each_refresh(tmp_path: Path) -> None:
