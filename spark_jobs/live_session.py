@@ -62,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: session.stop())
+        session.make_ready()
         return _answer(session)
     finally:
         spark.stop()

@@ -52,6 +52,7 @@ def live_session(house: Warehouse, begin: int | None, until: int | None, checks:
 
     with spark_on_demand("heddle tick") as (spark, report):
         session = LiveSession(house, spark, until, begin, checks, report)
+        session.make_ready()
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
         def end(number: int, _: object) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from threading import Event
+from threading import Event, Thread
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import format_instant
@@ -18,6 +18,7 @@ from spark_jobs.planning.live_runs import ActiveSchedule, DueRun, due, frontier,
 from spark_jobs.run.interval import run
 from spark_jobs.run.values import Report
 from spark_jobs.session.on_demand import OnDemand
+from spark_jobs.settings import settings
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -46,6 +47,15 @@ def wait_for(place: str, until: int, report: Report = lambda line: None) -> Ware
         report("no plan is stored yet: trigger refresh_sharing_plan")
         time.sleep(LOOK)
     return Warehouse.open(place, create=False)
+
+
+def _load(inspects: bool) -> None:
+    from spark_jobs.run import checks_stage, finals_stage, partials_stage, publication  # noqa: F401
+
+    if inspects:
+        from spark_jobs.checks.inspection import great_expectations
+
+        great_expectations()
 
 
 @dataclass
@@ -81,6 +91,11 @@ class LiveSession:
     def stop(self) -> None:
         """End once the refresh that is being answered is; from another thread or the handler of a signal."""
         self._stopped.set()
+
+    def make_ready(self) -> None:
+        """Load what the first refresh needs, which takes some seconds, beside what goes on until then."""
+        level = settings().checks if self.checks is None else self.checks
+        Thread(target=_load, args=(level == "all",)).start()
 
     @property
     def was_stopped(self) -> bool:

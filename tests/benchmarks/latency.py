@@ -160,6 +160,7 @@ def session(place: Path, begun: float, period: float) -> int:
         clock=lambda: BEGIN + round((time.time() - begun) * faster * SECOND),
         wait=lambda seconds: time.sleep(seconds / faster),
     )
+    following.make_ready()
     for found in following.refreshes():
         if not isinstance(found, RunRecord):
             print(json.dumps({"error": str(found)}), flush=True)

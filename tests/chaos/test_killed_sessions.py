@@ -127,7 +127,8 @@ def two_at_once(folder: Path, seed: int) -> int:
     """A session that is answering when another begins, as when whoever started it was killed and it was not; how often
     one was told that it came second."""
     played = Sessions(folder, seed)
-    names = played.chance.choice((("live", "live"), ("session/a", "session/b")))
+    # whoever goes on after a session that was killed has its name
+    names = ("session/a", "session/b") if seed % 2 else ("live", "live")
     met, refused = list[str](), list[str]()
 
     def driver(session: LiveSession) -> None:
@@ -155,7 +156,7 @@ def two_at_once(folder: Path, seed: int) -> int:
 def test_two_sessions_at_once_answer_each_refresh(tmp_path: Path) -> None:
     """With HEDDLE_CHAOS_SEED: that ordering alone."""
     met = 0
-    for seed in [SEED] if SEED else range(1, 5):
+    for seed in [SEED] if SEED else range(1, 3):
         place = tmp_path / str(seed)
         place.mkdir()
         met += two_at_once(place, seed)
