@@ -30,6 +30,9 @@ RETRY = 2.0
 
 LONGEST_RETRY = 60.0
 
+ROOM = 20.0
+"""Seconds until the next refresh that there have to be for something to be done meanwhile."""
+
 COMES_SECOND = ("HDL-512", "HDL-541")
 """Codes of a refresh of which something was published meanwhile."""
 
@@ -65,7 +68,8 @@ class LiveSession:
     ``until``: at which clock it ends, once what is due by then was answered; None: when it is told to
     (:meth:`stop`). ``begin``: where the first run of a warehouse begins. ``name``: how the names of its runs begin:
     those of a session and of its retry are the same. ``overloaded`` is told of each refresh that was not done when the
-    next one was due, and when that was (microseconds). ``abandoned`` says whether nobody waits for it any more: it ends
+    next one was due, and when that was (microseconds). ``meanwhile`` is done after
+    a refresh if the next is not due soon. ``abandoned`` says whether nobody waits for it any more: it ends
     as if it had been told to. ``clock`` says the time (microseconds); ``wait``, which is given
     seconds, returns when they are over or the session is told to end.
     """
@@ -78,13 +82,14 @@ class LiveSession:
     report: Report = lambda line: None
     name: str = "live"
     overloaded: Callable[[RunRecord, int], object] = lambda record, at: None
+    meanwhile: Callable[[], object] = lambda: None
     abandoned: Callable[[], bool] = lambda: False
     clock: Callable[[], int] = _now
     wait: Callable[[float], object] | None = None
 
     def __post_init__(self) -> None:
         self._stopped = Event()
-        self._failures = 0
+        self._failures, self._has_answered = 0, False
         self._active: ActiveSchedule | None = None
         self._pause = self._stopped.wait if self.wait is None else self.wait
 
@@ -131,7 +136,7 @@ class LiveSession:
                     return
                 self._pause(min(RETRY * 2 ** min(self._failures - 1, 8), LONGEST_RETRY))
                 continue
-            self._failures = 0
+            self._failures, self._has_answered = 0, self._has_answered or record is not None
             if record is not None:
                 yield record
             elif is_last:
@@ -168,5 +173,9 @@ class LiveSession:
         at = next_due(self.warehouse, clock, self._active)
         until = min((one for one in (at, self.until) if one is not None), default=None)
         seconds = LOOK if until is None else max(until - clock, 0) / 1e6
+        if self._has_answered and seconds >= ROOM:
+            self._has_answered = False
+            self.meanwhile()
+            return
         self.report("waiting" if until is None else f"waiting for {format_instant(until)}")
         self._pause(min(seconds, LOOK))

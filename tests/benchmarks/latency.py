@@ -146,6 +146,7 @@ def session(place: Path, begun: float, period: float) -> int:
     from spark_jobs.light_imports import arrow_alone
 
     arrow_alone()
+    from spark_jobs.operations.maintenance import merge_logs
     from spark_jobs.run import live
     from spark_jobs.session.on_demand import OnDemand
     from spark_jobs.warehouse.publish_log import RunRecord
@@ -154,9 +155,11 @@ def session(place: Path, begun: float, period: float) -> int:
     faster = 60 / period
     # what it waits between two looks is as long as it is without us
     live.LOOK, live.RETRY = live.LOOK * faster, live.RETRY * faster
+    house = Warehouse.open(place / "warehouse", create=False)
     following = live.LiveSession(
-        Warehouse.open(place / "warehouse", create=False),
+        house,
         OnDemand("latency"),
+        meanwhile=lambda: merge_logs(house),
         clock=lambda: BEGIN + round((time.time() - begun) * faster * SECOND),
         wait=lambda seconds: time.sleep(seconds / faster),
     )

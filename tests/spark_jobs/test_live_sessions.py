@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from heddle.cli.app import app
 from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.operations.maintenance import merge_logs
 from spark_jobs.run.interval import run
 from spark_jobs.run.live import LiveSession, wait_for
 from spark_jobs.session.in_process import InProcess
@@ -180,6 +181,19 @@ def test_a_session_ends_when_nobody_waits_for_it(laboratory: Laboratory) -> None
     assert len(list(live.refreshes())) <= 2 and not live.was_stopped
 
 
+def test_logs_stay_few_files(laboratory: Laboratory) -> None:
+    """Each refresh writes to them and reads them some times: what there is to be read stays as much."""
+    version = laboratory.plan(BOUND)
+    live, most = session(laboratory, Clock(41), 80), list[int]()
+    live.meanwhile = lambda: merge_logs(laboratory.warehouse, most=6)
+    with without_audit():
+        for _ in live.refreshes():
+            most.append(len(laboratory.warehouse.table("publish_log").file_uris()))
+    assert len(most) > 15 and max(most) <= 10
+    end = list(published(laboratory))[-1][1]
+    assert laboratory.wrong(version, 30, end, scheduled(laboratory, version, 30, end)) == []
+
+
 def test_a_session_waits_for_the_first_plan(laboratory: Laboratory, tmp_path: Path) -> None:
     assert wait_for(str(laboratory.warehouse.root), 0) is not None
     said: list[str] = []
@@ -222,7 +236,7 @@ def test_a_session_holds_no_more_after_many_refreshes(laboratory: Laboratory) ->
         for number, _ in enumerate(live.refreshes()):
             if number in (10, 30):
                 counts[number] = held(Counter())
-    grown = {kind: count - counts[10][kind] for kind, count in counts[30].items() if count - counts[10][kind] > 20}
+    grown = {kind: count - counts[10][kind] for kind, count in counts[30].items() if count - counts[10][kind] > 10}
     # a thing more for each refresh would be twenty
     assert grown == {} and len(counts) == 2, grown
 
@@ -231,8 +245,8 @@ def test_the_command_line_follows(laboratory: Laboratory, monkeypatch: pytest.Mo
     laboratory.plan(BOUND)
     clock, house = Clock(41), str(laboratory.warehouse.root)
 
-    def live(*given: Any) -> LiveSession:
-        return LiveSession(*given, clock=clock, wait=clock.wait)
+    def live(*given: Any, **named: Any) -> LiveSession:
+        return LiveSession(*given, clock=clock, wait=clock.wait, **named)
 
     monkeypatch.setattr("spark_jobs.run.live.LiveSession", live)
     following = ["tick", "--warehouse", house, "--follow", "--from", "2013-07-01T00:40"]
