@@ -4,6 +4,9 @@ Runs at the refreshes that the published schedule asks for (daily without ``SLID
 Airflow's own backfill, and by hand for any interval (Params ``from`` and ``to``). Scheduled runs go on where the last
 one ended; one that is late stands for all that it missed. Three tasks whatever the number of queries; one Spark session
 for an interval.
+
+With ``HEDDLE_SESSION`` a scheduled run is a session, whose one task publishes each refresh as it falls due, by the plan
+in force then; runs by hand and backfills are what they were.
 """
 
 from __future__ import annotations
@@ -12,20 +15,44 @@ from datetime import timedelta
 from typing import Any
 
 import pendulum
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import Param, PokeReturnValue, dag, get_current_context, task
 from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert
 from airflow.sdk.exceptions import AirflowSkipException
-from heddle_airflow import ANSWERS, RESULTS, AggregateOperator, interval_of, pinned_run
+from heddle_airflow import (
+    ANSWERS,
+    REFRESHES,
+    RESULTS,
+    AggregateOperator,
+    SessionOperator,
+    announce_refreshes,
+    interval_of,
+    pinned_run,
+    session_period,
+)
 from heddle_timetable import NextRefresh, RefreshTimetable, overloaded
 
 RETRY = {"retries": 2, "retry_delay": timedelta(seconds=30)}
+GO_ON = {"retries": 5, "retry_delay": timedelta(seconds=5)}
+"""Of a session's task: what fails is tried again within it, so one that ended was killed."""
+
+SESSION = session_period()
 INSTANT = {"type": ["null", "string"], "format": "date-time"}
 
 
+@task(outlets=[REFRESHES, ANSWERS], inlets=[RESULTS, ANSWERS], trigger_rule="all_done")
+def report_refreshes() -> list[dict[str, Any]]:
+    """An asset event for each refresh that the session published, also if it failed in the end, and of each query that
+    is an asset and has new answers."""
+    return announce_refreshes(get_current_context())
+
+
 @dag(
-    schedule=RefreshTimetable(),
-    deadline=DeadlineAlert(NextRefresh(), timedelta(0), AsyncCallback(overloaded), name="next refresh"),
+    schedule=RefreshTimetable(SESSION),
+    deadline=DeadlineAlert(
+        NextRefresh(SESSION is not None), timedelta(0), AsyncCallback(overloaded), name="next refresh"
+    ),
     start_date=pendulum.datetime(2013, 1, 1, tz="UTC"),
     catchup=False,
     max_active_runs=1,
@@ -42,6 +69,12 @@ INSTANT = {"type": ["null", "string"], "format": "date-time"}
     },
 )
 def aggregate_windows() -> None:
+    if SESSION is not None:
+        session = SessionOperator(task_id="session", name="heddle", conn_id="spark_default", **GO_ON)
+        # a run whose session failed has failed, whatever could be reported
+        session >> [report_refreshes(), EmptyOperator(task_id="answered")]
+        return
+
     @task.sensor(mode="reschedule", poke_interval=60, timeout=timedelta(days=2).total_seconds())
     def pin_plan() -> PokeReturnValue:
         """Wait until late events have had their time, then pin the newest plan for all tries of this run."""

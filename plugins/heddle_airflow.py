@@ -7,6 +7,7 @@ Great Expectations come in inside tasks.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -32,6 +33,9 @@ PLAN = Asset("heddle_sharing_plan", uri="heddle://sharing_plan")
 RESULTS = Asset("heddle_results", uri="heddle://results")
 """A published interval; extra: ``plan_version``, ``from``, ``to``, ``revision``, ``answers``."""
 
+REFRESHES = AssetAlias("heddle_refreshes")
+"""Of a session's task, which has an event of :data:`RESULTS` for each refresh: an asset alone has one of each task."""
+
 ANSWERS = AssetAlias("heddle_answers")
 """All of :func:`answers_of`, of a task that announces them: which queries are assets is not known when it is parsed."""
 
@@ -46,6 +50,16 @@ def home() -> Path:
     """The folder of the project, as :class:`spark_jobs.settings.Settings` has it: needed when a DAG file is parsed,
     which imports nothing of Heddle's packages."""
     return Path(os.environ.get("HEDDLE_HOME") or Path(__file__).resolve().parent.parent)
+
+
+def session_period() -> timedelta | None:
+    """How long a session of ``aggregate_windows`` lives (``HEDDLE_SESSION``, which like :func:`home` is read when the
+    DAG file is parsed); None: each refresh is a run of its own. Raises ValueError."""
+    text = os.environ.get("HEDDLE_SESSION", "").strip()
+    found = re.fullmatch(r"([1-9]\d{0,3}) (minute|hour)s?", text, re.ASCII)
+    if text and found is None:
+        raise ValueError(f"HEDDLE_SESSION is {text[:128]!r}: minutes or hours, as `15 minutes` or `1 hour`")
+    return timedelta(**{f"{found[2]}s": int(found[1])}) if found is not None else None
 
 
 def interval_of(context: Mapping[str, Any]) -> tuple[datetime, datetime]:
@@ -169,6 +183,49 @@ def announce_run(context: Mapping[str, Any], pinned: Mapping[str, Any]) -> list[
     return announce(context, of_run(Warehouse.open(settings().warehouse), begin, end, context["run_id"]))
 
 
+def announce_refreshes(context: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Announce what a session published: an event of :data:`RESULTS` for each refresh, and :func:`announce` the new
+    answers; of a run by hand or of a backfill, which a session's task does too, :func:`announce_run`. The events of
+    ``RESULTS``."""
+    from optimizer.workload.instants import format_instant
+    from spark_jobs.operations.announcements import announcements, is_of_others, of_session
+    from spark_jobs.settings import settings
+    from spark_jobs.warehouse.warehouse import Warehouse
+
+    house, asked = settings().warehouse, context["ti"].xcom_pull(task_ids="session")
+    if context["dag_run"].run_type != "scheduled":
+        if asked is None:  # it has failed
+            return []
+        announce_run(context, asked)
+        added = [_result(asked["from"], asked["to"], published_record(asked))]
+    elif not Warehouse.stands(house):
+        return []
+    else:
+        warehouse = Warehouse.open(house, create=False)
+        found = of_session(warehouse, context["run_id"], micros(datetime.now(UTC)))
+        rows = [row for row in found if not is_of_others(row)]
+        announce(context, announcements(warehouse, rows))
+        added = [_result(format_instant(row.begin), format_instant(row.end), vars(row)) for row in rows]
+        if added:
+            # as in `announce`
+            since = datetime.fromtimestamp(rows[0].at / 1e6, UTC) - timedelta(hours=1)
+            known = [event.extra for event in context["inlet_events"][RESULTS].after(since.isoformat())]
+            added = [extra for extra in added if extra not in known]
+    for extra in added:
+        print(f"published: {extra}")
+        context["outlet_events"][REFRESHES].add(RESULTS, extra=extra)
+    return added
+
+
+def _result(begin: str, end: str, published: Mapping[str, Any]) -> dict[str, Any]:
+    """What the event of a published interval says."""
+    return {"from": begin, "to": end, **{key: published[key] for key in RESULT}}
+
+
+RESULT = ("plan_version", "revision", "answers", "run_id")
+"""Of a publication, what its event says beside the interval."""
+
+
 def announce_others(context: Mapping[str, Any]) -> list[dict[str, Any]]:
     """:func:`announce` what no run of ``aggregate_windows`` announces, or none has, of the last days."""
     from spark_jobs.operations.announcements import of_others
@@ -216,16 +273,21 @@ class SubmitOperator(SparkSubmitOperator):
         """More options of the job; none unless a subclass has some."""
         return []
 
-    def execute(self, context: Any) -> None:
-        """Submit the job with what is known only now: Spark's settings and the arguments."""
-        from spark_jobs.session.session import spark_settings
+    def arguments(self, context: Any) -> list[str]:
+        """What the job is told."""
         from spark_jobs.settings import settings
 
-        self.application_args = [
+        return [
             *("--warehouse", str(settings().warehouse)),
             *("--plan-version", str(self.given["plan_version"])),
             *self.options(context),
         ]
+
+    def execute(self, context: Any) -> Any:
+        """Submit the job with what is known only now: Spark's settings and the arguments."""
+        from spark_jobs.session.session import spark_settings
+
+        self.application_args = self.arguments(context)
         here = self._environment()
         if here is not None:
             self._run_here(here)
@@ -300,6 +362,65 @@ class AggregateOperator(SubmitOperator):
             *("--run-id", context["run_id"]),
             *(f"--{flag}" for flag in ("live", "late") if self.given.get(flag)),
         ]
+
+
+class SessionOperator(AggregateOperator):
+    """``spark_jobs/live_session.py`` until the run's data interval is over; of a run by hand or of a backfill what
+    :class:`AggregateOperator` does, once late events have had their time. Returns what the plan was pinned to; None for
+    a session, which chooses the plan for each refresh."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(pinned=None, **arguments)
+
+    def execute(self, context: Any) -> dict[str, Any] | None:
+        """Answer what falls due. Raises AirflowException for a session that was killed, or could not answer its last
+        refresh: its retry goes on. Raises AirflowFailException if something in a refresh had failed."""
+        from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException
+
+        if context["dag_run"].run_type != "scheduled":
+            from spark_jobs.settings import settings
+
+            self.given = pinned_run(settings(), *interval_of(context), live=False)
+            if self.given is None:
+                raise AirflowRescheduleException(datetime.now(UTC) + timedelta(minutes=1))
+            super().execute(context)
+            return dict(self.given)
+        self.application = str(home() / "spark_jobs" / "live_session.py")
+        super().execute(context)
+        failed = failed_refreshes(context["run_id"])
+        if failed:
+            raise AirflowFailException("\n".join(["not everything could be answered:", *failed]))
+        return None
+
+    def arguments(self, context: Any) -> list[str]:
+        """The session's; of a run that is none those of its interval."""
+        from spark_jobs.operations.announcements import session_name
+        from spark_jobs.settings import settings
+
+        if self.given is not None:
+            return super().arguments(context)
+        until = context["data_interval_end"].isoformat()
+        name = session_name(context["run_id"])
+        return ["--warehouse", str(settings().warehouse), "--until", until, "--name", name]
+
+
+def failed_refreshes(run_id: str) -> list[str]:
+    """The refreshes of a session in which something failed, and why."""
+    from optimizer.workload.instants import format_instant
+    from spark_jobs.operations.announcements import of_session
+    from spark_jobs.settings import settings
+    from spark_jobs.warehouse.warehouse import Warehouse
+
+    house = settings().warehouse
+    if not Warehouse.stands(house):
+        return []
+    found = of_session(Warehouse.open(house, create=False), run_id, micros(datetime.now(UTC)))
+    return [
+        f"{format_instant(row.end)}: {one['code']} {one['message']}"
+        for row in found
+        for one in row.record.diagnostics
+        if one["severity"] == "error"
+    ]
 
 
 class RepairOperator(SubmitOperator):

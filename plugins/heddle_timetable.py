@@ -7,13 +7,16 @@ a plain ``SLIDE`` ride along with whatever run comes next.
 Nothing is kept between calls: the timetable reads the plan in force each time that Airflow asks for the next run (when
 a run is created, and when the DAG file is parsed again), so it survives restarts and changes with the plan.
 
+With ``HEDDLE_SESSION`` a run is a session instead: one begins with each period of the clock, and answers what falls due
+until it ends. Backfills go by days then as well.
+
 Imported while DAG files are parsed: Heddle's packages are imported when the plan is read.
 """
 
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pendulum
@@ -54,30 +57,39 @@ class RefreshTimetable(CronDataIntervalTimetable):
     A run's data interval is from the refresh before to its own. Runs that were missed (Airflow was down, or a run took
     longer than the time to the next) are not made up for one by one: the next run covers them
     (:func:`spark_jobs.planning.live_runs.due`).
+
+    ``session``: runs are sessions instead, as long as this. The data interval of one is its period of the clock, from
+    which it begins with. One that was missed is not made up for: the next answers what had fallen due.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, session: timedelta | None = None) -> None:
         super().__init__("0 0 * * *", "UTC")
-        self.description = "At the refreshes of the published schedule; daily without SLIDE AT MOST"
+        self._session = session
+        refreshes = "refreshes of the published schedule; daily without SLIDE AT MOST"
+        self.description = (
+            f"At the {refreshes}" if session is None else f"A session every {session}, for the {refreshes}"
+        )
 
     @classmethod
     def deserialize(cls, data: dict[str, Any]) -> RefreshTimetable:
-        """The timetable again; it has no settings."""
-        return cls()
+        """The timetable again, as :meth:`serialize` gave it away."""
+        return cls(timedelta(seconds=data["session"]) if "session" in data else None)
 
     def serialize(self) -> dict[str, Any]:
-        """Nothing: the timetable has no settings."""
-        return {}
+        """How long sessions are (seconds), if there are any."""
+        return {} if self._session is None else {"session": round(self._session.total_seconds())}
 
     @property
     def summary(self) -> str:
-        return "published schedule"
+        return "published schedule" if self._session is None else f"a session every {self._session}"
 
     def next_dagrun_info(
         self, *, last_automated_data_interval: DataInterval | None, restriction: TimeRestriction
     ) -> DagRunInfo | None:
         """The next run: what is due by the plan's schedules, or by the clock while there is no plan."""
         # Airflow asks for a backfill's runs as if the DAG caught up
+        if self._session is not None and not restriction.catchup:
+            return self._next_session(self._session, last_automated_data_interval, restriction)
         found = None if restriction.catchup else _published()
         if found is None:
             return super().next_dagrun_info(
@@ -101,33 +113,48 @@ class RefreshTimetable(CronDataIntervalTimetable):
         interval = DataInterval(_moment(begin), _moment(end))
         return DagRunInfo(run_after=_moment(end + found.delay), data_interval=interval)
 
+    def _next_session(
+        self, session: timedelta, last: DataInterval | None, restriction: TimeRestriction
+    ) -> DagRunInfo | None:
+        period, now = session // timedelta(microseconds=1), micros(_now())
+        known = [micros(moment) for moment in (last.end if last else None, restriction.earliest) if moment is not None]
+        begin = max(now - now % period, *known, 0)
+        if restriction.latest is not None and begin > micros(restriction.latest):
+            return None
+        interval = DataInterval(_moment(begin), _moment(begin - begin % period + period))
+        return DagRunInfo(run_after=_moment(begin), data_interval=interval)
+
 
 class NextRefresh(BaseDeadlineReference):
-    """When the run after a scheduled run is due: one that is not done by then is late (overload)."""
+    """When the run after a scheduled run is due: one that is not done by then is late (overload). Of a session, which
+    tells of its own refreshes, when the first refresh after its end is."""
 
     required_kwargs = {"dag_id", "run_id"}
 
+    def __init__(self, of_session: bool = False) -> None:
+        self._of_session = of_session
+
     def serialize_reference(self) -> dict[str, Any]:
-        """The reference's name, which is all there is of it."""
-        return {"reference_type": self.reference_name}
+        """The reference's name, and whether it is of sessions."""
+        return {"reference_type": self.reference_name, "of_session": self._of_session}
 
     @classmethod
     def deserialize_reference(cls, reference_data: dict[str, Any]) -> NextRefresh:
-        """The reference again; it has no settings."""
-        return cls()
+        """The reference again."""
+        return cls(reference_data.get("of_session", False))
 
     def _evaluate_with(self, *, session: Any, dag_id: str, run_id: str, **_: Any) -> datetime | None:
         from airflow.models.dagrun import DagRun
         from sqlalchemy import select
 
-        from optimizer.plan.instants_due import next_tick
-
         mine = select(DagRun.data_interval_end).where(
             DagRun.dag_id == dag_id, DagRun.run_id == run_id, DagRun.run_type == "scheduled"
         )
         end, found = session.scalar(mine), _published()
-        following = next_tick(found.schedules, micros(end)) if end is not None and found is not None else None
-        return None if following is None else _moment(following + found.delay)
+        if end is None or found is None:
+            return None
+        following = found.due_after(micros(end) - (found.delay if self._of_session else 0))
+        return None if following is None else _moment(following)
 
 
 async def overloaded(**kwargs: Any) -> None:

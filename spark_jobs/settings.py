@@ -2,7 +2,8 @@
 
 No other module reads ``HEDDLE_*`` from the environment, but two that cannot ask here: :mod:`optimizer.errors` (the
 science below imports nothing of the jobs) for ``HEDDLE_DEBUG``, by the rule that is used here, and
-``plugins/heddle_airflow.py`` for ``HEDDLE_HOME`` (DAG files are parsed without Heddle's packages).
+``plugins/heddle_airflow.py`` for ``HEDDLE_HOME`` and ``HEDDLE_SESSION`` (DAG files are parsed without Heddle's
+packages).
 
 ``docs/configuration.md`` is :func:`page`.
 """
@@ -138,6 +139,8 @@ class Settings:
         The file of the topics that the DAG ``land_topics`` lands.
     kafka_options
         The file of options of Kafka's client; None: there are none.
+    session
+        How long a session of the DAG that answers refreshes lives; empty: each refresh is a run of its own.
     checks_text
         See :attr:`checks`.
     debug
@@ -306,6 +309,14 @@ class Settings:
         "a properties file with the options of Kafka's client: [security](kafka.md#security)",
         "HDL-626 when a topic is landed",
     )
+    session: str = _setting(
+        "HEDDLE_SESSION",
+        "minutes or hours: `15 minutes`, `1 hour`",
+        "none: each refresh is a run of its own",
+        "the DAG `aggregate_windows` starts a [session](airflow.md#sessions) so often, which answers each refresh when "
+        "it is due",
+        "Airflow shows the DAG's import error",
+    )
     checks_text: str = _setting(
         "HEDDLE_CHECKS",
         "`all`, `sample` or `none`",
@@ -374,6 +385,7 @@ class Settings:
             catalog_schema=text("catalog_schema") or None,
             topics=Path(text("topics") or home / "dags" / "workload" / "topics.toml"),
             kafka_options=Path(file) if (file := environment.get("HEDDLE_KAFKA_OPTIONS")) else None,
+            session=environment.get("HEDDLE_SESSION") or "",
             checks_text=text("checks") or CHECKS[0],
             debug=is_debugging(environment),
             airflow_port_text=text("airflow_port") or "",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from optimizer.workload.instants import DAY, format_instant
@@ -23,7 +24,7 @@ from spark_jobs.warehouse.registry import QueryEvent
 from spark_jobs.warehouse.schemas import INSTANT
 from spark_jobs.warehouse.warehouse import Warehouse
 
-OTHER_RUNS = ("repair/", "cli/", "backfill/")
+OTHER_RUNS = ("repair/", "cli/", "backfill/", "live/")
 """How the names of runs begin that are no run of the DAG ``aggregate_windows``."""
 
 NEWS = 3 * DAY
@@ -81,7 +82,20 @@ def key_of(extra: dict[str, Any]) -> tuple[str, str, str, int, str]:
 def of_run(warehouse: Warehouse, begin: int, end: int, run_id: str) -> list[Announcement]:
     """What a run of ``aggregate_windows`` has to announce of its interval; nothing if it found nothing to change."""
     rows = publish_log.rows_of_interval(warehouse, begin, end)
-    return announcements(warehouse, (row for row in rows if row.run_id == run_id and not _is_of_others(row)))
+    return announcements(warehouse, (row for row in rows if row.run_id == run_id and not is_of_others(row)))
+
+
+def session_name(run_id: str) -> str:
+    """How the names of the runs begin that a session of the DAG ``aggregate_windows`` makes, one for each refresh."""
+    return f"session/{run_id}"
+
+
+def of_session(warehouse: Warehouse, run_id: str, clock: int) -> list[LogRow]:
+    """What a session of ``aggregate_windows`` has published of late (``clock``: now, microseconds), oldest first, with
+    what each refresh recorded."""
+    mine = pc.starts_with(ds.field("run_id"), pattern=f"{session_name(run_id)}/")
+    lately = ds.field("at") > pa.scalar(clock - NEWS, INSTANT)
+    return publish_log.rows(warehouse, publish_log.PUBLISHED & lately & mine)
 
 
 def of_others(warehouse: Warehouse, clock: int) -> list[Announcement]:
@@ -89,10 +103,11 @@ def of_others(warehouse: Warehouse, clock: int) -> list[Announcement]:
     announces, or had a day for."""
     lately = publish_log.PUBLISHED & (ds.field("at") > pa.scalar(clock - NEWS, INSTANT))
     rows = publish_log.rows(warehouse, lately)
-    return announcements(warehouse, (row for row in rows if row.at < clock - DAY or _is_of_others(row)))
+    return announcements(warehouse, (row for row in rows if row.at < clock - DAY or is_of_others(row)))
 
 
-def _is_of_others(row: LogRow) -> bool:
+def is_of_others(row: LogRow) -> bool:
+    """Whether a publication is announced by ``repair_results``, whichever run made it."""
     return row.run_id.startswith(OTHER_RUNS) or row.record.has_failed
 
 

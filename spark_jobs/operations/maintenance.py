@@ -57,6 +57,9 @@ LARGE = 64 << 20
 BATCH = 512 << 20
 """Bytes of small files that are merged at once, so held in memory."""
 
+MANY = 64
+"""Files of a log, each a few rows, from which on a live session merges them."""
+
 PLANS = 3
 """Versions of the plan, the newest ones, whose synopses are kept: a rollback finds its partial aggregates."""
 
@@ -148,11 +151,21 @@ def _copied(warehouse: Warehouse) -> list[Stream]:
     return [stream for stream in streams if stream.source.origin is not None]
 
 
-def merge_logs(warehouse: Warehouse) -> None:
-    """Merge the small files of the small tables, up to :data:`MERGED`: what each run and each look at them costs."""
+def merge_logs(warehouse: Warehouse, report: Callable[[str], None] = lambda line: None, most: int = MANY) -> list[str]:
+    """Merge each small table (logs, registry) of more than so many small files, for who writes and reads them often,
+    such as a live session while it waits; their names. What cannot be merged now is reported, and stays."""
+    merged = []
     for name in SMALL_TABLES:
-        with warehouse.lease() as token:
-            _merge_small(warehouse, name, token)
+        try:
+            sizes = pa.table(warehouse.table(name).get_add_actions())["size_bytes"].to_numpy()
+            if int((sizes < MERGED).sum()) <= most:
+                continue
+            with warehouse.lease() as token:
+                _merge_small(warehouse, name, token)
+            merged.append(name)
+        except (HeddleError, DeltaError, OSError) as error:
+            report(f"the files of {name} were not merged: {error}")
+    return merged
 
 
 def _merge_small(warehouse: Warehouse, name: str, token: int) -> None:

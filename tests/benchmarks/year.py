@@ -146,7 +146,7 @@ def warehouse_rows(warehouse: Warehouse, written: list[LogRow], days: int) -> No
         with warehouse.lease() as token:
             warehouse.append("sharing_plans", more, token)
         if day % MAINTAINED == 0:
-            merge_logs(warehouse)
+            merge_logs(warehouse, most=1)
 
 
 def bytes_read() -> int:
