@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
@@ -23,6 +23,7 @@ from spark_jobs.results.revisions import Readers
 from spark_jobs.run import narrowing
 from spark_jobs.run.values import CheckedRun, Instants, PublishedRun, Run
 from spark_jobs.sources.decoding import parse_instant
+from spark_jobs.storage import Place
 from spark_jobs.warehouse import checks_log, publish_log, registry
 from spark_jobs.warehouse.data_files import DataFile, read_file
 from spark_jobs.warehouse.plans import planned
@@ -98,16 +99,7 @@ def commit(
         return gone
 
     def holds_none(file: dict[str, Any]) -> bool:
-        """Whether a file has nothing that is replaced, by two of its columns: most files of a day, in a repair."""
-        try:
-            stored = read_file(root / file["path"], ["query", "instant"])
-        except HeddleError:
-            return False  # what that means is told where it is read whole
-        inside, gone = places(stored)
-        if pc.any(gone).as_py():
-            return False
-        readers.replace(stored, inside, gone)
-        return True
+        return _holds_none(root / file["path"], places, readers)
 
     def untouched(file: dict[str, Any]) -> bool:
         # readers of other systems may have written statistics of whole milliseconds
@@ -156,6 +148,19 @@ def commit(
     return warehouse.replace(
         "results", staged, days, replaced, interval, record.revision, untouched, replaced_whole, still, rewritten
     )
+
+
+def _holds_none(file: Place, places: Callable[[pa.Table], tuple[pa.Array, pa.Array]], readers: Readers) -> bool:
+    """Whether a file has nothing that is replaced, by two of its columns: most files of a day, in a repair."""
+    try:
+        stored = read_file(file, ["query", "instant"])
+    except HeddleError:
+        return False  # what that means is told where it is read whole
+    inside, gone = places(stored)
+    if pc.any(gone).as_py():
+        return False
+    readers.replace(stored, inside, gone)
+    return True
 
 
 def answers_at(stored: pa.Table, until: Mapping[str, int], instants: Instants | None) -> pa.Array:
