@@ -29,7 +29,7 @@ KERNELS := .cache/.kernels
 KAFKA := .cache/.kafka
 BROKER := .cache/.kafka-broker
 
-.PHONY: help setup kafka versitygw azurite demo up down status test test-slow test-all fuzz chaos soak audit bench bench-small bench-year profile lint format docs clean
+.PHONY: help setup kafka versitygw azurite demo up down status test test-slow test-all fuzz chaos soak audit bench bench-small bench-year bench-latency profile lint format docs clean
 
 help: ## this list
 	@printf 'Heddle: shared sliding-window aggregates on Spark and Airflow\n\n'
@@ -151,6 +151,9 @@ bench-small: setup ## what a small run costs, beside its goals (BENCH='--beside 
 
 bench-year: setup ## what a year of refreshes makes of a run (BENCH='--days N')
 	@$(PY) -m tests.benchmarks.year $(BENCH)
+
+bench-latency: setup ## from the moment a refresh is due to its answers, beside the goals (BENCH='--refreshes N')
+	@$(PY) -m tests.benchmarks.latency $(BENCH)
 
 profile: setup ## what each CPU second of a cold run is
 	@$(PY) -m tests.benchmarks.small --profile

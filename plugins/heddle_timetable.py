@@ -147,16 +147,14 @@ class NextRefresh(BaseDeadlineReference):
         from airflow.models.dagrun import DagRun
         from sqlalchemy import select
 
-        from optimizer.plan.instants_due import next_tick
-
         mine = select(DagRun.data_interval_end).where(
             DagRun.dag_id == dag_id, DagRun.run_id == run_id, DagRun.run_type == "scheduled"
         )
         end, found = session.scalar(mine), _published()
         if end is None or found is None:
             return None
-        following = next_tick(found.schedules, micros(end) - (found.delay if self._of_session else 0))
-        return None if following is None else _moment(following + found.delay)
+        following = found.due_after(micros(end) - (found.delay if self._of_session else 0))
+        return None if following is None else _moment(following)
 
 
 async def overloaded(**kwargs: Any) -> None:

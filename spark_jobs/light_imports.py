@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from threading import get_ident
 from typing import Any
 
 
@@ -14,11 +15,11 @@ class Absent:
     """Within it one package is not there, for whoever does without it where it is not installed."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name, self.thread = name, get_ident()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """Refuse one name, leave all others to the finders behind."""
-        if name == self.name:
+        """Refuse one name to the thread that made this, leave all others to the finders behind."""
+        if name == self.name and get_ident() == self.thread:
             raise ModuleNotFoundError("not looked for", name=name)
 
     def __enter__(self) -> None:

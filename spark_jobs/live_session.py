@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--name", required=True, help="how the names of its runs begin")
     given = parser.parse_args(arguments)
     arrow_alone()
+    from spark_jobs.operations.maintenance import merge_logs
     from spark_jobs.run.live import LiveSession, wait_for
     from spark_jobs.session.on_demand import OnDemand
     from spark_jobs.sources.decoding import parse_instant
@@ -57,11 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report=_say,
             name=given.name,
             overloaded=_overloaded,
+            meanwhile=partial(merge_logs, warehouse, _say),
             # whoever takes over from a task that is gone starts a session of its own
             abandoned=lambda: os.getppid() != parent,
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: session.stop())
+        session.make_ready()
         return _answer(session)
     finally:
         spark.stop()

@@ -48,10 +48,12 @@ def spark_session(name: str, **options: Any) -> Iterator[tuple[Any, Stages]]:
 def live_session(house: Warehouse, begin: int | None, until: int | None, checks: str | None) -> Iterator[LiveSession]:
     """A session that answers each refresh as it falls due. Ctrl-C and SIGTERM end it when the refresh that is being
     answered is; a second one at once."""
+    from spark_jobs.operations.maintenance import merge_logs
     from spark_jobs.run.live import LiveSession
 
     with spark_on_demand("heddle tick") as (spark, report):
-        session = LiveSession(house, spark, until, begin, checks, report)
+        session = LiveSession(house, spark, until, begin, checks, report, meanwhile=lambda: merge_logs(house, report))
+        session.make_ready()
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
         def end(number: int, _: object) -> None:

@@ -22,6 +22,7 @@ from optimizer.windows.alignment import instants as instants_of
 from optimizer.windows.alignment import starts_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, BOOLEAN, DOUBLE, Window
+from spark_jobs.light_imports import Absent
 from spark_jobs.results.rows import places
 from spark_jobs.storage import WHOLE, Place
 from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
@@ -519,12 +520,19 @@ def write_data_docs(
     write_document(docs, page_name(seed), result, facts)
 
 
+def great_expectations() -> Any:
+    """Great Expectations, whose import takes some seconds: a third less without Spark and SQL, of which nothing here
+    gives it any data."""
+    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+    with Absent("pyspark"), Absent("sqlalchemy"):
+        import great_expectations
+    return great_expectations
+
+
 def expectations(summary: pd.DataFrame, document: Callable[[Any], None] | None = None) -> list[dict[str, Any]]:
     """The Great Expectations suite over what :func:`inspected` found: one check an expectation. ``document`` is given
     Great Expectations' result, for its Data Docs."""
-    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-    import great_expectations as gx
-
+    gx = great_expectations()
     expect = gx.expectations
     suite_of = [
         expect.ExpectTableColumnsToMatchSet(column_set=list(summary.columns), exact_match=True),

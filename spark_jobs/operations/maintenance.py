@@ -57,6 +57,9 @@ LARGE = 64 << 20
 BATCH = 512 << 20
 """Bytes of small files that are merged at once, so held in memory."""
 
+MANY = 64
+"""Files of a log, each a few rows, from which on a live session merges them."""
+
 PLANS = 3
 """Versions of the plan, the newest ones, whose synopses are kept: a rollback finds its partial aggregates."""
 
@@ -155,10 +158,7 @@ def _swept(warehouse: Warehouse, name: str, retention: int, dry_run: bool) -> in
         elsewhere = is_awkward(place)
         days = None if name in TABLES else _crowded(warehouse, name, table)
         if (name in SMALL_TABLES or days) and not dry_run and not elsewhere:
-            chosen = None if days is None else [("day", "in", days)]
-            with warehouse.exactly(name, table) as once:
-                groups = WriterProperties(max_row_group_size=ROWS_IN_GROUPS.get(name))
-                table.optimize.compact(chosen, commit_properties=once, writer_properties=groups)
+            _compact(warehouse, name, table, days)
             table = warehouse.table(name)
         hours = retention // (3600 * 1_000_000)
         if elsewhere:
@@ -171,6 +171,31 @@ def _swept(warehouse: Warehouse, name: str, retention: int, dry_run: bool) -> in
             table.create_checkpoint()
             table.cleanup_metadata()
         return len(gone)
+
+
+def _compact(warehouse: Warehouse, name: str, table: DeltaTable, days: list[str] | None = None) -> None:
+    chosen = None if days is None else [("day", "in", days)]
+    with warehouse.exactly(name, table) as once:
+        groups = WriterProperties(max_row_group_size=ROWS_IN_GROUPS.get(name))
+        table.optimize.compact(chosen, commit_properties=once, writer_properties=groups)
+
+
+def merge_logs(warehouse: Warehouse, report: Callable[[str], None] = lambda line: None, most: int = MANY) -> list[str]:
+    """Merge each small table (logs, registry) of more than so many files, for who writes and reads them often, such as
+    a live session while it waits; their names. What cannot be merged now is reported, and stays."""
+    merged = []
+    for name in SMALL_TABLES:
+        try:
+            if is_awkward(warehouse.path(name)) or len(warehouse.table(name).file_uris()) <= most:
+                continue
+            with warehouse.lease() as token:
+                table = warehouse.table(name)
+                warehouse.check_lease(token)
+                _compact(warehouse, name, table)
+            merged.append(name)
+        except (HeddleError, DeltaError, OSError) as error:
+            report(f"the files of {name} were not merged: {error}")
+    return merged
 
 
 def _crowded(warehouse: Warehouse, name: str, table: DeltaTable) -> list[str]:

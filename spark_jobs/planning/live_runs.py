@@ -44,26 +44,37 @@ class ActiveSchedule:
     schedules: tuple[Schedule, ...]
     delay: int
 
+    def due_after(self, instant: int) -> int | None:
+        """When the first refresh after an instant is due (microseconds): that of the instant is overloaded if it is not
+        done by then. None without queries with a refresh bound, or once their lifetimes are over."""
+        following = instants_due.next_tick(self.schedules, instant) if self.schedules else None
+        return None if following is None else following + self.delay
 
-def in_force(warehouse: Warehouse) -> ActiveSchedule | None:
-    """When runs are due by the plan in force; None before the first plan."""
+
+def in_force(warehouse: Warehouse, known: ActiveSchedule | None = None) -> ActiveSchedule | None:
+    """When runs are due by the plan in force; None before the first plan. ``known``: what was in force of this
+    warehouse, which is read again only if there is a newer version."""
     version = plans.current_version(warehouse)
     if version is None:
         return None
+    if known is not None and known.version == version:
+        return known
     plan = plans.load_plan(warehouse, version)
     return ActiveSchedule(version, plan.schedules, max(stream.lateness for stream in plan.workload.streams))
 
 
-def due(warehouse: Warehouse, clock: int, begin: int | None = None) -> DueRun | None:
+def due(
+    warehouse: Warehouse, clock: int, begin: int | None = None, known: ActiveSchedule | None = None
+) -> DueRun | None:
     """The live run that is due at a clock (microseconds), or None if nothing is.
 
     Live runs follow one another without a gap: each begins where the one before it ended, and ends at the newest
     instant that the schedule asks for and that late events have had their time for. If there are several since, the
     run is late: it stands for all of them. Without queries with a refresh bound (or once their lifetimes are over),
     every midnight is such an instant, and no run is late. The first run begins at ``begin``, or at the instant before
-    its own.
+    its own. ``known``: as of :func:`in_force`.
     """
-    found = in_force(warehouse)
+    found = in_force(warehouse, known)
     if found is None:
         return None
     complete, reached = clock - found.delay, frontier(warehouse)
@@ -84,19 +95,10 @@ def due(warehouse: Warehouse, clock: int, begin: int | None = None) -> DueRun | 
     return DueRun(found.version, reached, wanted[-1][0], len(wanted) > 1) if wanted else None
 
 
-def due_after(warehouse: Warehouse, instant: int) -> int | None:
-    """When the first refresh after an instant is due by the plan in force (microseconds): a refresh of that instant
-    that is not done by then is overloaded. None without queries with a refresh bound, or once their lifetimes are
-    over."""
-    found = in_force(warehouse)
-    following = instants_due.next_tick(found.schedules, instant) if found is not None and found.schedules else None
-    return None if found is None or following is None else following + found.delay
-
-
-def next_due(warehouse: Warehouse, clock: int) -> int | None:
+def next_due(warehouse: Warehouse, clock: int, known: ActiveSchedule | None = None) -> int | None:
     """When the next live run is due (microseconds), if nothing is at a clock and nobody publishes or plans meanwhile;
     None if nothing ever will be."""
-    found = in_force(warehouse)
+    found = in_force(warehouse, known)
     if found is None:
         return None
     reached = frontier(warehouse)

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from threading import Event
+from threading import Event, Thread
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import format_instant
-from spark_jobs.planning.live_runs import DueRun, due, due_after, frontier, next_due
+from spark_jobs.planning.live_runs import ActiveSchedule, DueRun, due, frontier, in_force, next_due
 from spark_jobs.run.interval import run
 from spark_jobs.run.values import Report
 from spark_jobs.session.on_demand import OnDemand
+from spark_jobs.settings import settings
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -29,6 +29,12 @@ RETRY = 2.0
 """Seconds before what failed is tried again; twice as many each time after it, to :data:`LONGEST_RETRY`."""
 
 LONGEST_RETRY = 60.0
+
+ROOM = 20.0
+"""Seconds until the next refresh that there have to be for something to be done meanwhile."""
+
+COMES_SECOND = ("HDL-512", "HDL-541")
+"""Codes of a refresh of which something was published meanwhile."""
 
 
 def _now() -> int:
@@ -46,6 +52,15 @@ def wait_for(place: str, until: int, report: Report = lambda line: None) -> Ware
     return Warehouse.open(place, create=False)
 
 
+def _load(inspects: bool) -> None:
+    from spark_jobs.run import checks_stage, finals_stage, partials_stage, publication  # noqa: F401
+
+    if inspects:
+        from spark_jobs.checks.inspection import great_expectations
+
+        great_expectations()
+
+
 @dataclass
 class LiveSession:
     """One session over a warehouse.
@@ -53,7 +68,8 @@ class LiveSession:
     ``until``: at which clock it ends, once what is due by then was answered; None: when it is told to
     (:meth:`stop`). ``begin``: where the first run of a warehouse begins. ``name``: how the names of its runs begin:
     those of a session and of its retry are the same. ``overloaded`` is told of each refresh that was not done when the
-    next one was due, and when that was (microseconds). ``abandoned`` says whether nobody waits for it any more: it ends
+    next one was due, and when that was (microseconds). ``meanwhile`` is done after
+    a refresh if the next is not due soon. ``abandoned`` says whether nobody waits for it any more: it ends
     as if it had been told to. ``clock`` says the time (microseconds); ``wait``, which is given
     seconds, returns when they are over or the session is told to end.
     """
@@ -66,18 +82,25 @@ class LiveSession:
     report: Report = lambda line: None
     name: str = "live"
     overloaded: Callable[[RunRecord, int], object] = lambda record, at: None
+    meanwhile: Callable[[], object] = lambda: None
     abandoned: Callable[[], bool] = lambda: False
     clock: Callable[[], int] = _now
     wait: Callable[[float], object] | None = None
 
     def __post_init__(self) -> None:
         self._stopped = Event()
-        self._failures = 0
+        self._failures, self._has_answered = 0, False
+        self._active: ActiveSchedule | None = None
         self._pause = self._stopped.wait if self.wait is None else self.wait
 
     def stop(self) -> None:
         """End once the refresh that is being answered is; from another thread or the handler of a signal."""
         self._stopped.set()
+
+    def make_ready(self) -> None:
+        """Load what the first refresh needs, which takes some seconds, beside what goes on until then."""
+        level = settings().checks if self.checks is None else self.checks
+        Thread(target=_load, args=(level == "all",)).start()
 
     @property
     def was_stopped(self) -> bool:
@@ -96,7 +119,8 @@ class LiveSession:
             is_last = self.until is not None and clock >= self.until
             found = None
             try:
-                found = due(self.warehouse, clock, self.begin)
+                self._active = in_force(self.warehouse, self._active)
+                found = due(self.warehouse, clock, self.begin, self._active)
                 if found is None and not is_last:
                     self._idle(clock)
                 record = None if found is None else self._answered(found, clock)
@@ -112,21 +136,19 @@ class LiveSession:
                     return
                 self._pause(min(RETRY * 2 ** min(self._failures - 1, 8), LONGEST_RETRY))
                 continue
-            self._failures = 0
+            self._failures, self._has_answered = 0, self._has_answered or record is not None
             if record is not None:
                 yield record
             elif is_last:
                 return
 
     def _came_second(self, refresh: DueRun, error: HeddleError) -> bool:
-        """Whether a refresh failed because another session has answered it meanwhile, such as one that ends while this
-        one begins: that is no fault."""
-        return error.diagnostic.code == "HDL-541" and (frontier(self.warehouse) or 0) >= refresh.end
+        """Whether a refresh failed because another session has answered it meanwhile, or a part of it, such as one that
+        ends while this one begins: that is no fault."""
+        return error.diagnostic.code in COMES_SECOND and (frontier(self.warehouse) or 0) > refresh.begin
 
     def _tell_overload(self, record: RunRecord) -> None:
-        following = None
-        with suppress(HeddleError):  # the answers stand; what cannot be read is told when the next refresh asks for it
-            following = due_after(self.warehouse, record.end)
+        following = None if self._active is None else self._active.due_after(record.end)
         if following is not None and self.clock() > following:
             self.overloaded(record, following)
 
@@ -148,8 +170,12 @@ class LiveSession:
 
     def _idle(self, clock: int) -> None:
         """Wait for the next refresh, but not long: the plan may change meanwhile, or another session be first."""
-        at = next_due(self.warehouse, clock)
+        at = next_due(self.warehouse, clock, self._active)
         until = min((one for one in (at, self.until) if one is not None), default=None)
         seconds = LOOK if until is None else max(until - clock, 0) / 1e6
+        if self._has_answered and seconds >= ROOM:
+            self._has_answered = False
+            self.meanwhile()
+            return
         self.report("waiting" if until is None else f"waiting for {format_instant(until)}")
         self._pause(min(seconds, LOOK))

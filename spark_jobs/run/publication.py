@@ -37,7 +37,7 @@ def publish(run: Run, checked: CheckedRun) -> PublishedRun:
     stored of queries that are not answered now (removed, paused, of a stream that cannot be read) stays. If the run is
     narrow, only its instants are replaced, as the version of the table that it goes on from has all others.
     Raises HDL-541 if they were published again meanwhile, or anything of the interval was by a run that knew more of
-    the source.
+    the source, or, if both are live runs, at all.
     """
     record, answered = run.record, checked.answered
     filled, allocated = answered.filled, answered.filled.allocated
@@ -110,6 +110,10 @@ def commit(
         listed = [name for name in record.listed if name not in record.failed]
         return narrowing.is_older_than({name: past.get(name, 0) for name in listed}, record.listed)
 
+    def is_first(row: LogRow) -> bool:
+        # of two live runs at once the second would double a refresh, or stand for one that is answered
+        return record.live and row.record.live
+
     def still() -> None:
         readers.begin()
         for _, application, _ in warehouse.transactions("results", since):
@@ -121,7 +125,8 @@ def commit(
             begin, end = map(parse_instant, application.split("/")[1:])
             if begin >= record.end or record.begin >= end:
                 continue
-            if instants is not None or any(map(knew_more, publish_log.rows_of_interval(warehouse, begin, end))):
+            rows = publish_log.rows_of_interval(warehouse, begin, end)
+            if instants is not None or any(knew_more(row) or is_first(row) for row in rows):
                 message = f"another run has published {format_instant(begin)} .. {format_instant(end)} meanwhile"
                 raise HeddleError("HDL-541", message, "nothing was published; run it again")
 

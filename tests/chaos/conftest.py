@@ -10,6 +10,8 @@ import pytest
 
 GOALS = {
     "failpoints, in histories": 25 * 12,
+    "failpoints, in live sessions": None,
+    "two live sessions at once": None,
     "orderings of drivers": 1000,
     "commits of two drivers at once": 2 * 2000,
     "runs interrupted at a step": None,

@@ -66,9 +66,10 @@ def asked(questions):
     return {"told": told, "name": type(kept.timetable).__name__,
             "deadlines": bool(kept.deadline), "summary": kept.timetable.summary}
 
-def deadline(end):
+def deadline(end, *of_session):
     session = SimpleNamespace(scalar=lambda query: moment(end))
-    found = NextRefresh()._evaluate_with(session=session, dag_id="d", run_id="r")
+    kept = NextRefresh.deserialize_reference(NextRefresh(*of_session).serialize_reference())
+    found = kept._evaluate_with(session=session, dag_id="d", run_id="r")
     return round(found.timestamp() * 1e6)
 
 def pinned(begin, end, kind):
@@ -177,6 +178,10 @@ def test_a_deadline_is_when_the_next_refresh_is_due(ask: Ask, tmp_path: Path) ->
     end = NOON
     schedules = publish(tmp_path, 4, MINUTE)
     assert ask("deadline", tmp_path, end) == instants_due.next_tick(schedules, end) + MINUTE
+    # a session ends by the clock: what it leaves to the next is due after that
+    for minute in range(9):
+        due = ask("deadline", tmp_path, end + minute * MINUTE, True)
+        assert due == instants_due.next_tick(schedules, end + (minute - 1) * MINUTE) + MINUTE > end + minute * MINUTE
 
 
 def published(place: Path, begin: int, end: int, live: bool) -> None:

@@ -116,22 +116,24 @@ def test_each_publication_is_the_business_of_one_task(laboratory: Laboratory) ->
     """Runs of the DAG announce theirs; the hourly task repairs, runs by hand, those that failed, and what is left."""
     with without_audit():
         version = laboratory.plan(text_of({"all": True}))
-        runs = [("scheduled__1", (0, 30)), ("repair/1", (30, 60)), ("cli/1", (60, 90)), ("backfill/1", (90, 120))]
-        for run_id, span in runs:
-            laboratory.run(version, *span, run_id)
+        names = ("scheduled__1", "repair/1", "cli/1", "backfill/1", "live/1", "session/scheduled__2/1")
+        for number, run_id in enumerate(names):
+            laboratory.run(version, 20 * number, 20 * (number + 1), run_id)
         # a stream that is gone fails the run, which publishes the others' answers
         version = laboratory.plan(text_of({"all": True, "quoted": True}))
         laboratory.source("quotes").unlink()
         laboratory.write([*steady(120), (20.5, "A", 7.0, 5)])
         assert laboratory.run(version, 0, 120, "manual__1").has_failed
     rows = publish_log.publications(laboratory.warehouse)
-    assert len(rows) == 5
+    assert len(rows) == 7
     mine = {row.run_id: announcements.of_run(laboratory.warehouse, row.begin, row.end, row.run_id) for row in rows}
-    assert [run_id for run_id, found in mine.items() if found] == ["scheduled__1"]
+    assert [run_id for run_id, found in mine.items() if found] == ["scheduled__1", "session/scheduled__2/1"]
     clock = rows[-1].at + 1
     assert {one.run_id for one in of_others(laboratory.warehouse, clock)} == {
-        *("repair/1", "cli/1", "backfill/1", "manual__1"),
+        *("repair/1", "cli/1", "backfill/1", "live/1", "manual__1"),
     }
+    for run_id, told in (("scheduled__2", ["session/scheduled__2/1"]), ("scheduled__", []), ("scheduled__1", [])):
+        assert [row.run_id for row in announcements.of_session(laboratory.warehouse, run_id, clock)] == told
     # whoever should have announced it has had a day; after three it is no news
     later = of_others(laboratory.warehouse, clock + 86_400_000_000)
     assert {one.run_id for one in later} == {row.run_id for row in rows}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import _lru_cache_wrapper
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,9 @@ from typer.testing import CliRunner
 
 from heddle.cli.app import app
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.run.live import LiveSession
+from spark_jobs.operations.maintenance import merge_logs
+from spark_jobs.run.interval import run
+from spark_jobs.run.live import LiveSession, wait_for
 from spark_jobs.session.in_process import InProcess
 from spark_jobs.warehouse.publish_log import RunRecord, publications
 from tests.chaos.world import without_audit
@@ -143,12 +148,105 @@ def played(laboratory: Laboratory, data: st.DataObject) -> None:
     assert version == 1
 
 
+def test_a_refresh_that_takes_too_long_is_told(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
+    laboratory.plan(BOUND)
+    clock, told = Clock(41), list[tuple[int, int]]()
+    live = session(laboratory, clock, 52)
+    live.overloaded = lambda record, at: told.append(((record.end - DAY) // MINUTE, (at - DAY) // MINUTE))
+    ends = []
+    for number, found in enumerate(live.refreshes()):
+        assert isinstance(found, RunRecord)
+        ends.append((found.end - DAY) // MINUTE)
+        # the third takes so long that the next is due meanwhile
+        slow = 125 if number == 1 else 0
+        monkeypatch.setattr("spark_jobs.run.live.run", taking(slow, clock))
+    assert told == [(ends[2], ends[2] + 2)] and len(ends) > 4
+
+
+def taking(seconds: float, clock: Clock) -> Any:
+    """A run that takes so long."""
+
+    def slow(*given: Any, **named: Any) -> RunRecord:
+        record = run(*given, **named)
+        clock.wait(seconds)
+        return record
+
+    return slow
+
+
+def test_a_session_ends_when_nobody_waits_for_it(laboratory: Laboratory) -> None:
+    laboratory.plan(BOUND)
+    live, left = session(laboratory, Clock(41), 240), [True, True, False]
+    live.abandoned = lambda: not left.pop(0)
+    assert len(list(live.refreshes())) <= 2 and not live.was_stopped
+
+
+def test_logs_stay_few_files(laboratory: Laboratory) -> None:
+    """Each refresh writes to them and reads them some times: what there is to be read stays as much."""
+    version = laboratory.plan(BOUND)
+    live, most = session(laboratory, Clock(41), 80), list[int]()
+    live.meanwhile = lambda: merge_logs(laboratory.warehouse, most=6)
+    with without_audit():
+        for _ in live.refreshes():
+            most.append(len(laboratory.warehouse.table("publish_log").file_uris()))
+    assert len(most) > 15 and max(most) <= 10
+    end = list(published(laboratory))[-1][1]
+    assert laboratory.wrong(version, 30, end, scheduled(laboratory, version, 30, end)) == []
+
+
+def test_a_session_waits_for_the_first_plan(laboratory: Laboratory, tmp_path: Path) -> None:
+    assert wait_for(str(laboratory.warehouse.root), 0) is not None
+    said: list[str] = []
+    assert wait_for(str(tmp_path / "none"), 0, said.append) is None
+
+
+def test_what_cannot_be_read_is_tried_again(laboratory: Laboratory) -> None:
+    """Also what says which refresh is due: a session outlives a store that does not answer."""
+    laboratory.plan(BOUND)
+    log = laboratory.warehouse.root / "publish_log"
+    log.rename(log.with_name("away"))
+    found = []
+    for one in session(laboratory, Clock(41), 46).refreshes():
+        found.append(one)
+        if len(found) == 2:
+            log.with_name("away").rename(log)
+    assert [isinstance(one, HeddleError) for one in found[:3]] == [True, True, False]
+
+
+def held(kinds: Counter[str]) -> Counter[str]:
+    """How many objects of Heddle's there are of each kind, and how many entries its caches without a bound have."""
+    gc.collect()
+    for one in gc.get_objects():
+        kind = type(one)
+        if str(kind.__module__).partition(".")[0] in ("spark_jobs", "optimizer", "heddle"):
+            kinds[f"{kind.__module__}.{kind.__qualname__}"] += 1
+        elif kind is _lru_cache_wrapper and one.cache_info().maxsize is None:
+            kinds[f"cache {one.__module__}.{one.__qualname__}"] += one.cache_info().currsize
+        elif kind is dict and len(one) > 30:
+            kinds["entries of large dicts"] += len(one)
+        elif kind is list and len(one) > 30:
+            kinds["items of large lists"] += len(one)
+    return kinds
+
+
+def test_a_session_holds_no_more_after_many_refreshes(laboratory: Laboratory) -> None:
+    laboratory.plan(BOUND)
+    live, counts = session(laboratory, Clock(41), 120), dict[int, Counter[str]]()
+    with without_audit():
+        for number, _ in enumerate(live.refreshes()):
+            if number in (10, 30):
+                counts[number] = held(Counter())
+    grown = {kind: count - counts[10][kind] for kind, count in counts[30].items() if count - counts[10][kind] > 10}
+    # a thing more for each refresh would be twenty
+    assert grown == {} and len(counts) == 2, grown
+
+
 def test_the_command_line_follows(laboratory: Laboratory, monkeypatch: pytest.MonkeyPatch) -> None:
     laboratory.plan(BOUND)
     clock, house = Clock(41), str(laboratory.warehouse.root)
 
-    def live(*given: Any) -> LiveSession:
-        return LiveSession(*given, clock=clock, wait=clock.wait)
+    def live(*given: Any, **named: Any) -> LiveSession:
+        return LiveSession(*given, clock=clock, wait=clock.wait, **named)
 
     monkeypatch.setattr("spark_jobs.run.live.LiveSession", live)
     following = ["tick", "--warehouse", house, "--follow", "--from", "2013-07-01T00:40"]
