@@ -303,12 +303,9 @@ def show_estimates(estimates: Sequence[RunEstimate]) -> None:
 
 def _price(estimates: Sequence[RunEstimate]) -> str:
     """Between how many CPU seconds some runs are going to take."""
-    bounds = [(run.least, run.most) for run in estimates]
-    known = [(least, most) for least, most in bounds if least is not None and most is not None]
-    if len(known) < len(bounds):
-        return "not known yet"
-    least, most = (sum(ends) for ends in zip(*known, strict=True)) if known else (0.0, 0.0)
-    return f"{least:.0f} to {most:.0f}" if most else "0"
+    least, most = sum(run.least for run in estimates), sum(run.most for run in estimates)
+    digits = 1 if most < 10 else 0
+    return f"{least:.{digits}f} to {most:.{digits}f}" if most else "0"
 
 
 def _show_price(stored: _StoredRequest, first: int, last: int, checks: str | None) -> None:

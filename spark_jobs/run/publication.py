@@ -164,11 +164,12 @@ def log_checks(warehouse: Warehouse, record: RunRecord) -> None:
     )
 
 
-def log_statistics(warehouse: Warehouse, record: RunRecord) -> None:
-    """Record the rate of what this run scanned; the stages' costs stand with the first stream."""
+def log_statistics(warehouse: Warehouse, record: RunRecord, about: Mapping[str, Any]) -> None:
+    """Record the rate of what this run scanned; the stages' costs, and what else is known ``about`` them, stand with
+    the first stream."""
     rows: list[dict[str, Any]] = []
     for name, (begin, end, events) in record.scanned.items():
         found = Measured(name, begin, end, events, groups_per_fragment(warehouse, name, begin))
-        measured = ({}, {}) if rows else (record.cpu_seconds, record.features)
+        measured = ({}, {}, {}) if rows else (record.cpu_seconds, record.features, about)
         rows.append(found.row(record.run_id, *measured))
     measurements.log(warehouse, rows)
