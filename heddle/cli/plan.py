@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from spark_jobs.planning.validation import Validation
     from spark_jobs.planning.versions import Rollback, VersionDiff
     from spark_jobs.planning.what_if import RateChange, WhatIf
+    from spark_jobs.warehouse.warehouse import Warehouse
 
 
 @app.command(epilog="Example: heddle validate dags/workload/flights.sql --streams dags/workload/streams.yaml")
@@ -146,7 +147,7 @@ def plan(
             shown = _plan_of_files(files, streams, rate or [], warehouse, *search, format is PlanFormat.json, summary)
         elif warehouse is not None:
             stored, version = _planned(warehouse)
-            shown = _shown(stored, {"plan_version": version}, summary)
+            shown = _shown(stored, {"plan_version": version}, summary, house=existing_warehouse(warehouse))
     _deliver_plan(shown, format, output)
     raise typer.Exit(1 if shown.has_failed else 0)
 
@@ -163,13 +164,14 @@ def _planned(warehouse: str) -> tuple[SharingPlan, int]:
 
 
 class _ShownPlan(NamedTuple):
-    """A plan as JSON, what else its page says (``facts``), the plan itself (None: of bare windows), and whether
-    something that it was made of was not usable."""
+    """A plan as JSON, what else its page says (``facts``), the plan itself (None: of bare windows), whether something
+    that it was made of was not usable, and from where on sharing wins."""
 
     data: dict[str, Any]
     facts: dict[str, Any]
     plan: SharingPlan | None
     has_failed: bool = False
+    break_even: str = ""
 
 
 def _check_plan_options(
@@ -217,28 +219,43 @@ def _plan_of_files(
         changed = plan_changes(house, request, plan)
         print_changes(changed)
         facts |= {"changes": changed} if is_json else {}
-    return _shown(plan, facts, summary, failed)
+    return _shown(plan, facts, summary, failed, house)
 
 
-def _shown(plan: SharingPlan, facts: dict[str, Any], summary: bool, has_failed: bool = False) -> _ShownPlan:
+def _shown(
+    plan: SharingPlan,
+    facts: dict[str, Any],
+    summary: bool,
+    has_failed: bool = False,
+    house: Warehouse | None = None,
+) -> _ShownPlan:
     from optimizer.plan.export import to_json
+    from spark_jobs.costs.learned import known_costs
+    from spark_jobs.run.break_even import of_plan
+    from spark_jobs.unshared.comparison import stored_comparisons
 
-    data = to_json(plan) | facts
+    compared = stored_comparisons(house) if house is not None else ()
+    found = of_plan(known_costs(house), plan, compared[-1].samples if compared else ())
+    data = to_json(plan) | facts | ({"break_even": found.to_json()} if found is not None else {})
     if summary:
         for tree in data["trees"]:
             tree["query_count"] = len(tree.pop("queries"))
-    return _ShownPlan(data, facts, plan, has_failed)
+    return _ShownPlan(data, facts, plan, has_failed, "" if found is None else found.sentence())
 
 
 def _deliver_plan(shown: _ShownPlan, format: PlanFormat, output: Path | None) -> None:
     """Print a plan, or write it to a file."""
     if format is PlanFormat.text and output is None:
         show_plan(shown.data)
+        if shown.break_even:
+            terminal.console.print(shown.break_even, highlight=False, soft_wrap=True)
         return
     if format is PlanFormat.text:
         plain = PlainConsole(width=160, color_system=None, force_terminal=False)
         with plain.capture() as captured:
             show_plan(shown.data, plain)
+            if shown.break_even:
+                plain.print(shown.break_even, highlight=False, soft_wrap=True)
         text = captured.get()
     elif format is PlanFormat.json:
         text = json_text(shown.data)

@@ -51,6 +51,7 @@ from optimizer.errors.diagnostics import count as number_of
 if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
     from spark_jobs.costs.fit import Fit
+    from spark_jobs.run.break_even import BreakEven
     from spark_jobs.run.estimate import RunEstimate
     from spark_jobs.run.history import Outdated
     from spark_jobs.unshared.comparison import Comparison
@@ -482,10 +483,21 @@ def compare(
     """Run a sample of the queries unshared, one plain Spark job each, beside the cost of the shared run."""
     with telling_errors():
         comparison = _compared(warehouse, begin, end, sample)
+        found = _break_even(warehouse, comparison)
     if as_json:
-        print_json(comparison.to_json())
+        print_json(comparison.to_json() | {"break_even": found.to_json()})
     else:
         show_comparison(comparison, f"{begin} .. {end}")
+        terminal.console.print(found.sentence(), highlight=False, soft_wrap=True)
+
+
+def _break_even(warehouse: str, comparison: Comparison) -> BreakEven:
+    """From how many queries on sharing wins, by a comparison."""
+    from spark_jobs.costs.learned import known_costs
+    from spark_jobs.run.break_even import of_run
+
+    costs, shared = known_costs(existing_warehouse(warehouse)), comparison.shared
+    return of_run(costs, shared.features, comparison.shared_cpu, comparison.queries, comparison.samples)
 
 
 def _compared(warehouse: str, begin: str, end: str, sample: int) -> Comparison:

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from spark_jobs.costs.fit import Fit, Observation, fit, fit_of
+from spark_jobs.costs.fit import SHIPPED, Fit, Observation, fit, fit_of
 from spark_jobs.costs.measurements import Recorded, machine, newest_costs
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -126,6 +126,11 @@ class Learned:
         own = [error for error, is_alike in off if is_alike]
         wide = math.exp(max(_bound(own if len(own) >= 2 * ENOUGH else [error for error, _ in off]), NARROWEST))
         return 1 / wide, wide
+
+
+def known_costs(warehouse: Warehouse | None) -> Fit:
+    """The costs that the newest runs of a warehouse teach; None, or no runs: those that are there before any."""
+    return Fit(SHIPPED) if warehouse is None else Learned.of(warehouse).costs
 
 
 def _alike(one: float, other: float) -> bool:

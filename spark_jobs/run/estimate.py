@@ -67,17 +67,24 @@ def price(
             missing += requests
     parts = [part for part in prepared.work if KINDS[part.synopsis.kind].is_predicted]
     gaps = [gap for gap in missing if KINDS[gap.synopsis.kind].is_predicted]
-    in_spark = events > settings().in_process
-    known = {
-        "runs": 1,
-        "processes": int(first),
-        "suites": int(first and request.checks == "all"),
-        "sessions": int(in_spark and starts),
-        "spark_runs": int(in_spark),
-    }
-    if request.checks != "none":
-        known["queries_recomputed"] = min(SAMPLED_QUERIES, len(prepared.plan.workload.queries))
+    known = known_of(events, len(prepared.plan.workload.queries), request.checks, first, starts)
+    in_spark = bool(known["spark_runs"])
     planned = Work(begin, parts, gaps, prepared.sources)
     _, predicted = predict(warehouse, learned, prepared.plan, planned, known)
     seconds, least, most = (round(one, 3) for one in (predicted.cpu_seconds, predicted.least, predicted.most))
     return RunEstimate(begin, end, False, round(events), seconds, least, most, predicted.runs, in_spark)
+
+
+def known_of(
+    events: float, queries: int, checks: str = "all", first: bool = True, starts: bool = True
+) -> dict[str, float]:
+    """What is known before a run over so many events, by feature; ``first``, ``starts`` as in :func:`price`."""
+    in_spark = events > settings().in_process
+    return {
+        "runs": 1,
+        "processes": int(first),
+        "suites": int(first and checks == "all"),
+        "sessions": int(in_spark and starts),
+        "spark_runs": int(in_spark),
+        "queries_recomputed": 0 if checks == "none" else min(SAMPLED_QUERIES, queries),
+    }
