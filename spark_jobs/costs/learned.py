@@ -90,8 +90,7 @@ class Learned:
         """The costs by which these runs are explained best."""
         seen = [Observation(run.features, run.cpu_seconds) for run in self.runs]
         weights = [
-            0.5 ** (age / HALF) * (1.0 if run.machine == self.machine else FOREIGN)
-            for age, run in enumerate(self.runs)
+            0.5 ** (age / HALF) * (1.0 if run.machine == self.machine else FOREIGN) for age, run in enumerate(self.runs)
         ]
         return fit(seen, self.prior, weights)
 

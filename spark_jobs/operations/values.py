@@ -191,7 +191,8 @@ class Version:
 class Operations:
     """All that the operating view shows. ``stale`` None: nobody looked, which means listing all sources.
 
-    ``sampled``: of all runs ever, oldest first; ``recomputed`` their sum; ``all_checks``: (passed, failed) ever.
+    ``price``: what a CPU hour costs, if anybody said; ``covered``: microseconds of event time that the runs whose costs
+    are divided in ``savings`` published. ``sampled``: of all runs ever, oldest first; ``recomputed`` their sum; ``all_checks``: (passed, failed) ever.
     """
 
     now: datetime
@@ -209,3 +210,5 @@ class Operations:
     stale: tuple[Stale, ...] | None = None
     looked_at: int = 0
     intervals: int = 0
+    price: CpuPrice | None = None
+    covered: int = 0

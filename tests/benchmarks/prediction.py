@@ -15,18 +15,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from optimizer.language.parser import parse
 from optimizer.workload.instants import DAY
@@ -163,7 +159,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found[name] = [json.loads(r["stage_cpu_seconds"]) for r in sorted(rows, key=lambda r: r["at"])]
             for r in found[name]:
                 if "features" in r:
-                    print(name, {k: v for k, v in r.items() if k not in ("features", "about")}, {k: v for k, v in r["features"].items() if v}, flush=True)
+                    print(
+                        name,
+                        {k: v for k, v in r.items() if k not in ("features", "about")},
+                        {k: v for k, v in r["features"].items() if v},
+                        flush=True,
+                    )
     options.json.write_text(json.dumps(found))
     return 0
 
