@@ -33,15 +33,14 @@ class CpuPrice:
             raise HeddleError("HDL-120", f"HEDDLE_CPU_HOUR_PRICE is {text[:64]!r}", hint)
         return cls(float(found[1]), found[2] or "")
 
-    def a_month(self, cpu_seconds: float, covered: int) -> str:
-        """What so many CPU seconds, which ``covered`` microseconds of event time took, cost a month at that pace;
-        "" where nothing was covered."""
-        if covered <= 0:
+    def a_month(self, cpu_seconds: float, span: int) -> str:
+        """What so many CPU seconds, which a ``span`` of event time took (microseconds), cost a month at that pace;
+        "" where there is none."""
+        if span <= 0:
             return ""
-        cost = self.amount * cpu_seconds / 3600 * MONTH / covered
-        return (
-            f"{cost:,.2f} {self.currency}".rstrip() if cost >= 1 or not cost else f"{cost:.2g} {self.currency}".rstrip()
-        )
+        cost = self.amount * cpu_seconds / 3600 * MONTH / span
+        digits = ",.2f" if cost >= 1 or not cost else ".2g"
+        return f"{cost:{digits}} {self.currency}".rstrip()
 
 
 def covered(intervals: Iterable[tuple[int, int]]) -> int:
