@@ -300,13 +300,21 @@ def show_estimates(estimates: Sequence[RunEstimate]) -> None:
     events = sum(run.events for run in estimates)
     told = f"{number_of(missing, 'run')}, about {number_of(events, 'event')}; CPU seconds: {_price(estimates)}"
     terminal.console.print(told, highlight=False)
+    if told.endswith(GUESSED):
+        terminal.console.print(GUESSED_MEANS, highlight=False, soft_wrap=True)
+
+
+GUESSED = " *"
+
+GUESSED_MEANS = "  *: half to twice what is predicted, as long as too few runs were measured here to say it better"
 
 
 def _price(estimates: Sequence[RunEstimate]) -> str:
     """Between how many CPU seconds some runs are going to take."""
     least, most = sum(run.least for run in estimates), sum(run.most for run in estimates)
     digits = 1 if most < 10 else 0
-    return f"{least:.{digits}f} to {most:.{digits}f}" if most else "0"
+    told = f"{least:.{digits}f} to {most:.{digits}f}" if most else "0"
+    return told if all(run.published or run.is_measured for run in estimates) else f"{told}{GUESSED}"
 
 
 def _show_price(stored: _StoredRequest, first: int, last: int, checks: str | None) -> None:
@@ -320,6 +328,8 @@ def _show_price(stored: _StoredRequest, first: int, last: int, checks: str | Non
     events = sum(run.events for run in found)
     told = f"about {number_of(events, 'event')} to read; CPU seconds: {_price(found)}"
     terminal.errors.print(told, highlight=False)
+    if told.endswith(GUESSED):
+        terminal.errors.print(GUESSED_MEANS, highlight=False, soft_wrap=True)
 
 
 @app.command(epilog="Examples: heddle repair --warehouse var/warehouse --dry-run   |   heddle repair --warehouse house")

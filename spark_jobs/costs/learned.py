@@ -8,8 +8,9 @@ Three steps, each from the newest :data:`REMEMBERED` runs and no others, so that
    load) the less, the further off it is.
 2. *Correction*: by what factor runs like this one (the same plan, :data:`ALIKE` times as much or as little work at
    most) took more or less than those costs say: the median of the newest, drawn towards 1 while they are few.
-3. *Interval*: between which multiples of what was predicted *before* them the newest runs lay, so that nine in ten
-   hold; wider while they are few, and :data:`SHIPPED_FACTOR` either way before :data:`ENOUGH` were measured here.
+3. *Interval*: between which multiples of what was predicted *before* them the newest runs lay, those that took about
+   as much if they are enough, so that nine in ten hold; :data:`SHIPPED_FACTOR` either way before :data:`JUDGED` of
+   them were predicted here from :data:`ENOUGH` others.
 
 References
 ----------
@@ -44,7 +45,11 @@ CORRECTED_BY = 7
 """The newest of the runs alike that correct a prediction."""
 
 ENOUGH = 5
-"""Runs of this machine before an interval is what they were off by."""
+"""Runs of this machine from which on predictions are by its costs."""
+
+JUDGED = 9
+"""Predictions from so many that have to have been judged before an interval is what they were off by: of fewer nobody
+can say what nine in ten are below."""
 
 SHIPPED_FACTOR = 2.0
 """Before that: between half and twice what is predicted."""
@@ -58,13 +63,14 @@ NARROWEST = 0.05
 
 @dataclass(frozen=True)
 class Predicted:
-    """CPU seconds that a run is going to take, between ``least`` and ``most`` in nine of ten; ``runs``: how many runs
-    of this machine that is learned from, fewer than :data:`ENOUGH`: the interval is the shipped one."""
+    """CPU seconds that a run is going to take, between ``least`` and ``most`` in nine of ten; learned from so many
+    ``runs`` of this machine; ``is_measured``: the interval is, too, and not the shipped one."""
 
     cpu_seconds: float
     least: float
     most: float
     runs: int
+    is_measured: bool
 
 
 @dataclass(frozen=True)
@@ -98,8 +104,8 @@ class Learned:
         """A run of a plan (its fingerprint) that is expected to have such features."""
         plain = self.costs.seconds(expected)
         predicted = plain * self._correction(plain, kind)
-        low, high = self._factors(predicted, kind)
-        return Predicted(predicted, predicted * low, predicted * high, len(self.own))
+        low, high, is_measured = self._factors(predicted)
+        return Predicted(predicted, predicted * low, predicted * high, len(self.own), is_measured)
 
     def _correction(self, plain: float, kind: str) -> float:
         ratios = []
@@ -114,17 +120,24 @@ class Learned:
         # as if one more run had taken just what was said
         return math.exp(_middle(ratios) * len(ratios) / (len(ratios) + 1))
 
-    def _factors(self, predicted: float, kind: str) -> tuple[float, float]:
-        off = [
-            (abs(math.log(run.total / run.predicted)), run.kind == kind and _alike(run.predicted, predicted))
-            for run in self.own
-            if run.predicted and run.total > 0
+    @cached_property
+    def judged(self) -> list[tuple[float, float]]:
+        """Of the runs of this machine that were predicted from :data:`ENOUGH` others, the newest first: what was
+        predicted, and how far that was off (logarithm of the ratio, either way)."""
+        whole = len(self.runs) >= REMEMBERED
+        found = self.own if whole else self.own[: max(len(self.own) - ENOUGH, 0)]
+        return [
+            (run.predicted, abs(math.log(run.total / run.predicted))) for run in found if run.predicted and run.total
         ]
-        if len(self.own) < ENOUGH or len(off) < ENOUGH:
-            return 1 / SHIPPED_FACTOR, SHIPPED_FACTOR
-        own = [error for error, is_alike in off if is_alike]
-        wide = math.exp(max(_bound(own if len(own) >= 2 * ENOUGH else [error for error, _ in off]), NARROWEST))
-        return 1 / wide, wide
+
+    def _factors(self, predicted: float) -> tuple[float, float, bool]:
+        """Between which multiples of a prediction the run is, and whether that was measured here."""
+        alike = [error for before, error in self.judged if _alike(before, predicted)]
+        errors = alike if len(alike) >= JUDGED else [error for _, error in self.judged]
+        if len(errors) < JUDGED:
+            return 1 / SHIPPED_FACTOR, SHIPPED_FACTOR, False
+        wide = math.exp(max(_bound(errors), NARROWEST))
+        return 1 / wide, wide, True
 
 
 def known_costs(warehouse: Warehouse | None) -> Fit:
@@ -142,9 +155,6 @@ def _middle(values: Sequence[float]) -> float:
 
 
 def _bound(errors: Sequence[float]) -> float:
-    """What the next error is below in :data:`COVERED` of cases: the k-th of n, k/(n + 1) being that; the largest, and
-    as much more as is missing, where there are too few."""
-    ordered, rank = sorted(errors), math.ceil(COVERED * (len(errors) + 1))
-    if rank <= len(ordered):
-        return ordered[rank - 1]
-    return ordered[-1] * rank / len(ordered)
+    """What the next error is below in :data:`COVERED` of cases, if it is one like these (at least :data:`JUDGED`): the
+    k-th of n, where k/(n + 1) is that."""
+    return sorted(errors)[math.ceil(COVERED * (len(errors) + 1)) - 1]

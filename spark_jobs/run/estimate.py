@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from optimizer.plan.definition import SharingPlan
 from spark_jobs.checks.recompute import SAMPLED_QUERIES
-from spark_jobs.costs.learned import ENOUGH, Learned
+from spark_jobs.costs.learned import Learned
 from spark_jobs.costs.measurements import events_between
 from spark_jobs.costs.prediction import Work, predict
 from spark_jobs.partials import stored_coverage
@@ -24,8 +24,8 @@ class RunEstimate:
     read, about, and the CPU seconds that the plan's costs predict. Windows of rows are not in the price.
 
     ``least``, ``most``: CPU seconds between which it is in nine of ten runs; ``measured_runs``: by how many runs of
-    this machine, fewer than :data:`spark_jobs.costs.learned.ENOUGH`: by the costs that there were before any, a factor
-    of two either way. ``in_spark``: Spark does some of it."""
+    this machine; ``is_measured``: the interval is what they were off by, else a factor of two either way. ``in_spark``:
+    Spark does some of it."""
 
     begin: int
     end: int
@@ -35,12 +35,8 @@ class RunEstimate:
     least: float = 0.0
     most: float = 0.0
     measured_runs: int = 0
+    is_measured: bool = False
     in_spark: bool = False
-
-    @property
-    def is_shipped(self) -> bool:
-        """Whether too few runs were measured here for anything but the costs that there were before."""
-        return self.measured_runs < ENOUGH
 
 
 def price(
@@ -72,7 +68,9 @@ def price(
     planned = Work(begin, parts, gaps, prepared.sources)
     _, predicted = predict(warehouse, learned, prepared.plan, planned, known)
     seconds, least, most = (round(one, 3) for one in (predicted.cpu_seconds, predicted.least, predicted.most))
-    return RunEstimate(begin, end, False, round(events), seconds, least, most, predicted.runs, in_spark)
+    return RunEstimate(
+        begin, end, False, round(events), seconds, least, most, predicted.runs, predicted.is_measured, in_spark
+    )
 
 
 def known_of(

@@ -40,10 +40,11 @@ HOUR = 3600 * SECOND
 Interval = tuple[int, int]
 
 HOURS: tuple[tuple[Interval, ...], ...] = (
-    ((0, 2), (2, 4), (4, 6)),
-    ((6, 8),),
-    ((8, 10), (10, 12), (12, 14), (14, 16)),
-    ((16, 18), (18, 24)),
+    tuple((hour, hour + 1) for hour in range(5)),
+    ((5, 6),),
+    tuple((hour, hour + 1) for hour in range(6, 12)),
+    ((12, 13),),
+    (*((hour, hour + 1) for hour in range(13, 20)), (20, 24)),
 )
 """The hours of a day that the processes of a series publish, interval by interval."""
 
@@ -59,19 +60,21 @@ class Series:
     processes: tuple[tuple[Interval, ...], ...] = HOURS
 
 
-DEMO = tuple(tuple((24 * day, 24 * day + 24) for day in days) for days in ((0, 1, 2), (3,), (4, 5, 6, 7), (8, 9)))
+DEMO = tuple(
+    tuple((24 * day, 24 * day + 24) for day in days) for days in (range(4), (4,), range(5, 10), (10,), range(11, 20))
+)
 
 SERIES: dict[str, Series] = {
+    "regular, in Spark": Series(("regular",), 10.0, 0),
+    "filters and group-bys, in Spark": Series(("filters and group-bys",), 3.0, 0),
     "demo": Series(("demo",), processes=DEMO),
+    "large": Series(("regular",), 30.0),
+    "changing": Series(("regular", "filters", "prime-ish", "group-bys", "few")),
+    "rows": Series(("rows",)),
     **{
         name: Series((name,))
         for name in ("regular", "prime-ish", "fragmented", "filters", "group-bys", "many keys", "low rate", "holistic")
     },
-    "rows": Series(("rows",)),
-    "large": Series(("regular",), 10.0),
-    "changing": Series(("regular", "filters", "prime-ish", "group-bys", "few")),
-    "regular, in Spark": Series(("regular",), in_process=0),
-    "filters, in Spark": Series(("filters and group-bys",), 3.0, 0),
 }
 
 
