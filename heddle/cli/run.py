@@ -504,10 +504,10 @@ def compare(
 def _break_even(warehouse: str, comparison: Comparison) -> BreakEven:
     """From how many queries on sharing wins, by a comparison."""
     from spark_jobs.costs.learned import known_costs
-    from spark_jobs.run.break_even import of_run
+    from spark_jobs.run.break_even import of_comparison
 
     costs, shared = known_costs(existing_warehouse(warehouse)), comparison.shared
-    return of_run(costs, shared.features, comparison.shared_cpu, comparison.queries, comparison.samples)
+    return of_comparison(costs, shared.features, comparison.shared_cpu, comparison.queries, comparison.samples)
 
 
 def _compared(warehouse: str, begin: str, end: str, sample: int) -> Comparison:

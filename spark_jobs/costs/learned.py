@@ -145,8 +145,8 @@ def known_costs(warehouse: Warehouse | None) -> Fit:
     return Fit(SHIPPED) if warehouse is None else Learned.of(warehouse).costs
 
 
-def _alike(one: float, other: float) -> bool:
-    return 1 / ALIKE <= one / other <= ALIKE if one > 0 and other > 0 else False
+def _alike(seconds: float, other: float) -> bool:
+    return 1 / ALIKE <= seconds / other <= ALIKE if seconds > 0 and other > 0 else False
 
 
 def _middle(values: Sequence[float]) -> float:

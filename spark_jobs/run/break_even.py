@@ -101,7 +101,7 @@ def _seconds(spent: float) -> str:
     return f"{spent:.1f}" if spent >= 1 else f"{spent:.2g}"
 
 
-def of_run(
+def of_comparison(
     costs: Fit,
     features: Mapping[str, float],
     total: float,

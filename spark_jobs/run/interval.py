@@ -71,8 +71,8 @@ def run(
     record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries), live=live, late=late)
     record.checked = level
     record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(not _is_warm(spark))}
-    was_started, asked = (spark.is_started, spark.asked) if isinstance(spark, OnDemand) else (False, -1)
-    return _run(Run(spark, warehouse, request, record, report, was_started, asked), plan)
+    was_started, starts = (spark.is_started, spark.starts) if isinstance(spark, OnDemand) else (False, -1)
+    return _run(Run(spark, warehouse, request, record, report, was_started, starts), plan)
 
 
 def _is_warm(spark: SparkSession | OnDemand) -> bool:
@@ -198,7 +198,7 @@ def _log(run: Run, published: PublishedRun) -> None:
     sampled = sample(audited, filled.sources, record.begin, filled.ends, chance)
     if isinstance(run.spark, OnDemand):
         record.features["sessions"] = int(run.spark.is_started and not run.was_started)
-    record.features["spark_runs"] = int(not isinstance(run.spark, OnDemand) or run.spark.asked > run.asked)
+    record.features["spark_runs"] = int(not isinstance(run.spark, OnDemand) or run.spark.starts > run.starts)
     record.features["queries_recomputed"] = len(sampled)
     record.features["events_recomputed"] = round(
         sum(events_between(filled.sources[query.stream], *window) for query, windows in sampled for window in windows)

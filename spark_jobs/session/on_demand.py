@@ -35,7 +35,7 @@ class OnDemand:
         self._name, self._options = name, options
         self._starting, self._started = starting, started
         self._session: SparkSession | None = None
-        self.asked = 0
+        self.starts = 0
         """How often the session was asked for."""
 
     @property
@@ -45,7 +45,7 @@ class OnDemand:
 
     def start(self) -> SparkSession:
         """The session. Raises as :func:`spark_jobs.session.session.start_session` does."""
-        self.asked += 1
+        self.starts += 1
         if self._session is None:
             from spark_jobs.session import session
 
