@@ -183,11 +183,16 @@ def _decimal(cost: float) -> Fraction:
     return Fraction(f"{cost:.3g}")
 
 
-def fit(observations: Sequence[Observation], prior: Fit | None = None, weights: Sequence[float] | None = None) -> Fit:
+def fit(
+    observations: Sequence[Observation],
+    prior: Fit | None = None,
+    weights: Sequence[float] | None = None,
+    ridge: float = RIDGE,
+) -> Fit:
     """The costs that explain some runs best.
 
     Minimises, over a cost x >= 0 for each stage and feature, the sum over runs and stages of the squared error relative
-    to the run's total, and :data:`RIDGE` times the squared relative distance of each feature's cost (the sum over its
+    to the run's total, and ``ridge`` times the squared relative distance of each feature's cost (the sum over its
     stages) from that of ``prior`` (None: the shipped one). Without observations that is the prior. ``weights``: of each
     run, at most 1 (None: all weigh the same); with them, runs that are further off than the others (:data:`FAR`) weigh
     less, as :data:`ROUNDS` fits find out. O(runs * unknowns^2).
@@ -215,7 +220,7 @@ def fit(observations: Sequence[Observation], prior: Fit | None = None, weights: 
     towards = np.array([before[name] / unit[name] for name in dict.fromkeys(name for _, name in unknowns)])
     used, found = given, np.zeros(len(unknowns))
     for _ in range(1 if weights is None else ROUNDS):
-        square, side = RIDGE * drawn.T @ drawn, RIDGE * drawn.T @ towards
+        square, side = ridge * drawn.T @ drawn, ridge * drawn.T @ towards
         for stage, part in parts.items():
             mine = amounts * part
             square += mine.T @ (used[:, None] * mine)

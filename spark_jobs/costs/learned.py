@@ -35,6 +35,9 @@ REMEMBERED = 40
 HALF = 12
 """Runs after which one weighs half."""
 
+RIDGE = 1e-2
+"""As :data:`spark_jobs.costs.fit.RIDGE`: few runs, and much alike, say less of each cost than probes made for it."""
+
 FOREIGN = 0.02
 """What a run of another machine weighs beside one of this."""
 
@@ -98,10 +101,10 @@ class Learned:
         weights = [
             0.5 ** (age / HALF) * (1.0 if run.machine == self.machine else FOREIGN) for age, run in enumerate(self.runs)
         ]
-        return fit(seen, self.prior, weights)
+        return fit(seen, self.prior, weights, RIDGE)
 
     def predict(self, expected: Mapping[str, float], kind: str) -> Predicted:
-        """A run of a plan (its fingerprint) that is expected to have such features."""
+        """A run of a plan (:func:`spark_jobs.costs.prediction.kind_of`) that is expected to have such features."""
         plain = self.costs.seconds(expected)
         predicted = plain * self._correction(plain, kind)
         low, high, is_measured = self._factors(predicted)

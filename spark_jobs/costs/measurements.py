@@ -49,6 +49,10 @@ FEATURES: dict[str, str] = {
 """What a run counts of its own work to explain the CPU time that it took: name and meaning."""
 
 
+NO_STREAM = ""
+"""The stream of a measurement of a run that read none."""
+
+
 @dataclass(frozen=True)
 class Measured:
     """One measurement of a stream: ``rows`` events with times in [begin, end) (microseconds), and how many groups
@@ -203,7 +207,7 @@ def recorded_costs(warehouse: Warehouse) -> list[tuple[dict[str, int], dict[str,
 @dataclass(frozen=True)
 class Recorded:
     """A run as those after it learn from it: amounts by feature, CPU seconds by stage, what was ``expected`` of it
-    before, by the plan of which fingerprint (``kind``), on which machine, and the CPU seconds ``predicted``."""
+    before, by what plan (``kind``), on which machine, and the CPU seconds ``predicted``."""
 
     features: Mapping[str, float]
     cpu_seconds: Mapping[str, float]

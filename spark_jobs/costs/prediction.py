@@ -11,7 +11,7 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import instants
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import SECOND
+from optimizer.workload.values import SECOND, digest
 from spark_jobs.costs.fit import TIME_MAX, relative_error
 from spark_jobs.costs.learned import Learned, Predicted
 from spark_jobs.costs.measurements import Recorded, events_between, last_groups, machine
@@ -39,12 +39,18 @@ KNOWN = ("runs", "processes", "suites", "sessions", "spark_runs", "queries_recom
 """Features of a run that are known before it."""
 
 
+def kind_of(plan: SharingPlan) -> str:
+    """What runs by the same plan have in common: its queries, tree by tree. Not the plan's fingerprint, which is of the
+    instants that one run answers, too."""
+    return digest([[tree.stream, sorted(query.name for query in tree.queries)] for tree in plan.trees])[:16]
+
+
 def predict(
     warehouse: Warehouse, learned: Learned, plan: SharingPlan, work: Work, known: Mapping[str, float]
 ) -> tuple[dict[str, float], Predicted]:
     """What is expected of a run by feature (``known``: those of :data:`KNOWN`), and what it is predicted to take."""
     foreseen = expected(plan, work, _groups(warehouse, plan)) | {name: known.get(name, 0) for name in KNOWN}
-    return foreseen, learned.predict(foreseen, plan.fingerprint)
+    return foreseen, learned.predict(foreseen, kind_of(plan))
 
 
 def judge(warehouse: Warehouse, plan: SharingPlan, record: RunRecord, work: Work) -> Recorded:
@@ -57,7 +63,7 @@ def judge(warehouse: Warehouse, plan: SharingPlan, record: RunRecord, work: Work
     record.prediction_error = round(relative_error(predicted.cpu_seconds, taken), 4)
     record.explained_cpu_seconds = round(learned.costs.seconds(record.features), 3)
     return Recorded(
-        record.features, record.cpu_seconds, foreseen, plan.fingerprint, machine(), record.predicted_cpu_seconds
+        record.features, record.cpu_seconds, foreseen, kind_of(plan), machine(), record.predicted_cpu_seconds
     )
 
 

@@ -268,8 +268,9 @@ def test_a_run_records_what_it_did_and_what_was_predicted(lab: Laboratory) -> No
     assert {name: again[name] for name in ("partial_rows_read", "rows_passed", "answers", "fragments_combined")} == {
         name: told[name] for name in ("partial_rows_read", "rows_passed", "answers", "fragments_combined")
     }
-    (seen,) = observations_of(lab.warehouse)  # the second run read nothing of a stream
-    assert seen == Observation(told, record.cpu_seconds)
+    seen, read_nothing = observations_of(lab.warehouse)
+    assert seen == Observation(told, record.cpu_seconds) and read_nothing.features == again
+    assert last_groups(lab.warehouse).keys() == {"trades"}
 
     status = CliRunner().invoke(app, ["status", "--warehouse", str(lab.warehouse.root), "--json"])
     runs = json.loads(status.stdout)["runs"]
