@@ -26,7 +26,7 @@ from spark_jobs.run.window_kinds import KINDS
 from spark_jobs.sources.splits import Split
 
 PLAIN_JOB = 0.6
-PLAIN_EVENT = 8e-7
+PLAIN_EVENT = 2e-6
 """CPU seconds of a plain Spark job of one query in a session that has started, whatever it reads, and an event that it
 reads: as ``heddle compare`` measured them where Heddle was developed."""
 
@@ -60,11 +60,11 @@ class BreakEven:
 
     @property
     def from_events(self) -> int | None:
-        """The fewest events with which sharing wins, of these queries; None: it never does."""
+        """The events from which on sharing wins, of these queries; None: an event more is no cheaper shared."""
         gain = self.queries * self.plain_event - self.per_event
         lacking = self.fixed + self.queries * (self.per_query - self.plain_job)
         if gain <= 0:
-            return 0 if lacking < 0 else None
+            return None
         return max(0, math.floor(self.events + lacking / gain) + 1)
 
     def sentence(self) -> str:

@@ -132,7 +132,7 @@ def test_another_machine_is_forgotten() -> None:
     new = [recorded(features_of(chance), SHIPPED) for _ in range(ENOUGH)]
     features = features_of(chance)
     alone = learned(old).predict(features, "plan")
-    assert alone.cpu_seconds > 2 * Fit(SHIPPED).seconds(features)  # better than nothing
+    assert alone.cpu_seconds > 1.15 * Fit(SHIPPED).seconds(features)  # better than nothing
     assert (alone.runs, alone.is_measured) == (0, False)
     found = learned([*old, *new]).predict(features, "plan")
     assert found.cpu_seconds == pytest.approx(Fit(SHIPPED).seconds(features), rel=0.15) and found.runs == ENOUGH
