@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -57,6 +58,7 @@ from optimizer.errors.diagnostics import count as number_of
 if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
     from optimizer.workload.values import Workload
+    from spark_jobs.costs.learned import Predicted
     from spark_jobs.planning.validation import Validation
     from spark_jobs.planning.versions import Rollback, VersionDiff
     from spark_jobs.planning.what_if import RateChange, WhatIf
@@ -482,12 +484,34 @@ def what_if(
         search = algorithm or Algorithm.best, cost_model or CostModel.paper
         base, failed = _plan_of(files, streams, base_rate or [], *search, warehouse)
         answer, wrong = _what_if(base, add or [], remove or [], streams, changes, algorithm, cost_model, warehouse)
+        prices = _prices_of_a_day(answer, warehouse)
     if as_json:
         kept = {"cost_kept": float(answer.kept), "cost_model": answer.after.cost_model}
-        print_json(answer.diff.to_json() | kept)
+        print_json(
+            answer.diff.to_json() | kept | {"run_over_a_day": {name: asdict(one) for name, one in prices.items()}}
+        )
     else:
         show_what_if(answer)
+        for name, one in prices.items():
+            told = "" if one.is_measured else " (half to twice what is predicted: too few runs were measured here)"
+            spent = f"a run over a day, {name}: {one.least:.1f} to {one.most:.1f} CPU seconds{told}"
+            terminal.console.print(spent, highlight=False, soft_wrap=True)
     raise typer.Exit(1 if failed or wrong else 0)
+
+
+def _prices_of_a_day(answer: WhatIf, warehouse: str | None) -> dict[str, Predicted]:
+    """What runs over a day are predicted to take by the plan as it is and as it would be, where that is known."""
+    from spark_jobs.costs.fit import SHIPPED, Fit
+    from spark_jobs.costs.learned import Learned
+    from spark_jobs.costs.measurements import last_groups, machine
+    from spark_jobs.run.break_even import price_of_a_day
+
+    house = opened_warehouse(warehouse)
+    learned = Learned(Fit(SHIPPED), [], machine()) if house is None else Learned.of(house)
+    groups = {} if house is None else last_groups(house)
+    plans = {"now": answer.before, "then": answer.after}
+    found = {name: price_of_a_day(learned, plan, groups) for name, plan in plans.items()}
+    return {name: price for name, price in found.items() if price is not None}
 
 
 def _what_if(

@@ -325,8 +325,8 @@ def _costs(runs: Sequence[Run]) -> Costs | None:
     if ratios:
         ratio = (
             f"Predicted is {ratios[len(ratios) // 2]:.2f} times measured in the middle of {count(len(ratios), 'run')} "
-            f"(from {ratios[0]:.2f} to {ratios[-1]:.2f} times). heddle calibrate --warehouse fits the costs to "
-            "what was measured."
+            f"(from {ratios[0]:.2f} to {ratios[-1]:.2f} times). Each is predicted from "
+            "what those before it took."
         )
     return Costs(chart(columns, "CPU seconds"), ratio)
 

@@ -18,7 +18,8 @@ from optimizer.synopses.synopsis import synopses_of
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ
 from spark_jobs.costs.fit import Fit
-from spark_jobs.costs.prediction import Work, expected
+from spark_jobs.costs.learned import Learned, Predicted
+from spark_jobs.costs.prediction import Work, expected, kind_of
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.run.estimate import known_of
@@ -119,18 +120,23 @@ def of_plan(costs: Fit, plan: SharingPlan, samples: Sequence[Mapping[str, Any]] 
     """Of a run over a day by a plan, in a process of its own, at the plan's rates, beside plain jobs (none: as they
     were measured where Heddle was developed); None: of its windows nothing is predicted."""
     queries = plan.workload.queries[:: max(1, len(plan.workload.queries) // LOOKED_AT)]
-    parts, spans, sources = _of_a_day(plan, queries)
-    if not parts:
+    features = _of_a_day(plan, queries, {})
+    if not features:
         return None
-    groups = {name: float(plan.model.groups(name)) for name, _ in plan.rates}
-    found = expected(plan, Work(0, parts, spans, sources), groups)
-    features = found | known_of(found["events"], len(queries))
-    made = _of(costs, features, 1.0, sum(len(part.queries) for part in parts), samples)
+    made = _of(costs, features, 1.0, round(features["queries"]), samples)
     return BreakEven(len(plan.workload.queries), *(getattr(made, name) for name in list(vars(made))[1:]))
 
 
-def _of_a_day(plan: SharingPlan, queries: Sequence[ACQ]) -> tuple[list[Any], list[Any], dict[str, list[Any]]]:
-    """What a run over a day of some of a plan's queries would set out to do."""
+def price_of_a_day(learned: Learned, plan: SharingPlan, groups: Mapping[str, float]) -> Predicted | None:
+    """What a run over a day by a plan, in a process of its own, is predicted to take at the plan's rates, with so many
+    groups a fragment of each stream; None: of its windows nothing is predicted. Looks at every query."""
+    features = _of_a_day(plan, plan.workload.queries, groups)
+    return learned.predict(features, kind_of(plan)) if features else None
+
+
+def _of_a_day(plan: SharingPlan, queries: Sequence[ACQ], groups: Mapping[str, float]) -> dict[str, float]:
+    """What is expected of a run over a day of some of a plan's queries, by feature; nothing where nothing is known of
+    their windows."""
     chosen = {query.name for query in queries}
     parts, spans = [], []
     for tree in plan.trees:
@@ -140,7 +146,13 @@ def _of_a_day(plan: SharingPlan, queries: Sequence[ACQ]) -> tuple[list[Any], lis
             if KINDS[synopsis.kind].is_predicted:
                 parts.append(SynopsisWork(synopsis, own, 0, DAY))
                 spans.append(FillRequest(synopsis, 0, DAY))
-    return parts, spans, {part.synopsis.stream: [Split("", "", "")] for part in parts}
+    if not parts:
+        return {}
+    # a source of which nothing is known: events come at the plan's rates
+    sources = {part.synopsis.stream: [Split("", "", "")] for part in parts}
+    known = {name: groups.get(name, float(plan.model.groups(name))) for name, _ in plan.rates}
+    found = expected(plan, Work(0, parts, spans, sources), known)
+    return found | known_of(found["events"], len(queries))
 
 
 def _of(

@@ -97,6 +97,19 @@ def test_the_command_line_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert found["queries"] == 2 and not found["plain_jobs_measured_here"]
 
 
+def test_what_if_prices_a_day_before_and_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lab = Laboratory(InProcess(), tmp_path)  # type: ignore[arg-type]
+    lab.write(steady())
+    lab.plan()
+    call = ["what-if", "--warehouse", str(lab.warehouse.root), "--rate", "tradesx1000000"]
+    found = json.loads(CliRunner().invoke(app, [*call, "--json"]).stdout)["run_over_a_day"]
+    assert 2 * found["now"]["cpu_seconds"] < found["then"]["cpu_seconds"]
+    for one in found.values():
+        assert not one["is_measured"] and one["most"] == pytest.approx(4 * one["least"])
+    assert "a run over a day, then: " in CliRunner().invoke(app, call).stdout
+
+
 # -------------------------------------------------------------------------------------------------- money
 @pytest.mark.parametrize(
     ("text", "price"),
