@@ -6,7 +6,6 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -488,7 +487,7 @@ def what_if(
     if as_json:
         kept = {"cost_kept": float(answer.kept), "cost_model": answer.after.cost_model}
         print_json(
-            answer.diff.to_json() | kept | {"run_over_a_day": {name: asdict(one) for name, one in prices.items()}}
+            answer.diff.to_json() | kept | {"run_over_a_day": {name: one.to_json() for name, one in prices.items()}}
         )
     else:
         show_what_if(answer)
