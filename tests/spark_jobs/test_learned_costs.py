@@ -21,7 +21,6 @@ from spark_jobs.costs import fit as fit_module
 from spark_jobs.costs import learned as learned_module
 from spark_jobs.costs.fit import SHIPPED, STAGES, Fit, fit_of, nonnegative, observations_of, store
 from spark_jobs.costs.learned import (
-    COVERED,
     ENOUGH,
     JUDGED,
     REMEMBERED,
@@ -117,13 +116,13 @@ def test_before_any_run_costs_are_those_that_were_stored(tmp_path: Path) -> None
     assert (found.runs, found.is_measured) == (0, False)
 
 
-def test_a_run_beside_other_load_is_not_believed() -> None:
+def test_runs_beside_other_load_are_not_believed() -> None:
     chance = random.Random(5)
-    runs = [recorded(features_of(chance), SHIPPED) for _ in range(20)]
-    features = features_of(chance)
-    usual = learned(runs).predict(features, "plan").cpu_seconds
-    disturbed = [*runs[:18], recorded(runs[18].features, SHIPPED, 6.0), runs[19]]
-    assert learned(disturbed).predict(features, "plan").cpu_seconds == pytest.approx(usual, rel=0.05)
+    disturbed = [recorded(features_of(chance), SHIPPED, 6.0 if number in (14, 17, 19) else 1.0) for number in range(20)]
+    found = learned(disturbed).costs
+    for _ in range(20):
+        features = features_of(chance)
+        assert found.seconds(features) == pytest.approx(Fit(SHIPPED).seconds(features), rel=0.03)
 
 
 def test_another_machine_is_forgotten() -> None:
@@ -170,7 +169,7 @@ def test_intervals_hold_in_nine_of_ten(noise: float) -> None:
     told = [(said, taken) for seed in range(3) for said, taken in list(played(100, seed, noise))]
     judged = [said.least <= taken <= said.most for said, taken in told if said.is_measured]
     assert len(judged) == 3 * (100 - ENOUGH - JUDGED)
-    assert COVERED - 0.05 <= sum(judged) / len(judged) <= COVERED + 0.07
+    assert 0.85 <= sum(judged) / len(judged) <= 0.97
     widths = sorted(said.most / said.least for said, _ in told if said.is_measured)
     # not by being wider than the noise: nine in ten lie within e^(2 * 1.645 * noise)
     assert widths[len(widths) // 2] < np.exp(2 * 1.645 * noise) * 1.6
