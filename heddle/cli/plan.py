@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -485,17 +485,23 @@ def what_if(
         answer, wrong = _what_if(base, add or [], remove or [], streams, changes, algorithm, cost_model, warehouse)
         prices = _prices_of_a_day(answer, warehouse)
     if as_json:
-        kept = {"cost_kept": float(answer.kept), "cost_model": answer.after.cost_model}
-        print_json(
-            answer.diff.to_json() | kept | {"run_over_a_day": {name: one.to_json() for name, one in prices.items()}}
-        )
+        print_json(_what_if_json(answer, prices))
     else:
         show_what_if(answer)
-        for name, one in prices.items():
-            told = "" if one.is_measured else " (half to twice what is predicted: too few runs were measured here)"
-            spent = f"a run over a day, {name}: {one.least:.1f} to {one.most:.1f} CPU seconds{told}"
-            terminal.console.print(spent, highlight=False, soft_wrap=True)
+        _show_prices_of_a_day(prices)
     raise typer.Exit(1 if failed or wrong else 0)
+
+
+def _what_if_json(answer: WhatIf, prices: Mapping[str, Predicted]) -> dict[str, Any]:
+    kept = {"cost_kept": float(answer.kept), "cost_model": answer.after.cost_model}
+    return answer.diff.to_json() | kept | {"run_over_a_day": {name: one.to_json() for name, one in prices.items()}}
+
+
+def _show_prices_of_a_day(prices: Mapping[str, Predicted]) -> None:
+    for name, one in prices.items():
+        told = "" if one.is_measured else " (half to twice what is predicted: too few runs were measured here)"
+        spent = f"a run over a day, {name}: {one.least:.1f} to {one.most:.1f} CPU seconds{told}"
+        terminal.console.print(spent, highlight=False, soft_wrap=True)
 
 
 def _prices_of_a_day(answer: WhatIf, warehouse: str | None) -> dict[str, Predicted]:
