@@ -143,6 +143,8 @@ class Settings:
         How long a session of the DAG that answers refreshes lives; empty: each refresh is a run of its own.
     checks_text
         See :attr:`checks`.
+    cpu_hour_price
+        What a CPU hour costs, as text: :meth:`spark_jobs.costs.money.CpuPrice.parse` reads it.
     debug
         Whether tracebacks, and what the JVM logs, are printed.
     airflow_port_text
@@ -327,6 +329,15 @@ class Settings:
         "text",
         option="--checks",
     )
+    cpu_hour_price: str = _setting(
+        "HEDDLE_CPU_HOUR_PRICE",
+        "amount, with a currency or not",
+        "none: costs are CPU seconds alone",
+        "what a CPU hour costs, e.g. `0.05 EUR`: the pages say what queries and owners "
+        "[cost a month](operations.md#money)",
+        "HDL-120 when a page is read",
+        "text",
+    )
     debug: bool = _setting(
         "HEDDLE_DEBUG",
         "switch",
@@ -387,6 +398,7 @@ class Settings:
             kafka_options=Path(file) if (file := environment.get("HEDDLE_KAFKA_OPTIONS")) else None,
             session=environment.get("HEDDLE_SESSION") or "",
             checks_text=text("checks") or CHECKS[0],
+            cpu_hour_price=text("cpu_hour_price") or "",
             debug=is_debugging(environment),
             airflow_port_text=text("airflow_port") or "",
         )

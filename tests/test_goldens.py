@@ -110,7 +110,9 @@ SELECT count(*) AS n FROM trades, orders WINDOW RANGE '1 hour' SLIDE '30 minutes
 def plain(text: str) -> str:
     """A command's text without colours, progress, spaces that end lines, long rules, its place, what is measured."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", text).replace(str(Path.cwd()), "<place>")
-    text = re.sub(r'"(seconds|explained_cpu_seconds|prediction_error)": -?[\d.e-]+', r'"\1": 0', text)
+    numbers = "seconds|explained_cpu_seconds|predicted_cpu_seconds|prediction_error|processes|suites"
+    text = re.sub(rf'"({numbers})": -?[\d.e-]+', r'"\1": 0', text)
+    text = re.sub(r'"predicted_between": \[\s*[\d.]+,\s*[\d.]+\s*\]', '"predicted_between": [0, 0]', text)
     text = re.sub(r"([─━])\1+", r"\1", text)
     lines = (re.sub(r" +│$", " │", line.rstrip()) for line in text.splitlines())
     return "\n".join(line for line in lines if not re.search(r" \d+/\d+ \d+:\d\d:\d\d$", line))

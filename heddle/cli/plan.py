@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -57,9 +57,11 @@ from optimizer.errors.diagnostics import count as number_of
 if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
     from optimizer.workload.values import Workload
+    from spark_jobs.costs.learned import Predicted
     from spark_jobs.planning.validation import Validation
     from spark_jobs.planning.versions import Rollback, VersionDiff
     from spark_jobs.planning.what_if import RateChange, WhatIf
+    from spark_jobs.warehouse.warehouse import Warehouse
 
 
 @app.command(epilog="Example: heddle validate dags/workload/flights.sql --streams dags/workload/streams.yaml")
@@ -146,7 +148,7 @@ def plan(
             shown = _plan_of_files(files, streams, rate or [], warehouse, *search, format is PlanFormat.json, summary)
         elif warehouse is not None:
             stored, version = _planned(warehouse)
-            shown = _shown(stored, {"plan_version": version}, summary)
+            shown = _shown(stored, {"plan_version": version}, summary, house=existing_warehouse(warehouse))
     _deliver_plan(shown, format, output)
     raise typer.Exit(1 if shown.has_failed else 0)
 
@@ -163,13 +165,14 @@ def _planned(warehouse: str) -> tuple[SharingPlan, int]:
 
 
 class _ShownPlan(NamedTuple):
-    """A plan as JSON, what else its page says (``facts``), the plan itself (None: of bare windows), and whether
-    something that it was made of was not usable."""
+    """A plan as JSON, what else its page says (``facts``), the plan itself (None: of bare windows), whether something
+    that it was made of was not usable, and from where on sharing wins."""
 
     data: dict[str, Any]
     facts: dict[str, Any]
     plan: SharingPlan | None
     has_failed: bool = False
+    break_even: str = ""
 
 
 def _check_plan_options(
@@ -217,28 +220,43 @@ def _plan_of_files(
         changed = plan_changes(house, request, plan)
         print_changes(changed)
         facts |= {"changes": changed} if is_json else {}
-    return _shown(plan, facts, summary, failed)
+    return _shown(plan, facts, summary, failed, house)
 
 
-def _shown(plan: SharingPlan, facts: dict[str, Any], summary: bool, has_failed: bool = False) -> _ShownPlan:
+def _shown(
+    plan: SharingPlan,
+    facts: dict[str, Any],
+    summary: bool,
+    has_failed: bool = False,
+    house: Warehouse | None = None,
+) -> _ShownPlan:
     from optimizer.plan.export import to_json
+    from spark_jobs.costs.learned import known_costs
+    from spark_jobs.run.break_even import of_plan
+    from spark_jobs.unshared.comparison import stored_comparisons
 
-    data = to_json(plan) | facts
+    compared = stored_comparisons(house) if house is not None else ()
+    found = of_plan(known_costs(house), plan, compared[-1].samples if compared else ())
+    data = to_json(plan) | facts | ({"break_even": found.to_json()} if found is not None else {})
     if summary:
         for tree in data["trees"]:
             tree["query_count"] = len(tree.pop("queries"))
-    return _ShownPlan(data, facts, plan, has_failed)
+    return _ShownPlan(data, facts, plan, has_failed, "" if found is None else found.sentence())
 
 
 def _deliver_plan(shown: _ShownPlan, format: PlanFormat, output: Path | None) -> None:
     """Print a plan, or write it to a file."""
     if format is PlanFormat.text and output is None:
         show_plan(shown.data)
+        if shown.break_even:
+            terminal.console.print(shown.break_even, highlight=False, soft_wrap=True)
         return
     if format is PlanFormat.text:
         plain = PlainConsole(width=160, color_system=None, force_terminal=False)
         with plain.capture() as captured:
             show_plan(shown.data, plain)
+            if shown.break_even:
+                plain.print(shown.break_even, highlight=False, soft_wrap=True)
         text = captured.get()
     elif format is PlanFormat.json:
         text = json_text(shown.data)
@@ -465,12 +483,40 @@ def what_if(
         search = algorithm or Algorithm.best, cost_model or CostModel.paper
         base, failed = _plan_of(files, streams, base_rate or [], *search, warehouse)
         answer, wrong = _what_if(base, add or [], remove or [], streams, changes, algorithm, cost_model, warehouse)
+        prices = _prices_of_a_day(answer, warehouse)
     if as_json:
-        kept = {"cost_kept": float(answer.kept), "cost_model": answer.after.cost_model}
-        print_json(answer.diff.to_json() | kept)
+        print_json(_what_if_json(answer, prices))
     else:
         show_what_if(answer)
+        _show_prices_of_a_day(prices)
     raise typer.Exit(1 if failed or wrong else 0)
+
+
+def _what_if_json(answer: WhatIf, prices: Mapping[str, Predicted]) -> dict[str, Any]:
+    kept = {"cost_kept": float(answer.kept), "cost_model": answer.after.cost_model}
+    return answer.diff.to_json() | kept | {"run_over_a_day": {name: one.to_json() for name, one in prices.items()}}
+
+
+def _show_prices_of_a_day(prices: Mapping[str, Predicted]) -> None:
+    for name, one in prices.items():
+        told = "" if one.is_measured else " (half to twice what is predicted: too few runs were measured here)"
+        spent = f"a run over a day, {name}: {one.least:.1f} to {one.most:.1f} CPU seconds{told}"
+        terminal.console.print(spent, highlight=False, soft_wrap=True)
+
+
+def _prices_of_a_day(answer: WhatIf, warehouse: str | None) -> dict[str, Predicted]:
+    """What runs over a day are predicted to take by the plan as it is and as it would be, where that is known."""
+    from spark_jobs.costs.fit import SHIPPED, Fit
+    from spark_jobs.costs.learned import Learned
+    from spark_jobs.costs.measurements import last_groups, machine
+    from spark_jobs.run.break_even import price_of_a_day
+
+    house = opened_warehouse(warehouse)
+    learned = Learned(Fit(SHIPPED), [], machine()) if house is None else Learned.of(house)
+    groups = {} if house is None else last_groups(house)
+    plans = {"now": answer.before, "then": answer.after}
+    found = {name: price_of_a_day(learned, plan, groups) for name, plan in plans.items()}
+    return {name: price for name, price in found.items() if price is not None}
 
 
 def _what_if(

@@ -51,6 +51,7 @@ from optimizer.errors.diagnostics import count as number_of
 if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
     from spark_jobs.costs.fit import Fit
+    from spark_jobs.run.break_even import BreakEven
     from spark_jobs.run.estimate import RunEstimate
     from spark_jobs.run.history import Outdated
     from spark_jobs.unshared.comparison import Comparison
@@ -299,16 +300,21 @@ def show_estimates(estimates: Sequence[RunEstimate]) -> None:
     events = sum(run.events for run in estimates)
     told = f"{number_of(missing, 'run')}, about {number_of(events, 'event')}; CPU seconds: {_price(estimates)}"
     terminal.console.print(told, highlight=False)
+    if told.endswith(GUESSED):
+        terminal.console.print(GUESSED_MEANS, highlight=False, soft_wrap=True)
+
+
+GUESSED = " *"
+
+GUESSED_MEANS = "  *: half to twice what is predicted, as long as too few runs were measured here to say it better"
 
 
 def _price(estimates: Sequence[RunEstimate]) -> str:
     """Between how many CPU seconds some runs are going to take."""
-    bounds = [(run.least, run.most) for run in estimates]
-    known = [(least, most) for least, most in bounds if least is not None and most is not None]
-    if len(known) < len(bounds):
-        return "not known yet"
-    least, most = (sum(ends) for ends in zip(*known, strict=True)) if known else (0.0, 0.0)
-    return f"{least:.0f} to {most:.0f}" if most else "0"
+    least, most = sum(run.least for run in estimates), sum(run.most for run in estimates)
+    digits = 1 if most < 10 else 0
+    told = f"{least:.{digits}f} to {most:.{digits}f}" if most else "0"
+    return told if all(run.published or run.is_measured for run in estimates) else f"{told}{GUESSED}"
 
 
 def _show_price(stored: _StoredRequest, first: int, last: int, checks: str | None) -> None:
@@ -322,6 +328,8 @@ def _show_price(stored: _StoredRequest, first: int, last: int, checks: str | Non
     events = sum(run.events for run in found)
     told = f"about {number_of(events, 'event')} to read; CPU seconds: {_price(found)}"
     terminal.errors.print(told, highlight=False)
+    if told.endswith(GUESSED):
+        terminal.errors.print(GUESSED_MEANS, highlight=False, soft_wrap=True)
 
 
 @app.command(epilog="Examples: heddle repair --warehouse var/warehouse --dry-run   |   heddle repair --warehouse house")
@@ -489,10 +497,21 @@ def compare(
     """Run a sample of the queries unshared, one plain Spark job each, beside the cost of the shared run."""
     with telling_errors():
         comparison = _compared(warehouse, begin, end, sample)
+        found = _break_even(warehouse, comparison)
     if as_json:
-        print_json(comparison.to_json())
+        print_json(comparison.to_json() | {"break_even": found.to_json()})
     else:
         show_comparison(comparison, f"{begin} .. {end}")
+        terminal.console.print(found.sentence(), highlight=False, soft_wrap=True)
+
+
+def _break_even(warehouse: str, comparison: Comparison) -> BreakEven:
+    """From how many queries on sharing wins, by a comparison."""
+    from spark_jobs.costs.learned import known_costs
+    from spark_jobs.run.break_even import of_comparison
+
+    costs, shared = known_costs(existing_warehouse(warehouse)), comparison.shared
+    return of_comparison(costs, shared.features, comparison.shared_cpu, comparison.queries, comparison.samples)
 
 
 def _compared(warehouse: str, begin: str, end: str, sample: int) -> Comparison:

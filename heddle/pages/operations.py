@@ -186,11 +186,12 @@ class PublicationRow:
 
 @dataclass(frozen=True)
 class SavingRow:
-    """An owner's part, with the width of its bar in percent, and what was saved as text."""
+    """An owner's part, with the width of its bar in percent, what was saved, and what it costs a month, as text."""
 
     saving: Saving
     width: str
     saved: str
+    a_month: str = ""
 
 
 @dataclass(frozen=True)
@@ -221,6 +222,7 @@ class Savings:
     part: float
     unshared: float
     saved: str
+    a_month: str = ""
 
 
 @dataclass(frozen=True)
@@ -323,8 +325,8 @@ def _costs(runs: Sequence[Run]) -> Costs | None:
     if ratios:
         ratio = (
             f"Predicted is {ratios[len(ratios) // 2]:.2f} times measured in the middle of {count(len(ratios), 'run')} "
-            f"(from {ratios[0]:.2f} to {ratios[-1]:.2f} times). heddle calibrate --warehouse fits the costs to "
-            "what was measured."
+            f"(from {ratios[0]:.2f} to {ratios[-1]:.2f} times). Each is predicted from "
+            "what those before it took."
         )
     return Costs(chart(columns, "CPU seconds"), ratio)
 
@@ -410,15 +412,22 @@ def _savings(view: Operations) -> Savings | None:
     if not view.savings:
         return None
     largest = max(saving.unshared for saving in view.savings)
+
+    def a_month(spent: float) -> str:
+        return view.price.a_month(spent, view.covered) if view.price is not None else ""
+
     rows = [
-        SavingRow(saving, bar_width(saving.part, largest), _saved(saving.part, saving.unshared))
+        SavingRow(saving, bar_width(saving.part, largest), _saved(saving.part, saving.unshared), a_month(saving.part))
         for saving in view.savings
     ]
     part, unshared = sum(saving.part for saving in view.savings), sum(saving.unshared for saving in view.savings)
     runs = sum(run.status == "published" and run.measured is not None for run in view.runs) - view.unpriced
     columns = [("owner", 28), ("queries", 10), ("unshared CPU-s", 16), ("part CPU-s", 14), ("", 20), ("saved", 12)]
+    if view.price is not None:
+        columns = [("owner", 24), ("queries", 9), ("unshared CPU-s", 15), ("part CPU-s", 13), ("", 15), ("saved", 10)]
+        columns.append(("a month", 14))
     table = Table("log owners", columns, fold(rows, ROWS_SHOWN, len(rows), "owner"))
-    return Savings(table, runs, part, unshared, _saved(part, unshared))
+    return Savings(table, runs, part, unshared, _saved(part, unshared), a_month(part))
 
 
 def _saved(part: float, unshared: float) -> str:

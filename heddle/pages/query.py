@@ -181,6 +181,7 @@ def _cost(cost: QueryCost) -> CostText:
     if cost.runs:
         runs = "of the newest run" if cost.runs == 1 else f"of the newest {cost.runs} runs"
         measured = f"{_spent(cost.part)} of the {seconds(cost.measured)} CPU-s that were measured {runs} of this plan."
+        measured += f" At this pace {cost.a_month} a month." if cost.a_month else ""
         estimated = (
             f"Estimate: {_spent(cost.unshared)} for these runs in a tree of its own. The cost model makes that of what "
             "was measured; nobody has measured it."

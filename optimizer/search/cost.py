@@ -69,8 +69,8 @@ class Coefficients:
         Per partial aggregate and family of a synopsis that several families share: its shards are chosen and its
         groups rolled up (:mod:`optimizer.synopses.sharing`).
     per_run
-        Per run, whatever it does: its session, listing the sources, checking, publishing. No partition of the queries
-        changes it, but their schedule does (:mod:`optimizer.plan.schedules`), as the next two.
+        Per run, whatever it does: its process and session, listing the sources, checking, publishing. No partition of
+        the queries changes it, but their schedule does (:mod:`optimizer.plan.schedules`), as the next two.
     per_row_read
         Per partial aggregate read back for final aggregates, once for all queries of a synopsis; of what
         ``per_partial_row`` is.

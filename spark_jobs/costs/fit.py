@@ -26,6 +26,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.search.cost import Coefficients
@@ -37,11 +38,14 @@ FILE = "coefficients.json"
 """Where a warehouse keeps the costs that were fitted to its runs."""
 
 STAGES: dict[str, tuple[str, ...]] = {
-    "list": ("runs",),
-    "partials": ("runs", "sessions", "events", "family_tuples", "partial_rows_written"),
-    "finals": ("runs", "sessions", "queries", "partial_rows_read", "rows_passed", "answers"),
-    "audit": ("runs", "sessions", "queries", "queries_recomputed", "events_recomputed", "answers"),
-    "publish": ("runs",),
+    "list": ("runs", "processes"),
+    "partials": ("runs", "processes", "sessions", "spark_runs", "events", "family_tuples", "partial_rows_written"),
+    "finals": ("runs", "processes", "sessions", "spark_runs", "queries", "partial_rows_read", "rows_passed", "answers"),
+    "audit": (
+        *("runs", "processes", "suites", "sessions", "spark_runs"),
+        *("queries", "queries_recomputed", "events_recomputed", "answers"),
+    ),
+    "publish": ("runs", "processes"),
 }
 """The features that each stage of a run pays for.
 
@@ -52,10 +56,13 @@ adds, that its synopses are rolled up and written, grows with its families and t
 """
 
 SHIPPED: dict[str, float] = {
-    "runs": 1.1,
-    "sessions": 9.2,
+    "runs": 0.25,
+    "processes": 0.9,
+    "suites": 3.65,
+    "sessions": 5.0,
+    "spark_runs": 0.5,
     "queries": 6.9e-4,
-    "queries_recomputed": 0.49,
+    "queries_recomputed": 0.04,
     "events_recomputed": 1.1e-7,
     "events": 2.4e-7,
     "tree_tuples": 0.0,
@@ -67,7 +74,11 @@ SHIPPED: dict[str, float] = {
     "answers": 2.4e-7,
 }
 """CPU seconds a unit of each feature, as :data:`PROBES` measured them where Heddle was developed; what a row passed
-costs, and with it a row read, from two of them ("states", "rows passed") that differ in nothing else."""
+costs, and with it a row read, from two of them ("states", "rows passed") that differ in nothing else; what it takes to
+be a run, a process and a session, from ``python -m tests.benchmarks.prediction``."""
+
+ONCE = ("runs", "processes", "suites", "sessions", "spark_runs")
+"""What a run in a process of its own pays once if Spark does its work, whatever it is asked."""
 
 TIME_MAX = 1 << 60
 """Microseconds: an instant after all others, and its negative before them."""
@@ -75,6 +86,12 @@ TIME_MAX = 1 << 60
 RIDGE = 1e-3
 """Square of how far a fit goes, in relative error of one run, to take a cost as far from the shipped one as that is
 from zero: little beside ten runs, all that there is without any."""
+
+FAR = 2.0
+"""How many times as far off as half of the runs are a run may be and still weigh all that it should."""
+
+ROUNDS = 6
+"""Fits, each of which tells the next one which runs to believe."""
 
 LEAST = 0.05
 """Seconds: runs that took less count as if they had taken this long, so that noise gets no weight."""
@@ -118,7 +135,7 @@ class Fit:
             per_fragment_combined=_decimal(self.costs["fragments_combined"]),
             per_answer=_decimal(self.costs["answers"]),
             per_row_passed=_decimal(self.costs["rows_passed"]),
-            per_run=_decimal(self.costs["runs"] + self.costs["sessions"]),
+            per_run=_decimal(sum(self.costs[name] for name in ONCE)),
             per_row_read=_decimal(self.costs["partial_rows_read"]),
             per_refresh=_decimal(self.costs["queries"]),
         )
@@ -166,34 +183,97 @@ def _decimal(cost: float) -> Fraction:
     return Fraction(f"{cost:.3g}")
 
 
-def fit(observations: Sequence[Observation]) -> Fit:
+def fit(
+    observations: Sequence[Observation],
+    prior: Fit | None = None,
+    weights: Sequence[float] | None = None,
+    ridge: float = RIDGE,
+) -> Fit:
     """The costs that explain some runs best.
 
     Minimises, over a cost x >= 0 for each stage and feature, the sum over runs and stages of the squared error relative
-    to the run's total, and :data:`RIDGE` times the squared relative distance of each feature's cost (the sum over its
-    stages) from the shipped one. Without observations that is :data:`SHIPPED`. O(runs * unknowns^2).
+    to the run's total, and ``ridge`` times the squared relative distance of each feature's cost (the sum over its
+    stages) from that of ``prior`` (None: the shipped one). Without observations that is the prior. ``weights``: of each
+    run, at most 1 (None: all weigh the same); with them, runs that are further off than the others (:data:`FAR`) weigh
+    less, as :data:`ROUNDS` fits find out. O(runs * unknowns^2).
     """
-    from scipy.optimize import nnls
-
+    before = SHIPPED | dict(prior.costs) if prior is not None else SHIPPED
+    # what was measured as nothing has to start from something to become more
+    unit = {name: cost or SHIPPED[name] for name, cost in before.items()}
     unknowns = [(stage, feature) for stage, features in STAGES.items() for feature in features]
-    # unknown is by what factor a cost differs from the shipped one: costs themselves span ten orders of magnitude
-    rows, wanted = [], []
-    for seen in observations:
-        weight = 1 / max(seen.total, LEAST)
-        for stage in STAGES:
-            rows.append(
-                [weight * seen.features.get(name, 0) * SHIPPED[name] if at == stage else 0.0 for at, name in unknowns]
-            )
-            wanted.append(weight * seen.cpu_seconds.get(stage, 0.0))
-    for feature in dict.fromkeys(feature for _, feature in unknowns):
-        rows.append([RIDGE**0.5 if name == feature else 0.0 for _, name in unknowns])
-        wanted.append(RIDGE**0.5)
-    found, _ = nnls(np.array(rows), np.array(wanted))
+    given = np.ones(len(observations)) if weights is None else np.array(weights, dtype=float)
+    totals = [max(seen.total, LEAST) for seen in observations]
+    amounts = np.array(
+        [
+            [seen.features.get(name, 0) * unit[name] / total for _, name in unknowns]
+            for seen, total in zip(observations, totals, strict=True)
+        ]
+    ).reshape(len(observations), len(unknowns))
+    parts = {stage: np.array([at == stage for at, _ in unknowns], dtype=float) for stage in STAGES}
+    taken = {
+        stage: np.array([seen.cpu_seconds.get(stage, 0.0) for seen in observations]) / np.array(totals)
+        for stage in STAGES
+    }
+    drawn = np.array(
+        [[float(name == feature) for _, name in unknowns] for feature in dict.fromkeys(name for _, name in unknowns)]
+    )
+    towards = np.array([before[name] / unit[name] for name in dict.fromkeys(name for _, name in unknowns)])
+    used, found = given, np.zeros(len(unknowns))
+    for _ in range(1 if weights is None else ROUNDS):
+        square, side = ridge * drawn.T @ drawn, ridge * drawn.T @ towards
+        for stage, part in parts.items():
+            mine = amounts * part
+            square += mine.T @ (used[:, None] * mine)
+            side += mine.T @ (used * taken[stage])
+        found = nonnegative(square, side)
+        if weights is not None and len(observations):
+            used = given * _trust(amounts @ found - sum(taken.values()), given)
     costs = dict.fromkeys(SHIPPED, 0.0)
     for (_, feature), factor in zip(unknowns, found.tolist(), strict=True):
-        costs[feature] += factor * SHIPPED[feature]
+        costs[feature] += factor * unit[feature]
     made = Fit(costs)
     return Fit(costs, tuple(relative_error(made.seconds(seen.features), seen.total) for seen in observations))
+
+
+def _trust(errors: NDArray[np.float64], given: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far runs are believed (n,) that are explained with such relative errors: 1 up to :data:`FAR` times what is
+    usual, from there on the less."""
+    size = np.abs(errors)
+    order = np.argsort(size, kind="stable")
+    passed = np.cumsum(given[order])
+    usual = float(size[order][np.searchsorted(passed, passed[-1] / 2)])
+    allowed = FAR * max(usual, LEAST)
+    return np.minimum(1.0, allowed / np.maximum(size, allowed))
+
+
+def nonnegative(square: NDArray[np.float64], side: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The x >= 0 that minimises x'Ax/2 - b'x, of a symmetric matrix A (n, n) and b (n,): least squares of normal
+    equations, by Lawson and Hanson's active sets (their algorithm NNLS). A may be singular."""
+    count = len(side)
+    found, free = np.zeros(count), np.zeros(count, dtype=bool)
+    # of those that cannot be told apart each gets as much as the others
+    regular = square + 1e-11 * max(float(np.diag(square).max(initial=0.0)), 1e-300) * np.eye(count)
+    tiny = 1e-9 * max(float(np.abs(side).max(initial=0.0)), 1e-300)
+    for _ in range(3 * count):
+        slope = np.where(free, -np.inf, side - square @ found)
+        at = int(np.argmax(slope))
+        if slope[at] <= tiny:
+            break
+        free[at] = True
+        while True:
+            tried = np.zeros(count)
+            tried[free] = np.linalg.solve(regular[np.ix_(free, free)], side[free])
+            wrong = free & (tried <= 0)
+            if not wrong.any():
+                break
+            steps = found[wrong] / np.maximum(found[wrong] - tried[wrong], 1e-300)
+            found = found + float(steps.min()) * (tried - found)
+            free &= found > 1e-12 * max(float(found.max()), 1e-300)
+            found[~free] = 0.0
+            if not free.any():
+                break
+        found = np.where(free, tried, 0.0) if free.any() else np.zeros(count)
+    return found
 
 
 def relative_error(predicted: float, measured: float) -> float:

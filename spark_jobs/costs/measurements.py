@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +20,7 @@ import pyarrow.dataset as ds
 
 from optimizer.synopses.sharing import EVENTS, Profile
 from optimizer.windows.alignment import day_label
-from optimizer.workload.values import ACQ, SECOND, Stream, columns_of, source_columns
+from optimizer.workload.values import ACQ, SECOND, Stream, columns_of, digest, source_columns
 from spark_jobs.arrays.texts import as_texts
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.expressions import evaluate
@@ -26,7 +30,10 @@ from spark_jobs.warehouse.warehouse import Warehouse
 
 FEATURES: dict[str, str] = {
     "runs": "1",
-    "sessions": "1 if the run was the first of its Spark session, else 0",
+    "processes": "1 if the run was the first of its process: it imports what runs need, and loads kernels",
+    "suites": "1 if the run was the first of its process whose answers were all checked: it imports Great Expectations",
+    "sessions": "1 if the run was the first of its Spark session: it starts a JVM, or its workers",
+    "spark_runs": "1 if some tasks of the run were Spark's, 0 if its own process did them all",
     "queries": "queries that were answered",
     "queries_recomputed": "queries of which the audit recomputed some windows from raw events",
     "events_recomputed": "raw events in those windows, about",
@@ -40,6 +47,10 @@ FEATURES: dict[str, str] = {
     "answers": "answers written",
 }
 """What a run counts of its own work to explain the CPU time that it took: name and meaning."""
+
+
+NO_STREAM = ""
+"""The stream of a measurement of a run that read none."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +74,13 @@ class Measured:
         run_id: str,
         stage_cpu_seconds: Mapping[str, float] | None = None,
         features: Mapping[str, int] | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The measurement as a row of ``stream_statistics``, with the stages' costs and features of its run."""
+        """The measurement as a row of ``stream_statistics``, with the stages' costs and features of its run, and what
+        else is known ``about`` it (:attr:`Recorded.about`)."""
         costs: dict[str, Any] = dict(stage_cpu_seconds or {})
+        if about:
+            costs["about"] = dict(about)
         return {
             "stream": self.stream,
             "interval_start": pa.scalar(self.begin, INSTANT).as_py(),
@@ -192,12 +207,60 @@ def log(warehouse: Warehouse, rows: Sequence[dict[str, Any]]) -> None:
     warehouse.leased(lambda token: warehouse.append("stream_statistics", rows, token))
 
 
+@cache
+def machine() -> str:
+    """This machine in short: its name, its cores and their model."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line for line in lines if line.startswith("model name")), "")
+    except OSError:
+        model = ""
+    return digest([platform.node(), os.cpu_count(), platform.machine(), platform.processor(), model])[:16]
+
+
 def recorded_costs(warehouse: Warehouse) -> list[tuple[dict[str, int], dict[str, float]]]:
     """Of each run, oldest first, its features and the CPU seconds of its stages; those of earlier versions recorded no
     features and are left out."""
     rows = warehouse.rows("stream_statistics", ["stage_cpu_seconds", "at"])
     costs = [json.loads(row["stage_cpu_seconds"] or "{}") for row in sorted(rows, key=lambda row: row["at"])]
+    for of_run in costs:
+        of_run.pop("about", None)
     return [(of_run.pop("features"), of_run) for of_run in costs if of_run.get("features")]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run as those after it learn from it: amounts by feature, CPU seconds by stage, what was ``expected`` of it
+    before, by what plan (``kind``), on which machine, and the CPU seconds ``predicted``."""
+
+    features: Mapping[str, float]
+    cpu_seconds: Mapping[str, float]
+    expected: Mapping[str, float]
+    kind: str
+    machine: str
+    predicted: float | None = None
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What of it is stored beside features and costs."""
+        told = {"kind": self.kind, "machine": self.machine, "predicted": self.predicted}
+        return {"expected": dict(self.expected)} | told
+
+    @property
+    def total(self) -> float:
+        return sum(self.cpu_seconds.values())
+
+
+def newest_costs(warehouse: Warehouse, most: int) -> list[Recorded]:
+    """The newest runs that said what was expected of them, at most so many, the newest first; versions before did not.
+    No more of the table is read than that takes."""
+    told = pc.match_substring(ds.field("stage_cpu_seconds"), '"about"')
+    found = []
+    for row in _newest(warehouse, ["stage_cpu_seconds"], told, most):
+        costs = json.loads(row["stage_cpu_seconds"])
+        features, about = costs.pop("features", {}), costs.pop("about")
+        found.append(Recorded(features, costs, **about))
+    return found
 
 
 REMEMBERED = 1000

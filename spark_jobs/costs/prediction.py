@@ -11,13 +11,13 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import instants
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import SECOND
-from spark_jobs.costs.fit import TIME_MAX, Fit, relative_error
-from spark_jobs.costs.measurements import last_groups
+from optimizer.workload.values import SECOND, digest
+from spark_jobs.costs.fit import TIME_MAX, relative_error
+from spark_jobs.costs.learned import Learned, Predicted
+from spark_jobs.costs.measurements import Recorded, events_between, last_groups, machine
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.sources.splits import Split
-from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -35,41 +35,36 @@ class Work:
     sources: Mapping[str, Sequence[Split]]
 
 
-ENOUGH = 3
-"""Runs that have to have been measured before a price is named."""
-
-LOOKED_AT = 20
-"""The newest runs by whose predictions prices are judged."""
+KNOWN = ("runs", "processes", "suites", "sessions", "spark_runs", "queries_recomputed", "events_recomputed")
+"""Features of a run that are known before it."""
 
 
-def spread(warehouse: Warehouse) -> tuple[float, float] | None:
-    """Of what the newest runs took, the least and the most as a multiple of what had been predicted of them; one in ten
-    at either end does not count. None: too few were measured here for a price to be named."""
-    found = [
-        sum(record.cpu_seconds.values()) / record.predicted_cpu_seconds
-        for record in (row.record for row in publish_log.newest_published(warehouse, LOOKED_AT))
-        if record.predicted_cpu_seconds
-    ]
-    if len(found) < ENOUGH:
-        return None
-    found.sort()
-    cut = len(found) // 10
-    return found[cut], found[-1 - cut]
+def kind_of(plan: SharingPlan) -> str:
+    """What runs by the same plan have in common: its queries, tree by tree. Not the plan's fingerprint, which is of the
+    instants that one run answers, too."""
+    return digest([[tree.stream, sorted(query.name for query in tree.queries)] for tree in plan.trees])[:16]
 
 
-def predict(costs: Fit, warehouse: Warehouse, plan: SharingPlan, record: RunRecord, work: Work) -> None:
-    """Set what a run was predicted to take, and what its features explain, beside what it took.
+def predict(
+    warehouse: Warehouse, learned: Learned, plan: SharingPlan, work: Work, known: Mapping[str, float]
+) -> tuple[dict[str, float], Predicted]:
+    """What is expected of a run by feature (``known``: those of :data:`KNOWN`), and what it is predicted to take."""
+    foreseen = expected(plan, work, _groups(warehouse, plan)) | {name: known.get(name, 0) for name in KNOWN}
+    return foreseen, learned.predict(foreseen, kind_of(plan))
 
-    By the plan's own model if that is ``measured``, in everything that a plan changes; the rest is as ``costs`` has it.
-    """
-    own = plan.model.coefficients if plan.model.name == "measured" else None
-    taken = sum(record.cpu_seconds.values())
-    told = record.features
-    known = {name: told[name] for name in ("runs", "sessions", "queries_recomputed", "events_recomputed")}
-    predicted = costs.seconds(expected(plan, work, _groups(warehouse, plan)) | known, own)
-    record.predicted_cpu_seconds = round(predicted, 3)
-    record.prediction_error = round(relative_error(predicted, taken), 4)
-    record.explained_cpu_seconds = round(costs.seconds(told, own), 3)
+
+def judge(warehouse: Warehouse, plan: SharingPlan, record: RunRecord, work: Work) -> Recorded:
+    """Set what a run was predicted to take, between which bounds, and what its features explain, beside what it took;
+    what those after it learn from it."""
+    learned, taken = Learned.of(warehouse), sum(record.cpu_seconds.values())
+    foreseen, predicted = predict(warehouse, learned, plan, work, record.features)
+    record.predicted_cpu_seconds = round(predicted.cpu_seconds, 3)
+    record.predicted_between = round(predicted.least, 3), round(predicted.most, 3)
+    record.prediction_error = round(relative_error(predicted.cpu_seconds, taken), 4)
+    record.explained_cpu_seconds = round(learned.costs.seconds(record.features), 3)
+    return Recorded(
+        record.features, record.cpu_seconds, foreseen, kind_of(plan), machine(), record.predicted_cpu_seconds
+    )
 
 
 def expected(plan: SharingPlan, work: Work, groups: Mapping[str, float]) -> dict[str, float]:
@@ -84,6 +79,8 @@ def expected(plan: SharingPlan, work: Work, groups: Mapping[str, float]) -> dict
         if spans:
             first, last = min(span.begin for span in spans), max(span.end for span in spans)
             events = float(plan.rate(name)) * max(0, min(last, held[1]) - max(first, held[0])) / SECOND
+            if all(split.rows is not None and split.begin is not None and split.end is not None for split in splits):
+                events = events_between(splits, first, last)
             found["events"] += events
             found["tree_tuples"] += events * len({span.synopsis.edges for span in spans})
             found["family_tuples"] += events * len(spans)

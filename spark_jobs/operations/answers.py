@@ -21,6 +21,7 @@ import pyarrow.dataset as ds
 from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.windows.alignment import day_label
 from optimizer.workload.values import ACQ, SECOND, Output
+from spark_jobs.costs.money import CpuPrice, covered
 from spark_jobs.operations.series import (
     Choice,
     Compared,
@@ -50,6 +51,7 @@ from spark_jobs.operations.snapshots import (
 )
 from spark_jobs.results.read import typed_rows
 from spark_jobs.results.rows import places
+from spark_jobs.settings import settings
 from spark_jobs.unshared.comparison import stored_comparisons
 from spark_jobs.warehouse.publish_log import LogRow
 from spark_jobs.warehouse.registry import Registered
@@ -357,6 +359,8 @@ def _cost(warehouse: Warehouse, name: str, books: Books, version: int, rows: Seq
     """What a query costs in the plan that answers it, and in the newest runs of that plan."""
     priced = [row for row in rows if row.event == "published" and row.plan_version == version]
     measured = [spent for row in priced if (spent := _measured(row)) is not None]
+    price = CpuPrice.parse(settings().cpu_hour_price)
+    reached = covered((row.begin, row.end) for row in priced if _measured(row) is not None)
     account, share, total = books.accounts[name], _part(books, name), sum(measured)
     tree = next(tree for tree in books.plan.trees if tree.id == account.tree)
     alone = float(account.alone / books.plan.cost) if books.plan.cost else 0.0
@@ -372,6 +376,7 @@ def _cost(warehouse: Warehouse, name: str, books: Books, version: int, rows: Seq
         total * share,
         total * alone,
         _compared(warehouse, name),
+        price.a_month(total * share, reached) if price is not None else "",
     )
 
 

@@ -206,31 +206,6 @@ def _swept(warehouse: Warehouse, name: str, retention: int, dry_run: bool) -> in
         return len(gone)
 
 
-def _compact(warehouse: Warehouse, name: str, table: DeltaTable, days: list[str] | None = None) -> None:
-    chosen = None if days is None else [("day", "in", days)]
-    with warehouse.exactly(name, table) as once:
-        groups = WriterProperties(max_row_group_size=ROWS_IN_GROUPS.get(name))
-        table.optimize.compact(chosen, commit_properties=once, writer_properties=groups)
-
-
-def merge_logs(warehouse: Warehouse, report: Callable[[str], None] = lambda line: None, most: int = MANY) -> list[str]:
-    """Merge each small table (logs, registry) of more than so many files, for who writes and reads them often, such as
-    a live session while it waits; their names. What cannot be merged now is reported, and stays."""
-    merged = []
-    for name in SMALL_TABLES:
-        try:
-            if is_awkward(warehouse.path(name)) or len(warehouse.table(name).file_uris()) <= most:
-                continue
-            with warehouse.lease() as token:
-                table = warehouse.table(name)
-                warehouse.check_lease(token)
-                _compact(warehouse, name, table)
-            merged.append(name)
-        except (HeddleError, DeltaError, OSError) as error:
-            report(f"the files of {name} were not merged: {error}")
-    return merged
-
-
 def _crowded(warehouse: Warehouse, name: str, table: DeltaTable) -> list[str]:
     """The days of a query's own table that have more than a few small files."""
     files = Counter(file["day"] for file in warehouse.files(name, "", "9", table) if file["size"] < LARGE)

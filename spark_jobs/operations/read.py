@@ -24,6 +24,7 @@ from optimizer.plan.diff import PlanDiff, diff
 from optimizer.plan.rhythms import rhythms
 from optimizer.workload.values import SECOND, digest
 from spark_jobs.checks.data_docs import FOLDER, documents, page_name
+from spark_jobs.costs.money import CpuPrice, covered
 from spark_jobs.operations.snapshots import Books, books_of, newest_plan
 from spark_jobs.operations.values import (
     Check,
@@ -41,6 +42,7 @@ from spark_jobs.operations.values import (
     Version,
 )
 from spark_jobs.planning.publication import overtaken
+from spark_jobs.settings import settings
 from spark_jobs.warehouse import checks_log, publish_log, quarantine
 from spark_jobs.warehouse.checks_log import CheckRow
 from spark_jobs.warehouse.data_files import log_place
@@ -92,7 +94,7 @@ def read_operations(warehouse: Warehouse, now: datetime | None = None, look: boo
     log = _log(warehouse)
     runs = _runs(warehouse, log)
     failed, passed, wrong, sampled = _checks(warehouse, log)
-    savings, unpriced = _savings(warehouse, runs)
+    savings, unpriced, priced = _savings(warehouse, runs)
     stale, looked_at = _stale(warehouse, log, now) if look else (None, 0)
     return Operations(
         now,
@@ -110,6 +112,8 @@ def read_operations(warehouse: Warehouse, now: datetime | None = None, look: boo
         stale,
         looked_at,
         publish_log.intervals_published(warehouse),
+        CpuPrice.parse(settings().cpu_hour_price),
+        covered((run.begin, run.end) for run in priced),
     )
 
 
@@ -346,30 +350,31 @@ def _quarantined(warehouse: Warehouse) -> tuple[Quarantined, ...]:
     return tuple(sorted(totals, key=lambda total: (-total.rows, total.stream, total.code)))
 
 
-def _savings(warehouse: Warehouse, runs: Iterable[Run]) -> tuple[tuple[Saving, ...], int]:
-    """The CPU seconds of published runs by owner (:class:`Saving`), and of how many runs the
-    plan is not counted."""
-    measured: dict[int, list[float]] = {}
+def _savings(warehouse: Warehouse, runs: Iterable[Run]) -> tuple[tuple[Saving, ...], int, list[Run]]:
+    """The CPU seconds of published runs by owner (:class:`Saving`), of how many runs the plan is not counted, and the
+    others."""
+    measured: dict[int, list[Run]] = {}
     for run in runs:
         if run.status == "published" and run.measured is not None:
-            measured.setdefault(run.plan_version, []).append(run.measured)
+            measured.setdefault(run.plan_version, []).append(run)
     part: dict[str, float] = {}
     unshared: dict[str, float] = {}
     queries: dict[str, set[str]] = {}
-    unpriced = 0
+    unpriced, priced = 0, []
     for number, version in enumerate(sorted(measured, reverse=True)):
         books = _stored(warehouse, version) if number < PRICED else None
         if books is None or not books.plan.cost:
             unpriced += len(measured[version])
             continue
-        seconds = sum(measured[version])
+        priced += measured[version]
+        seconds = sum(run.measured or 0.0 for run in measured[version])
         for account in books.accounts.values():
             owner, cost = account.query.owner, books.plan.cost
             part[owner] = part.get(owner, 0.0) + seconds * float(account.here / cost)
             unshared[owner] = unshared.get(owner, 0.0) + seconds * float(account.alone / cost)
             queries.setdefault(owner, set()).add(account.query.name)
     found = [Saving(owner, len(queries[owner]), part[owner], unshared[owner]) for owner in queries]
-    return tuple(sorted(found, key=lambda one: (-one.unshared, one.owner))), unpriced
+    return tuple(sorted(found, key=lambda one: (-one.unshared, one.owner))), unpriced, priced
 
 
 def _stored(warehouse: Warehouse, version: int) -> Books | None:

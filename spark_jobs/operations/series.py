@@ -171,7 +171,8 @@ class QueryCost:
 
     ``tree`` with so many ``sharers``, of which ``names`` are some; ``anchor``: where the plan's page shows the tree.
     ``share``: its part of the plan's cost, from 0 to 1; ``part``: the same part of the CPU seconds that were measured
-    of ``runs`` runs; ``unshared``: what these runs would have measured of it in a tree of its own, by the cost model.
+    of ``runs`` runs; ``unshared``: what these runs would have measured of it in a tree of its own, by the cost model;
+    ``a_month``: what its part costs a month at the price of a CPU hour, as text, "" if nobody said one.
     """
 
     plan_version: int
@@ -184,6 +185,7 @@ class QueryCost:
     part: float
     unshared: float
     compared: Compared | None = None
+    a_month: str = ""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import pyarrow.dataset as ds
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.windows.alignment import day_label
 from optimizer.workload.values import SECOND
+from spark_jobs.costs.measurements import NO_STREAM
 from spark_jobs.operations.read import read_versions
 from spark_jobs.operations.series import (
     ComparedRun,
@@ -70,6 +71,7 @@ def _by_stream(table: pa.Table, names: Sequence[str]) -> dict[str, Rows]:
     return {
         name: _columns(table.filter(pc.equal(table["stream"], name)), names)
         for name in pc.unique(table["stream"]).to_pylist()
+        if name != NO_STREAM
     }
 
 

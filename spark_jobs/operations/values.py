@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from optimizer.errors.diagnostics import Diagnostic
+from spark_jobs.costs.money import CpuPrice
 
 Status = Literal["published", "failed", "no end"]
 
@@ -191,7 +192,9 @@ class Version:
 class Operations:
     """All that the operating view shows. ``stale`` None: nobody looked, which means listing all sources.
 
-    ``sampled``: of all runs ever, oldest first; ``recomputed`` their sum; ``all_checks``: (passed, failed) ever.
+    ``price``: what a CPU hour costs, if anybody said; ``covered``: microseconds of event time that the runs whose costs
+    are divided in ``savings`` published. ``sampled``: of all runs ever, oldest first; ``recomputed`` their sum;
+    ``all_checks``: (passed, failed) ever.
     """
 
     now: datetime
@@ -209,3 +212,5 @@ class Operations:
     stale: tuple[Stale, ...] | None = None
     looked_at: int = 0
     intervals: int = 0
+    price: CpuPrice | None = None
+    covered: int = 0

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import DAY
+from spark_jobs.costs.learned import Learned
 from spark_jobs.run.estimate import RunEstimate, price
 from spark_jobs.run.narrowing import changed_since
 from spark_jobs.run.preparation import declaration_hash, listed
@@ -61,10 +62,11 @@ def prices(
     plan = load_plan(warehouse, plan_version)
     spans, listing = list(chunks(begin, end, every)), listed(warehouse, plan, clock)
     found: list[RunEstimate] = []
-    level = settings().checks if checks is None else checks
+    level, learned = settings().checks if checks is None else checks, Learned.of(warehouse)
     for first, last in spans:
         request = RunRequest(plan_version, first, last, "price", clock, checks=level)
-        found.append(price(warehouse, plan, request, listing, all(run.published for run in found)))
+        is_first, starts = all(run.published for run in found), not any(run.in_spark for run in found)
+        found.append(price(warehouse, learned, plan, request, listing, is_first, starts))
     return found
 
 

@@ -17,7 +17,6 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
-from spark_jobs.costs.fit import fit_of
 from spark_jobs.costs.measurements import FEATURES, events_between
 from spark_jobs.partials.stored_coverage import EVER
 from spark_jobs.results import tables
@@ -72,13 +71,25 @@ def run(
     record = RunRecord(run_id, plan_version, begin, end, queries=len(plan.workload.queries), live=live, late=late)
     record.checked = level
     record.features = dict.fromkeys(FEATURES, 0) | {"runs": 1, "sessions": int(not _is_warm(spark))}
-    was_started = isinstance(spark, OnDemand) and spark.is_started
-    return _run(Run(spark, warehouse, request, record, report, was_started), plan)
+    was_started, starts = (spark.is_started, spark.starts) if isinstance(spark, OnDemand) else (False, -1)
+    return _run(Run(spark, warehouse, request, record, report, was_started, starts), plan)
 
 
 def _is_warm(spark: SparkSession | OnDemand) -> bool:
     """Whether starting Spark and its workers is no part of what a run costs."""
     return isinstance(spark, OnDemand) or spark.sparkContext in used_contexts
+
+
+_loaded: set[str] = set()
+"""What runs of this process have imported, by the feature that says so."""
+
+
+def _first(feature: str) -> int:
+    """1 for the first run of this process that asks, 0 for all others."""
+    if feature in _loaded:
+        return 0
+    _loaded.add(feature)
+    return 1
 
 
 def _run(run: Run, plan: SharingPlan) -> RunRecord:
@@ -87,6 +98,8 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
         prepared = _prepared(run, plan)
     if _stands(run, prepared):
         return run.record
+    run.record.features |= {"processes": _first("processes")}
+    run.record.features |= {"suites": _first("suites") if run.request.checks == "all" else 0}
     # whoever finds nothing to do compiles no kernels
     from spark_jobs.run import checks_stage, finals_stage, partials_stage, publication
 
@@ -175,7 +188,7 @@ def _allocate(run: Run, content: str) -> None:
 def _log(run: Run, published: PublishedRun) -> None:
     """Log a run that has published: what it cost, beside what was predicted."""
     from spark_jobs.checks.recompute import sample
-    from spark_jobs.costs.prediction import Work, predict
+    from spark_jobs.costs.prediction import Work, judge
     from spark_jobs.run import publication
 
     record, filled = run.record, published.checked.answered.filled
@@ -185,16 +198,16 @@ def _log(run: Run, published: PublishedRun) -> None:
     sampled = sample(audited, filled.sources, record.begin, filled.ends, chance)
     if isinstance(run.spark, OnDemand):
         record.features["sessions"] = int(run.spark.is_started and not run.was_started)
+    record.features["spark_runs"] = int(not isinstance(run.spark, OnDemand) or run.spark.starts > run.starts)
     record.features["queries_recomputed"] = len(sampled)
     record.features["events_recomputed"] = round(
         sum(events_between(filled.sources[query.stream], *window) for query, windows in sampled for window in windows)
     )
     parts = [part for part in filled.work if KINDS[part.synopsis.kind].is_predicted]
     gaps = [gap for gap in filled.filled if KINDS[gap.synopsis.kind].is_predicted]
-    costs = fit_of(run.warehouse)
     plan = filled.allocated.prepared.plan
-    predict(costs, run.warehouse, plan, record, Work(record.begin, parts, gaps, filled.sources))
-    publication.log_statistics(run.warehouse, record)
+    judged = judge(run.warehouse, plan, record, Work(record.begin, parts, gaps, filled.sources))
+    publication.log_statistics(run.warehouse, record, judged.about)
     publish_log.log_event(run.warehouse, record, "published", filled.content, published.table_version)
 
 

@@ -18,7 +18,7 @@ from optimizer.windows.alignment import instants as instants_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, WindowKind
 from spark_jobs.costs import measurements
-from spark_jobs.costs.measurements import Measured, groups_per_fragment
+from spark_jobs.costs.measurements import NO_STREAM, Measured, groups_per_fragment
 from spark_jobs.results.revisions import Readers
 from spark_jobs.run import narrowing
 from spark_jobs.run.values import CheckedRun, Instants, PublishedRun, Run
@@ -195,11 +195,16 @@ def log_checks(warehouse: Warehouse, record: RunRecord) -> None:
     )
 
 
-def log_statistics(warehouse: Warehouse, record: RunRecord) -> None:
-    """Record the rate of what this run scanned; the stages' costs stand with the first stream."""
+def log_statistics(warehouse: Warehouse, record: RunRecord, about: Mapping[str, Any]) -> None:
+    """Record the rate of what this run scanned; the stages' costs, and what else is known ``about`` them, stand with
+    the first stream, or with none."""
     rows: list[dict[str, Any]] = []
     for name, (begin, end, events) in record.scanned.items():
         found = Measured(name, begin, end, events, groups_per_fragment(warehouse, name, begin))
-        measured = ({}, {}) if rows else (record.cpu_seconds, record.features)
+        measured = ({}, {}, {}) if rows else (record.cpu_seconds, record.features, about)
         rows.append(found.row(record.run_id, *measured))
+    if not rows:
+        # who reads no event, because all that is needed is stored, teaches all the same
+        none = Measured(NO_STREAM, record.begin, record.end, 0)
+        rows.append(none.row(record.run_id, record.cpu_seconds, record.features, about))
     measurements.log(warehouse, rows)

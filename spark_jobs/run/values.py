@@ -67,7 +67,7 @@ class RunRequest:
 @dataclass(frozen=True)
 class Run:
     """What all stages of one run have at hand. ``record`` is what they write down of it; ``was_started``: whether an
-    earlier run had started the session."""
+    earlier run had started the session, ``starts`` how often runs before had asked for it."""
 
     spark: SparkSession | OnDemand
     warehouse: Warehouse
@@ -75,6 +75,7 @@ class Run:
     record: RunRecord
     report: Report
     was_started: bool = False
+    starts: int = 0
 
     @contextmanager
     def stage(self, name: str, saying: str) -> Iterator[None]:

@@ -35,6 +35,8 @@ class OnDemand:
         self._name, self._options = name, options
         self._starting, self._started = starting, started
         self._session: SparkSession | None = None
+        self.starts = 0
+        """How often the session was asked for."""
 
     @property
     def is_started(self) -> bool:
@@ -43,6 +45,7 @@ class OnDemand:
 
     def start(self) -> SparkSession:
         """The session. Raises as :func:`spark_jobs.session.session.start_session` does."""
+        self.starts += 1
         if self._session is None:
             from spark_jobs.session import session
 

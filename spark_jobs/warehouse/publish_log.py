@@ -40,8 +40,9 @@ class RunRecord:
     counts events read in the interval and the history it needed, ``scanned`` the same a stream with the span
     (begin, end, events; microseconds); ``partials_written`` rows of the partials table;
     ``synopses_reused`` synopses whose history was already there; ``features`` how much of each of
-    :data:`spark_jobs.costs.measurements.FEATURES` explains ``cpu_seconds``. What the plan's costs predicted
-    beforehand, and what they make of the features, is in CPU seconds of all stages (:mod:`spark_jobs.costs.fit`);
+    :data:`spark_jobs.costs.measurements.FEATURES` explains ``cpu_seconds``. What was predicted of it from the runs
+    before it, and what their costs make of the features, is in CPU seconds of all stages
+    (:mod:`spark_jobs.costs.learned`); ``predicted_between``: the bounds that hold in nine of ten runs;
     ``prediction_error`` is (predicted - measured) / measured. Times in seconds.
 
     Of queries with a refresh bound: ``refreshes`` says how many were answered at which instant (``at``, ``queries``);
@@ -82,6 +83,7 @@ class RunRecord:
     session_starts: int = 1
     features: dict[str, int] = field(default_factory=dict)
     predicted_cpu_seconds: float | None = None
+    predicted_between: tuple[float, float] | None = None
     explained_cpu_seconds: float | None = None
     prediction_error: float | None = None
     scanned: dict[str, tuple[int, int, int]] = field(default_factory=dict)

@@ -42,7 +42,16 @@ if TYPE_CHECKING:
 
 # what runs of some size have of each feature, about
 SIZES = {
-    **{"runs": 1, "sessions": 1, "queries": 3000, "queries_recomputed": 3, "events_recomputed": 2e6},
+    **{
+        "runs": 1,
+        "processes": 1,
+        "suites": 1,
+        "sessions": 1,
+        "spark_runs": 1,
+        "queries": 3000,
+        "queries_recomputed": 3,
+        "events_recomputed": 2e6,
+    },
     **{"events": 3e6, "tree_tuples": 3e7, "family_tuples": 3e7, "partial_rows_written": 1e6, "partial_rows_read": 1e6},
     **{"rows_passed": 1e8, "fragments_combined": 1e8, "answers": 3e6},
 }
@@ -259,8 +268,9 @@ def test_a_run_records_what_it_did_and_what_was_predicted(lab: Laboratory) -> No
     assert {name: again[name] for name in ("partial_rows_read", "rows_passed", "answers", "fragments_combined")} == {
         name: told[name] for name in ("partial_rows_read", "rows_passed", "answers", "fragments_combined")
     }
-    (seen,) = observations_of(lab.warehouse)  # the second run read nothing of a stream
-    assert seen == Observation(told, record.cpu_seconds)
+    seen, read_nothing = observations_of(lab.warehouse)
+    assert seen == Observation(told, record.cpu_seconds) and read_nothing.features == again
+    assert last_groups(lab.warehouse).keys() == {"trades"}
 
     status = CliRunner().invoke(app, ["status", "--warehouse", str(lab.warehouse.root), "--json"])
     runs = json.loads(status.stdout)["runs"]
