@@ -107,6 +107,25 @@ def test_signatures_are_what_each_predicate_says(
     assert passing == (list(range(len(plain))) if selected is None else selected.tolist())
 
 
+@pytest.mark.parametrize("encoded", [True, False])
+def test_what_is_null_satisfies_no_comparison(encoded: bool) -> None:
+    """A null stands beside the values of a dictionary: it is none of them, and is_null finds it alone."""
+    column = pa.array(["A", None, "B", "A", None])
+    batch = pa.record_batch({"side": column.dictionary_encode() if encoded else column}).slice(1)
+    side = Column("side")
+    some, others, none = (Literal(text, STRING) for text in ("A", "B", "C"))
+    found = {
+        Call("=", (side, some)): [2],
+        Call("!=", (side, none)): [1, 2],
+        Call("in", (side, some, others)): [1, 2],
+        Call("is_null", (side,)): [0, 3],
+    }
+    shared = Batch(batch, np.arange(4), SCHEMA, ((10, 0),), tuple(found))
+    for predicate, rows in found.items():
+        _, _, selected = shared.shards((predicate,))
+        assert selected is not None and selected.tolist() == rows
+
+
 EDGES = st.lists(st.tuples(st.sampled_from([4, 6, 10, 60]), st.integers(0, 3)), min_size=1, max_size=3).map(absorb)
 
 
