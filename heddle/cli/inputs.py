@@ -90,7 +90,7 @@ def _requested_plan(
         seconds,
         previous,
         TOLERANCE,
-        profiles_of(workload, found),
+        profiles_of(workload, found, model),
     )
     return plan, bool(inputs.errors or asked.diagnostics or unreadable), asked
 

@@ -332,6 +332,8 @@ def show_plan(data: dict[str, Any], console: Console = terminal.console) -> None
         console.print(f"refreshes: {found['summary']}", highlight=False)
     rates = ", ".join(f"{name} {float(Fraction(value)):.4g}/s" for name, value in data["rates"].items())
     console.print(f"rates: {rates}", highlight=False)
+    if blind := ", ".join(data.get("blind", ())):
+        console.print(f"no sample of {blind}: a fragment counts as one group", highlight=False)
     baselines = data["baselines"]
     if data["algorithm"] == "weave-share":
         baselines = baselines | {"weave_share": None}

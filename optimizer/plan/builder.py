@@ -15,7 +15,7 @@ from optimizer.plan.sequence_plans import sequence_plans
 from optimizer.search.cost import PAPER, Coefficients, CostModel, SearchProblem, cost_model, tick_of
 from optimizer.search.search import ALGORITHMS, SECONDS, SearchResult, find, keep
 from optimizer.sequences.sharing_plan import SequencePlan
-from optimizer.synopses.sharing import Profile, bases, choose
+from optimizer.synopses.sharing import Profile, bases, choose, groups_per_fragment
 from optimizer.workload.values import ACQ, Stream, Workload
 
 
@@ -51,7 +51,8 @@ def build_plan(
         Incremental Weave Share moves, if it costs at most ``1 + tolerance`` times the plan from scratch.
     profiles
         A sample of each stream's events by its name: what different filters and group-bys have in common is measured
-        on it. Without one every filter and group-by has a synopsis of its own.
+        on it, and how many groups a fragment has where the model does not know it. Without one every filter and
+        group-by has a synopsis of its own, and a fragment counts as one row (:attr:`SharingPlan.blind`).
 
     Raises
     ------
@@ -67,6 +68,7 @@ def build_plan(
     within = Fraction(tolerance) if math.isfinite(tolerance) else Fraction(10**9)
     read = {query.stream for query in workload.queries}
     workload = Workload(workload.queries, tuple(s for s in workload.streams if s.name in read))
+    chosen = _informed(chosen, workload, profiles or {})
     planning = _Planning(algorithm, chosen, counter, seconds, previous, tolerance, within, profiles or {})
     plans: list[_DomainPlan] = []
     for stream, queries in _domains(workload):
@@ -93,6 +95,16 @@ def build_plan(
         sum((plan.scratch for plan in plans), Fraction(0)),
         schedules,
     )
+
+
+def _informed(model: CostModel, workload: Workload, profiles: Mapping[str, Profile]) -> CostModel:
+    """The model, with the groups a fragment of streams of which it knows none as their samples have them."""
+    found = dict(model.groups_per_fragment)
+    for name, profile in profiles.items() if model.name == "measured" else ():
+        queries = [query for query in workload.queries_of(name) if query.is_plain]
+        if name not in found and queries and (groups := groups_per_fragment(profile, queries)) is not None:
+            found[name] = Fraction(round(groups, 3)).limit_denominator(1000)
+    return replace(model, groups_per_fragment=tuple(sorted(found.items())))
 
 
 class _Planning(NamedTuple):

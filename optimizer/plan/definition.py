@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -114,6 +114,19 @@ class ExecutionTree:
         """Where the tree cuts time, or rows."""
         return Fragments.of(self.windows)
 
+    def of_synopsis(self, query: ACQ) -> ExecutionTree:
+        """The tree of those of its queries alone that have a synopsis in common with one of them."""
+        if not query.is_plain:
+            return self
+        family = query.filter, query.group_by
+        with_it = [names for names in self.together if query.name in names]
+        mine = tuple(
+            other
+            for other in self.queries
+            if (other.filter, other.group_by) == family or any(other.name in names for names in with_it)
+        )
+        return self if mine == self.queries else replace(self, queries=mine, together=tuple(with_it))
+
     @property
     def per(self) -> tuple[str, ...] | None:
         """How its rows are counted (:class:`optimizer.workload.values.Window`); None for windows of time."""
@@ -195,6 +208,13 @@ class SharingPlan:
         known = {"no_share": self.no_share, "shared": self.shared, "weave_share": self.weave_share}
         kept = self.from_scratch is not None and self.from_scratch != self.cost
         return known | ({"from_scratch": self.from_scratch} if kept else {})
+
+    @property
+    def blind(self) -> tuple[str, ...]:
+        """Streams of which the ``measured`` model knew no groups a fragment, so that it took one: nothing was stored
+        yet, and no sample could be read."""
+        known = dict(self.model.groups_per_fragment)
+        return tuple(name for name, _ in self.rates if self.model.name == "measured" and name not in known)
 
     def rate(self, stream: str) -> Fraction:
         """Tuples per second that the plan was made for."""

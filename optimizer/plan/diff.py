@@ -267,7 +267,7 @@ def _why(now: Synopsis, was: Synopsis | None, changed: bool) -> str:
     if now.sequenced is not None:
         return "what is kept of events changed (types, attributes, filter or keys)"
     if was.edges != now.edges:
-        return "its tree's edges changed"
+        return "its synopsis' edges changed"
     return "its stream's time column changed" if was.time != now.time else "its synopsis' states changed"
 
 

@@ -48,9 +48,9 @@ class Explanation:
     ``cost_alone``: of a tree of its own; ``cost_here``: what its tree would cost less without it;
     ``saving``: what the plan would rise by if it left. ``alternatives``: the other trees of the stream,
     nearest first. ``model_operations``: E * r/s, the combined fragments per second that the model charges;
-    ``true_operations``: as counted over the windows of a composite slide (None where that is longer than
-    can be enumerated). ``sequence``: of an event sequence, in words, what its pattern shares. ``refresh``: of a query
-    with a refresh bound, in words, when it is answered and why then.
+    ``true_operations``: as counted over the windows of a composite slide, in fragments of the query's synopsis (None
+    where that is longer than can be enumerated). ``sequence``: of an event sequence, in words, what its pattern shares.
+    ``refresh``: of a query with a refresh bound, in words, when it is answered and why then.
     """
 
     query: str
@@ -144,7 +144,7 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
         plan.optimal,
         _alternatives(plan, tree, query, here, cost),
         float(tree.edge_rate * query.window.overlap_factor),
-        _float(true_operations(tree, query)),
+        _float(true_operations(tree.of_synopsis(query), query)),
         tuple(
             line
             for one in tree.sequences

@@ -27,7 +27,8 @@ from optimizer.schedule.definition import Schedule
 from optimizer.schedule.groups import Group, SubGroup
 from optimizer.schedule.planner import joint_cost, plan_schedule
 from optimizer.search.cost import Coefficients, CostModel
-from optimizer.synopses.synopsis import synopses_of
+from optimizer.synopses.synopsis import Synopsis, synopses_of
+from optimizer.windows.edge_counting import edge_bounds
 from optimizer.workload.values import ACQ, SECOND, Workload
 
 if TYPE_CHECKING:
@@ -59,14 +60,21 @@ def schedules_of(
         for synopsis, queries in synopses_of(stream, tree.queries, tree.together).items():
             bound = [query for query in queries if is_bound(query)]
             if bound:
-                density = rates[tree.stream] if synopsis.sequenced else tree.edge_rate * model.groups(tree.stream)
                 groups = model.groups(tree.stream)
+                density = rates[tree.stream] if synopsis.sequenced else _edge_rate(synopsis, tree) * groups
                 subgroups = _subgroups(bound, stream.step, density / SECOND, groups, coefficients)
                 found.setdefault(stream.step, []).append(Group(f"{tree.id} {bound[0].name}", subgroups))
     return tuple(
         _kept(plan_schedule(step, groups, coefficients.per_run), previous, tolerance)
         for step, groups in sorted(found.items())
     )
+
+
+def _edge_rate(synopsis: Synopsis, tree: ExecutionTree) -> Fraction:
+    """Edges of a synopsis per second, which are the tree's or some of them."""
+    if synopsis.edges == tree.fragments.edges:
+        return tree.edge_rate
+    return edge_bounds(synopsis.edges)[1] * SECOND / tree.tick
 
 
 def _subgroups(

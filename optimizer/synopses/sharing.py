@@ -1,10 +1,11 @@
 """Which families of a tree share a synopsis: shared data shards and unions of group-bys, chosen by cost.
 
-Queries of one tree that differ in filter or group-by can keep partial aggregates of their own, or share a synopsis:
-one row per (fragment, shard, group of the union of their columns), from which each combines the shards that satisfy
-its filter and rolls up to its own columns. Sharing pays where there are fewer such rows than rows of the families
-apart: overlapping filters (ten thresholds on a column make ten shards, and ten families of up to as many rows each),
-columns that determine one another. How many rows there are is *measured*, on a sample of the stream's events.
+Queries of one tree that differ in filter or group-by can keep partial aggregates of their own, cut at their own edges,
+or share a synopsis: one row per (fragment of all their edges, shard, group of the union of their columns), from which
+each combines the shards that satisfy its filter and rolls up to its own columns. Sharing pays where there are fewer
+such rows than rows of the families apart: overlapping filters (ten thresholds on a column make ten shards, and ten
+families of up to as many rows each), columns that determine one another. How many rows there are is *measured*, on a
+sample of the stream's events.
 
 References: Weave Share (CIKM 2011) section 2 for shared data shards and unions of group-by attributes (after
 Krishnamurthy et al., "On-the-fly sharing for streamed aggregation", SIGMOD 2006, and Zhang et al., "Multiple
@@ -133,10 +134,10 @@ def choose(
     if sum(map(len, found)) != len(members):  # families that were in two synopses cannot stay in both
         found = [[family] for family in members]
     if profile is not None and len(profile.times):
-        edges = Fragments.of(query.window for query in queries).edges
-        cheapest = _cheapest(profile, queries, members, coefficients)
+        cheapest = _cheapest(profile, members, coefficients)
         before, now = (
-            sum(cost(profile, edges, families, coefficients) for families in groups) for groups in (found, cheapest)
+            sum(cost(profile, _edges(members, families), families, coefficients) for families in groups)
+            for groups in (found, cheapest)
         )
         found = found if kept and before <= LOYALTY * now else cheapest
     return tuple(
@@ -146,15 +147,18 @@ def choose(
     )
 
 
+def _edges(members: Mapping[Family, Sequence[ACQ]], families: Iterable[Family]) -> tuple[Progression, ...]:
+    """The edges of a synopsis of some families: those of their own queries."""
+    return Fragments.of(query.window for family in families for query in members[family]).edges
+
+
 def _cheapest(
-    profile: Profile, queries: Sequence[ACQ], members: Iterable[Family], coefficients: Coefficients
+    profile: Profile, members: Mapping[Family, Sequence[ACQ]], coefficients: Coefficients
 ) -> list[list[Family]]:
-    members = list(members)
-    edges = Fragments.of(query.window for query in queries).edges
     events = int(np.clip(4_000_000 / len(members) ** 2, 5_000, EVENTS))
 
     def priced(families: tuple[Family, ...]) -> float:
-        return cost(profile, edges, families, coefficients, events)
+        return cost(profile, _edges(members, families), families, coefficients, events)
 
     groups: dict[int, tuple[Family, ...]] = {number: (family,) for number, family in enumerate(members)}
     costs = {number: priced(families) for number, families in groups.items()}
@@ -163,7 +167,11 @@ def _cheapest(
     while saved:
         for x, y in stale:
             union = groups[x] + groups[y]
-            saved[x, y] = costs[x] + costs[y] - priced(union) if _may_share(profile, edges, union, events) else 0.0
+            saved[x, y] = (
+                costs[x] + costs[y] - priced(union)
+                if _may_share(profile, _edges(members, union), union, events)
+                else 0.0
+            )
         best = min(saved, key=lambda pair: (-saved[pair], pair))
         if saved[best] <= 0:
             break
@@ -183,6 +191,16 @@ def _may_share(profile: Profile, edges: tuple[Progression, ...], families: Seque
     # without a common column no two tasks can divide the rows between them
     plain = all(not columns for _, columns in families)
     return plain or profile.rows(edges, families, events) * 86_400 <= ONE_BUCKET
+
+
+def groups_per_fragment(profile: Profile, queries: Sequence[ACQ]) -> float | None:
+    """Groups that a fragment of some queries holds on average, each family's counted in its own; None without events.
+
+    As it is measured of stored rows (rows by fragments that have some), but before there are any."""
+    members = families_of(queries)
+    rows = sum(profile.rows(_edges(members, [family]), [family]) for family in members)
+    fragments = sum(profile.rows(_edges(members, [family]), [(family[0], ())]) for family in members)
+    return rows / fragments if fragments else None
 
 
 def bases(profile: Profile, queries: Sequence[ACQ], coefficients: Coefficients) -> dict[Family, float]:

@@ -1,10 +1,10 @@
 """Synopses: which partial aggregates a tree stores, and where each state stands in a stored row.
 
-The queries of a tree share its fragments. Those with one filter and one group-by are a *family*; a synopsis holds
-the partial aggregates of one or several families: one row per (fragment, shard, group) with the union of the states
-that they need. A *shard* is the set of tuples that satisfy exactly the same of the synopsis's predicates (Weave
-Share's shared data shards); its number is the tuples' *signature*, bit i for predicate i. A family combines the
-shards that have its bit, and rolls the groups up to its own columns.
+Those queries of a tree with one filter and one group-by are a *family*; a synopsis holds the partial aggregates of
+one or several families: one row per (fragment, shard, group) with the union of the edges and states that they need. A
+*shard* is the set of tuples that satisfy exactly the same of the synopsis's predicates (Weave Share's shared data
+shards); its number is the tuples' *signature*, bit i for predicate i. A family combines the shards that have its bit,
+and rolls the groups up to its own columns.
 
 A synopsis is named by its *fingerprint*, the hash of all that defines its content, so that a new plan version
 finds the rows of an old one again.
@@ -169,8 +169,9 @@ def families_of(queries: Iterable[ACQ]) -> dict[Family, tuple[ACQ, ...]]:
     return {family: tuple(members) for family, members in found.items()}
 
 
-def synopsis_of(stream: Stream, edges: tuple[Progression, ...], queries: Sequence[ACQ]) -> Synopsis:
-    """The one synopsis that answers some queries of a tree with these edges."""
+def synopsis_of(stream: Stream, queries: Sequence[ACQ]) -> Synopsis:
+    """The one synopsis that answers some queries of a tree, with the union of their edges."""
+    edges = Fragments.of(query.window for query in queries).edges
     families = families_of(queries)
     predicates = tuple(sorted({filter for filter, _ in families}, key=_key))
     group_bys = list(dict.fromkeys(group_by for _, group_by in families))
@@ -188,15 +189,14 @@ def synopses_of(
 ) -> dict[Synopsis, tuple[ACQ, ...]]:
     """The synopses of one execution tree, each with the queries that it answers.
 
-    ``queries``: the tree's, all over ``stream``; the fragments of every synopsis are the whole tree's.
-    ``together``: names of queries whose families are to be kept in one synopsis; a family that no query of which is
-    named has a synopsis of its own.
+    ``queries``: the tree's, all over ``stream``. The edges of a synopsis are those of the queries that it answers: what
+    others of the tree cut finer would only be more rows to write, read and combine. ``together``: names of queries
+    whose families are to be kept in one synopsis; a family that no query of which is named has a synopsis of its own.
     """
-    edges = Fragments.of(query.window for query in queries).edges
     if queries[0].window.is_rows:
-        return _of_rows(stream, edges, queries)
+        return _of_rows(stream, Fragments.of(query.window for query in queries).edges, queries)
     if queries[0].pattern is not None:
-        return _of_sequences(stream, edges, queries)
+        return _of_sequences(stream, Fragments.of(query.window for query in queries).edges, queries)
     place = {name: number for number, names in enumerate(together) for name in names}
     kept: dict[object, list[ACQ]] = {}
     for family, members in families_of(queries).items():
@@ -204,7 +204,7 @@ def synopses_of(
         kept.setdefault(named[0] if named else family, []).extend(members)
     found: dict[Synopsis, tuple[ACQ, ...]] = {}
     for sharers in kept.values():
-        found[synopsis_of(stream, edges, sharers)] = tuple(sharers)
+        found[synopsis_of(stream, sharers)] = tuple(sharers)
     return found
 
 

@@ -21,6 +21,9 @@ LONG_MIN, LONG_MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 Longs = NDArray[np.int64]
 
+Rows = NDArray[np.int32]
+"""Numbers of events of a batch, or one of a few for each of them: half the memory to pass over."""
+
 
 @numba.njit(cache=True)
 def positions_in(bounds, values):

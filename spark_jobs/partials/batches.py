@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from optimizer.aggregates.ordinals import doubles_of_ordinals
 from optimizer.aggregates.sketches import precision_of, registers_of, thin_frequent, thin_quantiles
 from optimizer.aggregates.states import BOTH, ROWS, State, limbs_of
-from spark_jobs.arrays.numbering import Longs
+from spark_jobs.arrays.numbering import Longs, Rows
 from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.combining import winners
 from spark_jobs.partials.kernels import (
@@ -42,15 +42,15 @@ class LiftedEvents:
     """The events of a batch that are in some cell: ``rows`` (k,) of them, empty: all; the cell (k,) of each; how many
     events (c,) each cell has."""
 
-    rows: Longs
-    cell: Longs
+    rows: Rows
+    cell: Rows
     counts: Longs
 
     def of(self, values: NDArray[Any]) -> NDArray[Any]:
         """What they have of some values (n,) of the batch."""
         return values[self.rows] if len(self.rows) else values
 
-    def row_of(self, event: Longs) -> Longs:
+    def row_of(self, event: Any) -> Any:
         """Rows of the batch of some events."""
         return self.rows[event] if len(self.rows) else event
 

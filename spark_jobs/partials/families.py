@@ -19,7 +19,7 @@ from spark_jobs.partials import fill_request
 from spark_jobs.partials.batches import LiftedEvents, LiftedNumbers, lift_multiset, lift_pair, lift_texts, thinned
 from spark_jobs.partials.cells import Cells, concatenated
 from spark_jobs.partials.fill_request import FillRequest
-from spark_jobs.partials.kernels import count_codes, with_shards
+from spark_jobs.partials.kernels import Coded, numbered_cells, selected, those_of
 from spark_jobs.partials.states import Column, numbers_of
 from spark_jobs.partials.values import Batch
 
@@ -137,43 +137,43 @@ class LiftingGroup:
         """The atoms of a batch; None if it has none. Before the expensive part it raises TooFineToShare, if it would be
         cheaper to divide the family and it ``is_divisible``, and TooManyCells, if they had more bytes than ``most``."""
         synopsis = self.synopsis
-        starts, ends, _ = batch.fragments(synopsis)
-        first, last = np.searchsorted(starts, [self.begin, self.end])
-        keys, _, groups = batch.groups(synopsis.group_by)
-        signatures, shard, passing = batch.shards(synopsis.predicates)
+        starts, ends, place = batch.fragments(synopsis)
+        first, last = (int(at) for at in np.searchsorted(starts, [self.begin, self.end]))
+        keys, group, groups = batch.groups(synopsis.group_by)
+        signatures, shard_of, passing = batch.shards(synopsis.predicates)
         shards = len(signatures)
-        codes, outside = batch.codes(synopsis, int(first), int(last))
-        if outside:
-            inside = codes >= 0
-            passing = np.flatnonzero(inside) if passing is None else passing[inside[passing]]
-        rows = np.empty(0, dtype=np.int64)
-        if passing is not None:
-            rows, codes = passing, codes[passing]
-        if len(codes) == 0:
+        inside = (place >= first) & (place < last)
+        if not inside.all():
+            chosen = inside.view(np.int8)
+            everything = passing is None
+            passing = selected(batch.fragment, chosen) if everything else those_of(passing, batch.fragment, chosen)
+        rows = np.empty(0, dtype=np.int32) if passing is None else passing
+        events = batch.rows if passing is None else len(passing)
+        if events == 0:
             return None
-        if shards > 1:
-            codes = with_shards(codes, rows, shard, shards)
-        cell, codes, counts = count_codes(codes, int(last - first) * groups * shards)
+        base, possible = (place - first) * (groups * shards), (last - first) * groups * shards
+        coded = Coded(batch.fragment, base, group, shards, batch.signature, shard_of, possible)
+        cell, codes, counts = numbered_cells(events, rows, coded)
         if is_divisible and len(self.parts) > 1 and self._is_crumbs(signatures, codes % shards, counts):
             raise TooFineToShare
         if most is not None and len(counts) * self.cell_bytes + 16 * len(cell) * len(self.others) > most:
             raise TooManyCells
-        events = LiftedEvents(rows, cell, counts)
-        lifted = LiftedNumbers(synopsis.states, events)
+        lifted_events = LiftedEvents(rows, cell, counts)
+        lifted = LiftedNumbers(synopsis.states, lifted_events)
         for argument, states in self.arguments.items():
             lifted.lift(batch.values(argument), states)
         for (x, y), states in self.both.items():
             lifted.lift_both(batch.values(x), batch.values(y), states)
-        others = {state: lift(batch, events, state) for state, lift in self.others.items()}
+        others = {state: lift(batch, lifted_events, state) for state, lift in self.others.items()}
         rest = codes // shards
-        used, group = numbered(rest % groups, groups)
+        used, group_of = numbered(rest % groups, groups)
         at = first + rest // groups
         return Cells(
             synopsis,
             starts[at],
             ends[at],
             signatures[codes % shards],
-            group,
+            group_of,
             len(used),
             tuple(column.take(pa.array(used)) for column in keys),
             lifted.longs,

@@ -3,43 +3,57 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numba
 import numpy as np
 
 from optimizer.aggregates.ordinals import ordinals_of_doubles
 from optimizer.aggregates.states import LIMB
-from spark_jobs.arrays.numbering import DENSE, LONG_MAX, Longs, numbered
+from spark_jobs.arrays.numbering import DENSE, LONG_MAX, Longs, Rows, numbered
 
 
 @numba.njit(cache=True)
-def dense_codes(fragment, first, last, group, groups):
-    """Codes (n,) of each event's fragment and group, and of how many it is in no fragment of [first, last): -1."""
-    out = np.empty(len(fragment), np.int64)
-    outside = 0
-    for i in range(len(fragment)):
-        inside = fragment[i] >= first and fragment[i] < last
-        out[i] = fragment[i] - first if inside else -1
-        outside += not inside
-    if len(group):
-        for i in range(len(out)):
-            out[i] = out[i] * groups + group[i] if out[i] >= 0 else -1
-    return out, outside
+def selected(numbers, chosen):
+    """The rows (k,) whose number (n,) is one of the chosen (1, else 0)."""
+    out = np.empty(len(numbers), np.int32)
+    count = 0
+    for i in range(len(numbers)):
+        # without a branch: what passes is as good as chance
+        out[count] = i
+        count += chosen[numbers[i]]
+    return out[:count].copy()
 
 
 @numba.njit(cache=True)
-def with_shards(codes, rows, shard, shards):
-    """Codes (n,) of cells that are divided by shard."""
-    out = np.empty(len(codes), np.int64)
-    for i in range(len(codes)):
-        out[i] = codes[i] * shards + shard[rows[i] if len(rows) else i]
-    return out
+def those_of(rows, numbers, chosen):
+    """Those of some rows whose number is one of the chosen."""
+    out = np.empty(len(rows), np.int32)
+    count = 0
+    for k in range(len(rows)):
+        out[count] = rows[k]
+        count += chosen[numbers[rows[k]]]
+    return out[:count].copy()
+
+
+@numba.njit(cache=True)
+def _codes(rows, fragment, base, group, shards, signature, shard_of, out):
+    """Codes of the fragment, group and shard of some events (all, if ``rows`` is empty)."""
+    for k in range(len(out)):
+        i = rows[k] if len(rows) else k
+        code = base[fragment[i]]
+        if len(group):
+            code += group[i] * shards
+        if shards > 1:
+            code += shard_of[signature[i]]
+        out[k] = code
 
 
 @numba.njit(cache=True)
 def _count_densely(codes, most):
-    """The number (n,) of each code among the distinct ones; those (c,), ascending; how often each occurs."""
-    table = np.zeros(most, np.int64)
+    """Put the number (n,) of each code among the distinct ones in its place; those (c,), ascending; how often each
+    occurs."""
+    table = np.zeros(most, np.int32)
     for i in range(len(codes)):
         table[codes[i]] += 1
     count = np.count_nonzero(table)
@@ -50,19 +64,38 @@ def _count_densely(codes, most):
             distinct[number], events[number] = code, table[code]
             table[code] = number
             number += 1
-    out = np.empty(len(codes), np.int64)
-    for i in range(len(codes)):
-        out[i] = table[codes[i]]
-    return out, distinct, events
+    if count < most:
+        for i in range(len(codes)):
+            codes[i] = table[codes[i]]
+    return distinct, events
 
 
-def count_codes(codes: Longs, most: int) -> tuple[Longs, Longs, Longs]:
-    """The cell (n,) of each event, given its code; of each cell the code, ascending, and its events."""
-    if most <= max(DENSE, 4 * len(codes)):
-        cell, distinct, events = _count_densely(codes, most)
-        return cell, distinct, events
-    distinct, cell = numbered(codes, LONG_MAX)
-    return cell, distinct, np.bincount(cell, minlength=len(distinct))
+class Coded(NamedTuple):
+    """Of what the codes of events are made: the ``base`` (f,) of an event's ``fragment`` (n,), to which its ``group``
+    (n,; empty: there is one) adds a multiple of ``shards``, and its ``signature`` (n,) its shard, ``shard_of`` (s,).
+    All codes are below ``most``."""
+
+    fragment: Rows
+    base: Longs
+    group: Rows
+    shards: int
+    signature: Rows
+    shard_of: Rows
+    most: int
+
+
+def numbered_cells(events: int, rows: Rows, coded: Coded) -> tuple[Rows, Longs, Longs]:
+    """The cell (k,) of each of so many events (all, if ``rows`` is empty); of each cell the code, ascending, and its
+    events."""
+    *made_of, most = coded
+    if most <= max(DENSE, 4 * events):
+        cell = np.empty(events, dtype=np.int32)
+        _codes(rows, *made_of, cell)
+        return cell, *_count_densely(cell, most)
+    codes = np.empty(events, dtype=np.int64)
+    _codes(rows, *made_of, codes)
+    distinct, number = numbered(codes, LONG_MAX)
+    return number.astype(np.int32), distinct, np.bincount(number, minlength=len(distinct))
 
 
 @numba.njit(cache=True)

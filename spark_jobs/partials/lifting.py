@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from optimizer.synopses.synopsis import MOST_PREDICATES
+from optimizer.windows.alignment import absorb
 from optimizer.workload.values import Stream
 from spark_jobs.arrays.numbering import Longs
 from spark_jobs.partials import fill_request
@@ -62,6 +63,11 @@ class Lifting:
         self.failed: dict[str, SynopsisFailure] = {}
         self.waiting: list[pa.RecordBatch] = []
         self.families = _families(spans)
+        synopses = [span.synopsis for span in spans]
+        self._looked_at = (
+            absorb(edge for synopsis in synopses for edge in synopsis.edges),
+            tuple(dict.fromkeys(predicate for synopsis in synopses for predicate in synopsis.predicates)),
+        )
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Lift a decoded batch: the time column and those of :func:`columns_of_synopsis`, which may be
@@ -133,7 +139,7 @@ class Lifting:
             batch, times = batch.take(pa.array(rows)), times[rows]
         if len(times) == 0:
             return
-        shared = Batch(batch, times, self.schema, self.derived)
+        shared = Batch(batch, times, self.schema, *self._looked_at, self.derived)
         # those that share codes one after the other
         waiting = sorted(self.families, key=lambda family: family.place, reverse=True)
         done: list[LiftingGroup] = []

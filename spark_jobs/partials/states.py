@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from optimizer.aggregates.states import LIMB, MULTISETS, PAIRS, State
-from spark_jobs.arrays.numbering import LONG_MAX, LONG_MIN, Longs
+from spark_jobs.arrays.numbering import LONG_MAX, LONG_MIN, Longs, Rows
 from spark_jobs.partials.combining import SCATTER, ragged, reranked, unified, unite, winners
 
 IDENTITIES = {"add": 0, "min": LONG_MAX, "max": LONG_MIN, "bit_and": -1, "bit_or": 0, "bit_xor": 0}
@@ -154,7 +154,7 @@ class Multiset:
 
 
 def united(
-    state: State, cell: Longs, values: Longs, weights: Longs, cells: int, texts: pa.StringArray | None
+    state: State, cell: Longs | Rows, values: Longs, weights: Longs, cells: int, texts: pa.StringArray | None
 ) -> Multiset:
     """The multisets of ``cells`` cells from elements (m,): their cell, value and weight, in any order."""
     offsets, values, weights = unite(cell, values, weights, cells, state.operation == "union_max")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from optimizer.aggregates.ordinals import hash64, hash64_of_texts, ordinals_of_doubles
 from optimizer.aggregates.states import carrier_of, limbs_of
-from optimizer.synopses.synopsis import MOST_PREDICATES, Synopsis
+from optimizer.synopses.synopsis import Synopsis
+from optimizer.windows.alignment import Fragments, Progression
 from optimizer.workload.expression import type_of
-from optimizer.workload.values import Expression, Type, columns_of
-from spark_jobs.arrays.numbering import Longs, distinct_rows, encoded, numbered, ranked
+from optimizer.workload.values import Call, Column, Expression, Literal, Type, columns_of
+from spark_jobs.arrays.numbering import Longs, Rows, distinct_rows, encoded, numbered, ranked
 from spark_jobs.arrays.texts import as_texts, flat
 from spark_jobs.partials.cells import fragments_of
-from spark_jobs.partials.kernels import dense_codes, set_bit
+from spark_jobs.partials.kernels import selected, set_bit
 from spark_jobs.sources.expressions import evaluate
 
 
@@ -119,6 +120,14 @@ def _filled(array: pa.Array, value: Any) -> NDArray[Any]:
     return array.to_numpy(zero_copy_only=False)
 
 
+def _bits(passes: pa.BooleanArray, rows: int) -> NDArray[np.uint8]:
+    """1 (n,) for true, 0 for false and null."""
+    passes = pc.fill_null(passes, False) if passes.null_count else passes
+    # Arrow's own unpacking takes ten times as long
+    bits = np.unpackbits(np.frombuffer(passes.buffers()[1], dtype=np.uint8), bitorder="little")
+    return bits[passes.offset : passes.offset + rows]
+
+
 Value = TypeVar("Value")
 
 
@@ -137,32 +146,49 @@ class _Recent(dict[Any, Any]):
         return found
 
 
+COMPARISONS = ("=", "!=", "<", "<=", ">", ">=", "in", "like", "is_null")
+"""Functions that take any value of a column: what they say of those that do not occur in a batch does no harm."""
+
+PREDICATES_AT_ONCE = 12
+"""Predicates by which events are numbered in one step, through a table."""
+
+
 class Batch:
-    """One decoded batch with everything that several families share, computed once."""
+    """One decoded batch with everything that several families share, computed once.
+
+    An event is looked at once for all families: it has the number of its fragment of all their edges (:attr:`fragment`)
+    and that of its signature of all their predicates (:attr:`signature`). What a family makes of them stands in a table
+    for each number, of which there are few.
+    """
 
     def __init__(
         self,
         batch: pa.RecordBatch,
         times: Longs,
         schema: dict[str, Type],
+        edges: tuple[Progression, ...],
+        predicates: tuple[Expression | None, ...],
         derived: Mapping[str, Expression] | None = None,
     ) -> None:
-        """``derived``: the expressions of group columns that are computed, by their names."""
+        """``edges``, ``predicates``: those of all synopses that it is lifted into; ``derived``: the expressions of
+        group columns that are computed, by their names."""
         self.rows, self.times, self.schema = len(times), times, schema
+        self._edges, self._predicates = edges, predicates
         self._derived = dict(derived or {})
         self._batch = batch
         self._plain: dict[str, pa.Array] = {}
         self._texts: dict[str, pa.Array] = {}
         self._values: dict[Any, Values] = {}
-        # eight bytes an event each, one byte a mask
-        self._fragments, self._codes, self._shards, self._groups = (_Recent(8) for _ in range(4))
-        self._masks = _Recent(2 * MOST_PREDICATES)
+        # four bytes an event each, one byte a mask
+        self._shards, self._groups = _Recent(2 * PREDICATES_AT_ONCE), _Recent(8)
+        self._masks: dict[Expression, NDArray[np.uint8]] = {}
 
     def halves(self) -> tuple[Batch, Batch]:
         """The first and the second half of its events."""
         cut = self.rows // 2
-        first = Batch(self._batch.slice(0, cut), self.times[:cut], self.schema, self._derived)
-        return first, Batch(self._batch.slice(cut), self.times[cut:], self.schema, self._derived)
+        given = self.schema, self._edges, self._predicates, self._derived
+        first = Batch(self._batch.slice(0, cut), self.times[:cut], *given)
+        return first, Batch(self._batch.slice(cut), self.times[cut:], *given)
 
     def _evaluated(self, expression: Expression) -> pa.Array:
         """The values of an expression, which does not know dictionaries."""
@@ -173,68 +199,99 @@ class Batch:
         columns = self._plain or {"": pa.nulls(self.rows)}
         return evaluate(expression, pa.RecordBatch.from_pydict(columns), self.schema)
 
+    @cached_property
+    def _grid(self) -> tuple[Longs, Rows]:
+        starts, _, number = fragments_of(Fragments(self._edges), self.times)
+        return starts, number.astype(np.int32)
+
+    @property
+    def fragment(self) -> Rows:
+        """The number (n,) of each event's fragment of all edges."""
+        return self._grid[1]
+
     def fragments(self, synopsis: Synopsis) -> tuple[Longs, Longs, Longs]:
-        """Starts and ends (f,) of the fragments of a synopsis, and the number (n,) of each event's."""
-        return self._fragments.of(synopsis.edges, lambda: fragments_of(synopsis.fragments, self.times))
-
-    def codes(self, synopsis: Synopsis, first: int, last: int) -> tuple[Longs, int]:
-        """Code (n,) of each event's fragment, from ``first`` on, and group; -1 for those not before ``last``, and how
-        many those are."""
-
-        def make() -> tuple[Longs, int]:
-            _, group, groups = self.groups(synopsis.group_by)
-            codes, outside = dense_codes(self.fragments(synopsis)[2], first, last, group, groups)
-            return codes, outside
-
-        return self._codes.of((synopsis.edges, synopsis.group_by, first, last), make)
+        """Starts and ends of the fragments of a synopsis, and for each number of :attr:`fragment` (f,) which of them it
+        lies in."""
+        return fragments_of(synopsis.fragments, self._grid[0])
 
     def _passing(self, predicate: Expression) -> NDArray[np.uint8]:
         """1 (n,) for each event that satisfies a predicate, else 0."""
+        if predicate not in self._masks:
+            self._masks[predicate] = self._satisfying(predicate)
+        return self._masks[predicate]
 
-        def make() -> NDArray[np.uint8]:
-            passes = self._evaluated(predicate)
-            passes = pc.fill_null(passes, False) if passes.null_count else passes
-            # Arrow's own unpacking takes ten times as long
-            bits = np.unpackbits(np.frombuffer(passes.buffers()[1], dtype=np.uint8), bitorder="little")
-            return bits[passes.offset : passes.offset + self.rows]
+    def _satisfying(self, predicate: Expression) -> NDArray[np.uint8]:
+        if isinstance(predicate, Call) and predicate.function in ("and", "or"):
+            # of all truth values: true if all are, or if one is
+            parts = [self._passing(part) for part in predicate.arguments]
+            return reduce(np.bitwise_and if predicate.function == "and" else np.bitwise_or, parts)
+        if (column := self._repeated(predicate)) is not None:
+            name, values, indices = column
+            known = pa.concat_arrays([values, pa.nulls(1, values.type)])
+            passes = _bits(evaluate(predicate, pa.RecordBatch.from_pydict({name: known}), self.schema), len(known))
+            indices = pc.fill_null(indices, len(values)) if indices.null_count else indices
+            return passes[indices.to_numpy()]
+        return _bits(self._evaluated(predicate), self.rows)
 
-        return self._masks.of(predicate, make)
+    def _repeated(self, predicate: Expression) -> tuple[str, pa.Array, pa.Array] | None:
+        """Of a predicate that compares a column with constants, name, distinct values and indices, if the column came
+        with a dictionary that is worth it."""
+        if not isinstance(predicate, Call) or predicate.function not in COMPARISONS:
+            return None
+        names = {argument.name for argument in predicate.arguments if isinstance(argument, Column)}
+        if len(names) != 1 or not all(isinstance(argument, Column | Literal) for argument in predicate.arguments):
+            return None
+        column = self._batch.column(name := names.pop())
+        if not pa.types.is_dictionary(column.type) or len(column.dictionary) >= self.rows:
+            return None
+        return name, column.dictionary, column.indices
 
-    def shards(self, predicates: tuple[Expression | None, ...]) -> tuple[Longs, Longs, Longs | None]:
-        """Signatures (s,) of the events that satisfy some predicate; the number (n,) of each event's, if there are
-        several; the rows of those events, None: all."""
+    @cached_property
+    def _signatures(self) -> tuple[Rows, dict[Expression | None, NDArray[np.bool_]]]:
+        """The number (n,) of each event's signature, and of each predicate which signatures (s,) satisfy it."""
+        number = np.zeros(self.rows, dtype=np.int32)
+        holds: dict[Expression | None, NDArray[np.bool_]] = {None: np.ones(1, dtype=bool)}
+        predicates = [predicate for predicate in self._predicates if predicate is not None]
+        for first in range(0, len(predicates), PREDICATES_AT_ONCE):
+            some = predicates[first : first + PREDICATES_AT_ONCE]
+            codes = number.astype(np.int64) << len(some)
+            for bit, predicate in enumerate(some):
+                set_bit(codes, self._passing(predicate), bit)
+            distinct, found = numbered(codes, len(holds[None]) << len(some))
+            number = found.astype(np.int32)
+            holds = {predicate: held[distinct >> len(some)] for predicate, held in holds.items()}
+            holds |= {predicate: (distinct >> bit) & 1 != 0 for bit, predicate in enumerate(some)}
+        self._masks.clear()
+        return number, holds
+
+    @property
+    def signature(self) -> Rows:
+        """The number (n,) of each event's signature of all predicates."""
+        return self._signatures[0]
+
+    def shards(self, predicates: tuple[Expression | None, ...]) -> tuple[Longs, Rows, Rows | None]:
+        """Signatures (s,) of some predicates among the events that satisfy one of them; for each number of
+        :attr:`signature` which of them it has, or -1; the rows of those events, None: all."""
         return self._shards.of(predicates, lambda: self._sharded(predicates))
 
-    def _sharded(self, predicates: tuple[Expression | None, ...]) -> tuple[Longs, Longs, Longs | None]:
-        one = np.ones(1, dtype=np.int64)
-        if predicates == (None,):
-            return one, one[:0], None
-        if len(predicates) > 1 or predicates[0] is None:
-            signatures, number, rows = self._signatures(predicates)
-        else:
-            rows = np.flatnonzero(self._passing(predicates[0]).view(bool))
-            signatures, number = one, rows[:0]
-        return signatures, number, None if len(rows) == self.rows else rows
-
-    def _signatures(self, predicates: tuple[Expression | None, ...]) -> tuple[Longs, Longs, Longs]:
-        signatures = np.zeros(self.rows, dtype=np.int64)
+    def _sharded(self, predicates: tuple[Expression | None, ...]) -> tuple[Longs, Rows, Rows | None]:
+        number, holds = self._signatures
+        codes = np.zeros(len(holds[None]), dtype=np.int64)
         for bit, predicate in enumerate(predicates):
-            if predicate is None:
-                signatures |= 1 << bit
-            else:
-                set_bit(signatures, self._passing(predicate), bit)
-        distinct, number = numbered(signatures, 1 << len(predicates))
-        if len(distinct) == 0 or distinct[0]:
-            return distinct, number, np.arange(self.rows)
-        return distinct[1:], number - 1, np.flatnonzero(number)
+            codes |= holds[predicate].astype(np.int64) << bit
+        signatures, places = np.unique(codes, return_inverse=True)
+        has_none = int(len(signatures) > 0 and signatures[0] == 0)
+        signatures, shard_of = signatures[has_none:], (places - has_none).astype(np.int32)
+        rows = selected(number, (shard_of >= 0).view(np.int8)) if has_none else None
+        return signatures, shard_of, rows
 
-    def groups(self, columns: tuple[tuple[str, Type], ...]) -> tuple[tuple[pa.Array, ...], NDArray[Any], int]:
+    def groups(self, columns: tuple[tuple[str, Type], ...]) -> tuple[tuple[pa.Array, ...], Rows, int]:
         """The groups' values as columns of texts, the number (n,) of each event's group (empty: there is one), and how
         many groups there are."""
 
-        def make() -> tuple[tuple[pa.Array, ...], NDArray[Any], int]:
+        def make() -> tuple[tuple[pa.Array, ...], Rows, int]:
             keys, number, groups = distinct_rows([self._text(name) for name, _ in columns], self.rows)
-            return keys, number if columns else number[:0], groups
+            return keys, (number if columns else number[:0]).astype(np.int32, copy=False), groups
 
         return self._groups.of(columns, make)
 

@@ -36,7 +36,7 @@ def rolling_back(plan: SharingPlan, warehouse: Warehouse) -> RegistrationRequest
 def replanned(base: SharingPlan, workload: Workload, rates: Mapping[str, Fraction] | None = None) -> SharingPlan:
     """A plan for other queries that leaves those of ``base`` as they are, at its rates (``rates``: of more streams)."""
     known = {**(rates or {}), **dict(base.rates)}
-    profiles = profiles_of(workload, known)
+    profiles = profiles_of(workload, known, base.model)
     return build_plan(
         workload, known, base.algorithm, base.model, previous=base, tolerance=float("inf"), profiles=profiles
     )

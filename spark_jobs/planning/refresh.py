@@ -79,7 +79,7 @@ def refresh_plan(
     old = plans.load_plan(house, newest) if house and newest is not None else None
     model = model_of(cost_model, measurements, house)
     previous = comparable_plan(house, algorithm, cost_model)
-    profiles = profiles_of(asked.workload, found)
+    profiles = profiles_of(asked.workload, found, model)
     plan = build_plan(
         asked.workload, found, algorithm, model, previous=previous, tolerance=tolerance, profiles=profiles
     )

@@ -115,13 +115,16 @@ def rates_of(
     return rates, measurements, diagnostics
 
 
-def profiles_of(workload: Workload, rates: Mapping[str, Fraction]) -> dict[str, Profile]:
-    """A sample of each stream of which different filters or group-bys may share partial aggregates, or that is asked
-    for event sequences; streams that cannot be read have none (and are reported where their rate is measured)."""
+def profiles_of(workload: Workload, rates: Mapping[str, Fraction], model: CostModel) -> dict[str, Profile]:
+    """A sample of each stream of which different filters or group-bys may share partial aggregates, that is asked for
+    event sequences, or of which the ``measured`` model does not know how many groups a fragment has; streams that
+    cannot be read have none (and are reported where their rate is measured)."""
     found: dict[str, Profile] = {}
+    known = dict(model.groups_per_fragment)
     for name in dict.fromkeys(query.stream for query in workload.queries):
         queries = workload.queries_of(name)
-        if len(families_of(queries)) > 1 or any(query.pattern is not None for query in queries):
+        is_unknown = model.name == "measured" and name not in known
+        if is_unknown or len(families_of(queries)) > 1 or any(query.pattern is not None for query in queries):
             try:
                 found[name] = profile(workload.stream(name), queries, rates[name])
             except HeddleError:

@@ -44,7 +44,7 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, SECOND, Call, Column, Expression, Output, Stream, Window, Workload
 from spark_jobs.planning.publication import publish_plan
-from spark_jobs.planning.requested import profiles_of
+from spark_jobs.planning.requested import model_of, profiles_of
 from spark_jobs.run.interval import run
 from spark_jobs.unshared.measure import native_frame
 from spark_jobs.unshared.windows import unshared
@@ -154,7 +154,8 @@ def _told(error: Exception) -> str:
 def plan_of(workload: Workload, events: int) -> SharingPlan:
     """The plan for a day of so many events of each stream, as a refresh makes it."""
     rates = {stream.name: Fraction(events * SECOND, DAY) for stream in workload.streams}
-    return build_plan(workload, rates, "best", "measured", profiles=profiles_of(workload, rates))
+    model = model_of("measured", [])
+    return build_plan(workload, rates, "best", model, profiles=profiles_of(workload, rates, model))
 
 
 def shared_run(spark: SparkSession, warehouse: Warehouse, version: int) -> RunRecord:

@@ -163,11 +163,10 @@ def measure(spark: SparkSession, name: str, stream: Stream, events: int, rounds:
     """Plan one shape by every search, and run the plans in turn."""
     workload = SHAPES[name].workload(stream)
     rates = {stream.name: Fraction(events * SECOND, DAY)}
-    profiles = profiles_of(workload, rates)
 
     def planned(search: str, model: CostModel = PAPER) -> SharingPlan:
         algorithm, _ = SEARCHES[search]
-        return build_plan(workload, rates, algorithm, model, profiles=profiles)
+        return build_plan(workload, rates, algorithm, model, profiles=profiles_of(workload, rates, model))
 
     # the first run is of a cold session, and tells how many groups a fragment has
     with shared(spark, planned("shared"), scratch / "warehouse") as (_, _, warehouse):

@@ -375,7 +375,7 @@ def test_diff_says_which_stored_partials_stay_valid() -> None:
     assert reuse(both, both) == (2, 0, {})
     # other trees, other fragments
     together = plan_of(a, b, algorithm="shared")
-    edges = "its tree's edges changed"
+    edges = "its synopsis' edges changed"
     assert reuse(both, together) == (0, 1, {"a": (edges, 4), "b": (edges, 2)})
     assert reuse(together, both) == (0, 2, {"a": (edges, 4), "b": (edges, 2)})
     # a query of the same family and edges finds everything there

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.plan.builder import build_plan
-from optimizer.search.cost import Coefficients
-from optimizer.synopses.sharing import Profile, bases, choose, cost
+from optimizer.search.cost import PAPER, Coefficients, measured
+from optimizer.synopses.sharing import Profile, bases, choose, cost, groups_per_fragment
 from optimizer.synopses.synopsis import Family, families_of, synopses_of
 from optimizer.windows.alignment import Fragments
 from optimizer.workload.values import (
@@ -124,17 +124,27 @@ def test_never_dearer_than_apart_and_close_to_the_best_partition(data: st.DataOb
     filters = st.sampled_from([None, above(0.0), above(1.0), above(2.0)])
     columns = st.sampled_from([(), ("a",), ("b",), ("a", "b")])
     drawn = data.draw(st.lists(st.tuples(filters, columns), min_size=1, max_size=4))
-    queries = [query(f"q{number}", filter, *names) for number, (filter, names) in enumerate(drawn)]
+    seconds = st.sampled_from([2, 3, 10, 60])
+    queries = [
+        query(f"q{number}", filter, *names, seconds=data.draw(seconds)) for number, (filter, names) in enumerate(drawn)
+    ]
     together = choose(profile, queries, COSTS)
-    edges = Fragments.of(found.window for found in queries).edges
+    members_of = families_of(queries)
+
+    def priced(families: Sequence[Family]) -> float:
+        edges = Fragments.of(found.window for family in families for found in members_of[family]).edges
+        return cost(profile, edges, families, COSTS)
+
     synopses = synopses_of(STREAM, queries, together)
+    for synopsis, members in synopses.items():
+        assert synopsis.edges == Fragments.of(found.window for found in members).edges
     assert sorted(member.name for members in synopses.values() for member in members) == sorted(
         found.name for found in queries
     )
-    spent = sum(cost(profile, edges, list(families_of(members)), COSTS) for members in synopses.values())
+    spent = sum(priced(list(families_of(members))) for members in synopses.values())
     families = list(families_of(queries))
-    apart = sum(cost(profile, edges, [family], COSTS) for family in families)
-    best = min(sum(cost(profile, edges, part, COSTS) for part in found) for found in partitions(families))
+    apart = sum(priced([family]) for family in families)
+    best = min(sum(priced(part) for part in found) for found in partitions(families))
     assert best - 1e-12 <= spent <= apart + 1e-12
     assert spent <= 1.35 * best + 1e-12
     shares = bases(profile, queries, COSTS)
@@ -155,3 +165,18 @@ def test_a_plan_carries_what_shares_a_synopsis_through_rows_and_refreshes() -> N
     assert build_plan(workload, {"trades": Fraction(1)}, previous=plan).trees == plan.trees
     apart = build_plan(workload, {"trades": Fraction(1)})
     assert apart.fingerprint != plan.fingerprint
+
+
+def test_what_no_run_has_measured_is_counted_on_the_sample() -> None:
+    """A fragment of a minute has 20 groups in one family, one in the other; without a sample the plan says so."""
+    profile = sample([1.0] * 6_000, [i % 20 for i in range(6_000)], [0] * 6_000)
+    queries = (query("x", None, "a"), query("y"))
+    assert groups_per_fragment(profile, queries) == 10.5
+    assert groups_per_fragment(sample([], [], []), queries) is None
+    workload, rates = Workload(queries, (STREAM,)), {"trades": Fraction(100)}
+    seen = build_plan(workload, rates, model="measured", profiles={"trades": profile})
+    assert (dict(seen.model.groups_per_fragment), seen.blind) == ({"trades": Fraction(21, 2)}, ())
+    known = build_plan(workload, rates, model=measured(groups_per_fragment={"trades": 3}), profiles={"trades": profile})
+    assert dict(known.model.groups_per_fragment) == {"trades": 3}
+    assert build_plan(workload, rates, model="measured").blind == ("trades",)
+    assert build_plan(workload, rates, model=PAPER).blind == ()

@@ -190,7 +190,7 @@ def test_diff_of_two_stored_plans(house: Path) -> None:
     # d joins b: the fragments of both change, those of a and c stay
     assert told["synopses"] == {"reused": 2, "new": 1}
     assert told["rebuilt"] == [
-        {"query": "b", "reason": "its tree's edges changed", "windows": 2},
+        {"query": "b", "reason": "its synopsis' edges changed", "windows": 2},
         {"query": "d", "reason": "new query", "windows": 3},
     ]
     code, out, _ = heddle("diff", "1", "2", "--warehouse", "house")

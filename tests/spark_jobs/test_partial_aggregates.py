@@ -635,6 +635,36 @@ def test_a_task_writes_files_that_hold_every_cell(tmp_path: Path, memory: int, m
         assert same(content([cells]), expected(span, rows))
 
 
+@settings(deadline=None, max_examples=examples(40))
+@given(
+    pieces=st.lists(st.lists(st.integers(0, 3), max_size=40), max_size=6),
+    runs=st.integers(0, 3),
+    dictionary=st.booleans(),
+    cut=st.integers(0, 5),
+)
+def test_rows_are_told_apart_by_synopsis_in_their_order(
+    pieces: list[list[int]], runs: int, dictionary: bool, cut: int
+) -> None:
+    """Of pieces with long runs, of shuffled ones, of empty ones and of parts of pieces; each row once."""
+    names = [[f"{(number * 7) % 4}" for number in piece] for piece in pieces]
+    chunks = [pa.array(piece, pa.string()) for piece in names]
+    column = pa.chunked_array([chunk.dictionary_encode() if dictionary else chunk for chunk in chunks] or [[]])
+    if not dictionary:
+        column = column.cast(pa.string())
+    rows = pa.table({"fingerprint": column, "number": pa.array(range(len(column)), pa.int64())}).slice(cut)
+    flat = [name for piece in names for name in piece][cut:]
+    expected = {
+        name: [cut + at for at, other in enumerate(flat) if other == name] for name in sorted(dict.fromkeys(flat))
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fill_request, "RUNS", runs)
+        found = by_fingerprint(rows)
+    assert {name: table["number"].to_pylist() for name, table in found.items()} == expected
+    assert list(found) == list(expected)
+    for name, table in found.items():
+        assert set(table["fingerprint"].to_pylist()) == {name}
+
+
 def test_a_synopsis_of_too_many_groups_fails_alone(tmp_path: Path, sharing: None) -> None:
     """Whether it is met early or late, and whether or not others share its atoms; as many as allowed are no failure."""
     rows = [{"at": at % 10, "symbol": f"k{at % 100}", "volume": at, "late": at % 2 == 0} for at in range(1000)]
