@@ -58,27 +58,35 @@ def current_table(url: str, identity: str, log: Path | None = None) -> DeltaTabl
         "tables", {}
     )
     known, stamp = tables.get(key, (None, None))
-    if known is not None and _stamp(log, known) == stamp:
+    # before the log is read: what changes meanwhile is another one the next time
+    checkpoint = _status(log, "_last_checkpoint")
+    if known is not None and (_commit(log, known), checkpoint) == stamp:
         # its log may no longer go on from where it was
         with suppress(DeltaError):
             known.update_incremental()
-            tables[key] = known, _stamp(log, known)
+            tables[key] = known, (_commit(log, known), checkpoint)
             return TableAt(known)
     known = DeltaTable(url)
-    tables[key] = known, _stamp(log, known)
+    tables[key] = known, (_commit(log, known), checkpoint)
     return TableAt(known)
 
 
-def _stamp(log: Path | None, table: DeltaTable) -> Any:
+def _commit(log: Path | None, table: DeltaTable) -> Any:
     """What is another one once a log, or its newest commit, is not the one that was read: it was put back, or made
     anew."""
+    return _status(log, ""), _status(log, f"{table.version():020}.json")
+
+
+def _status(log: Path | None, name: str) -> tuple[int, ...] | None:
+    """What tells a file of a log from another one in its place; None: it is not there. A table reads its checkpoint
+    when it is asked for files: with another one, those before may be gone."""
     if log is None:
         return None
-    commit = None
-    with suppress(FileNotFoundError):
-        found = (log / f"{table.version():020}.json").stat()
-        commit = found.st_ino, found.st_size, found.st_mtime_ns
-    return log.stat().st_ino, commit
+    try:
+        found = (log / name).stat()
+    except FileNotFoundError:
+        return None
+    return (found.st_ino, found.st_size, found.st_mtime_ns) if name else (found.st_ino,)
 
 
 def with_small_files(table: ds.Dataset, current: DeltaTable, where: ds.Expression | None) -> ds.Dataset:

@@ -35,7 +35,6 @@ from rich.table import Table
 
 from optimizer.language.parser import parse
 from optimizer.synopses.synopsis import synopsis_of
-from optimizer.windows.alignment import Fragments
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream
 from spark_jobs.finals.passes import TooLarge
@@ -101,7 +100,7 @@ def work_of(shape: str, stream: Stream) -> SynopsisWork:
     for number, text in enumerate(SHAPES[shape]):
         (query,) = parse(f"-- name: {shape}_{number}\n{text}", {"trades": stream}).queries
         queries.append(query)
-    synopsis = synopsis_of(stream, Fragments.of(query.window for query in queries).edges, queries)
+    synopsis = synopsis_of(stream, queries)
     return SynopsisWork(synopsis, tuple(queries), START, START + DAY)
 
 
