@@ -122,10 +122,9 @@ def newest_runs(warehouse: Warehouse) -> NewestRuns:
 def _newest(root: str, table: str, version: int) -> NewestRuns:
     warehouse = Warehouse(Place(root))
     ended = ds.field("event").isin(["published", "failed"])
-    light = publish_log.rows(warehouse, ended, records=False)
-    chosen = publish_log.written_at(row.at for row in light[-NEWEST:])
-    rows = publish_log.rows(warehouse, ended & chosen)[::-1][:NEWEST] if light else ()
-    return NewestRuns(tuple(rows), max((row.end for row in light if row.event == "published"), default=None))
+    rows = publish_log.newest_rows(warehouse, "at", ended, NEWEST)
+    newest = publish_log.newest_rows(warehouse, "interval_end", publish_log.PUBLISHED, 1, records=False)
+    return NewestRuns(tuple(rows), newest[0].end if newest else None)
 
 
 SPANS = {"day": 86_400 * SECOND, "week": 7 * 86_400 * SECOND, "month": 30 * 86_400 * SECOND}

@@ -289,7 +289,11 @@ def newest_live(warehouse: Warehouse) -> int | None:
 
 def written_at(moments: Iterable[int]) -> ds.Expression:
     """The condition of rows that were written at some moments (microseconds)."""
-    return ds.field("at").isin(pa.array(list(moments), INSTANT))
+    found = pa.array(list(moments), INSTANT)
+    bounds = pc.min_max(found)
+    # what lies between the first and the last is found by bounds: a list is compared with each row
+    between = (ds.field("at") >= bounds["min"]) & (ds.field("at") <= bounds["max"])
+    return between & ds.field("at").isin(found)
 
 
 def ends_at(instant: int) -> ds.Expression:
