@@ -66,7 +66,7 @@ PLANS = 3
 ROWS_IN_GROUPS = {"publish_log": 500, "sharing_plans": 200, "stream_statistics": 5_000}
 """Rows of a group of rows in merged files, where who asks wants the newest, and rows are long or many."""
 
-MERGED = 8 << 20
+MERGED = 16 << 20
 """Bytes of a merged file of a small table: who asks for the newest opens few of a year's, and reads short footers."""
 
 SMALL_TABLES = (

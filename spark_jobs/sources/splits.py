@@ -233,12 +233,6 @@ class _Statuses(NamedTuple):
     inodes: array[int]
     changed: array[int]
 
-    def add(self, status: os.stat_result) -> None:
-        self.sizes.append(status.st_size)
-        self.written.append(status.st_mtime_ns)
-        self.inodes.append(status.st_ino)
-        self.changed.append(status.st_ctime_ns)
-
 
 def _files_in_store(stream: Stream) -> SourceFiles:
     """The CSV or Parquet files of a store."""
@@ -336,10 +330,15 @@ def _files(stream: Stream) -> tuple[list[str], _Statuses]:
     root, suffix = Path(stream.source.path), f".{stream.source.format}"
     check_place(stream, root)
     paths: list[str] = []
-    found = _Statuses(array("q"), array("q"), array("Q"), array("q"))
+    found = sizes, written, inodes, changed = _Statuses(array("q"), array("q"), array("Q"), array("q"))
     if root.is_file():
-        found.add(root.stat())
-        return [str(root)], found
+        status = root.stat()
+        return [str(root)], _Statuses(
+            array("q", [status.st_size]),
+            array("q", [status.st_mtime_ns]),
+            array("Q", [status.st_ino]),
+            array("q", [status.st_ctime_ns]),
+        )
     if not root.exists():
         raise HeddleError(
             "HDL-401",
@@ -355,7 +354,11 @@ def _files(stream: Stream) -> tuple[list[str], _Statuses]:
             # folders that are links are not gone into
             if entry.is_symlink():
                 check_place(stream, Path(entry.path))
-            found.add(entry.stat())
+            status = entry.stat()
+            sizes.append(status.st_size)
+            written.append(status.st_mtime_ns)
+            inodes.append(status.st_ino)
+            changed.append(status.st_ctime_ns)
             paths.append(entry.path)
     if not paths:
         raise HeddleError("HDL-401", f"stream {stream.name}: no {suffix} file in {root}", "check `path` and `format`")

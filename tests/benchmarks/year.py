@@ -1,11 +1,12 @@
 """What a year costs: the same refreshes on day two and after a year of refreshes every five minutes.
 
-    python -m tests.benchmarks.year [--days N] [--rounds N] [--json FILE]
+    python -m tests.benchmarks.year [--days N] [--rounds N] [--files N] [--json FILE]
 
-Two warehouses over one stream, a file every five minutes: one is two days old, one a year (105,120 refreshes). Answers
-and partial aggregates come from backfills; logs are written by the code that writes them, a day at a time, with the
-record of a real refresh; then maintenance. Both then answer the same refreshes in turns. One row each: CPU seconds and
-bytes read, and what a year makes of them; the goal is 1.3. Exit code 1 where it is missed.
+Two warehouses over one stream, a file every five minutes (``--files``: days that are over have so many): one is two
+days old, one a year (105,120 refreshes). Answers and partial aggregates come from backfills; logs are written by the
+code that writes them, a day at a time, with the record of a real refresh; then maintenance. Both then answer the same
+refreshes in turns. One row each: CPU seconds and bytes read, and what a year makes of them; the goal is 1.3. Exit code
+1 where it is missed.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from spark_jobs.run.interval import run
 from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.publish_log import LogRow
+from spark_jobs.warehouse.schemas import moment
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.spark_jobs.laboratory import ARROW, SCHEMA
 
@@ -73,14 +75,14 @@ class House:
         return FIRST + self.days * DAY
 
 
-def write_events(folder: Path, first: int, last: int) -> None:
-    """A file every five minutes, with ten events."""
+def write_events(folder: Path, first: int, last: int, every: int = EVERY) -> None:
+    """A file every five minutes, or so often, with two events a minute."""
     folder.mkdir(parents=True, exist_ok=True)
-    chance = np.random.default_rng(3)
-    for at in range(first, last, EVERY):
-        ts = np.sort(chance.integers(at, at + EVERY, 10))
-        symbols = [f"S{number}" for number in chance.integers(0, 4, 10)]
-        columns = {"ts": ts, "symbol": symbols, "price": chance.random(10), "volume": chance.integers(0, 99, 10)}
+    chance, count = np.random.default_rng(3), 10 * every // EVERY
+    for at in range(first, last, every):
+        ts = np.sort(chance.integers(at, at + every, count))
+        symbols = [f"S{number}" for number in chance.integers(0, 4, count)]
+        columns = {"ts": ts, "symbol": symbols, "price": chance.random(count), "volume": chance.integers(0, 99, count)}
         pq.write_table(pa.table(columns, schema=ARROW), folder / f"{at // SECOND}.parquet")
 
 
@@ -96,10 +98,11 @@ def workload_over(source: Path) -> Workload:
     return Workload(parse("\n".join(texts), {"trades": stream}).queries, (stream,))
 
 
-def build(folder: Path, days: int, console: Console) -> House:
+def build(folder: Path, days: int, console: Console, files: int = DAY // EVERY) -> House:
     """A warehouse that has refreshed its metrics for so many days."""
     begun = time.perf_counter()
-    write_events(folder / "events", FIRST, FIRST + (days + 1) * DAY)
+    write_events(folder / "events", FIRST, FIRST + days * DAY, DAY // files)
+    write_events(folder / "events", FIRST + days * DAY, FIRST + (days + 1) * DAY)
     workload, warehouse = workload_over(folder / "events"), Warehouse.open(folder / "house")
     plan = build_plan(workload, {"trades": Fraction(1, 30)}, "weave-share")
     version, _ = publish_plan(warehouse, plan)
@@ -126,6 +129,7 @@ def warehouse_rows(warehouse: Warehouse, written: list[LogRow], days: int) -> No
     version = 1
     for day in range(days):
         rows: list[dict[str, Any]] = []
+        checked: list[dict[str, Any]] = []
         for at in range(FIRST + day * DAY, FIRST + (day + 1) * DAY, EVERY):
             for row in written:
                 record = dict(row.stored_record) | {"begin": format_instant(at), "end": format_instant(at + EVERY)}
@@ -134,10 +138,12 @@ def warehouse_rows(warehouse: Warehouse, written: list[LogRow], days: int) -> No
                 record["read"] = {name: (begin - back, end - back, of) for name, (begin, end, of) in spans}
                 moved = replace(row, begin=at, end=at + EVERY, at=at + EVERY, text=json.dumps(record))
                 rows.append(moved.to_row())
+            times = {"interval_start": moment(at), "interval_end": moment(at + EVERY), "at": moment(at + EVERY)}
+            checked += [check | times for check in checks[-15:]]
         count = DAY // EVERY
         with warehouse.lease() as token:
             warehouse.append("publish_log", rows, token)
-            warehouse.append("quality_results", checks[-15:] * count, token)
+            warehouse.append("quality_results", checked, token)
             warehouse.append("stream_statistics", statistics[-1:] * count, token)
         more = []
         for _ in range(PLANS):
@@ -194,11 +200,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="what a year costs")
     parser.add_argument("--days", type=int, default=365)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--files", type=int, default=DAY // EVERY, help="of a day that is over")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     console, found = Console(), dict[str, list[dict[str, float]]]()
     with tempfile.TemporaryDirectory() as folder:
-        houses = {days: build(Path(folder) / str(days), days, console) for days in (2, given.days)}
+        houses = {days: build(Path(folder) / str(days), days, console, given.files) for days in (2, given.days)}
         for number in range(given.rounds + 1):
             for days, house in houses.items():
                 for name, step in steps(house, number):
