@@ -135,7 +135,9 @@ class Learned:
         whole = len(self.runs) >= REMEMBERED
         found = self.own if whole else self.own[: max(len(self.own) - ENOUGH, 0)]
         return [
-            (run.predicted, abs(math.log(run.total / run.predicted))) for run in found if run.predicted and run.total
+            (run.predicted, abs(math.log(run.total / run.predicted)))
+            for run in found
+            if run.predicted is not None and run.predicted > 0 and run.total > 0
         ]
 
     def _factors(self, predicted: float) -> tuple[float, float, bool]:

@@ -90,7 +90,8 @@ class Run:
             raise
         finally:
             for book, spent in (
-                (self.record.cpu_seconds, cpu_seconds() - cpu),
+                # a worker that nobody waited for takes with it what it had used before
+                (self.record.cpu_seconds, max(0.0, cpu_seconds() - cpu)),
                 (self.record.wall_seconds, time.perf_counter() - wall),
             ):
                 book[name] = round(book.get(name, 0.0) + spent, 3)

@@ -152,7 +152,8 @@ def _quiet() -> Iterator[None]:
 
 
 def cpu_seconds() -> float:
-    """CPU seconds used so far by this process, the JVM and the Python workers, ended ones included."""
+    """CPU seconds used so far by this process, the JVM and the Python workers, and by those of them that ended and that
+    the one who started them waited for: after another's end it is less than before."""
     total = 0.0
     here = psutil.Process()
     parent = here.parent()

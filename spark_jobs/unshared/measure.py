@@ -191,7 +191,7 @@ def measure(
                 {
                     "query": query.name,
                     "rows_scanned": rows,
-                    "cpu_seconds": round(cpu_seconds() - cpu, 3),
+                    "cpu_seconds": round(max(0.0, cpu_seconds() - cpu), 3),
                     "wall_seconds": round(time.perf_counter() - wall, 3),
                 }
             )

@@ -30,6 +30,8 @@ from spark_jobs.costs.learned import (
     known_costs,
 )
 from spark_jobs.costs.measurements import Measured, Recorded, newest_costs
+from spark_jobs.run.values import Run
+from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
 
 HERE, ELSEWHERE = "here", "elsewhere"
@@ -180,6 +182,31 @@ def test_before_enough_was_measured_the_interval_is_the_shipped_one() -> None:
         assert said.is_measured == (number >= ENOUGH + JUDGED) and said.runs == number
         if not said.is_measured:
             assert (said.least, said.most) == (said.cpu_seconds / SHIPPED_FACTOR, said.cpu_seconds * SHIPPED_FACTOR)
+
+
+AMOUNTS = st.one_of(st.sampled_from([0.0, -0.02, -3.0, 1e-9, 1e9]), st.floats(-10, 100))
+
+
+@given(st.lists(st.tuples(AMOUNTS, AMOUNTS, st.none() | AMOUNTS), max_size=30), AMOUNTS)
+def test_whatever_was_recorded_a_price_can_be_told(
+    runs: list[tuple[float, float, float | None]], events: float
+) -> None:
+    """A clock that went back, a run that took nothing: they are read as they were stored."""
+    told = [
+        Recorded({"runs": 1, "events": abs(counted)}, {"list": 0.01, "finals": took}, {"runs": 1}, "plan", HERE, said)
+        for counted, took, said in runs
+    ]
+    found = learned(told).predict({"runs": 1, "events": abs(events)}, "plan")
+    assert 0 <= found.least <= found.cpu_seconds <= found.most < float("inf")
+
+
+def test_a_stage_never_takes_less_than_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([5.0, 3.0])  # as when a worker ends that nobody waits for
+    monkeypatch.setattr("spark_jobs.run.values.cpu_seconds", lambda: next(clock))
+    record = RunRecord("run", 1, 0, 1)
+    with Run(None, None, None, record, lambda _: None).stage("finals", "finals"):  # type: ignore[arg-type]
+        pass
+    assert record.cpu_seconds == {"finals": 0.0}
 
 
 # ------------------------------------------------------------------------------------------------ solver
