@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import LazyLoader
 from threading import get_ident
 from typing import Any
 
@@ -21,6 +23,29 @@ class Absent:
         """Refuse one name to the thread that made this, leave all others to the finders behind."""
         if name == self.name and get_ident() == self.thread:
             raise ModuleNotFoundError("not looked for", name=name)
+
+    def __enter__(self) -> None:
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *ending: object) -> None:
+        sys.meta_path.remove(self)
+
+
+class Deferred:
+    """Within it some modules are imported with their first use, for whoever imports more than it uses."""
+
+    def __init__(self, *names: str) -> None:
+        self.names, self.thread = frozenset(names), get_ident()
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """What the finders behind find, to be loaded later; nothing of other names, or to other threads."""
+        if name not in self.names or get_ident() != self.thread:
+            return None
+        behind = [finder for finder in sys.meta_path if not isinstance(finder, Deferred)]
+        found = next(filter(None, (finder.find_spec(name, path, target) for finder in behind)), None)
+        if found is not None and found.loader is not None:
+            found.loader = LazyLoader(found.loader)
+        return found
 
     def __enter__(self) -> None:
         sys.meta_path.insert(0, self)

@@ -22,7 +22,7 @@ from optimizer.windows.alignment import instants as instants_of
 from optimizer.windows.alignment import starts_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, BOOLEAN, DOUBLE, Window
-from spark_jobs.light_imports import Absent
+from spark_jobs.light_imports import Absent, Deferred
 from spark_jobs.results.rows import places
 from spark_jobs.storage import WHOLE, Place
 from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
@@ -521,10 +521,10 @@ def write_data_docs(
 
 
 def great_expectations() -> Any:
-    """Great Expectations, whose import takes some seconds: a third less without Spark and SQL, of which nothing here
-    gives it any data."""
+    """Great Expectations, whose import takes seconds: a third of what it took without Spark and SQL, of which nothing
+    here gives it any data, and without distributions and charts of them, which no expectation here is about."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-    with Absent("pyspark"), Absent("sqlalchemy"):
+    with Absent("pyspark"), Absent("sqlalchemy"), Deferred("scipy.stats", "altair"):
         import great_expectations
     return great_expectations
 

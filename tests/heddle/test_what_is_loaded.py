@@ -86,6 +86,30 @@ def test_a_lookup_loads_numba_without_the_rest(place: Path) -> None:
     assert set(ast.literal_eval(done.stderr.splitlines()[-1])) <= {"scipy"}, done.stderr
 
 
+CHECKS = """
+import sys
+import pandas as pd
+from spark_jobs.checks.inspection import FINDINGS, expectations
+summary = pd.DataFrame([["q", 5, *([0] * len(FINDINGS)), ""]], columns=["query", "answers", *FINDINGS, "examples"])
+assert all(check["success"] for check in expectations(summary, lambda result: result.to_json_dict()))
+summary.loc[0, "repeated"] = 1
+assert not all(check["success"] for check in expectations(summary, lambda result: result.to_json_dict()))
+print(sorted(set(sys.modules) & {"pyspark", "sqlalchemy", "altair.vegalite", "scipy.stats._stats_py"}))
+import altair
+import scipy.stats
+assert round(scipy.stats.norm.cdf(0), 9) == 0.5 and altair.Chart is not None
+print("scipy.stats._stats_py" in sys.modules, sys.meta_path[0].__class__.__name__)
+"""
+
+
+def test_checks_load_what_they_are_about_and_leave_the_rest_usable() -> None:
+    """Of what Great Expectations imports: neither Spark nor SQL; distributions and charts with their first use."""
+    done = subprocess.run([sys.executable, "-c", CHECKS], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    first, last = done.stdout.splitlines()
+    assert first == "[]" and last.startswith("True ") and "Deferred" not in last
+
+
 def test_every_command_is_declared_where_it_is_looked_for() -> None:
     for module in set(MODULES.values()):
         import_module(module)
