@@ -48,7 +48,7 @@ from spark_jobs.planning.changes import pause_or_resume
 from spark_jobs.planning.live_runs import frontier
 from spark_jobs.planning.refresh import refresh_plan
 from spark_jobs.results.read import read
-from spark_jobs.warehouse.plans import current_version, load_plan
+from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.schemas import TABLES, micros
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests import oracle
@@ -129,7 +129,8 @@ class Checkpoint:
 @dataclass
 class Piece:
     """Answers of a query for (begin, end] by a plan version, published at some time (microseconds of the clock);
-    ``frozen`` once the interval was published again without the query, which was paused."""
+    ``frozen`` once the interval was published again without the query, which was paused or is registered no more:
+    what was published stays."""
 
     begin: int
     end: int
@@ -146,7 +147,6 @@ class Soak:
     chance: random.Random = field(init=False)
     data: dict[str, list[Event]] = field(default_factory=lambda: {name: [] for name in DENSITY})
     sizes: list[tuple[int, dict[str, int]]] = field(default_factory=list)
-    resting: dict[int, set[str]] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
     ticks: list[Tick] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
@@ -212,11 +212,6 @@ class Soak:
         rates = {name: 1 / seconds for name, seconds in DENSITY.items()}
         files = [self.place / "queries.sql"]
         refresh_plan(self.place / "warehouse", files, self.place / "streams.yaml", rates=rates, algorithm="weave-share")
-        self.noted()
-
-    def noted(self) -> None:
-        version = current_version(Warehouse.open(self.place / "warehouse")) or 0
-        self.resting[version] = set(self.paused)
 
     # ---------------------------------------------------------------------------------------- child processes
     def child(
@@ -325,7 +320,6 @@ class Soak:
     def change(self, event: Any, names: Sequence[str]) -> None:
         pause_or_resume(self.warehouse, event, names)
         self.paused = self.paused | set(names) if event == "paused" else self.paused - set(names)
-        self.noted()
 
     def maintained(self) -> None:
         """Beside a run, with the retention that readers and runs need."""
@@ -346,7 +340,7 @@ class Soak:
                 for piece in inside:
                     rest += [Piece(piece.begin, begin, piece.version, piece.at, piece.frozen)] * (piece.begin < begin)
                     rest += [Piece(end, piece.end, piece.version, piece.at, piece.frozen)] * (piece.end > end)
-                    if name not in planned and name in self.resting[row["plan_version"]]:
+                    if name not in planned:
                         held = max(begin, piece.begin), min(end, piece.end)
                         rest.append(Piece(*held, piece.version, piece.at, True))
                 found[name] = rest + [Piece(begin, end, row["plan_version"], at)] * (name in planned)
