@@ -385,7 +385,7 @@ def _records_json(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _finish(records: Sequence[dict[str, Any]], as_json: bool) -> int:
     """Tell what went wrong in some runs and what they changed; the exit code."""
     for record in records if not as_json else ():
-        for line in _of_readers(record):
+        for line in _of_revision(record):
             terminal.console.print(f"{record['begin']} .. {record['end']}: {line}", highlight=False)
     print_diagnostics([Diagnostic(**problem) for record in records for problem in record["diagnostics"]])
     return 1 if any(map(_has_failed, records)) else 0
@@ -396,8 +396,8 @@ def _has_failed(record: Mapping[str, Any]) -> bool:
     return any(found["severity"] == "error" for found in record["diagnostics"])
 
 
-def _of_readers(record: Mapping[str, Any]) -> list[str]:
-    """What a run's revision changed for readers, and which queries have no answers, in lines."""
+def _of_revision(record: Mapping[str, Any]) -> list[str]:
+    """What a revision changed for readers, which queries have no answers, and what else was rewritten, in lines."""
     lines = []
     if (found := record["readers"]) is not None:
         kinds = (("gained", "have answers now"), ("lost", "have none any more"), ("changed", "have others"))
@@ -416,6 +416,9 @@ def _of_readers(record: Mapping[str, Any]) -> list[str]:
             lines.append("fewer answers than before: " + _first(fewer))
     if record["empty"]:
         lines.append("no answer in this interval: " + _first(record["empty"]))
+    if (again := record["rewritten"]).get("files"):
+        much = f"{number_of(again['rows'], 'other answer')} in {number_of(again['files'], 'file')}"
+        lines.append(f"written again with what was replaced: {much}, {again['bytes'] / 1e6:.1f} MB")
     return lines
 
 
@@ -444,7 +447,7 @@ def _show_record(record: dict[str, Any]) -> None:
         spent = ", ".join(f"{name} {seconds:.1f}" for name, seconds in record["cpu_seconds"].items())
         terminal.console.print(f"  events scanned {record['rows_scanned']:,}; CPU seconds: {spent}", highlight=False)
         terminal.console.print(f"  checks: {_checks_told(record)}", highlight=False)
-    for line in _of_readers(record):
+    for line in _of_revision(record):
         terminal.console.print(f"  {line}", highlight=False, soft_wrap=True)
     if record["refreshes"]:
         first, *others = record["refreshes"]
@@ -465,10 +468,6 @@ def _show_record(record: dict[str, Any]) -> None:
             terminal.console.print(
                 "  only these windows were published again: the others keep their revision", highlight=False
             )
-    if record["rewritten"].get("files"):
-        found = record["rewritten"]
-        told = f"{number_of(found['rows'], 'other answer')} in {number_of(found['files'], 'file')}"
-        terminal.console.print(f"  written again with them: {told}, {found['bytes'] / 1e6:.1f} MB", highlight=False)
     for stream, events in record["repeated"].items():
         terminal.console.print(
             f"  {stream}: {number_of(events, 'event')} left out: they had come before", highlight=False

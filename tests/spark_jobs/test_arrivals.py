@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from heddle.cli.app import app
+from heddle.cli.run import _of_revision
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
@@ -567,6 +568,8 @@ def test_a_repair_rewrites_the_files_of_its_windows_alone(
     # no other is even read whole
     assert set(read) & {Path(path).name for path in before} == {Path(path).name for path in gone}
     assert (record.rewritten["files"], record.rewritten["rows"]) == (1, 16) and record.rewritten["bytes"] > 0
+    told = _of_revision(record.to_json())
+    assert told[-1].startswith("written again with what was replaced: 16 other answers in 1 file, ")
     assert record.readers is not None and (record.readers["before"], record.readers["after"]) == (36, 36)
     assert feed.wrong(version, 0, 60, feed.all()) == []
 
