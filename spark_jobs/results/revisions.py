@@ -48,7 +48,7 @@ class Readers:
 
     def replace(self, stored: pa.Table, inside: pa.Array, gone: pa.Array) -> None:
         """Count the rows of a stored file: those ``inside`` the interval, and those of them that are ``gone``."""
-        self.before.update(_by_query(stored.filter(inside)))
+        self.before.update(_by_query(stored.select(["query"]).filter(inside)))
         replaced = stored.filter(gone)
         if len(replaced):
             self.gone.append(_hashed(replaced))

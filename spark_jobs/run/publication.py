@@ -168,11 +168,15 @@ def answers_at(stored: pa.Table, until: Mapping[str, int], instants: Instants | 
     encoded = stored["query"].combine_chunks().dictionary_encode()
     codes, at = encoded.indices.to_numpy(), stored["instant"].cast(pa.int64()).to_numpy()
     found = np.zeros(len(stored), dtype=bool)
+    # the rows of a query are looked at once, not those of all queries for each
+    places = np.argsort(codes, kind="stable")
+    edges = np.searchsorted(codes[places], np.arange(len(encoded.dictionary) + 1))
     for code, name in enumerate(encoded.dictionary.to_pylist()):
         if name not in until or (instants is not None and name not in instants):
             continue
+        rows = places[edges[code] : edges[code + 1]]
         chosen = instants[name] if instants is not None else None
-        found |= (codes == code) & (at <= until[name]) & (chosen is None or np.isin(at, chosen))
+        found[rows] = (at[rows] <= until[name]) & (chosen is None or np.isin(at[rows], chosen))
     return pa.array(found)
 
 
