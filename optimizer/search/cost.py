@@ -85,7 +85,7 @@ class Coefficients:
     per_answer: Fraction = Fraction("2.4e-7")
     per_row_passed: Fraction = Fraction("1.2e-8")
     per_row_projected: Fraction = Fraction("3.4e-7")
-    per_run: Fraction = Fraction("10.3")
+    per_run: Fraction = Fraction("8.05")
     per_row_read: Fraction = Fraction("1.05e-6")
     per_refresh: Fraction = Fraction("6.9e-4")
 

@@ -521,8 +521,8 @@ def write_data_docs(
 
 
 def great_expectations() -> Any:
-    """Great Expectations, whose import takes seconds: a third of what it took without Spark and SQL, of which nothing
-    here gives it any data, and without distributions and charts of them, which no expectation here is about."""
+    """Great Expectations, whose import takes seconds: less than half without Spark and SQL, of which nothing here gives
+    it any data, and without distributions and charts, which no expectation here is about."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     with Absent("pyspark"), Absent("sqlalchemy"), Deferred("scipy.stats", "altair"):
         import great_expectations

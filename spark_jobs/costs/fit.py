@@ -58,7 +58,7 @@ adds, that its synopses are rolled up and written, grows with its families and t
 SHIPPED: dict[str, float] = {
     "runs": 0.25,
     "processes": 0.9,
-    "suites": 3.65,
+    "suites": 1.4,
     "sessions": 5.0,
     "spark_runs": 0.5,
     "queries": 6.9e-4,
@@ -75,7 +75,8 @@ SHIPPED: dict[str, float] = {
 }
 """CPU seconds a unit of each feature, as :data:`PROBES` measured them where Heddle was developed; what a row passed
 costs, and with it a row read, from two of them ("states", "rows passed") that differ in nothing else; what it takes to
-be a run, a process and a session, from ``python -m tests.benchmarks.prediction``."""
+be a run, a process and a session, from ``python -m tests.benchmarks.prediction``; the first checks of a process, from
+``make profile``."""
 
 ONCE = ("runs", "processes", "suites", "sessions", "spark_runs")
 """What a run in a process of its own pays once if Spark does its work, whatever it is asked."""

@@ -2,9 +2,10 @@
 
     python -m tests.benchmarks.planning [--quick] [--only PART ...] [--json FILE]
 
-Seconds are CPU seconds, under the paper's cost model. The parts: a million windows, reading them, thousands of
-distinct edge sets, the gap to the proven optimum, what ``best`` saves over Weave Share, and adding one query to a plan
-of ten thousand. Whatever may take too long runs in a process of its own, which is ended after its time.
+Seconds are CPU seconds, under the paper's cost model. The parts: a million windows, reading them, the whole
+command over them, thousands of distinct edge sets, the gap to the proven optimum, what ``best`` saves over Weave Share,
+and adding one query to a plan of ten thousand. Whatever may take too long runs in a process of its own, which is ended
+after its time.
 """
 
 from __future__ import annotations
@@ -139,12 +140,34 @@ def reading(quick: bool) -> list[Row]:
     count = 100_000 if quick else 1_000_000
     ranges, slides = workload(count, 1000, 0.5, 10, False, 1)
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "windows.csv"
-        rows = "".join(f"{r},{s}\n" for r, s in zip(ranges.tolist(), slides.tolist(), strict=True))
-        path.write_text("range,slide\n" + rows)
+        path = stored((ranges, slides), Path(folder))
         read_windows(path)  # the first pays for imports
         seconds = [timed(read_windows, path)[1] for _ in range(3)]
     return [{"rows": count, "seconds": median(seconds)}]
+
+
+def stored(windows: Arrays, folder: Path) -> Path:
+    """Windows as a CSV file that ``heddle plan --windows`` reads."""
+    path = folder / "windows.csv"
+    rows = "".join(f"{r},{s}\n" for r, s in zip(*(column.tolist() for column in windows), strict=True))
+    path.write_text("range,slide\n" + rows)
+    return path
+
+
+def command(quick: bool) -> list[Row]:
+    """CPU and wall seconds of the whole command `heddle plan --windows` over the million windows."""
+    count, found = 100_000 if quick else 1_000_000, []
+    with TemporaryDirectory() as folder:
+        path = stored(workload(count, 1000, 0.5, 10, False, 1), Path(folder))
+        for rate in ("0.002", "100", "1000000"):
+            for algorithm in ("weave-share", "best"):
+                asked = ["plan", "--windows", str(path), "--rate", rate, "--algorithm", algorithm]
+                before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+                subprocess.run([sys.executable, "-m", "heddle.cli.app", *asked], check=True, capture_output=True)
+                wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+                cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+                found.append({"rate": rate, "algorithm": algorithm, "cpu_seconds": cpu, "wall_seconds": wall})
+    return found
 
 
 def edge_sets(quick: bool) -> list[Row]:
@@ -272,6 +295,7 @@ def additions(quick: bool) -> list[Row]:
 PARTS: dict[str, tuple[str, Callable[[bool], list[Row]]]] = {
     "million": ("A million windows (slides to 1,000 s)", million),
     "reading": ("Reading a CSV file of windows", reading),
+    "command": ("The whole command over a million windows", command),
     "sets": ("Distinct edge sets", edge_sets),
     "gap": ("Gap to the proven optimum", gaps),
     "saving": ("Best over Weave Share, 1,000 queries with fragments", savings),

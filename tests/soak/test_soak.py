@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -47,6 +49,36 @@ def test_neighbours_of_one_plan_are_judged_as_one() -> None:
     assert _joined([first, second, third]) == [Piece(0, 20, 1, 6), third]
     assert _joined([first, Piece(11, 20, 1, 6)]) == [first, Piece(11, 20, 1, 6)]
     assert _joined([first, Piece(10, 20, 2, 6)]) == [first, Piece(10, 20, 2, 6)]
+
+
+def test_what_was_published_stays_where_its_query_is_registered_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repair by a plan without it publishes the interval again: the others' answers are of all events then."""
+    published = [(1, 0, 30), (2, 10, 20)]
+    rows = [
+        {
+            "event": "published",
+            "table_version": n,
+            "interval_start": begin,
+            "interval_end": end,
+            "at": n,
+            "plan_version": n,
+        }
+        for n, begin, end in published
+    ]
+    plans = {1: ("a", "extra"), 2: ("a",)}
+    soak = Soak.__new__(Soak)
+    soak.warehouse = SimpleNamespace(rows=lambda table: rows)  # type: ignore[assignment]
+    monkeypatch.setattr("tests.soak.soak.micros", lambda moment: moment)
+    monkeypatch.setattr("tests.soak.soak.load_plan", lambda house, version: plan_with(plans[version]))
+    found = {name: sorted(pieces, key=lambda piece: piece.begin) for name, pieces in soak.pieces().items()}
+    assert found["a"] == [Piece(0, 10, 1, 1), Piece(10, 20, 2, 2), Piece(20, 30, 1, 1)]
+    assert found["extra"] == [Piece(0, 10, 1, 1), Piece(10, 20, 1, 1, True), Piece(20, 30, 1, 1)]
+
+
+def plan_with(names: Sequence[str]) -> SimpleNamespace:
+    return SimpleNamespace(workload=SimpleNamespace(queries=[SimpleNamespace(name=name) for name in names]))
 
 
 @pytest.mark.slow
