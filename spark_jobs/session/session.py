@@ -65,7 +65,7 @@ def spark_settings(quick: bool = True) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.commitInfo.userMetadata": "heddle",
-        "spark.python.daemon.module": "spark_jobs.session.workers",
+        "spark.python.daemon.module": "spark_jobs.run.workers",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": _java_options(quick),
