@@ -37,7 +37,7 @@ from optimizer.windows.alignment import history_start, instants
 from optimizer.workload.values import ACQ, WindowKind
 from spark_jobs.partials.cells import Cells, concatenated
 from spark_jobs.settings import TaskMemory
-from spark_jobs.warehouse.data_files import read_buckets
+from spark_jobs.warehouse.data_files import read_buckets, stored_bytes
 from spark_jobs.warehouse.schemas import PARTIALS
 
 if TYPE_CHECKING:
@@ -190,7 +190,9 @@ def passes(
     waiting = [_Piece(frozenset(buckets), tuple(parts), begin, is_whole=True)]
     while waiting:
         piece = waiting.pop()
-        rows, size = _read(paths, piece, memory.partial_rows)
+        rows, size = None, stored_bytes(paths, piece.buckets) if piece.is_whole and len(piece.buckets) > 1 else 0
+        if size <= memory.partial_rows:
+            rows, size = _read(paths, piece, memory.partial_rows)
         if rows is None and piece.is_family:
             reduced = _reduced(paths, piece, memory.partial_rows)
             if reduced is not None:
@@ -269,10 +271,10 @@ def _slices(tables: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
 
 def _divided(piece: _Piece, pieces: int) -> list[_Piece] | None:
     """A piece in about so many smaller ones; None: it cannot be divided."""
-    piece = replace(piece, is_whole=False)
     if len(piece.buckets) > 1:
         cuts = np.array_split(np.array(sorted(piece.buckets)), min(pieces, len(piece.buckets)))
         return [replace(piece, buckets=frozenset(cut.tolist())) for cut in cuts]
+    piece = replace(piece, is_whole=False)
     if len(piece.parts) > 1:
         size = -(-len(piece.parts) // pieces)
         return [replace(piece, parts=piece.parts[at : at + size]) for at in range(0, len(piece.parts), size)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from optimizer.aggregates.states import BOTH, MULTISETS, PAIRS, State
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import absorb
 from optimizer.workload.values import Expression
-from spark_jobs.arrays.numbering import Longs, distinct_rows, numbered
+from spark_jobs.arrays.numbering import Longs, Rows, distinct_rows, numbered
 from spark_jobs.partials import fill_request
 from spark_jobs.partials.batches import LiftedEvents, LiftedNumbers, lift_multiset, lift_pair, lift_texts, thinned
 from spark_jobs.partials.cells import Cells, concatenated
@@ -81,6 +81,23 @@ class TooManyCells(Exception):
     """The cells of a batch take more memory than they may."""
 
 
+class _NumberedEvents(NamedTuple):
+    """Events of a batch and their cells: ``rows`` (k,) of them, empty: all; the ``cell`` (k,) of each; of each cell
+    (c,) its code and how many events it has. A code is made of the fragment from ``first`` on, the group below
+    ``groups`` and the number of the signature; ``keys``: the groups' values."""
+
+    rows: Rows
+    cell: Rows
+    codes: Longs
+    counts: Longs
+    starts: Longs
+    ends: Longs
+    first: int
+    keys: tuple[pa.Array, ...]
+    groups: int
+    signatures: Longs
+
+
 class LiftingGroup:
     """Spans that share atoms, and the atoms so far: a block of cells a batch."""
 
@@ -136,6 +153,39 @@ class LiftingGroup:
     def lift(self, batch: Batch, most: int | None = None, is_divisible: bool = True) -> Cells | None:
         """The atoms of a batch; None if it has none. Before the expensive part it raises TooFineToShare, if it would be
         cheaper to divide the family and it ``is_divisible``, and TooManyCells, if they had more bytes than ``most``."""
+        found = self._numbered(batch)
+        if found is None:
+            return None
+        if is_divisible and len(self.parts) > 1 and self._is_crumbs(found, len(found.counts)):
+            raise TooFineToShare
+        if most is not None and len(found.counts) * self.cell_bytes + 16 * len(found.cell) * len(self.others) > most:
+            raise TooManyCells
+        lifted_events = LiftedEvents(found.rows, found.cell, found.counts)
+        lifted = LiftedNumbers(self.synopsis.states, lifted_events)
+        for argument, states in self.arguments.items():
+            lifted.lift(batch.values(argument), states)
+        for (x, y), states in self.both.items():
+            lifted.lift_both(batch.values(x), batch.values(y), states)
+        others = {state: lift(batch, lifted_events, state) for state, lift in self.others.items()}
+        shards = len(found.signatures)
+        rest = found.codes // shards
+        used, group_of = numbered(rest % found.groups, found.groups)
+        at = found.first + rest // found.groups
+        return Cells(
+            self.synopsis,
+            found.starts[at],
+            found.ends[at],
+            found.signatures[found.codes % shards],
+            group_of,
+            len(used),
+            tuple(column.take(pa.array(used)) for column in found.keys),
+            lifted.longs,
+            lifted.doubles,
+            others,
+        )
+
+    def _numbered(self, batch: Batch) -> _NumberedEvents | None:
+        """The cells that the events of a batch are in; None if they are in none."""
         synopsis = self.synopsis
         starts, ends, place = batch.fragments(synopsis)
         first, last = (int(at) for at in np.searchsorted(starts, [self.begin, self.end]))
@@ -154,42 +204,33 @@ class LiftingGroup:
         base, possible = (place - first) * (groups * shards), (last - first) * groups * shards
         coded = Coded(batch.fragment, base, group, shards, batch.signature, shard_of, possible)
         cell, codes, counts = numbered_cells(events, rows, coded)
-        if is_divisible and len(self.parts) > 1 and self._is_crumbs(signatures, codes % shards, counts):
-            raise TooFineToShare
-        if most is not None and len(counts) * self.cell_bytes + 16 * len(cell) * len(self.others) > most:
-            raise TooManyCells
-        lifted_events = LiftedEvents(rows, cell, counts)
-        lifted = LiftedNumbers(synopsis.states, lifted_events)
-        for argument, states in self.arguments.items():
-            lifted.lift(batch.values(argument), states)
-        for (x, y), states in self.both.items():
-            lifted.lift_both(batch.values(x), batch.values(y), states)
-        others = {state: lift(batch, lifted_events, state) for state, lift in self.others.items()}
-        rest = codes // shards
-        used, group_of = numbered(rest % groups, groups)
-        at = first + rest // groups
-        return Cells(
-            synopsis,
-            starts[at],
-            ends[at],
-            signatures[codes % shards],
-            group_of,
-            len(used),
-            tuple(column.take(pa.array(used)) for column in keys),
-            lifted.longs,
-            lifted.doubles,
-            others,
-        )
+        return _NumberedEvents(rows, cell, codes, counts, starts, ends, first, keys, groups, signatures)
 
-    def _is_crumbs(self, signatures: Longs, shard: Longs, events: Longs) -> bool:
-        """Whether lifting each part of the family costs less than one pass and rolling up the cells."""
-        passing = np.bincount(shard, weights=events, minlength=len(signatures))
+    def settled(self, sample: Batch, times: float) -> list[LiftingGroup]:
+        """The family, or the parts that are better lifted apart, as a sample says that stands for so many times its
+        events."""
+        if len(self.parts) == 1:
+            return [self]
+        found = self._numbered(sample)
+        if found is None:
+            return [self]
+        # where the second half of the sample has few cells of its own, more events have as few
+        half = int(np.count_nonzero(np.bincount(found.cell[: len(found.cell) // 2], minlength=1)))
+        cells = len(found.counts) + 2 * (len(found.counts) - half) * (times - 1)
+        if not self._is_crumbs(found, cells / times):
+            return [self]
+        return [part for divided in self.divided() for part in divided.settled(sample, times)]
+
+    def _is_crumbs(self, found: _NumberedEvents, cells: float) -> bool:
+        """Whether lifting each part of the family costs less than one pass and rolling up so many cells."""
+        signatures = found.signatures
+        passing = np.bincount(found.codes % len(signatures), weights=found.counts, minlength=len(signatures))
         apart = 0.0
         for spans in self.parts:
             wanted = {predicate for span in spans for predicate in span.synopsis.predicates}
             mask = sum(1 << bit for bit, predicate in enumerate(self.synopsis.predicates) if predicate in wanted)
             apart += passing[(signatures & mask) != 0].sum()
-        return bool(len(self.spans) * len(events) * fill_request.ROLL_UP_COST > apart - events.sum())
+        return bool(len(self.spans) * cells * fill_request.ROLL_UP_COST > apart - found.counts.sum())
 
     def merge(self) -> None:
         """Put the blocks together."""

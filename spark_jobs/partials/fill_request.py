@@ -21,6 +21,9 @@ BATCH_ROWS = 1 << 18
 SLICE_ROWS = 1 << 20
 """Larger batches are cut."""
 
+SAMPLE_ROWS = 1 << 16
+"""So many events tell which synopses are better not lifted together."""
+
 RUNS = 16
 """A piece of partial rows with more runs than so many a synopsis is put in order first: a slice costs microseconds."""
 

@@ -63,6 +63,7 @@ class Lifting:
         self.failed: dict[str, SynopsisFailure] = {}
         self.waiting: list[pa.RecordBatch] = []
         self.families = _families(spans)
+        self._is_settled = False
         synopses = [span.synopsis for span in spans]
         self._looked_at = (
             absorb(edge for synopsis in synopses for edge in synopsis.edges),
@@ -140,6 +141,7 @@ class Lifting:
         if len(times) == 0:
             return
         shared = Batch(batch, times, self.schema, *self._looked_at, self.derived)
+        self._settle(shared)
         # those that share codes one after the other
         waiting = sorted(self.families, key=lambda family: family.place, reverse=True)
         done: list[LiftingGroup] = []
@@ -155,6 +157,14 @@ class Lifting:
         self.families = done
         self._check_groups()
         self._make_room()
+
+    def _settle(self, batch: Batch) -> None:
+        """Divide the families as some of the first events say: to find out by all of them costs as much as lifting."""
+        if self._is_settled or batch.rows <= 2 * fill_request.SAMPLE_ROWS:
+            return
+        self._is_settled = True
+        sample, times = batch.head(fill_request.SAMPLE_ROWS), batch.rows / fill_request.SAMPLE_ROWS
+        self.families = [part for family in self.families for part in family.settled(sample, times)]
 
     def _lift_family(self, family: LiftingGroup, batch: Batch, is_divisible: bool = True) -> None:
         """Lift a batch into a family, in pieces if its cells would take too much memory at once."""

@@ -186,9 +186,15 @@ class Batch:
     def halves(self) -> tuple[Batch, Batch]:
         """The first and the second half of its events."""
         cut = self.rows // 2
+        return self.head(cut), self._part(slice(cut, self.rows))
+
+    def head(self, rows: int) -> Batch:
+        """The first so many of its events."""
+        return self._part(slice(0, rows))
+
+    def _part(self, rows: slice) -> Batch:
         given = self.schema, self._edges, self._predicates, self._derived
-        first = Batch(self._batch.slice(0, cut), self.times[:cut], *given)
-        return first, Batch(self._batch.slice(cut), self.times[cut:], *given)
+        return Batch(self._batch.slice(rows.start, rows.stop - rows.start), self.times[rows], *given)
 
     def _evaluated(self, expression: Expression) -> pa.Array:
         """The values of an expression, which does not know dictionaries."""

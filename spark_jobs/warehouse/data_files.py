@@ -400,26 +400,42 @@ def read_buckets(paths: Sequence[str], buckets: AbstractSet[int], most: int | No
         yield from read_ahead([partial(_rows_of_buckets, path, buckets, most) for path in paths])
 
 
+def stored_bytes(paths: Sequence[str], buckets: AbstractSet[int]) -> int:
+    """About how many bytes of memory :func:`read_buckets` would take: those of the row groups before compression."""
+    size = 0
+    for path in paths:
+        with reading(path):
+            file = opened(path)
+            size += sum(file.metadata.row_group(index).total_byte_size for index, _ in _groups_of(file, buckets))
+    return size
+
+
+def _groups_of(file: pq.ParquetFile, buckets: AbstractSet[int]) -> Iterator[tuple[int, bool]]:
+    """The row groups of a file that may have rows of some buckets, and whether they have no others."""
+    at = file.schema_arrow.names.index("bucket")
+    for index in range(file.metadata.num_row_groups):
+        bounds = file.metadata.row_group(index).column(at).statistics
+        held = set(range(bounds.min, bounds.max + 1))
+        if held & buckets:
+            yield index, held <= buckets
+
+
 def _rows_of_buckets(path: str, buckets: AbstractSet[int], most: int | None) -> Iterator[pa.Table]:
     with reading(path):
         place = Place.of(path)
         # what is mapped counts as memory of the process while it is read
         is_mapped = most is None or not place.is_local or Path(place.url).stat().st_size <= most
         file = opened(path, memory_map=is_mapped, read_dictionary=["stream", "fingerprint", "key"])
-        at = file.schema_arrow.names.index("bucket")
         pieces: list[list[int]] = [[]]
         whole, size = True, 0
-        for index in range(file.metadata.num_row_groups):
-            group = file.metadata.row_group(index)
-            bounds = group.column(at).statistics
-            held = set(range(bounds.min, bounds.max + 1))
-            if held & buckets:
-                size += group.total_byte_size
-                if most is not None and size > most and pieces[-1]:
-                    pieces.append([])
-                    size = group.total_byte_size
-                pieces[-1].append(index)
-                whole = whole and held <= buckets
+        for index, is_alone in _groups_of(file, buckets):
+            more = file.metadata.row_group(index).total_byte_size
+            if most is not None and size + more > most and pieces[-1]:
+                pieces.append([])
+                size = 0
+            size += more
+            pieces[-1].append(index)
+            whole = whole and is_alone
     chosen = pa.array(sorted(buckets), pa.int32())
     for groups in pieces:
         if groups:
