@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from optimizer.errors.diagnostics import HeddleError, meant
-from optimizer.synopses.synopsis import Synopsis, synopses_of
+from optimizer.synopses.synopsis import CARRIERS, Synopsis, synopses_of
 from optimizer.windows.alignment import day_label, history_start
 from optimizer.workload.expression import exact_literal, family_of
 from optimizer.workload.values import ACQ, STRING, Condition, Literal, Output
@@ -112,7 +112,7 @@ class Reader:
             chosen &= pc.scalar(False)
         if buckets is not None:
             chosen &= ds.field("bucket").isin(buckets)
-        columns = ["fragment_start", "fragment_end", "key", "shard", "longs", "doubles", "texts"]
+        columns = ["fragment_start", "fragment_end", "key", "shard", *CARRIERS, "numbers"]
         with reading(self.warehouse.path("partials")):
             table = self.warehouse.dataset("partials", where=chosen)
             return table.to_table(columns=columns, filter=chosen, fragment_scan_options=CHECKED)

@@ -11,11 +11,13 @@ A state of a cell is stored in the three list columns of a row as :class:`optimi
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,9 +42,16 @@ from spark_jobs.arrays.numbering import (
 )
 from spark_jobs.arrays.texts import key_texts
 from spark_jobs.partials.combining import SCATTER, add_doubles, scatter_add
-from spark_jobs.partials.encoding import READERS, StoredLists, WrittenLists, combined_chunks
+from spark_jobs.partials.encoding import (
+    READERS,
+    StoredLists,
+    WrittenLists,
+    combined_chunks,
+    stored_numbers,
+    written_numbers,
+)
 from spark_jobs.partials.states import IDENTITIES, Column, Fixed, States, carry, class_of, numbers_of
-from spark_jobs.warehouse.data_files import bucket_of
+from spark_jobs.warehouse.data_files import BUCKETS
 from spark_jobs.warehouse.schemas import PARTIALS
 
 
@@ -175,6 +184,9 @@ class Cells:
 
     def _mapped(self, synopsis: Synopsis, span: tuple[int, int] | None) -> Cells:
         """Every row under the names of a coarser synopsis; rows that it does not hold are left out."""
+        low, high = LONG_MIN if span is None else span[0], LONG_MAX if span is None else span[1]
+        if synopsis == self.synopsis and (self.starts >= low).all() and (self.starts < high).all():
+            return self
         cells = self
         signatures, number = distinct_of(self.shards)
         shards = _signatures(signatures, self.synopsis.predicates, synopsis.predicates)[number]
@@ -272,18 +284,25 @@ class Cells:
     @staticmethod
     def decode(synopsis: Synopsis, rows: pa.Table) -> Cells:
         """Rows of :data:`PARTIALS` of one synopsis, all with a key, as cells; in their order."""
-        rows = rows.unify_dictionaries().combine_chunks()
+        numbers = rows["numbers"]
+        if numbers.null_count not in (0, len(rows)):
+            # some were written before there were numbers
+            new = numbers.is_valid().to_numpy()
+            parts = [Cells.decode(synopsis, rows.filter(pa.array(chosen))) for chosen in (new, ~new)]
+            return concatenated(parts).take(np.argsort(np.concatenate([np.flatnonzero(new), np.flatnonzero(~new)])))
+        rows = rows.drop_columns("numbers").unify_dictionaries().combine_chunks()
         stored, indices = encoded(combined_chunks(rows["key"]))
         # a file's dictionary has the keys of other synopses, too
         used, group = numbered(indices.astype(np.int64), len(stored))
         columns = _key_columns(stored.take(pa.array(used)), len(synopsis.group_by))
+        place = rows["fragment_start"].to_numpy(), rows["fragment_end"].to_numpy(), rows["shard"].to_numpy()
+        if len(rows) and numbers.null_count == 0:
+            return Cells(synopsis, *place, group, len(used), columns, *stored_numbers(synopsis, numbers), {})
         lists = {carrier: StoredLists.of(synopsis, carrier, combined_chunks(rows[carrier])) for carrier in CARRIERS}
         readers = {state: READERS.get(class_of(state)) for state in synopsis.states}
         return Cells(
             synopsis,
-            rows["fragment_start"].to_numpy(),
-            rows["fragment_end"].to_numpy(),
-            rows["shard"].to_numpy(),
+            *place,
             group,
             len(used),
             columns,
@@ -299,7 +318,13 @@ class Cells:
         labels = np.datetime_as_string(days.astype("datetime64[D]")) if rows else np.array([], dtype=str)
         numbers = buckets(self)
         group = pa.array(self.group)
-        written = WrittenLists(self)
+        lists = [pa.nulls(rows, PARTIALS.field(carrier).type) for carrier in CARRIERS]
+        states = pa.nulls(rows, pa.binary())
+        if self.others:
+            written = WrittenLists(self)
+            lists = [written.column(carrier) for carrier in CARRIERS]
+        else:
+            states = written_numbers(self.longs, self.doubles)
         return pa.table(
             [
                 pa.array(labels, pa.string()).take(pa.array(number)),
@@ -310,7 +335,8 @@ class Cells:
                 self.key_texts.take(group),
                 pa.array(self.shards),
                 pa.array(numbers[self.group]),
-                *(written.column(carrier) for carrier in CARRIERS),
+                *lists,
+                states,
             ],
             schema=PARTIALS,
         )
@@ -361,15 +387,37 @@ def buckets(cells: Cells) -> NDArray[np.int32]:
     a family rolls up to one are in one bucket."""
     names = [name for name, _ in cells.synopsis.group_by]
     if list(cells.synopsis.bucket_by) == names:
-        return _buckets_of(cells.key_texts)
+        return buckets_of(cells.key_texts)
     chosen = [cells.key_columns[names.index(name)] for name in cells.synopsis.bucket_by]
     columns, number, groups = distinct_rows(chosen, cells.groups)
-    return _buckets_of(key_texts(columns, groups))[number]
+    return buckets_of(key_texts(columns, groups))[number]
 
 
-def _buckets_of(keys: pa.StringArray) -> NDArray[np.int32]:
-    parts = [bucket_of(keys.slice(first, KEYS).to_pylist()) for first in range(0, len(keys), KEYS)]
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
+def buckets_of(keys: pa.StringArray) -> NDArray[np.int32]:
+    """As :func:`spark_jobs.warehouse.data_files.bucket_of`, without an object a key."""
+    if len(keys) == 0:
+        return np.empty(0, dtype=np.int32)
+    _, offsets, data = keys.buffers()
+    first = np.frombuffer(offsets, dtype=np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    checksums: NDArray[np.uint32] = _checksums(first, np.frombuffer(data, dtype=np.uint8), _CHECKSUMS)
+    return (checksums % BUCKETS).astype(np.int32)
+
+
+_CHECKSUMS = np.array([zlib.crc32(bytes([byte ^ 0xFF])) ^ 0xFF000000 for byte in range(256)], dtype=np.uint32)
+"""What each byte makes of a CRC-32 whose other bits are 0."""
+
+
+@numba.njit(cache=True)
+def _checksums(offsets, data, table):
+    """CRC-32 (n,) of some texts, byte by byte."""
+    out = np.empty(len(offsets) - 1, np.uint32)
+    for i in range(len(out)):
+        checksum = np.uint32(0xFFFFFFFF)
+        for at in range(offsets[i], offsets[i + 1]):
+            low = (checksum ^ np.uint32(data[at])) & np.uint32(0xFF)
+            checksum = (checksum >> np.uint32(8)) ^ table[low]
+        out[i] = ~checksum
+    return out
 
 
 def fragments_of(fragments: Fragments, instants: Longs) -> tuple[Longs, Longs, Longs]:

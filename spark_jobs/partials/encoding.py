@@ -210,6 +210,48 @@ _WRITERS: dict[type, Callable[[WrittenLists, State, Any], None]] = {
 }
 
 
+MOST_BYTES = 1 << 30
+"""Bytes of a piece of a column of bytes, which Arrow counts in 32 bits."""
+
+
+def stored_numbers(synopsis: Synopsis, column: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The longs (n, w) and the doubles (n, v) of rows whose states are all numbers."""
+    width = synopsis.width("longs")
+    columns = width + synopsis.width("doubles")
+    longs = np.empty((len(column), width), dtype=np.int64)
+    doubles = np.empty((len(column), columns - width))
+    first = 0
+    for chunk in column.chunks:
+        rows = len(chunk)
+        if rows == 0:
+            continue
+        _, offsets, data = chunk.buffers()
+        bounds = np.frombuffer(offsets, dtype=np.int32)[chunk.offset : chunk.offset + rows + 1]
+        if bounds[-1] - bounds[0] != 8 * columns * rows:
+            raise ValueError(f"partial rows of {synopsis.fingerprint} do not have {columns} numbers each")
+        numbers = np.frombuffer(data, dtype="<i8", count=columns * rows, offset=int(bounds[0])).reshape(rows, columns)
+        longs[first : first + rows] = numbers[:, :width]
+        doubles[first : first + rows] = numbers[:, width:].view(np.float64)
+        first += rows
+    return longs, doubles
+
+
+def written_numbers(longs: NDArray[np.int64], doubles: NDArray[np.float64]) -> pa.ChunkedArray:
+    """The inverse of :func:`stored_numbers`."""
+    columns = longs.shape[1] + doubles.shape[1]
+    most = MOST_BYTES // (8 * columns)
+    chunks = []
+    for first in range(0, len(longs), most):
+        rows = min(most, len(longs) - first)
+        numbers = np.empty((rows, columns), dtype="<i8")
+        numbers[:, : longs.shape[1]] = longs[first : first + rows]
+        numbers[:, longs.shape[1] :] = doubles[first : first + rows].view(np.int64)
+        offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(8 * columns)
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(numbers)]
+        chunks.append(pa.BinaryArray.from_buffers(pa.binary(), rows, buffers))
+    return pa.chunked_array(chunks, pa.binary())
+
+
 def combined_chunks(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """A column as one array."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

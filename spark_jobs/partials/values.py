@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, reduce
 from typing import Any, TypeVar
 
@@ -153,6 +154,22 @@ PREDICATES_AT_ONCE = 12
 """Predicates by which events are numbered in one step, through a table."""
 
 
+FEW_EVENTS = 64
+"""From so many events for each combination of values on, combinations need not be looked for: most occur."""
+
+
+def _combinations(columns: Sequence[tuple[pa.Array, Rows]]) -> tuple[tuple[pa.Array, ...], Rows, int]:
+    """All combinations of the values of some columns, each with its distinct values and the index (n,) of each event's:
+    their columns, the number (n,) of each event's, how many there are."""
+    sizes = [len(values) for values, _ in columns]
+    number = columns[0][1]
+    for size, (_, indices) in zip(sizes[1:], columns[1:], strict=True):
+        number = number * np.int32(size) + indices
+    places = np.unravel_index(np.arange(math.prod(sizes)), sizes)
+    keys = tuple(values.take(pa.array(place)) for (values, _), place in zip(columns, places, strict=True))
+    return keys, number, math.prod(sizes)
+
+
 class Batch:
     """One decoded batch with everything that several families share, computed once.
 
@@ -296,7 +313,12 @@ class Batch:
         many groups there are."""
 
         def make() -> tuple[tuple[pa.Array, ...], Rows, int]:
-            keys, number, groups = distinct_rows([self._text(name) for name, _ in columns], self.rows)
+            texts = [self._text(name) for name, _ in columns]
+            if len(texts) > 1:
+                pairs = [encoded(text) for text in texts]
+                if 0 < FEW_EVENTS * math.prod(len(values) for values, _ in pairs) <= self.rows:
+                    return _combinations(pairs)
+            keys, number, groups = distinct_rows(texts, self.rows)
             return keys, (number if columns else number[:0]).astype(np.int32, copy=False), groups
 
         return self._groups.of(columns, make)

@@ -30,6 +30,7 @@ def main(infile: Any, outfile: Any) -> None:
         gc.freeze()
         _known = len(sys.modules)
 
+
 _spark_main = pyspark.worker.main
 
 

@@ -66,6 +66,7 @@ def encoded_rows(span: FillRequest, events: Events, keys: Sequence[str], bucket_
             _lists(_longs(events, sequenced), cuts, pa.int64()),
             _lists(doubles, cuts, pa.float64()),
             _lists([], cuts, pa.string()),
+            pa.nulls(len(heads), pa.binary()),
         ],
         schema=PARTIALS,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import ROUND_HALF_UP, Decimal, localcontext
@@ -53,9 +54,15 @@ def _conditional(values: list[Any], types: list[Type], result: Type, call: Call)
 def less(left: Any, right: Any, doubles: bool) -> Any:
     """Which values come before others; NaN comes last."""
     smaller = pc.less(left, right)
-    if doubles:
-        smaller = pc.or_(smaller, pc.and_(pc.invert(pc.is_nan(left)), pc.is_nan(right)))
-    return smaller
+    if not doubles or _is_number(right):
+        return smaller
+    last = pc.is_nan(right)
+    return pc.or_(smaller, last if _is_number(left) else pc.and_(pc.invert(pc.is_nan(left)), last))
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a double is a constant that is no NaN: what is compared with one needs fewer looks."""
+    return isinstance(value, pa.Scalar) and value.is_valid and not math.isnan(value.as_py())
 
 
 def _extreme(values: list[Any], types: list[Type], result: Type, call: Call) -> pa.Array:

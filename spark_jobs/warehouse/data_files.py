@@ -72,6 +72,9 @@ GROUP_BYTES = 1 << 25
 """Bytes of partial rows from which on those of a bucket are cut into several row groups: one is read at a time where
 memory is short."""
 
+CODECS = {"doubles": "NONE", "numbers": "LZ4"}
+"""Columns that are not compressed as all others are: of measured values, of which a codec makes little."""
+
 REPEATED = [
     *("query", "stream", "fingerprint", "key", "key.list.element", "window_start", "window_end"),
     *("plan_version", "revision", "run_id", "error"),
@@ -132,9 +135,9 @@ def _write_file(table: Place, day: str, rows: pa.Table, groups: Iterable[pa.Tabl
     """Write rows of a day, in these row groups."""
     leaves = {field.name: _leaf(field) for field in rows.schema}
     # of results just those that queries are found by: what else is in a footer is read by whoever reads a query
-    found_by = ["query"] if "query" in leaves else [name for name, leaf in leaves.items() if name == leaf]
+    found_by = ["query"] if "query" in leaves else [name for name, leaf in leaves.items() if name == leaf != "numbers"]
     # doubles of measured values hardly shrink
-    codecs = {leaf: "NONE" if name == "doubles" else "SNAPPY" for name, leaf in leaves.items()}
+    codecs = {leaf: CODECS.get(name, "SNAPPY") for name, leaf in leaves.items()}
     options = {"compression": codecs, "use_dictionary": REPEATED, "write_statistics": found_by}
     file = NewFile(table, day)
     with file.writing():
@@ -303,7 +306,8 @@ def statistics(part: pa.Table) -> str:
     # of every plain column or readers go wrong: delta-rs takes one without a null count for one without nulls, and
     # one without bounds, beside others that have them, for one that no value can match
     plain = [field.name for field in part.schema if not pa.types.is_nested(field.type)]
-    found = {name: pc.min_max(part[name]).as_py() for name in plain}
+    # nobody looks for bytes
+    found = {name: pc.min_max(part[name]).as_py() for name in plain if not pa.types.is_binary(part[name].type)}
     return json.dumps(
         {
             "numRecords": len(part),
@@ -441,6 +445,9 @@ def _rows_of_buckets(path: str, buckets: AbstractSet[int], most: int | None) -> 
         if groups:
             with reading(path):
                 rows = file.read_row_groups(groups, use_threads=False)
+            if "numbers" not in rows.schema.names:
+                # written before there was such a column
+                rows = rows.append_column("numbers", pa.nulls(len(rows), pa.binary()))
             yield rows if whole else rows.filter(pc.is_in(rows["bucket"], chosen))
 
 

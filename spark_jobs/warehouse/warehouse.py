@@ -122,6 +122,7 @@ class Warehouse:
                     found._create(later)
                     if narrow:
                         found._widen("results")
+                        found._widen("partials")
                         found._mark()
             except HeddleError as error:
                 # what is there can be read all the same

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from optimizer.synopses.synopsis import Synopsis
+from optimizer.synopses.synopsis import CARRIERS, Synopsis
 from optimizer.windows.alignment import Fragments
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import STRING, decimal
@@ -31,7 +31,9 @@ from spark_jobs.arrays.numbering import (
     positions_in,
     ranked,
 )
-from spark_jobs.partials.cells import Cells, buckets, concatenated, fragments_of
+from spark_jobs.partials import encoding
+from spark_jobs.partials.cells import Cells, buckets, buckets_of, concatenated, fragments_of
+from spark_jobs.partials.encoding import WrittenLists
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.lifting import Lifting, partials_of
 from spark_jobs.warehouse.data_files import BUCKET_ROWS, BUCKETS, bucket_of, read_buckets, write_files
@@ -73,7 +75,16 @@ def stored(span: FillRequest, found: Sequence[dict[str, Any]], where: Sequence[i
 def bits(cells: Cells | pa.Table) -> str:
     """All of them as stored, bit by bit: NaN equals itself and the zeros are told apart."""
     rows = (cells.encode() if isinstance(cells, Cells) else cells).to_pylist()
-    return str([row | {"doubles": [float.hex(value) for value in row["doubles"]]} for row in rows])
+    return str([row | {"doubles": [float.hex(value) for value in row["doubles"] or ()]} for row in rows])
+
+
+def as_before(rows: pa.Table, cells: Cells) -> pa.Table:
+    """The rows of some cells as they were written before there was a column of numbers: all states in lists."""
+    written = WrittenLists(cells)
+    for carrier in CARRIERS:
+        rows = rows.set_column(rows.schema.names.index(carrier), PARTIALS.field(carrier), written.column(carrier))
+    numbers = pa.nulls(len(rows), pa.binary())
+    return rows.set_column(rows.schema.names.index("numbers"), PARTIALS.field("numbers"), numbers)
 
 
 # ------------------------------------------------------------------------------------- stored and read
@@ -89,6 +100,45 @@ def test_cells_are_read_as_they_were_stored(found: list[dict[str, Any]], where: 
     some = rows.slice(1, 3)
     coded = some.set_column(rows.schema.names.index("key"), "key", some["key"].dictionary_encode())
     assert bits(Cells.decode(span.synopsis, coded)) == bits(some)
+
+
+@MANY
+@given(rows_of_events, cuts, spans(), st.randoms(use_true_random=False), st.integers(1, 200))
+def test_rows_of_before_are_read_among_those_of_now(
+    found: list[dict[str, Any]],
+    where: list[int],
+    span: FillRequest,
+    chance: random.Random,
+    most: int,
+) -> None:
+    rows = stored(span, found, where)
+    cells = Cells.decode(span.synopsis, rows)
+    old = as_before(rows.combine_chunks(), cells)
+    assert bits(Cells.decode(span.synopsis, old)) == bits(rows)
+    parts = [chance.choice([rows, old]).slice(at, 1) for at in range(len(rows))]
+    mixed = pa.concat_tables([PARTIALS.empty_table(), *parts])
+    assert bits(Cells.decode(span.synopsis, mixed)) == bits(rows)
+    with pytest.MonkeyPatch.context() as patch:
+        # in pieces, as what has too many bytes for one is
+        patch.setattr(encoding, "MOST_BYTES", most * 8 * (cells.longs.shape[1] + cells.doubles.shape[1]))
+        assert bits(cells) == bits(rows)
+
+
+def test_rows_with_other_numbers_than_their_synopsis_says_are_refused() -> None:
+    cells = many_cells(2, 3)[0]
+    rows = cells.encode()
+    other = replace(cells.synopsis, states=cells.synopsis.states[:1])
+    with pytest.raises(ValueError, match="numbers each"):
+        Cells.decode(other, rows)
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(max_size=20), max_size=30), st.integers(0, 5))
+def test_buckets_are_the_same_for_ever(keys: list[str], first: int) -> None:
+    """What a task computes of a column is what is computed of each key, and what CRC-32 says."""
+    assert bucket_of(["[]", '["SYM001"]']).tolist() == [41, 54]
+    column = pa.array(keys, pa.string()).slice(first)
+    assert buckets_of(column).tolist() == bucket_of(keys[first:]).tolist()
 
 
 @MANY

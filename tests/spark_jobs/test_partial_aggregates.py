@@ -46,7 +46,7 @@ from optimizer.workload.values import (
 )
 from spark_jobs.arrays import numbering
 from spark_jobs.partials import cells as cells_module
-from spark_jobs.partials import fill_request, kernels
+from spark_jobs.partials import fill_request, kernels, values
 from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.fill_request import FillRequest, by_fingerprint, columns_of_synopsis
 from spark_jobs.partials.lifting import Lifting, partials_of
@@ -364,11 +364,16 @@ def sharing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     cost = {"shared": 0, "apart": 10**9}
     if request.param in cost:
         monkeypatch.setattr(fill_request, "ROLL_UP_COST", cost[request.param])
+    else:
+        # a few events tell what is lifted apart, and combinations of values are numbered that do not occur
+        monkeypatch.setattr(fill_request, "SAMPLE_ROWS", 3)
+        monkeypatch.setattr(values, "FEW_EVENTS", 0.01)
     if request.param == "apart":
         # numbered by hashing, and cut small
         monkeypatch.setattr(kernels, "DENSE", -(10**6))
         monkeypatch.setattr(numbering, "DENSE", -(10**6))
         monkeypatch.setattr(fill_request, "SLICE_ROWS", 7)
+        monkeypatch.setattr(values, "FEW_EVENTS", 0)
     monkeypatch.setattr(fill_request, "BATCH_ROWS", 1)
 
 
@@ -484,7 +489,7 @@ def test_groups_tell_nulls_empty_strings_and_separators_apart() -> None:
     batch = events(*({"at": 1, "symbol": symbol, "late": late} for symbol, late in values))
     wanted = FillRequest(simple("symbol", "late"), 0, 10 * SECOND)
     rows = partials_of([batch], STREAM, [wanted]).to_pylist()
-    found = sorted(((*json.loads(row["key"]), row["longs"][0]) for row in rows), key=str)
+    found = sorted(((*json.loads(row["key"]), int.from_bytes(row["numbers"][:8], "little")) for row in rows), key=str)
     assert found == sorted(
         [("a", "true", 2), ("", None, 1), (None, None, 1), ('a","b', "false", 1), ("null", None, 1)], key=str
     )

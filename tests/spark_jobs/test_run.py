@@ -14,9 +14,14 @@ import pytest
 from deltalake import DeltaTable
 
 from optimizer.errors.diagnostics import HeddleError
+from spark_jobs.partials.cells import Cells
 from spark_jobs.run import checks_stage, finals_stage, interval, partials_stage
-from spark_jobs.warehouse import publish_log
+from spark_jobs.session.in_process import InProcess
+from spark_jobs.warehouse import publish_log, warehouse
+from spark_jobs.warehouse.schemas import TABLES
+from spark_jobs.warehouse.warehouse import Warehouse
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
+from tests.spark_jobs.test_cells import as_before
 
 if TYPE_CHECKING:
     pass
@@ -339,6 +344,37 @@ WINDOW RANGE '25 minutes' SLIDE '10 minutes' ON ts GROUP BY symbol HAVING sum(vo
 
 
 @pytest.mark.longer
+def test_partial_rows_of_before_go_into_the_answers_of_now(
+    tmp_path: Path, without_suite: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A warehouse whose partial rows have no column of numbers gets one, and keeps its rows."""
+    with monkeypatch.context() as before:
+        schema, days = TABLES["partials"]
+        before.setitem(TABLES, "partials", (pa.schema([field for field in schema if field.name != "numbers"]), days))
+        before.setattr(warehouse, "COLUMNS", 1)
+        before.setattr(Cells, "encode", with_lists(Cells.encode))
+        lab = Laboratory(InProcess(), tmp_path)
+        lab.write(steady())
+        version = lab.plan()
+        lab.run(version, 0, 60, "first")
+    rows = DeltaTable(lab.warehouse.path("partials")).to_pyarrow_table().to_pylist()
+    assert "numbers" not in rows[0] and [row for row in rows if row["key"] and row["longs"]]
+    lab.warehouse = Warehouse.open(lab.warehouse.root)
+    assert lab.run(version, 50, 120, "second").partial_rows < len(rows) * 2
+    rows = DeltaTable(lab.warehouse.path("partials")).to_pyarrow_table().to_pylist()
+    assert {row["numbers"] is None for row in rows if row["key"]} == {True, False}
+    assert lab.wrong(version, 0, 120) == []
+
+
+def with_lists(encode: Any) -> Any:
+    """How cells were encoded before there were numbers."""
+
+    def encoded(cells: Cells) -> pa.Table:
+        return as_before(encode(cells), cells).drop_columns("numbers")
+
+    return encoded
+
+
 def test_historical_windows_windows_of_rows_and_thresholds_in_one_run(lab: Laboratory) -> None:
     version = lab.plan(EVERY_KIND)
     for begin, end in ((60, 90), (90, 120)):
