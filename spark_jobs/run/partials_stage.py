@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+EVENTS_A_TASK = 4_000_000
+"""Events that are worth a task of the first stage, beyond one a core: each has cells of its own, to write and to read."""
+
+TASKS_A_CORE = 4
+"""Most tasks of the first stage a core: with several, those that take longer are evened out."""
+
+
 @dataclass(frozen=True)
 class FilledStream:
     """One stream all of whose partial aggregates are stored: the ``work`` that they are for, what of it was not stored
@@ -120,14 +127,17 @@ def write_partials(
         return [], {}, None
     first, last = min(request.begin for request in requests), max(request.end for request in requests)
     wanted = [split for split in splits if split.may_hold(first, last)]
-    spark = workers(run.spark, sum(split.rows_about() for split in wanted))
+    events = sum(split.rows_about() for split in wanted)
+    spark = workers(run.spark, events)
     rows = spark.sparkContext.accumulator(0)
     untimed = spark.sparkContext.accumulator(0)
     inside = spark.sparkContext.accumulator(0)
     columns = sorted({column for request in requests for column in columns_of_synopsis(request.synopsis)})
     root, interval = run.warehouse.path("partials"), (record.begin, record.end, inside)
     task = lift_task(stream, wanted, requests, columns, root, rows, untimed, settings().task_memory, interval)
-    files, broken = written_files(spark, len(wanted), 4 * spark.sparkContext.defaultParallelism, task)
+    width = spark.sparkContext.defaultParallelism
+    most = min(max(width, int(events // EVENTS_A_TASK)), TASKS_A_CORE * width)
+    files, broken = written_files(spark, len(wanted), most, task)
     # of what was stored before nothing is read
     is_read = bool(inside.value) or (first <= record.begin and last >= record.end)
     filled = stored_coverage.store_coverage(run.warehouse, stream, splits, requests, files, broken, record)

@@ -123,7 +123,7 @@ class Warehouse:
                     if narrow:
                         found._widen("results")
                         found._widen("partials")
-                        found._mark()
+                        found._mark(told.get("id"))
             except HeddleError as error:
                 # what is there can be read all the same
                 if error.diagnostic.code != READ_ONLY:
@@ -181,8 +181,8 @@ class Warehouse:
         if _told(self.place / MARKER) is None:
             self._mark()
 
-    def _mark(self) -> None:
-        told = {"kind": "heddle warehouse", "format": FORMAT, "columns": COLUMNS, "id": uuid.uuid4().hex}
+    def _mark(self, known: str | None = None) -> None:
+        told = {"kind": "heddle warehouse", "format": FORMAT, "columns": COLUMNS, "id": known or uuid.uuid4().hex}
         (self.place / MARKER).put(json.dumps(told).encode())
 
     def _widen(self, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from datetime import timedelta
@@ -18,7 +19,7 @@ from spark_jobs.partials.cells import Cells
 from spark_jobs.run import checks_stage, finals_stage, interval, partials_stage
 from spark_jobs.session.in_process import InProcess
 from spark_jobs.warehouse import publish_log, warehouse
-from spark_jobs.warehouse.schemas import TABLES
+from spark_jobs.warehouse.schemas import COLUMNS, MARKER, TABLES
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
 from tests.spark_jobs.test_cells import as_before
@@ -359,7 +360,10 @@ def test_partial_rows_of_before_go_into_the_answers_of_now(
         lab.run(version, 0, 60, "first")
     rows = DeltaTable(lab.warehouse.path("partials")).to_pyarrow_table().to_pylist()
     assert "numbers" not in rows[0] and [row for row in rows if row["key"] and row["longs"]]
+    marker = lab.warehouse.root / MARKER
+    told = json.loads(marker.read_text())
     lab.warehouse = Warehouse.open(lab.warehouse.root)
+    assert json.loads(marker.read_text()) == told | {"columns": COLUMNS}
     assert lab.run(version, 50, 120, "second").partial_rows < len(rows) * 2
     rows = DeltaTable(lab.warehouse.path("partials")).to_pyarrow_table().to_pylist()
     assert {row["numbers"] is None for row in rows if row["key"]} == {True, False}
