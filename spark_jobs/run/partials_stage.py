@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 EVENTS_A_TASK = 4_000_000
-"""Events that are worth a task of the first stage, beyond one a core: each has cells of its own, to write and to read."""
+"""Events that are worth a task of the first stage, beyond one a core: each writes cells of its own."""
 
 TASKS_A_CORE = 4
 """Most tasks of the first stage a core: with several, those that take longer are evened out."""
