@@ -1,11 +1,10 @@
-"""Ways to answer the same queries: the shared run, and beside it Spark, DuckDB, Polars and Flink at their best.
+"""Ways to answer the same queries: the shared run, and beside it its peers; here Spark, in engines.py the others.
 
 Every peer answers given queries for one interval: the windows that end in (begin, end], which is what a run
 publishes. :meth:`Peer.answer` computes all answers and drops them, so a peer pays neither for writing nor for checks,
 which the shared run does; :meth:`Peer.tables` returns them, so that :func:`difference` can compare them with ours.
 
-DuckDB and Polars have several ways to answer a query; :meth:`Peer.prepare` measures them, and the cheapest is used. The
-ways over *fragments* group the events once, at paired fragments (two a slide) or at the greatest common divisor of
+Ways over *fragments* group the events once, at paired fragments (two a slide) or at the greatest common divisor of
 range and slide where that cuts no more often, and then combine groups into windows.
 
 References: paired windows: Krishnamurthy, Wu, Franklin, "On-the-fly sharing for streamed aggregation", SIGMOD 2006.
@@ -13,14 +12,10 @@ References: paired windows: Krishnamurthy, Wu, Franklin, "On-the-fly sharing for
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import re
 import shutil
 import statistics
-import subprocess
-import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -29,15 +24,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import reduce
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
@@ -51,6 +44,7 @@ from spark_jobs.unshared.windows import unshared
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.benchmarks.trades import DAY_START
+from tests.benchmarks.workers import own_processes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,11 +62,12 @@ READ_EVERY = 1.0
 
 @dataclass
 class Measured:
-    """CPU and wall seconds of one way to answer, a value a round; ``cold`` the warming round's CPU; ``failure`` why it
-    has no values."""
+    """CPU and wall seconds and the peak memory (bytes) of one way to answer, a value a round; ``cold`` the warming
+    round's CPU; ``failure`` why it has no values."""
 
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
+    memory: list[float] = field(default_factory=list)
     cold: float = 0.0
     failure: str = ""
 
@@ -80,20 +75,46 @@ class Measured:
     def median(self) -> float:
         return statistics.median(self.cpu) if self.cpu else math.nan
 
-    def add(self, spent: tuple[float, float], warming: bool = False) -> None:
+    def add(self, spent: Spent, warming: bool = False) -> None:
         if warming:
-            self.cold = spent[0]
+            self.cold = spent.cpu
         else:
-            self.cpu.append(spent[0])
-            self.wall.append(spent[1])
+            self.cpu.append(spent.cpu)
+            self.wall.append(spent.wall)
+            self.memory.append(spent.memory)
 
 
-def spent_by(action: Callable[[], Any]) -> tuple[tuple[float, float], Any]:
-    """(CPU seconds of the process tree, wall seconds) of an action, and what it returned."""
+class Spent(NamedTuple):
+    """CPU seconds of the process tree, wall seconds, and the sum of the peaks of some processes' resident bytes."""
+
+    cpu: float
+    wall: float
+    memory: float
+
+
+def spent_by(
+    action: Callable[[], Any], processes: Callable[[], list[psutil.Process]] = own_processes
+) -> tuple[Spent, Any]:
+    """What an action spent, and what it returned; ``processes``: those whose memory it is."""
+    before = processes()
+    for process in before:
+        with suppress(OSError):  # from here on the peak counts
+            Path(f"/proc/{process.pid}/clear_refs").write_text("5")
     wall = time.perf_counter()
     with _Meter() as meter:
         result = action()
-    return (meter.seconds, time.perf_counter() - wall), result
+    wall = time.perf_counter() - wall
+    return Spent(meter.seconds, wall, math.fsum(map(_peak, processes()))), result
+
+
+def _peak(process: psutil.Process) -> float:
+    """The peak of a process's resident bytes; NaN where the system does not tell."""
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    except FileNotFoundError:
+        return 0.0 if Path("/proc/self/status").exists() else math.nan
+    told = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(told[1]) * 1024.0 if told else 0.0
 
 
 class _Meter:
@@ -165,9 +186,7 @@ def shared_run(spark: SparkSession, warehouse: Warehouse, version: int) -> RunRe
 
 
 @contextmanager
-def shared(
-    spark: SparkSession, plan: SharingPlan, root: Path
-) -> Iterator[tuple[tuple[float, float], RunRecord, Warehouse]]:
+def shared(spark: SparkSession, plan: SharingPlan, root: Path) -> Iterator[tuple[Spent, RunRecord, Warehouse]]:
     """A shared run into a fresh warehouse, which is there as long as the context: what it spent, its record, the
     warehouse."""
     warehouse = Warehouse.open(root)
@@ -222,7 +241,8 @@ def _call(function: str, arguments: Sequence[str]) -> str:
 
 def plain(output: Output) -> str:
     """An output column over events."""
-    return f"{output.function}({'*' if output.argument is None else sql(output.argument)})"
+    function = {"stddev": "stddev_samp"}.get(output.function, output.function)
+    return f"{function}({'*' if output.argument is None else sql(output.argument)})"
 
 
 @dataclass(frozen=True)
@@ -236,7 +256,7 @@ class Recipe:
 RECIPES = {
     "count": Recipe((("count({})", "sum"),), "{}"),
     "sum": Recipe((("sum({})", "sum"),), "{}"),
-    "avg": Recipe((("sum({})", "sum"), ("count({})", "sum")), "({} / {})"),
+    "avg": Recipe((("sum({})", "sum"), ("count({})", "sum")), "(CAST({} AS DOUBLE) / {})"),
     "min": Recipe((("min({})", "min"),), "{}"),
     "max": Recipe((("max({})", "max"),), "{}"),
     "stddev": Recipe(
@@ -255,7 +275,7 @@ def states_of(queries: Sequence[ACQ]) -> dict[str, str]:
     return found
 
 
-def _answer(output: Output, names: Mapping[str, str]) -> str:
+def answer_of(output: Output, names: Mapping[str, str]) -> str:
     """An output column over states, whose names are given."""
     argument = "*" if output.argument is None else sql(output.argument)
     recipe = RECIPES[output.function]
@@ -295,12 +315,11 @@ class Fragments:
 # ----------------------------------------------------------------------------------------------- peers
 @dataclass(frozen=True)
 class Setting:
-    """Where peers answer: a session, a Parquet stream, the interval; ``flink``: a Python that has PyFlink."""
+    """Where peers answer: a session, a Parquet stream, the interval."""
 
     spark: SparkSession
     stream: Stream
     interval: Interval = INTERVAL
-    flink: str = ""
 
 
 class Peer(ABC):
@@ -324,6 +343,10 @@ class Peer(ABC):
     def prepare(self, queries: Sequence[ACQ]) -> None:  # noqa: B027
         """Find out what has to be known before queries can be answered as cheaply as possible."""
 
+    def processes(self) -> list[psutil.Process]:
+        """Those it runs in."""
+        return own_processes()
+
     def close(self) -> None:  # noqa: B027
         """End what was started for it."""
 
@@ -344,7 +367,7 @@ class SparkJobs(Peer):
 
     def tables(self, queries: Sequence[ACQ]) -> dict[str, pa.Table]:
         with self._quick():
-            return {query.name: _canonical(query, self.frame(query).toArrow()) for query in queries}
+            return {query.name: canonical(query, self.frame(query).toArrow()) for query in queries}
 
     def frame(self, query: ACQ) -> DataFrame:
         from pyspark.sql import functions as F
@@ -385,7 +408,7 @@ class SparkStatement(SparkJobs):
             columns: dict[str, Any] = {"window_start": mine["window_start"]}
             for carrier, names in (("key", groups_of(query)), ("outputs", [output.name for output in query.outputs])):
                 columns |= {name: pc.list_element(mine[carrier], at) for at, name in enumerate(names)}
-            found[query.name] = _canonical(query, pa.table(columns))
+            found[query.name] = canonical(query, pa.table(columns))
         return found
 
     def union(self, queries: Sequence[ACQ]) -> DataFrame:
@@ -400,301 +423,8 @@ class SparkStatement(SparkJobs):
         return reduce(lambda above, below: above.unionAll(below), map(same, queries))
 
 
-class _SeveralWays(Peer):
-    """A peer that answers each query in the way that was measured to be the cheapest for it."""
-
-    ways: tuple[str, ...]
-
-    def __init__(self, setting: Setting) -> None:
-        super().__init__(setting)
-        self.best: dict[str, str] = {}
-
-    @abstractmethod
-    def run(self, query: ACQ, way: str) -> pa.Table:
-        """The answers, in one way."""
-
-    def prepare(self, queries: Sequence[ACQ]) -> None:
-        for query in queries:
-            spent = {}
-            for way in (self.ways[0], *self.ways):  # the very first opens files and loads code
-                started = time.process_time()
-                self.run(query, way)
-                spent[way] = time.process_time() - started
-            self.best[query.name] = min(spent, key=spent.__getitem__)
-
-    def answer(self, queries: Sequence[ACQ]) -> None:
-        for query in queries:
-            self.run(query, self.best.get(query.name, self.ways[0]))
-
-    def tables(self, queries: Sequence[ACQ]) -> dict[str, pa.Table]:
-        found = {}
-        for query in queries:
-            several = [_canonical(query, self.run(query, way)) for way in self.ways]
-            for (way, one), (other, two) in pairwise(zip(self.ways, several, strict=True)):
-                if problem := difference(query, one, two):
-                    raise ValueError(f"{self.title}: {query.name} by {other} is not what it is by {way}: {problem}")
-            found[query.name] = several[0]
-        return found
-
-
-class DuckDB(_SeveralWays):
-    """One DuckDB statement a query. ``expanded``: fragments, each repeated for the windows that hold it; ``framed``:
-    a dense grid of fragments under SQL window frames; ``direct``: each event repeated for its windows."""
-
-    title = "DuckDB, one statement a query"
-    ways = ("expanded", "framed", "direct")
-
-    def __init__(self, setting: Setting) -> None:
-        import duckdb
-
-        super().__init__(setting)
-        self.connection = duckdb.connect(":memory:", config={"threads": THREADS})
-        self.connection.execute("SET TimeZone = 'UTC'")
-
-    def run(self, query: ACQ, way: str) -> pa.Table:
-        statement = {"expanded": self._expanded, "framed": self._framed, "direct": self._direct}[way]
-        return self.connection.sql(statement(query)).to_arrow_table()
-
-    def close(self) -> None:
-        self.connection.close()
-
-    def _events(self, query: ACQ) -> str:
-        where = f" WHERE {sql(query.filter)}" if query.filter is not None else ""
-        return f"read_parquet('{self.stream.source.path}/*.parquet'){where}"
-
-    @property
-    def _time(self) -> str:
-        return f"epoch_us({self.stream.time})"
-
-    def _inside(self, query: ACQ) -> str:
-        """The condition on the number of a window, k."""
-        end = f"k * {query.window.slide} + {query.window.range}"
-        return f"{end} > {self.interval[0]} AND {end} <= {self.interval[1]}"
-
-    def _direct(self, query: ACQ) -> str:
-        range_, slide = query.window.range, query.window.slide
-        columns = sorted({self.stream.time, *query.columns()} - {self.stream.time})
-        held = f"unnest(range(({self._time} - {range_}) // {slide} + 1, {self._time} // {slide} + 1)) AS k"
-        outputs = ", ".join(f"{plain(output)} AS {output.name}" for output in query.outputs)
-        return (
-            f"SELECT k * {slide} AS window_start, {', '.join([*groups_of(query), outputs])} "
-            f"FROM (SELECT {', '.join([*columns, held])} FROM {self._events(query)}) "
-            f"WHERE {self._inside(query)} GROUP BY {', '.join(['k', *groups_of(query)])}"
-        )
-
-    def _fragments(self, query: ACQ, cuts: Fragments) -> tuple[str, dict[str, str], dict[str, str]]:
-        """SQL of the fragments' states, the states' names, and how those combine."""
-        states = states_of([query])
-        names = {lift: f"state{number}" for number, lift in enumerate(states)}
-        columns = [f"{cuts.number(self._time, '//')} AS fragment", *groups_of(query)]
-        columns += [f"{lift} AS {name}" for lift, name in names.items()]
-        grouped = f"SELECT {', '.join(columns)} FROM {self._events(query)} GROUP BY ALL"
-        return grouped, names, {names[lift]: combine for lift, combine in states.items()}
-
-    def _outputs(self, query: ACQ, names: Mapping[str, str]) -> str:
-        answers = [f"CAST({_answer(output, names)} AS DOUBLE) AS {output.name}" for output in query.outputs]
-        return ", ".join([f"k * {query.window.slide} AS window_start", *groups_of(query), *answers])
-
-    def _expanded(self, query: ACQ) -> str:
-        cuts = Fragments.of(query.window)
-        grouped, names, combine = self._fragments(query, cuts)
-        first = f"(fragment - {cuts.a_window - cuts.a_slide}) // {cuts.a_slide}"
-        combined = ", ".join(f"{how}({name}) AS {name}" for name, how in combine.items())
-        windows = ", ".join(["k", *groups_of(query)])
-        return (
-            f"WITH grouped AS ({grouped}), "
-            f"expanded AS (SELECT *, unnest(range({first}, fragment // {cuts.a_slide} + 1)) AS k FROM grouped), "
-            f"combined AS (SELECT {windows}, {combined} FROM expanded WHERE {self._inside(query)} GROUP BY {windows}) "
-            f"SELECT {self._outputs(query, names)} FROM combined"
-        )
-
-    def _framed(self, query: ACQ) -> str:
-        cuts, groups = Fragments.of(query.window), groups_of(query)
-        grouped, names, combine = self._fragments(query, cuts)
-        slide = query.window.slide
-        first, last = (self.interval[0] - query.window.range) // slide + 1, self.interval[1] // slide
-        grid = f"SELECT unnest(range({first * cuts.a_slide}, {(last + 1) * cuts.a_slide})) AS fragment"
-        frames = ", ".join(f"{how}({name}) OVER frames AS {name}" for name, how in combine.items())
-        # a window that holds no event of its group has no state that counts
-        held = f"count({next(iter(combine))}) OVER frames AS held"
-        keys = f"CROSS JOIN (SELECT DISTINCT {', '.join(groups)} FROM grouped)" if groups else ""
-        apart = f"PARTITION BY {', '.join(groups)} " if groups else ""
-        return (
-            f"WITH grouped AS MATERIALIZED ({grouped}), grid AS ({grid}), "
-            f"dense AS (SELECT * FROM grid {keys} LEFT JOIN grouped USING ({', '.join(['fragment', *groups])})), "
-            f"framed AS (SELECT {', '.join(['fragment', *groups])}, {frames}, {held} FROM dense WINDOW frames AS "
-            f"({apart}ORDER BY fragment ROWS BETWEEN CURRENT ROW AND {cuts.a_window - 1} FOLLOWING)), "
-            f"combined AS (SELECT *, fragment // {cuts.a_slide} AS k FROM framed "
-            f"WHERE fragment % {cuts.a_slide} = 0 AND held > 0) "
-            f"SELECT {self._outputs(query, names)} FROM combined WHERE {self._inside(query)}"
-        )
-
-
-class Polars(_SeveralWays):
-    """One lazy Polars query a query, by ``group_by_dynamic`` on its streaming engine, over fragments or over events."""
-
-    title = "Polars, one query a query"
-    ways = ("fragments", "events")
-
-    def run(self, query: ACQ, way: str) -> pa.Table:
-        lazy = self._over_fragments(query) if way == "fragments" else self._over_events(query)
-        return lazy.collect(engine="streaming").to_arrow()
-
-    def _scan(self, query: ACQ) -> Any:
-        pl = _polars()
-        scan = pl.scan_parquet(f"{self.stream.source.path}/*.parquet")
-        return scan if query.filter is None else scan.filter(pl.sql_expr(sql(query.filter)))
-
-    def _windows(self, sorted_: Any, query: ACQ, outputs: Sequence[Any]) -> Any:
-        pl = _polars()
-        range_, slide = query.window.range, query.window.slide
-        # it starts with the slide that holds the first row: the windows before that which hold it too are wanted
-        before = -(-range_ // slide) * slide
-        windows = sorted_.group_by_dynamic(
-            self.stream.time,
-            every=f"{slide}us",
-            period=f"{range_}us",
-            offset=f"-{before}us",
-            closed="left",
-            label="left",
-            start_by="window",
-            group_by=groups_of(query) or None,
-        )
-        end = pl.col(self.stream.time).dt.epoch("us") + range_
-        inside = (end > self.interval[0]) & (end <= self.interval[1])
-        return windows.agg(*outputs).filter(inside).rename({self.stream.time: "window_start"})
-
-    def _over_events(self, query: ACQ) -> Any:
-        pl = _polars()
-        outputs = [pl.sql_expr(plain(output)).alias(output.name) for output in query.outputs]
-        return self._windows(self._scan(query).set_sorted(self.stream.time), query, outputs)
-
-    def _over_fragments(self, query: ACQ) -> Any:
-        pl = _polars()
-        time, cuts = pl.col(self.stream.time), Fragments.of(query.window)
-        states = states_of([query])
-        names = {lift: f"state{number}" for number, lift in enumerate(states)}
-        if cuts.second is None:
-            start = time.dt.truncate(f"{cuts.slide // cuts.a_slide}us")
-        else:
-            instant = time.dt.epoch("us")
-            phase = instant % cuts.slide
-            late = pl.when(phase >= cuts.second).then(cuts.second).otherwise(0)
-            start = (instant - phase + late).cast(pl.Datetime("us", "UTC"))
-        lifted = [pl.sql_expr(lift).alias(name) for lift, name in names.items()]
-        grouped = self._scan(query).group_by(start, *groups_of(query)).agg(*lifted).sort(self.stream.time)
-        combined = [getattr(pl.col(name), states[lift])() for lift, name in names.items()]
-        windows = self._windows(grouped, query, combined)
-        outputs = [pl.sql_expr(_answer(output, names)).alias(output.name) for output in query.outputs]
-        return windows.select("window_start", *groups_of(query), *outputs)
-
-
-def _polars() -> Any:
-    # it reads this once, when it is imported
-    os.environ.setdefault("POLARS_MAX_THREADS", str(THREADS))
-    import polars
-
-    return polars
-
-
-class Flink(Peer):
-    """One Flink SQL batch job a query, by its ``HOP`` windows, in the PyFlink of another Python.
-
-    ``HOP`` wants ranges that are multiples of the slide: others are rounded up, and the events behind a window's end
-    left out of it.
-    """
-
-    title = "Flink SQL batch, one job a query"
-
-    def __init__(self, setting: Setting) -> None:
-        import pyspark
-
-        super().__init__(setting)
-        hadoop = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-*.jar")
-        self.worker = subprocess.Popen(
-            [setting.flink, str(Path(__file__).with_name("flink_worker.py")), str(THREADS)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=os.environ | {"HADOOP_CLASSPATH": os.pathsep.join(map(str, hadoop))},
-        )
-        types = {"timestamp": "TIMESTAMP_LTZ(6)", "long": "BIGINT"}
-        columns = ", ".join(f"`{name}` {types.get(type.name, type.name.upper())}" for name, type in self.stream.schema)
-        moment = f"moment AS CAST(`{self.stream.time}` AS TIMESTAMP_LTZ(3)), WATERMARK FOR moment AS moment"
-        self._ask(
-            f"CREATE TABLE events ({columns}, {moment}) "
-            f"WITH ('connector' = 'filesystem', 'path' = '{self.stream.source.path}', 'format' = 'parquet')"
-        )
-
-    def answer(self, queries: Sequence[ACQ]) -> None:
-        for query in queries:
-            self._into(query, "'connector' = 'blackhole'")
-
-    def tables(self, queries: Sequence[ACQ]) -> dict[str, pa.Table]:
-        found = {}
-        for query in queries:
-            with tempfile.TemporaryDirectory() as place:
-                self._into(query, f"'connector' = 'filesystem', 'path' = '{place}', 'format' = 'parquet'")
-                found[query.name] = _canonical(query, pq.read_table(place))
-        return found
-
-    def close(self) -> None:
-        assert self.worker.stdin is not None
-        self.worker.stdin.close()
-        self.worker.wait()
-
-    def _into(self, query: ACQ, sink: str) -> None:
-        self._ask("DROP TABLE IF EXISTS answers", f"CREATE TABLE answers WITH ({sink}) AS {self._statement(query)}")
-
-    def _statement(self, query: ACQ) -> str:
-        range_, slide = query.window.range // SECOND, query.window.slide // SECOND
-        whole = -(-range_ // slide) * slide
-        start = "TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', window_start)"
-        begin, end = (instant // SECOND for instant in self.interval)
-        inside = [f"{start} + {range_} > {begin}", f"{start} + {range_} <= {end}"]
-        if whole != range_:
-            inside.append(f"moment < TIMESTAMPADD(SECOND, {range_}, CAST(window_start AS TIMESTAMP_LTZ(3)))")
-        if query.filter is not None:
-            inside.append(sql(query.filter))
-        columns = [f"CAST({start} AS BIGINT) * {SECOND} AS window_start", *groups_of(query)]
-        for output in query.outputs:
-            aggregate = plain(output)
-            if output.function == "avg":  # of integers it would be an integer
-                aggregate = f"avg(CAST({aggregate[4:-1]} AS DOUBLE))"
-            columns.append(f"{aggregate} AS `{output.name}`")
-        windows = f"HOP(TABLE events, DESCRIPTOR(moment), {_seconds(slide)}, {_seconds(whole)})"
-        return (
-            f"SELECT {', '.join(columns)} FROM {windows} WHERE {' AND '.join(inside)} "
-            f"GROUP BY {', '.join(['window_start', 'window_end', *groups_of(query)])}"
-        )
-
-    def _ask(self, *statements: str) -> None:
-        assert self.worker.stdin is not None and self.worker.stdout is not None
-        print(json.dumps(statements), file=self.worker.stdin, flush=True)
-        answered = self.worker.stdout.readline()
-        if not answered:
-            raise RuntimeError("Flink ended")
-        if problem := json.loads(answered):
-            causes = re.findall(r"^(?:Caused by: |: )(.*)$", problem, re.MULTILINE)
-            raise RuntimeError(causes[-1] if causes else problem)
-
-
-def _seconds(number: int) -> str:
-    return f"INTERVAL '{number}' SECOND({len(str(number))})"
-
-
-PEERS: dict[str, type[Peer]] = {
-    "spark": SparkJobs,
-    "statement": SparkStatement,
-    "duckdb": DuckDB,
-    "polars": Polars,
-    "flink": Flink,
-}
-
-
 # ------------------------------------------------------------------------------------------- comparing
-def _canonical(query: ACQ, table: pa.Table) -> pa.Table:
+def canonical(query: ACQ, table: pa.Table) -> pa.Table:
     """The columns of a query's answers in their order, the windows' starts as int64, the outputs as doubles."""
     starts = table["window_start"]
     if pa.types.is_timestamp(starts.type):
@@ -714,7 +444,7 @@ def difference(query: ACQ, ours: pa.Table, theirs: pa.Table) -> str | None:
         return f"{len(ours):,} answers and {len(theirs):,}"
     grain = ["window_start", *groups_of(query)]
     order = [(name, "ascending") for name in grain]
-    ours, theirs = (_canonical(query, table).sort_by(order) for table in (ours, theirs))
+    ours, theirs = (canonical(query, table).sort_by(order) for table in (ours, theirs))
     for name in grain:
         if not ours[name].equals(theirs[name]):
             return f"{name} is not the same"

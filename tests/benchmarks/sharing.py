@@ -37,9 +37,9 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.workload.values import ACQ, Workload
 from spark_jobs.results.read import read
 from spark_jobs.session.session import start_session
+from tests.benchmarks.engines import PEERS
 from tests.benchmarks.growth import CURVES, curve_table, grow
 from tests.benchmarks.peers import (
-    PEERS,
     Measured,
     Peer,
     Setting,

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,17 +19,17 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from optimizer.workload.values import ACQ, SECOND
+from optimizer.workload.values import ACQ, SECOND, Stream
 from tests import oracle
 from tests.benchmarks import peers
+from tests.benchmarks.engines import PEERS, DuckDB, Engine, Flink, installed
 from tests.benchmarks.growth import CURVES, Point, curve_table, grow
 from tests.benchmarks.peers import (
     INTERVAL,
-    PEERS,
-    DuckDB,
     Fragments,
     Peer,
     Setting,
+    canonical,
     difference,
     scan_and_group,
     spent_by,
@@ -37,26 +37,35 @@ from tests.benchmarks.peers import (
 )
 from tests.benchmarks.sharing import measure, spread, tables
 from tests.benchmarks.trades import DAY_START, FILTERS, HEAVY, KINDS, REGULAR, generate, workload_of
+from tests.benchmarks.workers import own_processes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EVENTS = 1_000
-HERE = [name for name in PEERS if name != "flink"]
-"""Peers that this environment has."""
-
 SPARKS = ("spark", "statement")
 """Those that run in Spark, which test_unshared.py compares with the oracle in its own ways."""
 
+ENGINES = [name for name in PEERS if name not in SPARKS]
+
 
 @pytest.fixture(scope="module")
-def setting(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Setting:
-    return Setting(spark, generate(tmp_path_factory.mktemp("trades"), EVENTS, keys=20))
+def stream(tmp_path_factory: pytest.TempPathFactory) -> Stream:
+    return generate(tmp_path_factory.mktemp("trades"), EVENTS, keys=20)
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.longer) if name in SPARKS else name for name in HERE])
-def peer(request: pytest.FixtureRequest, setting: Setting) -> Iterator[Peer]:
-    made = PEERS[request.param](setting)
+@pytest.fixture(scope="module")
+def setting(spark: SparkSession, stream: Stream) -> Setting:
+    return Setting(spark, stream)
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def engine(request: pytest.FixtureRequest, stream: Stream) -> Iterator[Engine]:
+    """An engine, which needs no Spark session."""
+    if not installed(request.param):
+        pytest.skip(f"{request.param} is not installed: make peers")
+    made = PEERS[request.param](Setting(cast("SparkSession", None), stream))
+    assert isinstance(made, Engine)
     yield made
     made.close()
 
@@ -108,19 +117,19 @@ def test_processes_that_end_are_counted_as_long_as_they_live(monkeypatch: pytest
 
     monkeypatch.setattr(peers, "READ_EVERY", 0.0)
     monkeypatch.setattr(peers._Meter, "_read", staticmethod(read_next))
-    (cpu, _), found = spent_by(lambda: seen.wait(60))
+    spent, found = spent_by(lambda: seen.wait(60))
     # what the idle one used came before, what the short one used is not lost
-    assert found and cpu == 1.0 + 2.0
+    assert found and spent.cpu == 1.0 + 2.0 and spent.memory > 0
 
 
 # ------------------------------------------------------------------------------------------------ peers
 @pytest.fixture(scope="module")
-def expected(setting: Setting) -> dict[ACQ, pa.Table]:
+def expected(stream: Stream) -> dict[ACQ, pa.Table]:
     """Some queries of every kind with the oracle's answers: all aggregates, group-bys and forms of fragments."""
     queries = [
         replace(query, name=f"{kind.name} {query.name}")
         for kind in KINDS.values()
-        for query in [query for query in workload_of(setting.stream, 40, kind).queries if is_short(query)][:4]
+        for query in [query for query in workload_of(stream, 40, kind).queries if is_short(query)][:4]
     ]
     functions = {output.function for query in queries for output in query.outputs}
     assert functions == {"count", "sum", "avg", "min", "max", "stddev"}
@@ -128,7 +137,7 @@ def expected(setting: Setting) -> dict[ACQ, pa.Table]:
     assert {len(query.group_by) for query in queries} == {1, 2}
     forms = [Fragments.of(query.window) for query in queries]
     assert {(form.a_slide, form.second is None) for form in forms} == {(1, True), (2, True), (2, False)}
-    events = pq.read_table(setting.stream.source.path)
+    events = pq.read_table(stream.source.path)
     return {query: answers_of(query, events) for query in queries}
 
 
@@ -146,7 +155,19 @@ def answers_of(query: ACQ, events: pa.Table) -> pa.Table:
 
 @pytest.mark.longer
 @pytest.mark.spark
-def test_every_peer_answers_as_the_oracle(peer: Peer, expected: dict[ACQ, pa.Table]) -> None:
+@pytest.mark.parametrize("name", SPARKS)
+def test_spark_answers_as_the_oracle(name: str, setting: Setting, expected: dict[ACQ, pa.Table]) -> None:
+    check_answers(PEERS[name](setting), expected)
+
+
+def test_every_engine_answers_as_the_oracle_in_each_of_its_ways(engine: Engine, expected: dict[ACQ, pa.Table]) -> None:
+    asked = list(expected.items())
+    # a job of Flink takes seconds, of whatever little: a query of each kind
+    check_answers(engine, dict(asked[:: 4 if isinstance(engine, Flink) else 1]))
+    assert set(engine.best.values()) <= set(engine.ways) and len(engine.best) == 2
+
+
+def check_answers(peer: Peer, expected: dict[ACQ, pa.Table]) -> None:
     queries = list(expected)
     answers = peer.tables(queries)
     for query, right in expected.items():
@@ -155,12 +176,17 @@ def test_every_peer_answers_as_the_oracle(peer: Peer, expected: dict[ACQ, pa.Tab
     peer.answer(queries[:2])
 
 
-@pytest.mark.spark
-def test_differences_are_seen(setting: Setting) -> None:
-    query = next(query for query in workload_of(setting.stream, 20).queries if query.outputs[0].function == "avg")
-    peer = PEERS["duckdb"](setting)
-    right = peer.tables([query])[query.name]
-    peer.close()
+def test_what_an_engine_cannot_do_is_told_and_the_next_statement_runs(engine: Engine) -> None:
+    with pytest.raises(RuntimeError):
+        engine.worker.run("SELECT nothing FROM nowhere")
+    engine.answer([query for query in workload_of(engine.stream, 10).queries if is_short(query)][:1])
+    assert engine.worker.cpu_seconds() > 0 and engine.processes()[0].pid == engine.worker.process.pid
+    assert not {process.pid for process in own_processes()} & {process.pid for process in engine.processes()}
+
+
+def test_differences_are_seen(stream: Stream) -> None:
+    query = next(query for query in workload_of(stream, 20).queries if query.outputs[0].function == "avg")
+    right = canonical(query, answers_of(query, pq.read_table(stream.source.path)))
     name = query.outputs[0].name
     values = right[name].to_numpy()
     at = right.schema.get_field_index(name)
