@@ -1,11 +1,11 @@
 """Measures the shared pipeline beside its peers, which answer the same queries without sharing.
 
     python -m tests.benchmarks.sharing [--workloads KIND ...] [--queries N ...] [--peers PEER ...] [--events N]
-        [--rounds N] [--sample N] [--flink PYTHON] [--growth] [--data DIR] [--json FILE]
+        [--rounds N] [--sample N] [--growth] [--data DIR] [--json FILE] [--charts FOLDER]
 
 Over one generated stream (:mod:`tests.benchmarks.trades`) and one Spark session, each round runs in turn, for every
 kind of workload: the whole shared pipeline into a fresh warehouse, for every number of queries (partials, finals,
-audit, publication); a sample of the queries by each peer (:mod:`tests.benchmarks.peers`), answers dropped; one plain
+audit, publication); a sample of the queries by each peer (:mod:`tests.benchmarks.engines`), answers dropped; one plain
 scan-and-group of the same states at the finest granularity of the largest workload, written to Parquet. A first round
 warms everything up, compares all answers to the sample with the published ones, and is not counted; the exit code is 1
 if a shared run failed or a peer's answers are not its.
@@ -13,6 +13,11 @@ if a shared run failed or a peer's answers are not its.
 Seconds are CPU seconds of the whole process tree (this process, the JVMs and Python workers). What peers spend on N
 queries is what they spend on one of the sample times N. Ratios are medians of the rounds' ratios. Planning, which needs
 no events, is reported apart. ``--growth`` measures instead how the shared run grows (:mod:`tests.benchmarks.growth`).
+
+As JSON there are also wall seconds, the peak memory (the sum of the peaks of the processes that a way to answer runs
+in: its worker, or this process with the JVM and its Python workers, whose heap keeps what an earlier step made it
+take), and bytes: those of the warehouse after a run, and those of a peer's answers as one Parquet file a query, which
+it is spared. ``--charts`` draws all of them (:mod:`tests.benchmarks.charts`).
 """
 
 from __future__ import annotations
@@ -20,6 +25,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
+import platform
 import statistics
 import sys
 import tempfile
@@ -29,7 +36,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pyarrow as pa
+import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
@@ -37,12 +46,14 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.workload.values import ACQ, Workload
 from spark_jobs.results.read import read
 from spark_jobs.session.session import start_session
-from tests.benchmarks.engines import PEERS
+from tests.benchmarks.charts import draw
+from tests.benchmarks.engines import PEERS, installed
 from tests.benchmarks.growth import CURVES, curve_table, grow
 from tests.benchmarks.peers import (
     Measured,
     Peer,
     Setting,
+    Spent,
     difference,
     noted,
     plan_of,
@@ -52,6 +63,7 @@ from tests.benchmarks.peers import (
 )
 from tests.benchmarks.peers import shared_run as shared_run
 from tests.benchmarks.trades import KINDS, Kind, generate, workload_of
+from tests.benchmarks.workers import versions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,11 +79,12 @@ Answers = dict[str, dict[str, pa.Table]]
 @dataclass
 class Shared:
     """The shared run of one number of queries. ``stages``: CPU seconds, a value a round; ``compared``: the queries
-    whose answers were compared with the peers'."""
+    whose answers were compared with the peers'; ``written``: bytes of the warehouse."""
 
     queries: int
     plan: SharingPlan
     answers: int = 0
+    written: int = 0
     planning: Measured = field(default_factory=Measured)
     run: Measured = field(default_factory=Measured)
     stages: dict[str, list[float]] = field(default_factory=dict)
@@ -86,8 +99,8 @@ class Shared:
 
 @dataclass
 class Comparison:
-    """One kind of workload: its shared runs by number of queries, what peers spend on *one* query, and the
-    scan-and-group."""
+    """One kind of workload: its shared runs by number of queries, what peers spend on *one* query (their memory is that
+    of the whole sample), the bytes of one query's answers as Parquet, and the scan-and-group."""
 
     kind: str
     events: int
@@ -95,6 +108,7 @@ class Comparison:
     shared: dict[int, Shared] = field(default_factory=dict)
     peers: dict[str, Measured] = field(default_factory=dict)
     sampled: dict[str, list[str]] = field(default_factory=dict)
+    parquet: dict[str, float] = field(default_factory=dict)
     scan: Measured = field(default_factory=Measured)
 
     def ratio(self, queries: int, peer: str) -> float:
@@ -113,12 +127,18 @@ class Comparison:
             "events": self.events,
             "granule_seconds": self.granule,
             "scan": _measured(self.scan),
-            "peers": {name: _measured(spent) | {"sampled": self.sampled[name]} for name, spent in self.peers.items()},
+            "peers": {
+                name: {"title": PEERS[name].title}
+                | _measured(spent)
+                | {"sampled": self.sampled[name], "parquet_bytes": self.parquet.get(name)}
+                for name, spent in self.peers.items()
+            },
             "shared": [
                 {
                     "queries": one.queries,
                     "trees": len(one.plan.trees),
                     "answers": one.answers,
+                    "written_bytes": one.written,
                     "planning": _measured(one.planning),
                     "run": _measured(one.run),
                     "stage_cpu": one.stage_medians,
@@ -181,10 +201,12 @@ def measure(
             with noted(found.peers[name], f"{title}: {peer.title}", report) as going:
                 if going and not number:
                     answers[name] = peer.tables(samples[name])
+                    found.parquet[name] = statistics.mean(map(_parquet_bytes, answers[name].values()))
                     peer.prepare(samples[name])
                 elif going:
-                    (cpu, wall), _ = spent_by(partial(peer.answer, samples[name]))
-                    found.peers[name].add((cpu / len(samples[name]), wall / len(samples[name])))
+                    spent, _ = spent_by(partial(peer.answer, samples[name]), peer.processes)
+                    queries = len(samples[name])
+                    found.peers[name].add(Spent(spent.cpu / queries, spent.wall / queries, spent.memory))
         for size, ours in found.shared.items():
             with noted(ours.run, f"{title}: {size:,} queries shared", report) as going:
                 if going:
@@ -203,10 +225,18 @@ def _share(spark: SparkSession, ours: Shared, events: int, root: Path, answers: 
     with shared(spark, ours.plan, root) as (spent, record, warehouse):
         ours.run.add(spent, warming)
         ours.answers = record.answers
+        ours.written = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
         if not warming:
             for stage, seconds in record.cpu_seconds.items():
                 ours.stages.setdefault(stage, []).append(seconds)
         ours.compared += _compared(warehouse, ours.plan.workload, answers)
+
+
+def _parquet_bytes(answers: pa.Table) -> int:
+    """What a query's answers take as one Parquet file."""
+    file = pa.BufferOutputStream()
+    pq.write_table(answers, file)
+    return int(file.getvalue().size)
 
 
 def _compared(warehouse: Warehouse, workload: Workload, answers: Answers) -> list[str]:
@@ -281,7 +311,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add("--queries", type=int, nargs="+", default=[10, 100, 500, 2000], help="workload sizes (10 100 500 2000)")
     add("--peers", nargs="*", choices=PEERS, default=list(PEERS), metavar="PEER", help=f"of {', '.join(PEERS)} (all)")
-    add("--flink", metavar="PYTHON", help="also Flink, by this Python's PyFlink with flink-sql-parquet among its jars")
     add("--events", type=int, default=10_000_000, help="events in the day (10,000,000)")
     add("--rounds", type=int, default=3, help="measured rounds after the warming one (3)")
     add("--sample", type=int, default=8, help="queries that each peer runs in each round (8)")
@@ -294,11 +323,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     add("--data", type=Path, default=Path("var/bench"), help="where the streams are kept (var/bench)")
     add("--json", type=Path, help="also write the measurements to this file")
+    add("--charts", type=Path, metavar="FOLDER", help="also draw them, a few SVG files for each kind of workload")
     options = parser.parse_args(arguments)
     if min(options.events, options.rounds, options.sample, *options.queries) < 1:
         parser.error("--events, --queries, --rounds and --sample must be at least 1")
     console, report = Console(width=None if sys.stdout.isatty() else 140), Console(stderr=True).print
-    document: dict[str, Any] = {"format_version": 2, "events": options.events, "rounds": options.rounds}
+    document: dict[str, Any] = {"format_version": 3, "events": options.events, "rounds": options.rounds}
+    document["machine"] = machine()
     failed = False
     options.data.mkdir(parents=True, exist_ok=True)
     spark = start_session("bench", quick=False)
@@ -311,8 +342,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             document.setdefault(section, []).extend(measurements)
             failed = failed or any(run.failure for run in runs)
             if options.json:
+                options.json.parent.mkdir(parents=True, exist_ok=True)
                 options.json.write_text(json.dumps(document, indent=2) + "\n")
+            if options.charts:
+                draw(document, options.charts)
     return 1 if failed else 0
+
+
+def machine() -> dict[str, Any]:
+    """What a machine must be said to be so that figures mean something; no name of it."""
+    return {
+        "cores": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "packages": versions(),
+    }
 
 
 Part = tuple[str, list[dict[str, Any]], list[Table], list[Measured]]
@@ -322,8 +367,11 @@ Part = tuple[str, list[dict[str, Any]], list[Table], list[Measured]]
 def _workloads(
     spark: SparkSession, options: argparse.Namespace, scratch: Path, report: Callable[[str], None]
 ) -> Iterator[Part]:
-    setting = Setting(spark, generate(options.data, options.events), flink=options.flink or "")
-    peers = {name: PEERS[name](setting) for name in options.peers if name != "flink" or options.flink}
+    setting = Setting(spark, generate(options.data, options.events))
+    for name in options.peers:
+        if not installed(name):
+            report(f"{PEERS[name].title}: skipped, it is not installed (make peers)")
+    peers = {name: PEERS[name](setting) for name in options.peers if installed(name)}
     given = (options.queries, options.rounds, options.sample, peers, scratch, report)
     try:
         for name in options.workloads:

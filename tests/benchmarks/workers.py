@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import ClassVar
 
@@ -29,6 +30,16 @@ def python_of(engine: str) -> Path | None:
         return Path(sys.executable)
     folder = ENVIRONMENTS / engine
     return folder / "bin" / "python" if (folder / ".packages").exists() else None
+
+
+def versions() -> dict[str, str]:
+    """The versions of what answers: of our own packages, and of the engines that are installed apart."""
+    found = {name: metadata.version(name) for name in ("pyspark", "duckdb", "polars", "pyarrow", "numpy")}
+    for engine, package in (("clickhouse", "chdb"), ("datafusion", "datafusion"), ("flink", "apache-flink")):
+        if python_of(engine) is not None:
+            pinned = Path(__file__).with_name("environments") / f"{engine}.txt"
+            found |= dict(re.findall(rf"^({package})==(\S+)$", pinned.read_text(), re.MULTILINE))
+    return found
 
 
 def fetch_flink_jars() -> Path:
