@@ -29,7 +29,7 @@ KERNELS := .cache/.kernels
 KAFKA := .cache/.kafka
 BROKER := .cache/.kafka-broker
 
-.PHONY: help setup kafka versitygw azurite demo up down status test test-slow test-all fuzz chaos soak audit bench bench-small bench-year bench-latency profile lint format docs clean
+.PHONY: help setup kafka versitygw azurite demo up down status test test-slow test-all fuzz chaos soak audit bench peers bench-small bench-year bench-latency profile lint format docs clean
 
 help: ## this list
 	@printf 'Heddle: shared sliding-window aggregates on Spark and Airflow\n\n'
@@ -143,8 +143,20 @@ else
 	@echo 'Not asked: whether a pinned version has a known vulnerability (make audit AUDIT=online asks the index)'
 endif
 
-bench: setup ## the shared pipeline beside Spark, DuckDB and Polars (BENCH='--help')
-	@$(PY) -m tests.benchmarks.sharing $(BENCH)
+bench: setup ## the shared pipeline beside Spark and five engines, as JSON and charts in var/bench (BENCH='--help')
+	@$(PY) -m tests.benchmarks.sharing --json var/bench/sharing.json --charts var/bench $(BENCH)
+
+# Environments of their own: what a peer needs decides nothing of what Heddle runs with. `make bench` skips those missing.
+PEERS := $(patsubst tests/benchmarks/environments/%.txt,%,$(wildcard tests/benchmarks/environments/*.txt))
+
+peers: setup $(PEERS:%=.venv-peers/%/.packages) ## ClickHouse, DataFusion and Flink for `make bench` (2 GB, once)
+	@$(PY) -m tests.benchmarks.workers --fetch-jars
+
+.venv-peers/%/.packages: tests/benchmarks/environments/%.txt
+	@echo '==> $* for the benchmarks'
+	@$(PYTHON) -m venv .venv-peers/$*
+	@.venv-peers/$*/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
 
 bench-small: setup ## what a small run costs, beside its goals (BENCH='--beside FOLDER')
 	@$(PY) -m tests.benchmarks.small $(BENCH)
@@ -180,6 +192,6 @@ docs: $(DOCS_VENV)/.packages ## the site of docs/ into var/site, no link broken 
 	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs --quiet build --strict
 	@echo 'var/site/index.html'
 
-clean: down ## remove .venv, .venv-docs, .cache and var
-	rm -rf $(VENV) $(DOCS_VENV) .cache var heddle.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: down ## remove .venv, .venv-docs, .venv-peers, .cache and var
+	rm -rf $(VENV) $(DOCS_VENV) .venv-peers .cache var heddle.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
