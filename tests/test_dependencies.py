@@ -35,8 +35,8 @@ THROUGH = {
 """Imported packages that come with one that is asked for, and are part of what it offers."""
 
 
-ELSEWHERE = {"pyflink"}
-"""Of an environment of its own, which a benchmark is given."""
+ELSEWHERE = {"chdb", "datafusion", "pyflink"}
+"""Of environments of their own (make peers), whose workers alone import them."""
 
 
 def lines(name: str) -> list[str]:

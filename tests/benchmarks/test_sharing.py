@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from rich.table import Table
 
 from optimizer.workload.values import ACQ, SECOND, Stream
 from tests import oracle
-from tests.benchmarks import peers
+from tests.benchmarks import peers, workers
 from tests.benchmarks.engines import PEERS, DuckDB, Engine, Flink, installed
 from tests.benchmarks.growth import CURVES, Point, curve_table, grow
 from tests.benchmarks.peers import (
@@ -174,6 +175,18 @@ def check_answers(peer: Peer, expected: dict[ACQ, pa.Table]) -> None:
         assert difference(query, right, answers[query.name]) is None, query.name
     peer.prepare(queries[:2])
     peer.answer(queries[:2])
+
+
+def test_environments_are_pinned_and_a_missing_one_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(workers, "ENVIRONMENTS", tmp_path)
+    apart = [name for name in ENGINES if not installed(name)]
+    folder = Path(__file__).with_name("environments")
+    assert sorted(apart) == sorted(path.stem for path in folder.glob("*.txt")) == ["clickhouse", "datafusion", "flink"]
+    for name in apart:
+        pins = [line for line in (folder / f"{name}.txt").read_text().splitlines() if not line.startswith("#")]
+        assert pins and all(re.fullmatch(r"[A-Za-z0-9_.-]+==[^=\s]+", pin) for pin in pins)
+        with pytest.raises(RuntimeError, match="make peers"):
+            workers.Worker(name, 1)
 
 
 def test_what_an_engine_cannot_do_is_told_and_the_next_statement_runs(engine: Engine) -> None:
