@@ -88,8 +88,10 @@ def _spent(workload: Mapping[str, Any], measure: str, unit: float, grows: bool) 
 def _written(workload: Mapping[str, Any]) -> list[Line]:
     """The warehouse of the shared run, beside the answers alone as a peer would write them, a file a query."""
     shared = [(one["queries"], one["written_bytes"] / 1e6) for one in workload["shared"] if one["written_bytes"]]
-    a_query = [peer["parquet_bytes"] for peer in workload["peers"].values() if peer["parquet_bytes"]]
-    plain = [(one["queries"], one["queries"] * statistics.mean(a_query) / 1e6) for one in workload["shared"] if a_query]
+    bytes_of = [peer["answer_bytes"] for peer in workload["peers"].values() if peer["answer_bytes"]]
+    plain = [
+        (one["queries"], one["answers"] * statistics.mean(bytes_of) / 1e6) for one in workload["shared"] if bytes_of
+    ]
     titles = ("Heddle, the whole warehouse", "answers alone, as Parquet")
     return [Line("heddle", titles[0], tuple(shared)), Line("parquet", titles[1], tuple(plain))]
 

@@ -30,7 +30,7 @@ import platform
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -100,7 +100,7 @@ class Shared:
 @dataclass
 class Comparison:
     """One kind of workload: its shared runs by number of queries, what peers spend on *one* query (their memory is that
-    of the whole sample), the bytes of one query's answers as Parquet, and the scan-and-group."""
+    of the whole sample), the bytes of one answer as Parquet, and the scan-and-group."""
 
     kind: str
     events: int
@@ -130,7 +130,7 @@ class Comparison:
             "peers": {
                 name: {"title": PEERS[name].title}
                 | _measured(spent)
-                | {"sampled": self.sampled[name], "parquet_bytes": self.parquet.get(name)}
+                | {"sampled": self.sampled[name], "answer_bytes": self.parquet.get(name)}
                 for name, spent in self.peers.items()
             },
             "shared": [
@@ -201,7 +201,7 @@ def measure(
             with noted(found.peers[name], f"{title}: {peer.title}", report) as going:
                 if going and not number:
                     answers[name] = peer.tables(samples[name])
-                    found.parquet[name] = statistics.mean(map(_parquet_bytes, answers[name].values()))
+                    found.parquet[name] = _parquet_bytes(answers[name].values())
                     peer.prepare(samples[name])
                 elif going:
                     spent, _ = spent_by(partial(peer.answer, samples[name]), peer.processes)
@@ -232,11 +232,14 @@ def _share(spark: SparkSession, ours: Shared, events: int, root: Path, answers: 
         ours.compared += _compared(warehouse, ours.plan.workload, answers)
 
 
-def _parquet_bytes(answers: pa.Table) -> int:
-    """What a query's answers take as one Parquet file."""
-    file = pa.BufferOutputStream()
-    pq.write_table(answers, file)
-    return int(file.getvalue().size)
+def _parquet_bytes(answers: Collection[pa.Table]) -> float:
+    """What an answer takes where each query's are one Parquet file."""
+    written = 0
+    for table in answers:
+        file = pa.BufferOutputStream()
+        pq.write_table(table, file)
+        written += file.getvalue().size
+    return written / sum(map(len, answers))
 
 
 def _compared(warehouse: Warehouse, workload: Workload, answers: Answers) -> list[str]:

@@ -27,10 +27,13 @@ def spent(value: float, failure: str = "") -> dict[str, Any]:
 
 def document() -> dict[str, Any]:
     peers = {
-        "duckdb": spent(1.0) | {"title": "DuckDB", "parquet_bytes": 2e6},
-        "flink": spent(1.0, "no room") | {"title": "Flink", "parquet_bytes": None},
+        "duckdb": spent(1.0) | {"title": "DuckDB", "answer_bytes": 20.0},
+        "flink": spent(1.0, "no room") | {"title": "Flink", "answer_bytes": None},
     }
-    shared = [{"queries": size, "written_bytes": size * 1e6, "run": spent(size / 10)} for size in (10, 1_000)]
+    shared = [
+        {"queries": size, "answers": size * 100_000, "written_bytes": size * 1e6, "run": spent(size / 10)}
+        for size in (10, 1_000)
+    ]
     workload = {"kind": "regular", "events": 5, "shared": shared, "peers": peers, "scan": spent(4.0)}
     return {"workloads": [workload]}
 
