@@ -221,16 +221,16 @@ class LiftingGroup:
             return [self]
         return [part for divided in self.divided() for part in divided.settled(sample, times)]
 
-    def _is_crumbs(self, found: _NumberedEvents, cells: float) -> bool:
+    def _is_crumbs(self, events: _NumberedEvents, cells: float) -> bool:
         """Whether lifting each part of the family costs less than one pass and rolling up so many cells."""
-        signatures = found.signatures
-        passing = np.bincount(found.codes % len(signatures), weights=found.counts, minlength=len(signatures))
+        signatures = events.signatures
+        passing = np.bincount(events.codes % len(signatures), weights=events.counts, minlength=len(signatures))
         apart = 0.0
         for spans in self.parts:
             wanted = {predicate for span in spans for predicate in span.synopsis.predicates}
             mask = sum(1 << bit for bit, predicate in enumerate(self.synopsis.predicates) if predicate in wanted)
             apart += passing[(signatures & mask) != 0].sum()
-        return bool(len(self.spans) * cells * fill_request.ROLL_UP_COST > apart - found.counts.sum())
+        return bool(len(self.spans) * cells * fill_request.ROLL_UP_COST > apart - events.counts.sum())
 
     def merge(self) -> None:
         """Put the blocks together."""
