@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import ExecutionTree, SharingPlan
+from optimizer.plan.prices import payers, pays_by_synopsis, problem_of
 from optimizer.plan.schedules import schedules_of
 from optimizer.plan.sequence_plans import sequence_plans
 from optimizer.search.cost import PAPER, Coefficients, CostModel, SearchProblem, cost_model, tick_of
+from optimizer.search.optimum import OPTIMUM_LIMIT
 from optimizer.search.search import ALGORITHMS, SECONDS, SearchResult, find, keep
 from optimizer.sequences.sharing_plan import SequencePlan
-from optimizer.synopses.sharing import Profile, bases, choose, groups_per_fragment
+from optimizer.synopses.sharing import Profile, choose, groups_per_fragment
 from optimizer.workload.values import ACQ, Stream, Workload
 
 
@@ -29,6 +32,7 @@ def build_plan(
     previous: SharingPlan | None = None,
     tolerance: Fraction | float = Fraction(0),
     profiles: Mapping[str, Profile] | None = None,
+    sharing: Iterable[Sequence[str]] = (),
 ) -> SharingPlan:
     """Plan each stream of a workload on its own.
 
@@ -53,6 +57,9 @@ def build_plan(
         A sample of each stream's events by its name: what different filters and group-bys have in common is measured
         on it, and how many groups a fragment has where the model does not know it. Without one every filter and
         group-by has a synopsis of its own, and a fragment counts as one row (:attr:`SharingPlan.blind`).
+    sharing
+        Names of queries that share a synopsis, to be kept as those of ``previous`` are
+        (:attr:`optimizer.plan.definition.SharingPlan.together`).
 
     Raises
     ------
@@ -68,8 +75,10 @@ def build_plan(
     within = Fraction(tolerance) if math.isfinite(tolerance) else Fraction(10**9)
     read = {query.stream for query in workload.queries}
     workload = Workload(workload.queries, tuple(s for s in workload.streams if s.name in read))
-    chosen = _informed(chosen, workload, profiles or {})
-    planning = _Planning(algorithm, chosen, counter, seconds, previous, tolerance, within, profiles or {})
+    known = [*(previous.together if previous else ()), *sharing]
+    together = _together(chosen, workload, profiles or {}, known)
+    chosen = _informed(chosen, workload, profiles or {}, together)
+    planning = _Planning(algorithm, chosen, counter, seconds, previous, tolerance, within, profiles or {}, together)
     plans: list[_DomainPlan] = []
     for stream, queries in _domains(workload):
         numbered = sum(len(plan.trees) for plan in plans if plan.stream == stream.name)
@@ -78,7 +87,8 @@ def build_plan(
     used = tuple((stream.name, Fraction(rates[stream.name])) for stream in workload.streams)
     earlier = previous.schedules if previous else ()
     schedules = schedules_of(trees, workload, dict(used), chosen, earlier, within if previous else Fraction(0))
-    greedy = [plan.result.weave_share for plan in plans]
+    results = [result for plan in plans for result in plan.results]
+    greedy = [result.weave_share for result in results]
     return SharingPlan(
         trees,
         workload,
@@ -86,29 +96,44 @@ def build_plan(
         chosen,
         used,
         tuple(cost for plan in plans for cost in plan.costs),
-        sum((plan.result.problem.unshared for plan in plans), Fraction(0)),
-        sum((plan.result.shared for plan in plans), Fraction(0)),
+        sum((result.problem.unshared for result in results), Fraction(0)),
+        sum((result.shared for result in results), Fraction(0)),
         None if None in greedy else sum((cost for cost in greedy if cost is not None), Fraction(0)),
-        all(plan.result.optimal for plan in plans),
+        all(result.optimal for result in results),
         tuple(dict.fromkeys(name for plan in plans for name in plan.inexact)),
-        sum(plan.result.distinct_edge_sets for plan in plans),
-        sum((plan.scratch for plan in plans), Fraction(0)),
+        sum(plan.distinct_edge_sets for plan in plans),
+        sum((result.cost if result.scratch is None else result.scratch for result in results), Fraction(0)),
         schedules,
     )
 
 
-def _informed(model: CostModel, workload: Workload, profiles: Mapping[str, Profile]) -> CostModel:
+def _together(
+    model: CostModel, workload: Workload, profiles: Mapping[str, Profile], known: Sequence[Sequence[str]]
+) -> tuple[tuple[str, ...], ...]:
+    """Which queries share a synopsis wherever they are in one tree, where queries pay by synopsis. Else what is known,
+    and every tree chooses."""
+    found: list[tuple[str, ...]] = []
+    for stream in workload.streams:
+        queries = [query for query in workload.queries_of(stream.name) if pays_by_synopsis(model, query)]
+        found += choose(profiles.get(stream.name), queries, model.coefficients, known)
+    return tuple(found) if model.name == "measured" else tuple(map(tuple, known))
+
+
+def _informed(
+    model: CostModel, workload: Workload, profiles: Mapping[str, Profile], together: Iterable[Sequence[str]]
+) -> CostModel:
     """The model, with the groups a fragment of streams of which it knows none as their samples have them."""
     found = dict(model.groups_per_fragment)
     for name, profile in profiles.items() if model.name == "measured" else ():
         queries = [query for query in workload.queries_of(name) if query.is_plain]
-        if name not in found and queries and (groups := groups_per_fragment(profile, queries)) is not None:
+        if name not in found and queries and (groups := groups_per_fragment(profile, queries, together)) is not None:
             found[name] = Fraction(round(groups, 3)).limit_denominator(1000)
     return replace(model, groups_per_fragment=tuple(sorted(found.items())))
 
 
 class _Planning(NamedTuple):
-    """What :func:`build_plan` was asked for; ``within``: the tolerance as a fraction."""
+    """What :func:`build_plan` was asked for; ``within``: the tolerance as a fraction; ``together``: names of queries
+    that share a synopsis."""
 
     algorithm: str
     model: CostModel
@@ -118,6 +143,7 @@ class _Planning(NamedTuple):
     tolerance: Fraction | float
     within: Fraction
     profiles: Mapping[str, Profile]
+    together: tuple[tuple[str, ...], ...]
 
     @property
     def earlier(self) -> tuple[ExecutionTree, ...]:
@@ -126,76 +152,98 @@ class _Planning(NamedTuple):
 
 
 class _DomainPlan(NamedTuple):
-    """The plan of one domain: its trees, their costs, what the search found, and what a plan from scratch costs."""
+    """The plan of one domain: its trees, their costs, and what the search found for each part of its queries that pays
+    together; ``inexact``: what was bounded, not counted."""
 
     stream: str
     trees: tuple[ExecutionTree, ...]
     costs: tuple[Fraction, ...]
-    result: SearchResult
-    scratch: Fraction
+    results: list[SearchResult]
+    inexact: tuple[str, ...]
 
     @property
-    def inexact(self) -> list[str]:
-        """What was bounded, not counted: trees, and sets that the search has met."""
-        return [tree.id for tree in self.trees if not tree.is_exact] + list(self.result.inexact)
+    def distinct_edge_sets(self) -> int:
+        return len({edges for result in self.results for edges in result.problem.edges})
+
+
+class _Piece(NamedTuple):
+    """The queries of one tree that pay together: their numbers, what they cost, their edge rate from below and above,
+    and the trees in which they are in the plan in force."""
+
+    part: int
+    members: list[int]
+    cost: Fraction
+    bounds: tuple[Fraction, Fraction]
+    homes: frozenset[str]
 
 
 def _domain_plan(planning: _Planning, stream: str, queries: Sequence[ACQ], rate: Fraction, first: int) -> _DomainPlan:
     """The plan of one domain, whose trees are numbered from ``first``."""
-    model = planning.model
-    profile = planning.profiles.get(stream) if queries[0].is_plain else None
-    coefficients = model.coefficients if model.name == "measured" else Coefficients()
-    shares = bases(profile, queries, coefficients) if profile and model.base(stream) else None
+    parts = payers(queries, planning.model, planning.together)
+    # all parts together are searched as long as one would be
+    most = OPTIMUM_LIMIT - math.ceil(math.log(len(parts), 3))
+    results = []
+    for part in parts:
+        mine = [queries[number] for number in part]
 
-    def problem_of(collapse: bool) -> SearchProblem:
-        return SearchProblem.of(queries, rate, model, collapse, planning.counter, shares)
+        def searched(collapse: bool, mine: list[ACQ] = mine) -> SearchProblem:
+            return problem_of(mine, rate, planning.model, collapse, planning.counter)
 
-    result = find(problem_of, planning.algorithm, planning.seconds)
+        results.append(find(searched, planning.algorithm, planning.seconds / len(parts), most))
     if earlier := _earlier_trees(planning.previous, stream, queries):
-        result = keep(result, earlier, planning.within)
-    members = [result.problem.expand([tree])[0] for tree in result.partition]
-    order = sorted(range(len(members)), key=lambda n: members[n])
-    trees = []
-    for number, at in enumerate(order, start=first):
-        chosen = tuple(queries[i] for i in members[at])
-        tree = _tree(planning, f"{stream}-{number}", chosen, rate, profile, coefficients)
-        # what the search has counted is not counted again
-        tree.__dict__["edge_bounds"] = result.bounds[at]
-        trees.append(tree)
-    scratch = sum(result.costs, Fraction(0)) if result.scratch is None else result.scratch
-    return _DomainPlan(stream, tuple(trees), tuple(result.costs[at] for at in order), result, scratch)
+        homes = [{at: earlier[number] for at, number in enumerate(part) if number in earlier} for part in parts]
+        results = keep(results, homes, planning.within)
+    pieces = [
+        _Piece(number, members, cost, bounds, frozenset(earlier[i] for i in members if i in earlier))
+        for number, (part, result) in enumerate(zip(parts, results, strict=True))
+        for tree, cost, bounds in zip(result.partition, result.costs, result.bounds, strict=True)
+        for members in [[part[i] for i in result.problem.expand([tree])[0]]]
+    ]
+    trees, costs, inexact = [], [], []
+    together = [[piece] for piece in pieces] if planning.algorithm == "no-share" else _in_trees(pieces)
+    order = sorted((sorted(i for piece in tree for i in piece.members), tree) for tree in together)
+    for number, (members, tree) in enumerate(order, start=first):
+        found = _tree(planning, f"{stream}-{number}", tuple(queries[i] for i in members), rate)
+        if len(tree) == 1:
+            # what the search has counted is not counted again
+            found.__dict__["edge_bounds"] = tree[0].bounds
+        trees.append(found)
+        costs.append(sum((piece.cost for piece in tree), Fraction(0)))
+        inexact += [found.id] if any(low != high for piece in tree for low, high in [piece.bounds]) else []
+    inexact += [name for result in results for name in result.inexact]
+    return _DomainPlan(stream, tuple(trees), tuple(costs), results, tuple(inexact))
 
 
-def _tree(
-    planning: _Planning,
-    name: str,
-    queries: tuple[ACQ, ...],
-    rate: Fraction,
-    profile: Profile | None,
-    coefficients: Coefficients,
-) -> ExecutionTree:
+def _in_trees(pieces: Sequence[_Piece]) -> list[list[_Piece]]:
+    """Pieces of different parts put into one tree, as few trees as possible: that costs nothing, and events are read
+    once for each tree. Those that were in one tree stay there, those that were apart stay apart."""
+    count = Counter(piece.part for piece in pieces)
+    trees: list[list[_Piece]] = []
+    for piece in sorted(pieces, key=lambda piece: (-count[piece.part], piece.part, piece.members)):
+        free = [tree for tree in trees if all(other.part != piece.part for other in tree)]
+        mates = [tree for tree in free if any(other.homes & piece.homes for other in tree)]
+        if not piece.homes:
+            mates += free
+        if mates:
+            mates[0].append(piece)
+        else:
+            trees.append([piece])
+    return trees
+
+
+def _tree(planning: _Planning, name: str, queries: tuple[ACQ, ...], rate: Fraction) -> ExecutionTree:
     """The queries of one tree, with the synopses and the sequences that they share."""
-    together = [names for tree in planning.earlier for names in tree.together]
-    sharing = choose(profile, queries, coefficients, together) if queries[0].is_plain else ()
+    stream, model = queries[0].stream, planning.model
+    sharing: tuple[tuple[str, ...], ...] = ()
+    if queries[0].is_plain:
+        profile = None if pays_by_synopsis(model, queries[0]) else planning.profiles.get(stream)
+        sharing = choose(profile, queries, Coefficients(), planning.together)
     sequences: tuple[SequencePlan, ...] = ()
-    stream = queries[0].stream
     if queries[0].pattern is not None:
         known = [plan for tree in planning.earlier for plan in tree.sequences]
         kept = planning.tolerance if planning.previous else 0.0
         sequences = sequence_plans(queries, rate, planning.profiles.get(stream), known, kept)
     return ExecutionTree(name, stream, queries, tick_of(queries[0].window, rate), sharing, sequences)
-
-
-def sharing_as(plan: SharingPlan, earlier: SharingPlan) -> SharingPlan:
-    """The plan, with the queries of its trees sharing synopses as far as they do in an earlier one."""
-    held = [names for tree in earlier.trees for names in tree.together]
-    trees = []
-    for tree in plan.trees:
-        plain = tree.queries[0].is_plain
-        kept = replace(tree, together=choose(None, tree.queries, Coefficients(), held) if plain else ())
-        kept.__dict__["edge_bounds"] = tree.edge_bounds
-        trees.append(kept)
-    return replace(plan, trees=tuple(trees))
 
 
 def _domains(workload: Workload) -> list[tuple[Stream, list[ACQ]]]:

@@ -210,6 +210,11 @@ class SharingPlan:
         return known | ({"from_scratch": self.from_scratch} if kept else {})
 
     @property
+    def together(self) -> tuple[tuple[str, ...], ...]:
+        """Names of queries that share a synopsis, of all trees."""
+        return tuple(names for tree in self.trees for names in tree.together)
+
+    @property
     def blind(self) -> tuple[str, ...]:
         """Streams of which the ``measured`` model knew no groups a fragment, so that it took one: nothing was stored
         yet, and no sample could be read."""

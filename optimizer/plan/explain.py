@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from optimizer.plan.definition import ENUMERATED_TICKS, NEAREST_SHOWN, ExecutionTree, SharingPlan
+from optimizer.plan.prices import payers, tree_cost
 from optimizer.plan.rhythms import explained
-from optimizer.search.cost import SearchProblem, edges_per_second
+from optimizer.search.cost import edges_per_second
 from optimizer.windows.edge_counting import weaveability
 from optimizer.windows.edge_sets import edge_set
 from optimizer.workload.values import ACQ, SECOND
@@ -30,8 +31,9 @@ class Alternative:
     """Another tree that the query could be in.
 
     ``cost``: what that tree's cost would rise by, in the model's unit per second; ``difference``: what the
-    plan's would (positive: the plan is cheaper as it is); ``edge_rate`` and ``edge_rate_with``: the tree's
-    edges per second without and with the query (upper bounds where there are more than can be counted exactly).
+    plan's would (positive: the plan is cheaper as it is); ``edge_rate`` and ``edge_rate_with``: the edges per second
+    that the query would pay for there, without and with it (upper bounds where there are more than can be counted
+    exactly).
     """
 
     tree: str
@@ -47,10 +49,11 @@ class Explanation:
 
     ``cost_alone``: of a tree of its own; ``cost_here``: what its tree would cost less without it;
     ``saving``: what the plan would rise by if it left. ``alternatives``: the other trees of the stream,
-    nearest first. ``model_operations``: E * r/s, the combined fragments per second that the model charges;
-    ``true_operations``: as counted over the windows of a composite slide, in fragments of the query's synopsis (None
-    where that is longer than can be enumerated). ``sequence``: of an event sequence, in words, what its pattern shares.
-    ``refresh``: of a query with a refresh bound, in words, when it is answered and why then.
+    nearest first. Edge rates are of the queries that pay for the same fragments (:mod:`optimizer.plan.prices`): by
+    measured costs, those of the query's synopsis. ``model_operations``: E * r/s, the combined fragments per second that
+    the model charges; ``true_operations``: as counted over the windows of a composite slide, in fragments of the
+    query's synopsis (None where that is longer than can be enumerated). ``sequence``: of an event sequence, in words,
+    what its pattern shares. ``refresh``: of a query with a refresh bound, in words, when it is answered and why then.
     """
 
     query: str
@@ -119,11 +122,9 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
     rate = plan.rate(tree.stream)
 
     def cost(queries: Sequence[ACQ]) -> Fraction:
-        if not queries:
-            return Fraction(0)
-        problem = SearchProblem.of(queries, rate, plan.model)
-        return problem.tree_cost(range(len(problem)))
+        return tree_cost(queries, rate, plan.model, plan.together) if queries else Fraction(0)
 
+    paying = _paying(plan, tree, query)
     rest = tuple(other for other in tree.queries if other.name != query_name)
     alone = cost([query])
     here = cost(tree.queries) - cost(rest)
@@ -139,11 +140,11 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
         float(here),
         float(alone - here),
         float(own_rate),
-        float(tree.edge_rate),
-        float(tree.edge_bounds[0]),
+        float(paying.edge_rate),
+        float(paying.edge_bounds[0]),
         plan.optimal,
         _alternatives(plan, tree, query, here, cost),
-        float(tree.edge_rate * query.window.overlap_factor),
+        float(paying.edge_rate * query.window.overlap_factor),
         _float(true_operations(tree.of_synopsis(query), query)),
         tuple(
             line
@@ -153,6 +154,15 @@ def explain(plan: SharingPlan, query_name: str) -> Explanation:
         ),
         explained(plan.schedules, query_name),
     )
+
+
+def _paying(plan: SharingPlan, tree: ExecutionTree, query: ACQ) -> ExecutionTree:
+    """Of a tree the queries with which one of them pays for the same fragments."""
+    for part in payers(tree.queries, plan.model, plan.together):
+        mates = tuple(tree.queries[number] for number in part)
+        if query in mates and len(mates) < len(tree.queries):
+            return replace(tree, queries=mates)
+    return tree
 
 
 def _alternatives(
@@ -168,8 +178,12 @@ def _alternatives(
             continue
         joined = ExecutionTree(other.id, other.stream, (*other.queries, query), other.tick)
         there = cost(joined.queries) - cost(other.queries)
-        rates = float(other.edge_rate), float(joined.edge_rate)
-        found.append(Alternative(other.id, float(there), float(there - here), *rates))
+        paying = _paying(plan, joined, query)
+        mates = tuple(mate for mate in paying.queries if mate is not query)
+        before = other.edge_rate if len(mates) == len(other.queries) else Fraction(0)
+        if mates and len(mates) < len(other.queries):
+            before = replace(other, queries=mates).edge_rate
+        found.append(Alternative(other.id, float(there), float(there - here), float(before), float(paying.edge_rate)))
     return tuple(sorted(found, key=lambda a: a.cost))
 
 

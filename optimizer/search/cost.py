@@ -260,14 +260,16 @@ class SearchProblem:
         model: CostModel,
         collapse: bool = True,
         counter: str = "auto",
-        bases: Mapping[Any, float] | None = None,
+        one_family: bool = False,
     ) -> SearchProblem:
         """The queries (at least one, all of one stream, and all in time or all in the same rows) at ``rate`` tuples/s
-        under a cost model. Windows of rows are taken as windows of the time that so many rows take. ``bases``: how
-        many times the average number of partial rows each family has (:func:`optimizer.synopses.sharing.bases`)."""
+        under a cost model. Windows of rows are taken as windows of the time that so many rows take. ``one_family``:
+        they pay together whatever their filters and group-bys are, as those of one synopsis do."""
         stream, tick = queries[0].stream, tick_of(queries[0].window, rate)
         kinds: dict[Any, int] = {}
-        family_of = [kinds.setdefault((query.filter, query.group_by), len(kinds)) for query in queries]
+        family_of = [
+            0 if one_family else kinds.setdefault((query.filter, query.group_by), len(kinds)) for query in queries
+        ]
         return cls.of_windows(
             np.array([query.window.average for query in queries], dtype=np.int64) * tick,
             np.array([query.window.slide for query in queries], dtype=np.int64) * tick,
@@ -278,7 +280,6 @@ class SearchProblem:
             collapse,
             counter,
             np.array([query.window.ago for query in queries], dtype=np.int64),
-            [Fraction(str(round(bases.get(kind, 1.0), 3))) for kind in kinds] if bases else None,
             irregular_edges(query.window for query in queries),
         )
 
@@ -294,12 +295,11 @@ class SearchProblem:
         collapse: bool = True,
         counter: str = "auto",
         agos: NDArray[np.int64] | None = None,
-        bases: Sequence[Fraction] | None = None,
         edges_of: Mapping[int, EdgeSet] | None = None,
     ) -> SearchProblem:
         """Windows in microseconds, of one stream. ``family_of``: family of each (0 when left out); ``agos``: how far
-        back each is shifted. Shapes (n,). ``bases``: per family, how many times the average number of partial rows.
-        ``edges_of``: the edges of windows, by number, that do not follow from their ranges, which are averages.
+        back each is shifted. Shapes (n,). ``edges_of``: the edges of windows, by number, that do not follow from their
+        ranges, which are averages.
 
         O(n log n), in arrays: a million windows take a fraction of a second.
         """
@@ -338,8 +338,7 @@ class SearchProblem:
         families = [0] * len(edges)
         per_query = model.per_query(stream)
         per_overlap, per_answer = model.per_overlap(stream), model.groups(stream) * model.coefficients.per_answer
-        bases = bases or [Fraction(1)] * (int(family_of.max(initial=0)) + 1)
-        family = tuple(Family(model.family_fixed(rate), model.base(stream) * times) for times in bases)
+        family = (Family(model.family_fixed(rate), model.base(stream)),) * (int(family_of.max(initial=0)) + 1)
         fixed = model.fixed(rate)
         unshared = count * (fixed + family[0].fixed)
         rates = [sum(Fraction(SECOND, slide) for slide, _ in found) for found in edges]
@@ -444,6 +443,26 @@ class SearchProblem:
         rate = self.edge_bounds(items)[1] if edges_per_second is None else edges_per_second
         constants = sum((self.constants[i] for i in items), Fraction(0))
         return self.fixed_of(self.families_of(items)) + rate * self.charge(items) + constants
+
+    @cached_property
+    def is_cheapest_in_one_tree(self) -> bool:
+        """Is it certain that no plan is cheaper than one tree of everything, because every merge saves?
+
+        A merge saves ``fixed`` (and what a family costs, where all are of one) and raises the edge rate of each item
+        from at least its own to at most that of all: it saves at least ``fixed`` less the sum, over the items, of
+        their weights times that difference. Edges are counted only where that can be positive. False where it is not
+        known.
+        """
+        costs = {(family.fixed, family.base) for family in self.family}
+        if self.counter != "auto" or (len(self.family) > 1 and costs != {(0, 0)}):
+            return False
+        # in floats, rounded against it; a merge has to save more than what counts as a tie
+        saved = float(self.fixed + self.family[0].fixed) * (1 - 1e-9)
+        rates = np.array([len(edges) * SECOND / edges[0][0] for edges in self.edges])
+        total, own = math.fsum(self.floats) * (1 + 1e-12), math.fsum(rates * self.floats) * (1 - 1e-12)
+        if saved <= total * float(rates.max()) - own:
+            return False
+        return saved > total * float(self.edge_bounds(range(len(self)))[1]) - own
 
     def cost(self, partition: Partition) -> Fraction:
         """Cost per second of a plan (Weave Share Eq. 3); an upper bound where edges cannot be counted."""

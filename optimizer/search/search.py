@@ -1,7 +1,8 @@
 """Plan searches: every way to partition a workload into execution trees, under one signature.
 
-``best`` is the default: the proven optimum where the workload has at most 18 distinct edge sets, else Weave
-Share and then local moves for as long as its budget lasts. It is never dearer than Weave Share, Shared or No Share.
+``best`` is the default: one tree where no other plan can be cheaper, the proven optimum where the workload has at most
+18 distinct edge sets, else Weave Share and then local moves for as long as its budget lasts. It is never dearer than
+Weave Share, Shared or No Share.
 
 References
 ----------
@@ -10,7 +11,7 @@ Guirguis et al., Weave Share, CIKM 2011: sections 5 and 6 (the alternatives it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -30,7 +31,7 @@ SECONDS = 0.4
 
 def best(problem: SearchProblem, seconds: float = SECONDS) -> Partition:
     """The cheapest plan that can be had: the optimum of few edge sets, an improved Weave Share of many."""
-    return _best(problem, seconds).partition
+    return _best(problem, seconds, OPTIMUM_LIMIT).partition
 
 
 ALGORITHMS: dict[str, Callable[[SearchProblem], Partition]] = {
@@ -70,6 +71,11 @@ class SearchResult:
     distinct_edge_sets: int
     scratch: Fraction | None = None
 
+    @property
+    def cost(self) -> Fraction:
+        """Cost per second of the plan."""
+        return sum(self.costs, Fraction(0))
+
 
 @dataclass(frozen=True)
 class _Search:
@@ -81,10 +87,12 @@ class _Search:
         return problem.cost(self.greedy) if self.greedy else None
 
 
-def _best(problem: SearchProblem, seconds: float) -> _Search:
+def _best(problem: SearchProblem, seconds: float, most: int) -> _Search:
+    if problem.is_cheapest_in_one_tree:
+        return _Search(everything := shared(problem), True, everything)
     counter = EdgeCounter(counter=problem.counter)
     greedy = weave_share(problem, counter)
-    if len(problem) <= OPTIMUM_LIMIT:
+    if len(problem) <= most:
         try:
             return _Search(optimum(problem), True, greedy)
         except HeddleError as error:
@@ -106,23 +114,33 @@ def _costed(problem: SearchProblem, partition: Partition) -> tuple[list[tuple[Fr
     return bounds, costs
 
 
-def keep(result: SearchResult, tree_of: Mapping[int, Any], tolerance: Fraction) -> SearchResult:
-    """Rather the plan that an earlier one becomes for the changed workload (:mod:`optimizer.search.incremental`), if
-    it costs at most ``1 + tolerance`` times what was found from scratch: fewer queries change trees.
+def keep(
+    results: Sequence[SearchResult], trees_of: Sequence[Mapping[int, Any]], tolerance: Fraction
+) -> list[SearchResult]:
+    """Rather the plans that earlier ones become for the changed workload (:mod:`optimizer.search.incremental`), if
+    they cost at most ``1 + tolerance`` times what was found from scratch: fewer queries change trees.
 
-    ``tree_of``: the earlier tree of each query that had one.
+    ``results``: of the parts of one plan, which are kept together or not at all. ``trees_of``: of each part, the
+    earlier tree of each query that had one.
     """
-    problem = result.problem
-    partition = evolve(problem, homes(problem, tree_of))
-    bounds, costs = _costed(problem, partition)
-    scratch = sum(result.costs, Fraction(0))
-    if sum(costs) > (1 + tolerance) * scratch:
-        return result
-    optimal = result.optimal and sum(costs) == scratch
-    return replace(result, partition=partition, bounds=bounds, costs=costs, optimal=optimal, scratch=scratch)
+    evolved = []
+    for result, tree_of in zip(results, trees_of, strict=True):
+        if not tree_of:
+            evolved.append(replace(result, scratch=result.cost))
+            continue
+        partition = evolve(result.problem, homes(result.problem, tree_of))
+        bounds, costs = _costed(result.problem, partition)
+        optimal = result.optimal and sum(costs) == result.cost
+        evolved.append(
+            replace(result, partition=partition, bounds=bounds, costs=costs, optimal=optimal, scratch=result.cost)
+        )
+    kept = sum(one.cost for one in evolved) <= (1 + tolerance) * sum(result.cost for result in results)
+    return evolved if kept else list(results)
 
 
-def find(problem_of: Callable[[bool], SearchProblem], algorithm: str, seconds: float = SECONDS) -> SearchResult:
+def find(
+    problem_of: Callable[[bool], SearchProblem], algorithm: str, seconds: float = SECONDS, most: int = OPTIMUM_LIMIT
+) -> SearchResult:
     """Run one search and cost what it found.
 
     Parameters
@@ -133,6 +151,8 @@ def find(problem_of: Callable[[bool], SearchProblem], algorithm: str, seconds: f
         A name of :data:`ALGORITHMS`.
     seconds
         CPU seconds that ``best`` may spend on improving.
+    most
+        Most distinct edge sets whose optimum ``best`` looks for.
 
     Raises
     ------
@@ -146,7 +166,7 @@ def find(problem_of: Callable[[bool], SearchProblem], algorithm: str, seconds: f
     problem = problem_of(algorithm not in PER_QUERY)
     EdgeCounter(counter=problem.counter)  # an unknown counter is told whatever the search
     if algorithm == "best":
-        search = _best(problem, seconds)
+        search = _best(problem, seconds, most)
     elif algorithm == "weave-share":
         partition = weave_share(problem)
         search = _Search(partition, False, partition)

@@ -7,6 +7,7 @@ The search is the published greedy and ends in the same plan; what differs is wh
   a pair's benefit is first *optimistic*: from a lower bound of the union's edge rate. Edges are a coverage
   function, so a merged tree's bounds follow from its parts' without counting (it grows, and increments
   diminish). Only a pair that reaches the top is counted, and merged if it stays there.
+- Where it is certain that every merge saves, nothing is looked at: all ends in one tree.
 - A row's best pair is remembered; a row whose best pair is gone keeps its value as a bound and is looked through
   again only if that bound reaches the top.
 
@@ -75,6 +76,8 @@ def weave_share(problem: SearchProblem, counter: EdgeCounter | None = None) -> P
 
 def merge_trees(problem: SearchProblem, partition: Partition, counter: EdgeCounter | None = None) -> Partition:
     """Merge the trees of any plan as Weave Share does, until no merge saves anything."""
+    if problem.is_cheapest_in_one_tree:
+        return [list(range(len(problem)))]
     counter = counter or EdgeCounter(counter=problem.counter)
     trees = sorted(partition)
     while len(trees) > DENSE_LIMIT:

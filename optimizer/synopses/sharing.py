@@ -128,7 +128,8 @@ def choose(
         return ()
     family_of = {query.name: family for family, mine in members.items() for query in mine}
     kept = [list(dict.fromkeys(family_of[name] for name in names if name in family_of)) for names in earlier]
-    kept = [families for families in kept if len(families) > 1]
+    # several trees of a plan may have named the same
+    kept = [families for families in {frozenset(one): one for one in kept}.values() if len(families) > 1]
     apart = [[family] for family in members if not any(family in families for families in kept)]
     found = kept + apart
     if sum(map(len, found)) != len(members):  # families that were in two synopses cannot stay in both
@@ -193,28 +194,22 @@ def _may_share(profile: Profile, edges: tuple[Progression, ...], families: Seque
     return plain or profile.rows(edges, families, events) * 86_400 <= ONE_BUCKET
 
 
-def groups_per_fragment(profile: Profile, queries: Sequence[ACQ]) -> float | None:
-    """Groups that a fragment of some queries holds on average, each family's counted in its own; None without events.
+def groups_per_fragment(
+    profile: Profile, queries: Sequence[ACQ], together: Iterable[Iterable[str]] = ()
+) -> float | None:
+    """Groups that a fragment of some queries holds on average, each synopsis's counted in its own; None without events.
 
-    As it is measured of stored rows (rows by fragments that have some), but before there are any."""
+    As it is measured of stored rows (rows by fragments that have some), but before there are any. ``together``: names
+    of queries that share a synopsis, as :func:`choose` returns them."""
     members = families_of(queries)
-    rows = sum(profile.rows(_edges(members, [family]), [family]) for family in members)
-    fragments = sum(profile.rows(_edges(members, [family]), [(family[0], ())]) for family in members)
-    return rows / fragments if fragments else None
-
-
-def bases(profile: Profile, queries: Sequence[ACQ], coefficients: Coefficients) -> dict[Family, float]:
-    """Relative number of partial rows a fragment that each family pays for, on average 1: what the plan search takes
-    for a family's share of its tree's rows. Families that would share a synopsis, if all queries shared one tree,
-    divide its rows."""
-    members = families_of(queries)
-    edges = Fragments.of(query.window for query in queries).edges
-    place = {name: number for number, names in enumerate(choose(profile, queries, coefficients)) for name in names}
-    shared: dict[object, list[Family]] = {}
+    place = {name: number for number, names in enumerate(together) for name in names}
+    synopses: dict[object, list[Family]] = {}
     for family, mine in members.items():
-        shared.setdefault(place.get(mine[0].name, family), []).append(family)
-    found = {
-        family: profile.rows(edges, families) / len(families) for families in shared.values() for family in families
-    }
-    mean = sum(found.values()) / len(found)
-    return {family: rows / mean for family, rows in found.items()} if mean > 0 else dict.fromkeys(found, 1.0)
+        synopses.setdefault(place.get(mine[0].name, family), []).append(family)
+    rows = fragments = 0.0
+    for families in synopses.values():
+        edges = _edges(members, families)
+        rows += profile.rows(edges, families)
+        # of several filters, those of fragments in which an event has none are counted, too
+        fragments += profile.rows(edges, [(families[0][0] if len(families) == 1 else None, ())])
+    return rows / fragments if fragments else None

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from optimizer.errors.diagnostics import HeddleError, meant
-from optimizer.plan.builder import build_plan, sharing_as
+from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.diff import PlanDiff, diff
-from optimizer.search.cost import CostModel, SearchProblem
+from optimizer.plan.prices import tree_cost
+from optimizer.search.cost import CostModel
 from optimizer.workload.values import ACQ, Workload
 from spark_jobs.planning.requested import parse_rate
 
@@ -100,19 +101,14 @@ def what_if(
         found,
         algorithm or base.algorithm,
         chosen,
+        sharing=base.together,
     )
-    after = sharing_as(after, base)
     return WhatIf(before, _kept(base, wanted, found, chosen), after, diff(before, after))
 
 
-def _cost(queries: Sequence[ACQ], rates: Mapping[str, Fraction], model: CostModel) -> Fraction:
-    problem = SearchProblem.of(queries, rates[queries[0].stream], model)
-    return problem.tree_cost(range(len(problem)))
-
-
 def _repriced(plan: SharingPlan, model: CostModel) -> SharingPlan:
-    rates = dict(plan.rates)
-    return replace(plan, model=model, tree_costs=tuple(_cost(tree.queries, rates, model) for tree in plan.trees))
+    costs = [tree_cost(tree.queries, plan.rate(tree.stream), model, tree.together) for tree in plan.trees]
+    return replace(plan, model=model, tree_costs=tuple(costs))
 
 
 def _kept(base: SharingPlan, wanted: Mapping[str, ACQ], rates: Mapping[str, Fraction], model: CostModel) -> Fraction:
@@ -125,4 +121,4 @@ def _kept(base: SharingPlan, wanted: Mapping[str, ACQ], rates: Mapping[str, Frac
         for query in stay:
             del alone[query.name]
     trees += [[query] for query in alone.values()]
-    return sum((_cost(queries, rates, model) for queries in trees), Fraction(0))
+    return sum((tree_cost(queries, rates[queries[0].stream], model, base.together) for queries in trees), Fraction(0))

@@ -1,0 +1,55 @@
+"""What an execution tree costs: synopsis by synopsis, as it is executed.
+
+By the papers' costs every query of a tree pays for all of the tree's fragments. By measured ones, windows of time pay
+for those of their own *synopsis* (:mod:`optimizer.synopses.synopsis`): its rows are cut at the edges of the queries
+that it answers, and what else is in the tree costs them nothing. So a tree costs what its synopses cost, each of them
+as if it were a tree of its own, and the queries of every synopsis are searched by themselves. Windows of rows and
+event sequences are cut at the edges of their whole tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+from optimizer.search.cost import Coefficients, CostModel, SearchProblem
+from optimizer.synopses.sharing import choose
+from optimizer.workload.values import ACQ
+
+
+def pays_by_synopsis(model: CostModel, query: ACQ) -> bool:
+    """Does a query pay for the fragments of its synopsis alone? Else for those of its tree."""
+    return model.name == "measured" and query.is_plain
+
+
+def payers(queries: Sequence[ACQ], model: CostModel, together: Iterable[Sequence[str]] = ()) -> list[list[int]]:
+    """The queries, by number and in their order, that pay for the same fragments wherever they are in one tree.
+
+    ``queries``: at least one, all of one domain. ``together``: names of queries whose families share a synopsis.
+    """
+    if not pays_by_synopsis(model, queries[0]):
+        return [list(range(len(queries)))]
+    sharing = choose(None, queries, Coefficients(), together)
+    place = {name: number for number, names in enumerate(sharing) for name in names}
+    found: dict[object, list[int]] = {}
+    for number, query in enumerate(queries):
+        found.setdefault(place.get(query.name, (query.filter, query.group_by)), []).append(number)
+    return list(found.values())
+
+
+def problem_of(
+    queries: Sequence[ACQ], rate: Fraction, model: CostModel, collapse: bool = True, counter: str = "auto"
+) -> SearchProblem:
+    """What a search works on for queries that pay for the same fragments (:func:`payers`)."""
+    return SearchProblem.of(queries, rate, model, collapse, counter, pays_by_synopsis(model, queries[0]))
+
+
+def tree_cost(
+    queries: Sequence[ACQ], rate: Fraction, model: CostModel, together: Iterable[Sequence[str]] = ()
+) -> Fraction:
+    """Cost per second of a tree of some queries; an upper bound where their edges cannot be counted."""
+    total = Fraction(0)
+    for numbers in payers(queries, model, together):
+        problem = problem_of([queries[number] for number in numbers], rate, model)
+        total += problem.tree_cost(range(len(problem)))
+    return total
