@@ -19,8 +19,9 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.search import optimum as module
 from optimizer.search.cost import PAPER, SearchProblem
 from optimizer.search.optimum import OPTIMUM_LIMIT, optimum, union_rates
+from optimizer.search.weave_share import weave_share
 from optimizer.workload.values import SECOND
-from tests.optimizer.searching import RATES, problem, window_lists
+from tests.optimizer.searching import RATES, naive_weave_share, problem, window_lists
 from tests.sizes import examples
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -70,6 +71,32 @@ def test_the_plan_of_the_definition(
     """The same plan, not only the same cost: ties are frequent at rate 0 and with nested slides."""
     given = problem(queries, rate, base, families[: len(queries)], base)
     assert optimum(given) == by_definition(given)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    queries=window_lists(8),
+    rate=RATES | st.sampled_from([Fraction(4), Fraction(40), Fraction(100)]),
+    base=st.sampled_from([0, Fraction(1, 7), 3]),
+)
+def test_where_every_merge_saves_one_tree_is_the_cheapest(
+    queries: list[tuple[int, int]], rate: Fraction, base: Fraction
+) -> None:
+    given = problem(queries, rate, base, None, base)
+    cheapest = naive_weave_share(given), by_definition(given)
+    if given.is_cheapest_in_one_tree:
+        assert cheapest == ([list(range(len(given)))],) * 2
+    assert weave_share(given) == cheapest[0]
+
+
+def test_when_it_is_certain_that_every_merge_saves() -> None:
+    """Apart the rates are 1/2 and 1/3, together 2/3; so at most (2/3 - 1/2) * 2 + (2/3 - 1/3) * 4 is lost."""
+    windows, lost = [(4, 2), (12, 3)], Fraction(5, 3)
+    assert problem(windows, lost * Fraction(101, 100)).is_cheapest_in_one_tree
+    assert not problem(windows, lost).is_cheapest_in_one_tree
+    # families that cost something are not all saved
+    assert not problem(windows, 100, 1, [0, 1], 1).is_cheapest_in_one_tree
+    assert problem(windows, 100, 1, [0, 0], 1).is_cheapest_in_one_tree
 
 
 @pytest.mark.parametrize("exact_limit", [0, 12])
