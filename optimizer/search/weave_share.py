@@ -16,8 +16,8 @@ smallest pair of first queries is taken. Benefits are computed in floats; where 
 a tie, exact fractions do. Where a union's edges cannot be counted exactly in the counter's budget, its upper bound
 counts, so a merge is made only if it certainly saves (and bounds that follow from it are then no longer certain to be
 optimistic: a merge that would save may be missed). A search whose counts have cost :data:`PATIENCE` in all estimates
-the rest on probes (:class:`optimizer.search.local_search.Probes`); what comes out is costed by certified bounds all
-the same.
+the rest on probes (:class:`optimizer.search.local_search.Probes`). What was merged by estimates is costed by certified
+bounds in the end: a tree of which it is not certain that it is cheaper than what it was made of is taken apart again.
 
 Above :data:`DENSE_LIMIT` trees the table of all pairs does not fit: blocks of neighbouring slides are woven
 first, then their trees. That is no longer the published order of merges; each merge saves all the same.
@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,14 +54,17 @@ TIE = Fraction(1, 10**12)
 SLACK = 1e-14
 """Head-room of benefits in floats over their rounding errors, relative to the costs they are made of."""
 
+COMPILED_FROM = 300
+"""Trees whose pairs are looked through by compiled loops: fewer do not pay for loading them."""
+
 DENSE_LIMIT = 12_000
 """Most trees whose pairs are all held in a table (8 bytes a pair: 1.2 GB)."""
 
 BLOCK = 1_000
 """Trees woven together first where there are more than :data:`DENSE_LIMIT`."""
 
-PATIENCE = 2_000_000
-"""Work of the counter (some seconds) after which unions are estimated on probes: microseconds each."""
+PATIENCE = 300_000
+"""Work of the counter (a second or so) after which unions are estimated on probes: microseconds each."""
 
 EXACT_TIES = 64
 """Most pairs compared in exact fractions to settle one tie that floats cannot."""
@@ -85,11 +89,11 @@ def merge_trees(problem: SearchProblem, partition: Partition, counter: EdgeCount
         trees.sort(key=lambda tree: (len(tree) > 1, problem.edges[tree[0]]))
         woven: Partition = []
         for start in range(0, len(trees), BLOCK):
-            woven += Weaver(problem, sorted(trees[start : start + BLOCK]), counter).run()
+            woven += _woven(problem, sorted(trees[start : start + BLOCK]), counter)
         if len(woven) > 0.9 * len(trees):
             return sorted(woven)
         trees = sorted(woven)
-    return Weaver(problem, trees, counter).run()
+    return _woven(problem, trees, counter)
 
 
 class Trees:
@@ -152,6 +156,17 @@ class Trees:
             saved, base = saved + common * fixed, base + common * per_fragment
         return saved, base
 
+    def family_fixed(self, x: int) -> float:
+        """Cost per second of the families of a tree."""
+        return sum((fixed * int(np.bitwise_count(self.holds[x] & which).sum()) for which, fixed, _ in self.alike), 0.0)
+
+    @cached_property
+    def common(self) -> tuple[float, float]:
+        """(per second, per fragment): what the first tree has in common with itself, and all with all where all hold
+        the same families."""
+        saved, base = self.saved(0, np.array([0]))
+        return float(np.sum(saved)), float(np.sum(base))
+
     def benefits(self, x: int, others: NDArray[np.intp], unions: Floats) -> tuple[Floats, Floats]:
         """Benefit of merging x with each of the others at the given edge rates of the unions (Eq. 5), and the
         size of the costs that it is the difference of (its rounding error is a few 1e-16 of that)."""
@@ -208,22 +223,89 @@ class Weaver:
         self.trees = Trees(problem, partition, counter)
         self.tie = float(problem.fixed * TIE)
         # lower bounds of the unions' edge rates; counted for pairs in `unions`
-        self.bounds = pair_rates(self.trees)
+        self.bounds = self._pair_rates()
         self.unions: dict[int, dict[int, tuple[float, float]]] = {}
+        # the trees when merges began to be estimated, by their first items, and their costs from below
+        self.counted: dict[int, tuple[list[int], float]] = {}
         self.singles = np.array([len(tree) == 1 for tree in self.trees.members])
         self.alive = np.arange(len(partition))
         count = len(partition)
         self.best: Floats = np.full(count, -np.inf)
         self.partner = np.full(count, -1, dtype=np.intp)
-        for x in range(count - 1):
-            self._look_through(x)
+        self._look_through_all()
 
     def run(self) -> Partition:
         """Merge until nothing is saved."""
         while len(self.alive) > 1 and (pair := self._top()) is not None:
+            if self.trees.is_estimating and not self.counted:
+                self.counted = {self.trees.members[x][0]: self._tree(x) for x in self.alive.tolist()}
             self._merge(*pair)
-        return sorted(sorted(self.trees.members[x]) for x in self.alive)
+        return sorted(sorted(items) for x in self.alive.tolist() for items in self._certain(x))
 
+    def _tree(self, x: int) -> tuple[list[int], float]:
+        """The items of a tree and, from below, its cost without constants."""
+        trees = self.trees
+        low = trees.densities[x][0] * trees.per_second
+        return trees.members[x], float(trees.fixed + trees.family_fixed(x) + low * trees.charges[x])
+
+    def _certain(self, x: int) -> Partition:
+        """A tree, or what it was made of from when merges were estimated, if it is not certain that it is cheaper."""
+        trees, items = self.trees, self.trees.members[x]
+        parts = [self.counted[item] for item in items if item in self.counted]
+        if len(parts) < 2:
+            return [items]
+        high = float(self.problem.edge_bounds(tuple(sorted(items)))[1])
+        cost = trees.fixed + trees.family_fixed(x) + high * trees.charges[x]
+        return [items] if cost < sum(low for _, low in parts) else [part for part, _ in parts]
+
+    # ------------------------------------------------------------------------------ loops, see _CompiledWeaver
+    def _pair_rates(self) -> Floats:
+        return pair_rates(self.trees)
+
+    def _look_through_all(self) -> None:
+        for x in self.alive[:-1]:
+            self._look_through(x)
+
+    def _partner_of(self, x: int, later: NDArray[np.intp]) -> tuple[float, int]:
+        """The highest optimistic benefit of x with some others, and the first that has it."""
+        row = self._row(x, later)
+        at = int(row.argmax())
+        return float(row[at]), int(later[at])
+
+    def _likeliest(self) -> tuple[int, int] | None:
+        """The first of the pairs of the highest optimistic benefit; None where no merge saves more than a tie."""
+        while True:
+            x = int(self.alive[self.best[self.alive].argmax()])
+            if self.best[x] <= self.tie:
+                return None
+            y = int(self.partner[x])
+            # does the pair still exist with the value that the row remembers? (Stale rows remember bounds.)
+            if y >= 0 and np.isin(y, self.alive) and self._row(x, np.array([y]))[0] >= self.best[x]:
+                return x, y
+            self._look_through(x)
+
+    def _at_least(self, x: int, later: NDArray[np.intp], floor: float) -> NDArray[np.intp]:
+        """Those of some others with which the optimistic benefit of x is at least ``floor``."""
+        return later[self._row(x, later) >= floor]
+
+    def _bound_unions(self, x: int, y: int, others: NDArray[np.intp], union: float) -> None:
+        """Bound the unions of x and y, of at least so many edges a second, with others, in row and column x."""
+        rates = self.trees.rates
+        with_x, with_y = self.bounds[x, others], self.bounds[y, others]
+        # common(x+y, k) <= common(x, k) + common(y, k), rewritten with the rates of unions
+        diminishing = union - rates[x] - rates[y] - rates[others] + with_x + with_y
+        diminishing -= 8e-16 * (union + with_x + with_y)
+        bounds = np.maximum.reduce([with_x, with_y, rates[others], np.full(len(others), union), diminishing])
+        self.bounds[x, others] = self.bounds[others, x] = bounds
+
+    def _offer(self, x: int, before: NDArray[np.intp]) -> None:
+        """Make x the best partner of those of some earlier trees for whom it is."""
+        row = self._row(x, before)
+        better = row > self.best[before]
+        self.best[before[better]] = row[better]
+        self.partner[before[better]] = x
+
+    # ------------------------------------------------------------------------------------------- the greedy
     def _row(self, x: int, others: NDArray[np.intp]) -> Floats:
         """Optimistic benefits of merging x with others."""
         benefits, size = self.trees.benefits(x, others, self.bounds[x, others])
@@ -235,36 +317,21 @@ class Weaver:
         if len(later) == 0:
             self.best[x], self.partner[x] = -np.inf, -1
             return
-        row = self._row(x, later)
-        at = int(row.argmax())
-        self.best[x], self.partner[x] = row[at], later[at]
+        self.best[x], self.partner[x] = self._partner_of(x, later)
 
     def _top(self) -> tuple[int, int] | None:
         """The pair to merge next: the smallest of those whose exact benefit is within a tie of the best."""
-        while True:
-            x = int(self.alive[self.best[self.alive].argmax()])
-            if self.best[x] <= self.tie:
-                return None
-            y = int(self.partner[x])
-            if y < 0 or not self._is_current(x, y):
-                self._look_through(x)
-            elif not self._known(x, y):
-                self._count(x, y)
-                self._look_through(x)
-            else:
-                break
+        while (pair := self._likeliest()) is not None and not self._known(*pair):
+            self._count(*pair)
+            self._look_through(pair[0])
+        if pair is None:
+            return None
+        x, y = pair
         best, size = self._benefit(x, y)
         if best <= self.tie + SLACK * size:
             # rounding decides whether the best pair saves anything
             return self._certain_gain()
         return self._smallest_tie(x, y, best, size)
-
-    def _is_current(self, x: int, y: int) -> bool:
-        """Does the pair still exist with the value that the row remembers? (Stale rows remember bounds.)"""
-        at = np.searchsorted(self.alive, y)
-        if at == len(self.alive) or self.alive[at] != y:
-            return False
-        return bool(self._row(x, np.array([y]))[0] >= self.best[x])
 
     def _known(self, x: int, y: int) -> bool:
         return bool(self.singles[x] and self.singles[y]) or y in self.unions.get(x, ())
@@ -281,11 +348,9 @@ class Weaver:
         # where rounding could hide a better pair, later rows are in question, too
         sharp = doubt < self.tie / 4
         rows = self.alive[: np.searchsorted(self.alive, x, side="right")] if sharp else self.alive
-        for row in rows:
-            if self.best[row] < floor:
-                continue
+        for row in rows[self.best[rows] >= floor]:
             later = self.alive[np.searchsorted(self.alive, row, side="right") :]
-            likely = later[self._row(row, later) >= floor]
+            likely = self._at_least(row, later, floor)
             if len(likely) == 0:
                 self._look_through(row)
             for other in likely:
@@ -348,7 +413,6 @@ class Weaver:
 
     def _merge(self, x: int, y: int) -> None:
         """Put tree y into tree x and bound the edge rates of x's unions with the other trees."""
-        rates = self.trees.rates
         if y not in self.unions.get(x, ()):
             self._count(x, y)
         counted = self.unions[x][y]
@@ -356,12 +420,7 @@ class Weaver:
         union = counted[0] * self.trees.per_second
         self.alive = self.alive[self.alive != y]
         others = self.alive[self.alive != x]
-        with_x, with_y = self.bounds[x, others], self.bounds[y, others]
-        # common(x+y, k) <= common(x, k) + common(y, k), rewritten with the rates of unions
-        diminishing = union - rates[x] - rates[y] - rates[others] + with_x + with_y
-        diminishing -= 8e-16 * (union + with_x + with_y)
-        bounds = np.maximum.reduce([with_x, with_y, rates[others], np.full(len(others), union), diminishing])
-        self.bounds[x, others] = self.bounds[others, x] = bounds
+        self._bound_unions(x, y, others, union)
         self.trees.merge(x, y, counted)
         self.singles[x] = False
         for gone in (x, y):
@@ -371,10 +430,7 @@ class Weaver:
         # rows before x see one changed column; a row whose best pair is gone keeps its value as a bound
         before = others[: np.searchsorted(others, x)]
         if len(before):
-            row = self._row(x, before)
-            better = row > self.best[before]
-            self.best[before[better]] = row[better]
-            self.partner[before[better]] = x
+            self._offer(x, before)
         self._look_through(x)
         if len(self.alive) < len(self.best) // 2:
             self._compact()
@@ -389,6 +445,58 @@ class Weaver:
         self.unions = {new[x]: {new[y]: rate for y, rate in row.items()} for x, row in self.unions.items()}
         self.trees.keep(kept)
         self.alive = np.arange(len(kept))
+
+
+class _CompiledWeaver(Weaver):
+    """The same run, pair by pair in compiled loops, where what a merge saves is the same for every pair."""
+
+    def __init__(self, problem: SearchProblem, partition: Partition, counter: EdgeCounter) -> None:
+        # few trees do not pay for loading them
+        from optimizer.search import pair_kernels
+
+        self.kernels = pair_kernels
+        super().__init__(problem, partition, counter)
+
+    @property
+    def _costs(self) -> tuple[Any, ...]:
+        trees = self.trees
+        return self.bounds, trees.rates, trees.charges, self.kernels.Costs(*trees.common, trees.fixed)
+
+    def _pair_rates(self) -> Floats:
+        trees = self.trees
+        if any(len(tree) > 1 for tree in trees.members):
+            return pair_rates(trees)
+        slides = np.array([edges[0][0] for edges in trees.edges], dtype=np.int64)
+        found = np.empty((len(slides), len(slides)))
+        self.kernels.fill_pair_rates(slides, *shifts_of(trees.edges), trees.rates, trees.per_second, found)
+        return found
+
+    def _look_through_all(self) -> None:
+        self.kernels.best_partners(*self._costs, self.best, self.partner)
+
+    def _partner_of(self, x: int, later: NDArray[np.intp]) -> tuple[float, int]:
+        best, partner = self.kernels.best_partner(x, later, *self._costs)
+        return best, partner
+
+    def _likeliest(self) -> tuple[int, int] | None:
+        x, y = self.kernels.top(self.alive, self.tie, *self._costs, self.best, self.partner)
+        return None if x < 0 else (x, y)
+
+    def _at_least(self, x: int, later: NDArray[np.intp], floor: float) -> NDArray[np.intp]:
+        return np.asarray(self.kernels.at_least(x, later, floor, *self._costs))
+
+    def _bound_unions(self, x: int, y: int, others: NDArray[np.intp], union: float) -> None:
+        self.kernels.bound_unions(self.bounds, x, y, others, self.trees.rates, union)
+
+    def _offer(self, x: int, before: NDArray[np.intp]) -> None:
+        self.kernels.offer(x, before, *self._costs, self.best, self.partner)
+
+
+def _woven(problem: SearchProblem, trees: Partition, counter: EdgeCounter) -> Partition:
+    # what every pair saves is the same where all families that cost something are in all trees
+    paying = sum(1 << number for number, family in enumerate(problem.family) if family.fixed or family.base)
+    alike = all(held & paying == paying for held in problem.families)
+    return (_CompiledWeaver if alike and len(trees) >= COMPILED_FROM else Weaver)(problem, trees, counter).run()
 
 
 def shifts_of(edges: Sequence[Edges]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

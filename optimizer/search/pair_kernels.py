@@ -1,0 +1,183 @@
+"""Compiled loops of Weave Share over thousands of trees (:mod:`optimizer.search.weave_share`): pairs of trees.
+
+The same numbers as the NumPy expressions that fewer trees are looked through with, operation by operation, where all
+trees hold the same families: then what a merge saves of them is the same for every pair.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+SLACK = 1e-14
+"""Head-room of benefits over their rounding errors, relative to the costs they are made of."""
+
+BLOCK = 64
+"""Rows and columns of the table of pairs that are filled together, so that both of its halves stay in the cache."""
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class Costs(NamedTuple):
+    """What every merge saves a second and a fragment, and the fixed cost of a tree."""
+
+    saved: float
+    base: float
+    fixed: float
+
+
+@intrinsic
+def _trailing_zeros(typing_context: Any, number: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.int64), generate
+
+
+@njit(cache=True)
+def _gcd(a: int, b: int) -> int:
+    """Of two positive numbers, without a division."""
+    shift = _trailing_zeros(a | b)
+    a >>= _trailing_zeros(a)
+    while b:
+        b >>= _trailing_zeros(b)
+        difference = b - a
+        a = min(a, b)
+        b = abs(difference)
+    return a << shift
+
+
+@njit(cache=True)
+def fill_pair_rates(
+    slides: Integers, shifts: Integers, there: NDArray[np.bool_], rates: Floats, per_second: float, found: Floats
+) -> None:
+    """Edges per second of the union of every two edge sets, into ``found``. Shapes (K,), (most, K), (most, K), (K,),
+    (K, K)."""
+    count, most = len(slides), len(shifts)
+    sizes = there.sum(axis=0)
+    for top in range(0, count, BLOCK):
+        for left in range(top, count, BLOCK):
+            for x in range(top, min(top + BLOCK, count)):
+                for y in range(max(left, x), min(left + BLOCK, count)):
+                    divisor = _gcd(slides[x], slides[y])
+                    common = sizes[x] * sizes[y]
+                    if divisor > 1:
+                        common = 0
+                        for i in range(most):
+                            for j in range(most):
+                                apart = shifts[i, x] - shifts[j, y]
+                                if there[i, x] and there[j, y] and (apart == 0 or apart % divisor == 0):
+                                    common += 1
+                    shared = common * (divisor / (float(slides[x]) * slides[y]) * per_second)
+                    found[x, y] = found[y, x] = rates[x] + rates[y] - shared
+
+
+@njit(cache=True)
+def benefit(x: int, y: int, union: float, rates: Floats, charges: Floats, costs: Costs) -> float:
+    """At most what a merge of two trees saves if their union has so many edges a second (Eq. 5)."""
+    mine, theirs = charges[x], charges[y]
+    raised = (union - rates[x]) * mine + (union - rates[y]) * theirs
+    size = costs.fixed + union * (mine + theirs)
+    return costs.saved + union * costs.base - raised + SLACK * size
+
+
+@njit(cache=True)
+def best_partner(
+    x: int, later: Integers, bounds: Floats, rates: Floats, charges: Floats, costs: Costs
+) -> tuple[float, int]:
+    """The highest benefit of a tree with some others, and the first of those that has it; (-inf, -1) without any."""
+    best, partner = -np.inf, -1
+    for y in later:
+        value = benefit(x, y, bounds[x, y], rates, charges, costs)
+        if value > best:
+            best, partner = value, y
+    return best, partner
+
+
+@njit(cache=True)
+def best_partners(
+    bounds: Floats, rates: Floats, charges: Floats, costs: Costs, best: Floats, partner: Integers
+) -> None:
+    """:func:`best_partner` of every tree among all after it, into ``best`` and ``partner``."""
+    numbers = np.arange(len(rates))
+    for x in numbers[:-1]:
+        best[x], partner[x] = best_partner(x, numbers[x + 1 :], bounds, rates, charges, costs)
+
+
+@njit(cache=True)
+def at_least(
+    x: int, later: Integers, floor: float, bounds: Floats, rates: Floats, charges: Floats, costs: Costs
+) -> Integers:
+    """Those of some trees with which a tree's benefit is at least ``floor``."""
+    found, count = np.empty_like(later), 0
+    for y in later:
+        if benefit(x, y, bounds[x, y], rates, charges, costs) >= floor:
+            found[count] = y
+            count += 1
+    return found[:count]
+
+
+@njit(cache=True)
+def bound_unions(bounds: Floats, x: int, y: int, others: Integers, rates: Floats, union: float) -> None:
+    """Bounds of the unions of x and y, whose union has at least so many edges a second, with others: into row and
+    column x."""
+    for other in others:
+        with_x, with_y = bounds[x, other], bounds[y, other]
+        diminishing = union - rates[x] - rates[y] - rates[other] + with_x + with_y
+        diminishing -= 8e-16 * (union + with_x + with_y)
+        bounds[x, other] = bounds[other, x] = max(with_x, with_y, rates[other], union, diminishing)
+
+
+@njit(cache=True)
+def offer(
+    x: int,
+    before: Integers,
+    bounds: Floats,
+    rates: Floats,
+    charges: Floats,
+    costs: Costs,
+    best: Floats,
+    partner: Integers,
+) -> None:
+    """Make a tree the best partner of those of some others for whom it is."""
+    for other in before:
+        value = benefit(x, other, bounds[x, other], rates, charges, costs)
+        if value > best[other]:
+            best[other], partner[other] = value, x
+
+
+@njit(cache=True)
+def top(
+    alive: Integers,
+    tie: float,
+    bounds: Floats,
+    rates: Floats,
+    charges: Floats,
+    costs: Costs,
+    best: Floats,
+    partner: Integers,
+) -> tuple[int, int]:
+    """The pair of the highest benefit among living trees, and the first of those; (-1, -1) if it is at most ``tie``.
+
+    Rows that remember a pair that is gone, or more than it is worth, are looked through again when they reach the top.
+    """
+    living = np.zeros(len(best), dtype=np.bool_)
+    living[alive] = True
+    while True:
+        x = alive[0]
+        for other in alive:
+            if best[other] > best[x]:
+                x = other
+        if best[x] <= tie:
+            return -1, -1
+        y = partner[x]
+        if y >= 0 and living[y] and benefit(x, y, bounds[x, y], rates, charges, costs) >= best[x]:
+            return x, y
+        later = alive[np.searchsorted(alive, x, side="right") :]
+        best[x], partner[x] = best_partner(x, later, bounds, rates, charges, costs)
