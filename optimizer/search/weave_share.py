@@ -493,9 +493,9 @@ class _CompiledWeaver(Weaver):
 
 
 def _woven(problem: SearchProblem, trees: Partition, counter: EdgeCounter) -> Partition:
-    # what every pair saves is the same where all families that cost something are in all trees
+    # what a merge saves is the same for every pair where all trees hold the same of the families that cost something
     paying = sum(1 << number for number, family in enumerate(problem.family) if family.fixed or family.base)
-    alike = all(held & paying == paying for held in problem.families)
+    alike = len({held & paying for held in problem.families}) == 1
     return (_CompiledWeaver if alike and len(trees) >= COMPILED_FROM else Weaver)(problem, trees, counter).run()
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from optimizer.search import weave_share as module
 from optimizer.search.baselines import no_share, shared
 from optimizer.search.cost import PAPER, SearchProblem
-from optimizer.search.weave_share import Trees, Weaver, merge_trees, pair_rates, weave_share
+from optimizer.search.weave_share import Trees, Weaver, _CompiledWeaver, merge_trees, pair_rates, weave_share
 from optimizer.windows.edge_counting import EdgeCounter
 from optimizer.workload.values import SECOND
 from tests.optimizer.searching import RATES, naive_weave_share, problem, window_lists
@@ -71,6 +71,71 @@ def test_same_plan_under_costs_per_family(
     families = data.draw(st.lists(st.integers(0, 3), min_size=len(queries), max_size=len(queries)))
     given = problem(queries, rate, base, families, family_fixed)
     assert weave_share(given) == naive_weave_share(given)
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(queries=window_lists(12), rate=RATES, base=st.sampled_from([Fraction(0), Fraction(3)]))
+def test_same_plan_in_compiled_loops(queries: list[tuple[int, int]], rate: Fraction, base: Fraction) -> None:
+    given = problem(queries, rate, base, None, base)
+    singles = [[item] for item in range(len(given))]
+    weaver = _CompiledWeaver(given, singles, EdgeCounter())
+    assert (weaver.bounds == pair_rates(weaver.trees)).all()
+    assert weaver.run() == naive_weave_share(given) == Weaver(given, singles, EdgeCounter()).run()
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(queries=window_lists(14), rate=RATES.filter(bool), data=st.data())
+def test_compiled_loops_from_any_plan(queries: list[tuple[int, int]], rate: Fraction, data: st.DataObject) -> None:
+    given = problem(queries, rate)
+    homes = data.draw(st.lists(st.integers(0, 5), min_size=len(given), max_size=len(given)))
+    start = sorted([i for i, home in enumerate(homes) if home == tree] for tree in set(homes))
+    assert _CompiledWeaver(given, start, EdgeCounter()).run() == Weaver(given, start, EdgeCounter()).run()
+
+
+def test_many_trees_are_woven_in_compiled_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one family, or of families that cost nothing; else what pairs save differs."""
+    used = []
+    monkeypatch.setattr(module, "COMPILED_FROM", 3)
+    monkeypatch.setattr(_CompiledWeaver, "run", lambda self: used.append(len(self.alive)) or [])
+    queries = [(2, 2), (3, 3), (5, 5)]
+    some = Fraction(1, 100)
+    for costs in ((0, None, 0), (some, None, some), (0, [0, 1, 0], 0), (some, [1, 1, 1], some)):
+        assert weave_share(problem(queries, Fraction(1, 9), *costs)) == [] and used.pop() == 3
+    assert weave_share(problem(queries, Fraction(1, 9), some, [0, 1, 0], some)) != [] and not used
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(queries=window_lists(14), rate=RATES.filter(bool), base=st.sampled_from([0, 3]), data=st.data())
+def test_estimates_that_are_wrong_make_no_tree_dearer_than_its_parts(
+    queries: list[tuple[int, int]], rate: Fraction, base: int, data: st.DataObject
+) -> None:
+    """Trees whose unions seem to have no edge more than the larger of both."""
+    given = problem(queries, rate, base, None, base)
+    homes = data.draw(st.lists(st.integers(0, 5), min_size=len(given), max_size=len(given)))
+    start = sorted([i for i, home in enumerate(homes) if home == tree] for tree in set(homes))
+
+    class Spent(EdgeCounter):
+        work = module.PATIENCE + 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module.Probes, "rise", lambda self, probes, added: 0.0)
+        found = merge_trees(given, start, Spent())
+    assert sorted(i for tree in found for i in tree) == list(range(len(given)))
+    for tree in found:
+        parts = [part for part in start if set(part) <= set(tree)]
+        assert sorted(i for part in parts for i in part) == tree
+        assert given.tree_cost(tree) <= sum(given.tree_cost(part) for part in parts)
+
+
+def test_a_merge_that_only_an_estimate_recommends_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slides 4 and 6 against 5 and 7: as many edges, few in common; a merge loses 0.88 and saves 1/3."""
+    given = problem([(4, 4), (6, 6), (5, 5), (7, 7)], Fraction(1, 3))
+    monkeypatch.setattr(module.Probes, "rise", lambda self, probes, added: 0.0)
+    monkeypatch.setattr(module, "PATIENCE", -1)
+    taken = []
+    merge = module.Weaver._merge
+    monkeypatch.setattr(module.Weaver, "_merge", lambda self, *pair: taken.append(pair) or merge(self, *pair))
+    assert merge_trees(given, [[0, 1], [2, 3]]) == [[0, 1], [2, 3]] and taken == [(0, 1)]
 
 
 def test_different_filters_can_be_better_apart() -> None:
