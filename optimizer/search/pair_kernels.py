@@ -20,6 +20,9 @@ SLACK = 1e-14
 BLOCK = 64
 """Rows and columns of the table of pairs that are filled together, so that both of its halves stay in the cache."""
 
+RESIDUES = 1 << 12
+"""Largest divisor modulo which many shifts are counted in a table."""
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -54,28 +57,47 @@ def _gcd(a: int, b: int) -> int:
 
 
 @njit(cache=True)
+def _met(divisor: int, mine: Integers, theirs: Integers, room: Integers) -> int:
+    """Pairs of shifts that are equal modulo a divisor. ``room``: zeros, left so."""
+    if divisor == 1:
+        return len(mine) * len(theirs)
+    met = 0
+    if len(mine) * len(theirs) <= 16 or divisor > len(room):
+        for one in mine:
+            for other in theirs:
+                if one == other or (one - other) % divisor == 0:
+                    met += 1
+        return met
+    for one in mine:
+        room[one % divisor] += 1
+    for other in theirs:
+        met += room[other % divisor]
+    for one in mine:
+        room[one % divisor] = 0
+    return met
+
+
+@njit(cache=True)
 def fill_pair_rates(
-    slides: Integers, shifts: Integers, there: NDArray[np.bool_], rates: Floats, per_second: float, found: Floats
+    slides: Integers, first: Integers, shifts: Integers, rates: Floats, per_second: float, found: Floats
 ) -> None:
-    """Edges per second of the union of every two edge sets, into ``found``. Shapes (K,), (most, K), (most, K), (K,),
-    (K, K)."""
-    count, most = len(slides), len(shifts)
-    sizes = there.sum(axis=0)
+    """Edges per second of the union of every two trees, into ``found`` of shape (K, K).
+
+    ``slides``: of trees whose progressions have one slide, 0 of others, whose unions are bounded from below; in ticks.
+    The shifts of tree x are ``shifts[first[x] : first[x + 1]]``.
+    """
+    count, room = len(slides), np.zeros(RESIDUES, dtype=np.int64)
     for top in range(0, count, BLOCK):
         for left in range(top, count, BLOCK):
             for x in range(top, min(top + BLOCK, count)):
+                mine = shifts[first[x] : first[x + 1]]
                 for y in range(max(left, x), min(left + BLOCK, count)):
-                    divisor = _gcd(slides[x], slides[y])
-                    common = sizes[x] * sizes[y]
-                    if divisor > 1:
-                        common = 0
-                        for i in range(most):
-                            for j in range(most):
-                                apart = shifts[i, x] - shifts[j, y]
-                                if there[i, x] and there[j, y] and (apart == 0 or apart % divisor == 0):
-                                    common += 1
-                    shared = common * (divisor / (float(slides[x]) * slides[y]) * per_second)
-                    found[x, y] = found[y, x] = rates[x] + rates[y] - shared
+                    union = max(rates[x], rates[y])
+                    if slides[x] and slides[y]:
+                        divisor = _gcd(slides[x], slides[y])
+                        met = _met(divisor, mine, shifts[first[y] : first[y + 1]], room)
+                        union = rates[x] + rates[y] - met * (divisor / (float(slides[x]) * slides[y]) * per_second)
+                    found[x, y] = found[y, x] = union
 
 
 @njit(cache=True)
@@ -181,3 +203,24 @@ def top(
             return x, y
         later = alive[np.searchsorted(alive, x, side="right") :]
         best[x], partner[x] = best_partner(x, later, bounds, rates, charges, costs)
+
+
+@njit(cache=True)
+def cheapest_cuts(weights: Floats, per_edge: float, saved: float, base: float) -> Integers:
+    """Where the cheapest partition of edge sets into consecutive trees begins each tree that ends before a set.
+
+    ``weights``: descending, of sets that have one progression in common and one each of their own, all of one slide; so
+    k of them have k + 1 times ``per_edge`` edges per second. Of two trees the heavier sets belong in the one with fewer
+    (else exchanging two would save), so trees are runs. O(n^2).
+    """
+    count = len(weights)
+    sums, best, cuts = np.zeros(count + 1), np.zeros(count + 1), np.zeros(count + 1, dtype=np.int64)
+    for end in range(1, count + 1):
+        sums[end] = sums[end - 1] + weights[end - 1]
+        best[end] = np.inf
+        for begin in range(end):
+            charge = base + sums[end] - sums[begin]
+            cost = best[begin] + saved + (end - begin + 1) * per_edge * charge
+            if cost < best[end]:
+                best[end], cuts[end] = cost, begin
+    return cuts

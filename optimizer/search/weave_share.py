@@ -19,8 +19,9 @@ optimistic: a merge that would save may be missed). A search whose counts have c
 the rest on probes (:class:`optimizer.search.local_search.Probes`). What was merged by estimates is costed by certified
 bounds in the end: a tree of which it is not certain that it is cheaper than what it was made of is taken apart again.
 
-Above :data:`DENSE_LIMIT` trees the table of all pairs does not fit: blocks of neighbouring slides are woven
-first, then their trees. That is no longer the published order of merges; each merge saves all the same.
+Above :data:`DENSE_LIMIT` trees the table of all pairs does not fit: windows of one slide with fragments are put into
+the cheapest trees that they can be put into among themselves, then blocks of neighbouring slides are woven, then their
+trees. That is no longer the published order of merges; each merge saves all the same.
 
 References
 ----------
@@ -84,6 +85,8 @@ def merge_trees(problem: SearchProblem, partition: Partition, counter: EdgeCount
         return [list(range(len(problem)))]
     counter = counter or EdgeCounter(counter=problem.counter)
     trees = sorted(partition)
+    if len(trees) > DENSE_LIMIT:
+        trees = _woven_by_slide(problem, trees)
     while len(trees) > DENSE_LIMIT:
         # neighbours in slide (then in shift) share progressions, so most of what can be saved is saved in a block
         trees.sort(key=lambda tree: (len(tree) > 1, problem.edges[tree[0]]))
@@ -132,7 +135,8 @@ class Trees:
         return self.ticks[tree[0]] if len(tree) == 1 else absorb(e for item in tree for e in self.ticks[item])
 
     def _density(self, edges: Edges) -> tuple[float, float]:
-        if len(edges) <= 2 and edges[0][0] == edges[-1][0]:
+        if edges[0][0] == edges[-1][0]:
+            # of one slide: absorbed, so disjoint
             return (len(edges) / edges[0][0],) * 2
         return self.counter.density(edges)
 
@@ -222,12 +226,13 @@ class Weaver:
         self.problem = problem
         self.trees = Trees(problem, partition, counter)
         self.tie = float(problem.fixed * TIE)
+        # trees whose unions with one another have a closed form
+        self.singles = np.array([len(tree) == 1 for tree in self.trees.members])
         # lower bounds of the unions' edge rates; counted for pairs in `unions`
         self.bounds = self._pair_rates()
         self.unions: dict[int, dict[int, tuple[float, float]]] = {}
         # the trees when merges began to be estimated, by their first items, and their costs from below
         self.counted: dict[int, tuple[list[int], float]] = {}
-        self.singles = np.array([len(tree) == 1 for tree in self.trees.members])
         self.alive = np.arange(len(partition))
         count = len(partition)
         self.best: Floats = np.full(count, -np.inf)
@@ -464,11 +469,16 @@ class _CompiledWeaver(Weaver):
 
     def _pair_rates(self) -> Floats:
         trees = self.trees
-        if any(len(tree) > 1 for tree in trees.members):
-            return pair_rates(trees)
-        slides = np.array([edges[0][0] for edges in trees.edges], dtype=np.int64)
+        # unions of trees of one slide each have a closed form
+        self.singles = np.array([edges[0][0] == edges[-1][0] for edges in trees.edges])
+        slides = np.where(self.singles, [edges[0][0] for edges in trees.edges], 0)
+        shifts = [
+            [shift for _, shift in edges] if slide else [] for edges, slide in zip(trees.edges, slides, strict=True)
+        ]
+        first = np.cumsum([0, *map(len, shifts)])
+        flat = np.array([shift for found in shifts for shift in found], dtype=np.int64)
         found = np.empty((len(slides), len(slides)))
-        self.kernels.fill_pair_rates(slides, *shifts_of(trees.edges), trees.rates, trees.per_second, found)
+        self.kernels.fill_pair_rates(slides, first, flat, trees.rates, trees.per_second, found)
         return found
 
     def _look_through_all(self) -> None:
@@ -492,11 +502,40 @@ class _CompiledWeaver(Weaver):
         self.kernels.offer(x, before, *self._costs, self.best, self.partner)
 
 
-def _woven(problem: SearchProblem, trees: Partition, counter: EdgeCounter) -> Partition:
-    # what a merge saves is the same for every pair where all trees hold the same of the families that cost something
+def _woven_by_slide(problem: SearchProblem, partition: Partition) -> Partition:
+    """Trees of one item each that have a progression in common, put into the cheapest trees of such items alone."""
+    groups: dict[Progression, list[int]] = {}
+    found: Partition = []
+    for tree in partition:
+        if len(tree) > 1 or len(problem.edges[tree[0]]) != 2:
+            found.append(tree)
+        else:
+            groups.setdefault(problem.edges[tree[0]][0], []).append(tree[0])
+    if not groups or not _is_alike(problem):
+        return partition
+    from optimizer.search.pair_kernels import cheapest_cuts
+
+    families = problem.families[0]
+    saved, base = float(problem.fixed_of(families)), float(problem.base_of(families))
+    for (slide, _), items in groups.items():
+        items.sort(key=lambda item: -problem.floats[item])
+        cuts = cheapest_cuts(problem.floats[items], SECOND / slide, saved, base)
+        end = len(items)
+        while end:
+            found.append(sorted(items[cuts[end] : end]))
+            end = int(cuts[end])
+    return sorted(found)
+
+
+def _is_alike(problem: SearchProblem) -> bool:
+    """Do all trees hold the same of the families that cost something? Then a merge of any two saves the same."""
     paying = sum(1 << number for number, family in enumerate(problem.family) if family.fixed or family.base)
-    alike = len({held & paying for held in problem.families}) == 1
-    return (_CompiledWeaver if alike and len(trees) >= COMPILED_FROM else Weaver)(problem, trees, counter).run()
+    return len({held & paying for held in problem.families}) == 1
+
+
+def _woven(problem: SearchProblem, trees: Partition, counter: EdgeCounter) -> Partition:
+    compiled = len(trees) >= COMPILED_FROM and _is_alike(problem)
+    return (_CompiledWeaver if compiled else Weaver)(problem, trees, counter).run()
 
 
 def shifts_of(edges: Sequence[Edges]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

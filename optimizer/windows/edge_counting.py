@@ -51,6 +51,7 @@ Heilbronn and Rohrbach, 1937 (their misses are positively correlated).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -245,7 +246,8 @@ class EdgeCounter:
             # two slides: a closed form in integers
             s, t = held[0][0], joining[0][0]
             shared = math.gcd(s, t)
-            common = sum([(a - b) % shared == 0 for _, a in held for _, b in joining])
+            residues = Counter(shift % shared for _, shift in held)
+            common = sum([residues[shift % shared] for _, shift in joining])
             closed = (len(joining) * s - common * shared) / (s * t)
             return closed, closed
         if len(joining) > ADDED_ONE_BY_ONE:
