@@ -400,7 +400,7 @@ class SearchProblem:
         key = tuple(items)
         if key not in self._counted:
             # many items make many trees: less for each, so that the whole stays some seconds
-            budget = DEFAULT_BUDGET * 1000 // max(len(self), 1000)
+            budget = DEFAULT_BUDGET * 500 // max(len(self), 500)
             low, high = edge_bounds(self.progressions(key), budget=budget)
             self._counted[key] = low * SECOND, high * SECOND
         return self._counted[key]

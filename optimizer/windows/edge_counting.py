@@ -70,6 +70,9 @@ CONDITIONING_LIMIT = 5_000_000
 DEFAULT_BUDGET = 300_000
 """Work for one answer that may be an interval, in the same unit: about a second where it is used up."""
 
+EXACT_PART = 3
+"""One part in so many of a budget goes to counting exactly, before an interval is looked for."""
+
 ADDED_ONE_BY_ONE = 4
 """Up to so many added progressions are conditioned on one by one; larger trees are counted together."""
 
@@ -183,11 +186,12 @@ def _conditioned(reduced: tuple[Progression, ...], limit: int) -> Fraction | Non
 
 @lru_cache(maxsize=4096)
 def _bounded(reduced: tuple[Progression, ...], budget: int) -> tuple[Fraction, Fraction]:
-    rate = _conditioned(reduced, budget) if reduced else Fraction(0)
+    attempt = budget // EXACT_PART
+    rate = _conditioned(reduced, attempt) if reduced else Fraction(0)
     if rate is not None:
         return rate, rate
-    counter = EdgeCounter(budget=budget)
-    low, high = counter._bounds(counter._engine.factors.parts(reduced), budget)[1]
+    counter = EdgeCounter(budget=budget - attempt)
+    low, high = counter._bounds(counter._engine.factors.parts(reduced), budget - attempt)[1]
     return Fraction(low * (1 - SLACK)), Fraction(min(1.0, high * (1 + SLACK)))
 
 
