@@ -351,6 +351,9 @@ def show_plan(data: dict[str, Any], console: Console = terminal.console) -> None
             console.print(f"  {name:<14}{shown:>14} {unit}{times}", highlight=False)
     if data["optimal"]:
         console.print("  no plan is cheaper (proven)", highlight=False)
+    elif least := data["lower_bound"]:
+        above = f"this one at most {data['cost'] / least - 1:.0%} more than the cheapest"
+        console.print(f"  no plan costs less than {least:,.4f} {unit}, {above} (proven)", highlight=False)
     if bounded:
         console.print("  ≤: edges that cannot all be counted exactly; a certified upper bound", highlight=False)
 

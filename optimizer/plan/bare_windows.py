@@ -201,6 +201,7 @@ class WindowPlan:
             "upper_bounds": inexact + list(search.inexact),
             "cost": float(self.cost),
             "cost_exact": str(self.cost),
+            "lower_bound": None if search.lower_bound is None else float(search.lower_bound),
             "cost_model": self.model.name,
             "rates": {"windows": str(self.rate)},
             "baselines": {

@@ -89,6 +89,7 @@ def build_plan(
     schedules = schedules_of(trees, workload, dict(used), chosen, earlier, within if previous else Fraction(0))
     results = [result for plan in plans for result in plan.results]
     greedy = [result.weave_share for result in results]
+    least = [result.lower_bound for result in results]
     return SharingPlan(
         trees,
         workload,
@@ -104,6 +105,7 @@ def build_plan(
         sum(plan.distinct_edge_sets for plan in plans),
         sum((result.cost if result.scratch is None else result.scratch for result in results), Fraction(0)),
         schedules,
+        None if None in least else sum((cost for cost in least if cost is not None), Fraction(0)),
     )
 
 

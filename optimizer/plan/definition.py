@@ -171,6 +171,9 @@ class SharingPlan:
         Cost of the plan from scratch, which is dearer to switch to where this one was kept (None: not known).
     schedules
         When queries with a refresh bound are answered, by the steps of their streams (:mod:`optimizer.plan.schedules`).
+    lower_bound
+        What every plan of the workload costs at least (:mod:`optimizer.search.lower_bound`). None: not known, of
+        more distinct edge sets than it is computed for.
     """
 
     trees: tuple[ExecutionTree, ...]
@@ -187,6 +190,7 @@ class SharingPlan:
     distinct_edge_sets: int = 0
     from_scratch: Fraction | None = None
     schedules: tuple[Schedule, ...] = ()
+    lower_bound: Fraction | None = None
 
     def __post_init__(self) -> None:
         check_partition(self.workload, self.trees)

@@ -15,9 +15,10 @@ def to_json(plan: SharingPlan) -> dict[str, Any]:
     """The plan as ``heddle plan --json`` prints it (``format_version`` 1).
 
     Costs are numbers; exact values are strings of fractions, per second. ``composite_slide`` is in seconds.
-    ``upper_bounds`` names the trees and baselines whose edges are too many to be counted exactly: their costs and
-    edge rates are upper bounds, ``edges`` is null and ``edge_rate_lower`` the lower bound. ``blind`` names the streams
-    that were planned as if a fragment had one group, for want of a sample (only there if there are any).
+    ``lower_bound`` is what every plan costs at least, null where that is not known. ``upper_bounds`` names the trees
+    and baselines whose edges are too many to be counted exactly: their costs and edge rates are upper bounds, ``edges``
+    is null and ``edge_rate_lower`` the lower bound. ``blind`` names the streams that were planned as if a fragment had
+    one group, for want of a sample (only there if there are any).
     """
     return {
         "format_version": 1,
@@ -27,6 +28,7 @@ def to_json(plan: SharingPlan) -> dict[str, Any]:
         "upper_bounds": list(plan.upper_bounds),
         "cost": float(plan.cost),
         "cost_exact": str(plan.cost),
+        "lower_bound": None if plan.lower_bound is None else float(plan.lower_bound),
         "cost_model": plan.cost_model,
         **({"blind": list(plan.blind)} if plan.blind else {}),
         "rates": {stream: str(rate) for stream, rate in plan.rates},

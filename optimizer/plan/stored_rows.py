@@ -41,6 +41,7 @@ def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
         "upper_bounds": list(plan.upper_bounds),
         "distinct_edge_sets": plan.distinct_edge_sets,
         "from_scratch_cost_exact": None if plan.from_scratch is None else str(plan.from_scratch),
+        "lower_bound_exact": None if plan.lower_bound is None else str(plan.lower_bound),
     }
     return [
         whole
@@ -127,7 +128,10 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
             Fraction(row["edge_rate"]),
         )
         trees.append(tree)
-    greedy, scratch = first.get("weave_share_cost_exact"), first.get("from_scratch_cost_exact")
+    greedy, scratch, least = (
+        None if first.get(name) is None else Fraction(first[name])
+        for name in ("weave_share_cost_exact", "from_scratch_cost_exact", "lower_bound_exact")
+    )
     # rows of older versions have no cost of a Shared plan that they could not count
     shared = first["shared_cost_exact"] or "0"
     plan = SharingPlan(
@@ -139,12 +143,13 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> SharingPlan:
         tuple(Fraction(about[n]["tree_cost_exact"]) for n in numbers),
         Fraction(first["no_share_cost_exact"]),
         Fraction(shared),
-        None if greedy is None else Fraction(greedy),
+        greedy,
         bool(first.get("optimal", False)),
         tuple(first.get("upper_bounds", ())),
         first.get("distinct_edge_sets", 0),
-        None if scratch is None else Fraction(scratch),
+        scratch,
         tuple(Schedule.from_json(one) for one in json.loads(first.get("schedules") or "[]")),
+        least,
     )
     if plan.fingerprint != first["fingerprint"]:
         raise ValueError(f"rows of plan {first['fingerprint']} are incomplete or altered")

@@ -21,6 +21,7 @@ from optimizer.search.baselines import insert_then_weave, local_search, no_share
 from optimizer.search.cost import Partition, SearchProblem
 from optimizer.search.incremental import evolve, homes
 from optimizer.search.local_search import improve
+from optimizer.search.lower_bound import lower_bound
 from optimizer.search.optimum import OPTIMUM_LIMIT, optimum
 from optimizer.search.weave_share import weave_share
 from optimizer.windows.edge_counting import EdgeCounter
@@ -57,7 +58,8 @@ class SearchResult:
     ``bounds``: edges per second of each tree, from below and above. ``costs``: per tree, at the upper bound.
     ``optimal``: no partition is cheaper (proven). ``weave_share``: cost of the published greedy's plan, None if it was
     not computed; ``shared``: cost of one tree of everything; ``inexact``: which of these two are upper bounds.
-    ``scratch``: cost of the plan from scratch where :func:`keep` kept an earlier one.
+    ``scratch``: cost of the plan from scratch where :func:`keep` kept an earlier one. ``lower_bound``: no plan costs
+    less (None: not known, of too many items).
     """
 
     problem: SearchProblem
@@ -70,6 +72,7 @@ class SearchResult:
     inexact: tuple[str, ...]
     distinct_edge_sets: int
     scratch: Fraction | None = None
+    lower_bound: Fraction | None = None
 
     @property
     def cost(self) -> Fraction:
@@ -190,4 +193,17 @@ def find(
         problem.tree_cost(everything, high),
         tuple(inexact),
         len(set(problem.edges)),
+        None,
+        _least(problem, search, bounds, costs),
     )
+
+
+def _least(
+    problem: SearchProblem, search: _Search, bounds: Sequence[tuple[Fraction, Fraction]], costs: Sequence[Fraction]
+) -> Fraction | None:
+    """What every plan costs at least; where no plan is cheaper than the one found, what that costs at least."""
+    if search.optimal:
+        lowest = [problem.tree_cost(tree, low) for tree, (low, _) in zip(search.partition, bounds, strict=True)]
+        return sum(lowest, Fraction(0))
+    bound = lower_bound(problem)
+    return None if bound is None else min(bound, sum(costs, Fraction(0)))

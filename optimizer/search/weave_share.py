@@ -511,7 +511,7 @@ def _woven_by_slide(problem: SearchProblem, partition: Partition) -> Partition:
             found.append(tree)
         else:
             groups.setdefault(problem.edges[tree[0]][0], []).append(tree[0])
-    if not groups or not _is_alike(problem):
+    if not groups or not is_alike(problem):
         return partition
     from optimizer.search.pair_kernels import cheapest_cuts
 
@@ -527,14 +527,14 @@ def _woven_by_slide(problem: SearchProblem, partition: Partition) -> Partition:
     return sorted(found)
 
 
-def _is_alike(problem: SearchProblem) -> bool:
+def is_alike(problem: SearchProblem) -> bool:
     """Do all trees hold the same of the families that cost something? Then a merge of any two saves the same."""
     paying = sum(1 << number for number, family in enumerate(problem.family) if family.fixed or family.base)
     return len({held & paying for held in problem.families}) == 1
 
 
 def _woven(problem: SearchProblem, trees: Partition, counter: EdgeCounter) -> Partition:
-    compiled = len(trees) >= COMPILED_FROM and _is_alike(problem)
+    compiled = len(trees) >= COMPILED_FROM and is_alike(problem)
     return (_CompiledWeaver if compiled else Weaver)(problem, trees, counter).run()
 
 
