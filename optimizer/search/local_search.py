@@ -31,7 +31,7 @@ from optimizer.workload.values import SECOND
 
 Bits = NDArray[np.uint64]
 
-PROBES = 1 << 16
+PROBES = 1 << 15
 """Probes that are taken where a composite slide has more edges; up to twice as many where it has not."""
 
 MEMORY = 1 << 28
