@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.errors.diagnostics import HeddleError
@@ -27,6 +27,7 @@ from tests.oracle import answers, compare
 from tests.spark_jobs.test_differential import ALGORITHMS, decoded, normalised
 from tests.spark_jobs.test_lookup import FAST, check_instants, heddle, rows_of, store, stored, workload_of
 from tests.spark_jobs.test_partial_aggregates import events
+from tests.sizes import examples
 from tests.workloads import Case, sequence_cases
 
 LIMITS: dict[str, dict[str, int]] = {
@@ -36,7 +37,7 @@ LIMITS: dict[str, dict[str, int]] = {
 
 
 # ------------------------------------------------------------------------------------ against the oracle
-@FAST
+@settings(FAST, max_examples=examples(40))
 @given(sequence_cases(), st.sampled_from(ALGORITHMS), st.booleans(), st.integers(0, 3), st.sampled_from(sorted(LIMITS)))
 def test_every_instants_answer_is_the_oracles(case: Case, algorithm: str, twice: bool, late: int, limits: str) -> None:
     """Every pattern, window, key and aggregate, HAVING and historical windows; the events written by one run or by two,
@@ -251,6 +252,16 @@ def test_nothing_that_matches_is_no_answer(tmp_path: Path) -> None:
             assert values.shape == valid.shape == (len(found.groups), 2) and not valid.any()
         if found.groups:
             assert found.single(60 * SECOND) is None
+
+
+def test_a_threshold_on_what_exceeds_38_digits_is_no_answer_that_is_known(tmp_path: Path) -> None:
+    pattern = f"PATTERN SEQ({', '.join('A' * 64)}) ON symbol WINDOW RANGE '10 minutes' SLIDE '10 minutes' ON ts"
+    text = f"-- name: many\nSELECT max(A.volume) AS most FROM trades {pattern} HAVING count(*) > 5;"
+    span = (0, 600 * SECOND)
+    found = Reader(stored(tmp_path / "house", workload_of(text), trades(range(600)), [span])).query("many")
+    (row,) = rows_of(found.at(600 * SECOND))
+    assert row["most"] is None and found.single(600 * SECOND) == (None,)
+    assert not found.batch([600 * SECOND])["most"][1].any()
 
 
 # ------------------------------------------------------------------------------------- the command line
