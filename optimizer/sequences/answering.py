@@ -28,7 +28,7 @@ def answers(
     Raises ValueError for an empty pattern, a range or slide that is not positive, an unknown attribute or executor.
     """
     _check(events, queries, executor)
-    weighing = Weighing(events)
+    weighing = Weighing(events, queries)
     measuring = [Measuring(weighing, query) for query in queries]
     patterns = [replace(query, measures=()) for query in queries]
     counted = _counted(

@@ -2296,6 +2296,54 @@ def read_totals(low, high, size, over):
     return True
 
 
+@_kernel
+def by_type(kind, kinds, runs):
+    """The events (n,) by local type, those of one type as they come, and where those of each type and run begin among
+    them (types, k + 1); ``runs`` (k + 1,)."""
+    keys = len(runs) - 1
+    first = np.zeros((kinds, keys + 1), np.int64)
+    for run in range(keys):
+        for event in range(runs[run], runs[run + 1]):
+            first[kind[event], run] += 1
+    total = np.int64(0)
+    for own in range(kinds):
+        for run in range(keys + 1):
+            count = first[own, run]
+            first[own, run] = total
+            total += count
+    order, at = np.empty(len(kind), np.int64), first[:, 0].copy()
+    for event in range(len(kind)):
+        order[at[kind[event]]] = event
+        at[kind[event]] += 1
+    return order, first
+
+
+@_kernel
+def with_more(key, time, kind, count, rows, kinds, counts):
+    """Compacted events (n,) and more of them (m,), which are at the keys and times of some ``rows``, ascending, and of
+    greater types: columns (n + m,), each behind those of its key and time, as they come."""
+    n, m = len(key), len(rows)
+    keys, times = np.empty(n + m, np.int64), np.empty(n + m, np.int64)
+    types, often = np.empty(n + m, np.int32), np.empty(n + m, np.int64)
+    to = more = 0
+    for event in range(n):
+        keys[to], times[to], types[to], often[to] = key[event], time[event], kind[event], count[event]
+        to += 1
+        if event + 1 < n and time[event + 1] == time[event] and key[event + 1] == key[event]:
+            continue
+        first = to
+        while more < m and rows[more] <= event:
+            # of one moment by type: those are few
+            place = to
+            while place > first and types[place - 1] > kinds[more]:
+                types[place], often[place] = types[place - 1], often[place - 1]
+                place -= 1
+            keys[to], times[to], types[place], often[place] = key[event], time[event], kinds[more], counts[more]
+            to += 1
+            more += 1
+    return keys, times, types, often
+
+
 @_inner
 def _gallop(time, first, last, bound):
     """The first index in [first, last) whose time is not below the bound; by steps that double, then by halves."""

@@ -5,7 +5,7 @@ each comes as often as its x says; where a type stands at several places of a pa
 pattern for the executors, which shares its prefix and its suffix with the pattern, runs by whatever executor is the
 cheapest, and is exact as counts are. Weights are whole and positive: where values are not, or are too large, weights
 are of values less an offset, which is added for every value that was counted (:func:`_weights`); doubles are multiples
-of one power of two, in one or two pieces of 47 bits (:func:`_pieces`). How many values were counted is a multiple of
+of one power of two, in up to three pieces of 31 bits (:func:`_pieces`). How many values were counted is a multiple of
 the count where no event of the type has a null, else a pattern of its own.
 
 **Least and greatest.** An event at one place of a pattern takes part in a match of a window if and only if it lies
@@ -22,6 +22,7 @@ section 4, keeps a count and a sum for each prefix instead.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -41,6 +42,9 @@ MOST_PLACES = 2
 WEIGHT_BITS = 48
 """Digits of a weight: those of a block of events add up to less than 2**62."""
 
+PIECE_BITS, MOST_PIECES = 31, 3
+"""Digits of a piece of a double, and pieces: vectors multiply by what is shorter than 32 bits."""
+
 Rows = tuple[Longs, Longs, Integers]
 """Of each answer its run of events and the start of its window, ascending, and the count."""
 
@@ -58,33 +62,35 @@ class _Weight:
 class Weighing:
     """Collects the weighted events that the measures of some queries need, beside the events."""
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: Events, queries: Sequence[SequenceQuery]) -> None:
         self.given = events
-        self._next = int(events.type.max(initial=0)) + 1
+        # patterns have types that no event has
+        used = [code for query in queries for code in query.pattern]
+        self._next = max(int(events.type.max(initial=0)), *used, 0) + 1
         self._parts: list[tuple[Longs, Longs]] = []
         self._of: dict[tuple[str, str, int], list[_Weight] | None] = {}
+        self._extremes: dict[tuple[str, str, int], tuple[Longs, Longs, int]] = {}
 
     @cached_property
-    def placed(self) -> tuple[Longs, dict[int, int], Longs, Longs]:
-        """The events by type (n,), numbers of the types, where those of each type and key begin (types, k + 1), and the
-        time of each."""
-        types = self.given.type
-        # numpy sorts short integers by their digits
-        short = types.astype(np.uint16) if types.min(initial=0) >= 0 and self._next < 1 << 16 else types
-        order = np.argsort(short, kind="stable")
-        codes, begins = np.unique(self.given.type[order], return_index=True)
-        runs = kernels.runs_of(self.given.key)
-        ends = np.append(begins, len(order))[1:]
-        first = [
-            begin + np.searchsorted(order[begin:end], runs)
-            for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
-        ]
-        numbers = {code: number for number, code in enumerate(codes.tolist())}
-        return order, numbers, np.array(first, dtype=np.int64).reshape(len(codes), len(runs)), self.given.time[order]
+    def placed(self) -> tuple[Longs, dict[int, int], Longs]:
+        """The events by type (n,), the number of each type, and where those of each type and key begin (t, k + 1)."""
+        types: NDArray[Any] = self.given.type
+        numbers = {code: code for code in range(int(types.max(initial=-1)) + 1)}
+        if types.min(initial=0) < 0 or len(numbers) > 1 << 12:
+            codes, places = np.unique(types, return_inverse=True)
+            numbers = {code: number for number, code in enumerate(codes.tolist())}
+            types = places.astype(np.int32)
+        order, first = kernels.by_type(types, len(numbers), kernels.runs_of(self.given.key))
+        return order, numbers, first
+
+    @cached_property
+    def times(self) -> Longs:
+        """The times (n,) of the events by type."""
+        return self.given.time[self.placed[0]]
 
     def rows(self, type: int) -> Longs:
         """The events of a type, ascending."""
-        order, numbers, first, _ = self.placed
+        order, numbers, first = self.placed
         if type not in numbers:
             return order[:0]
         of_type = first[numbers[type]]
@@ -94,6 +100,19 @@ class Weighing:
         """No event of the measure's type has a null."""
         rows = self.rows(measure.type)
         return np.array_equal(self.given.attributes[measure.attribute].known[rows], self.given.count[rows])
+
+    def extremes(self, measure: Measure) -> tuple[Longs, Longs, int]:
+        """Of the events (n,) of the measure's type the best values (n, 1), how many before each have one (n + 1,), and
+        what stands for none."""
+        key = measure.function, measure.attribute, measure.type
+        if key not in self._extremes:
+            rows, attribute = self.rows(measure.type), self.given.attributes[measure.attribute]
+            greatest = measure.function == "max"
+            absent = int(np.iinfo(np.int64).min if greatest else np.iinfo(np.int64).max)
+            there = attribute.known[rows] > 0
+            values = np.where(there, (attribute.greatest if greatest else attribute.least)[rows], absent)
+            self._extremes[key] = values[:, None], np.append(0, np.cumsum(there)), absent
+        return self._extremes[key]
 
     def weights(self, measure: Measure) -> list[_Weight] | None:
         """The weighted types that a sum, or a number of values, is counted by; None: it takes a pass of its own."""
@@ -135,19 +154,10 @@ class Weighing:
         sizes = [len(rows) for rows, _ in self._parts]
         codes = np.repeat(np.arange(self._next - len(self._parts), self._next, dtype=np.int32), sizes)
         weights = np.concatenate([weight for _, weight in self._parts])
-        order = np.argsort(rows, kind="stable")
+        order = np.lexsort((codes, rows)) if len(sizes) > 1 else np.arange(len(rows))
         rows = rows[order]
-        # behind all events of the same key and time, by type
-        last = np.append((np.diff(given.time) != 0) | (np.diff(given.key) != 0), True)
-        ends = np.flatnonzero(last) + 1
-        where = ends[np.searchsorted(ends, rows, side="right")]
-        order = order[np.lexsort((codes[order], where))]
-        return Events(
-            np.insert(given.key, where, given.key[rows]),
-            np.insert(given.time, where, given.time[rows]),
-            np.insert(given.type, where, codes[order]),
-            np.insert(given.count, where, weights[order]),
-        )
+        columns = given.key, given.time, given.type, given.count
+        return Events(*kernels.with_more(*columns, rows, codes[order], weights[order]))
 
 
 def _weights(whole: Longs, known: Longs) -> tuple[Longs, int] | None:
@@ -169,24 +179,39 @@ def _pieces(attribute: Attribute, rows: Longs) -> list[tuple[Longs, int]] | None
     if attribute.special is None:
         low, high = attribute.sum[0][rows].view(np.int64), attribute.sum[1][rows]
         return [(low, 0)] if np.array_equal(low >> 63, high) else None
-    value, rest = attribute.sum[0][rows], attribute.sum[1][rows]
-    if attribute.special[rows].any() or rest.any():
+    parts = [part[rows] for part in attribute.sum]
+    if attribute.special[rows].any():
         return None
-    mantissa, exponent = np.frexp(value)
+    spans = [span for span in map(_digits, parts) if span is not None]
+    if not spans:
+        return [(np.zeros(len(rows), np.int64), 0)]
+    least, most = min(least for least, _ in spans), max(most for _, most in spans) + 1
+    if not -900 < least < 800:
+        return None
+    if most - least < WEIGHT_BITS:
+        return [(sum(np.ldexp(part, -least).astype(np.int64) for part in parts), least)]
+    if most - least > MOST_PIECES * PIECE_BITS:
+        return None
+    found = []
+    for at in reversed(range(-(-(most - least) // PIECE_BITS))):
+        power, total = least + at * PIECE_BITS, np.zeros(len(rows), np.int64)
+        for number, part in enumerate(parts):
+            # what is left has fewer digits: its sign is the part's
+            whole = np.trunc(np.ldexp(part, -power))
+            parts[number] = part - np.ldexp(whole, power)
+            total += whole.astype(np.int64)
+        found.append((total, power))
+    return found
+
+
+def _digits(values: NDArray[Any]) -> tuple[int, int] | None:
+    """The least and the greatest power of two between which all digits of some doubles are; None: they are 0."""
+    mantissa, exponent = np.frexp(values[values != 0])
+    if len(mantissa) == 0:
+        return None
     digits = np.ldexp(mantissa, 53).astype(np.int64)
-    there = digits != 0
-    if not there.any():
-        return [(digits, 0)]
-    lowest = np.where(there, digits & -digits, 1)
-    least = int((exponent - 53 + np.log2(lowest).astype(np.int64))[there].min())
-    length = int(exponent[there].max()) - least
-    if length < WEIGHT_BITS - 1:
-        return [(np.ldexp(value, -least).astype(np.int64), least)]
-    if length >= 2 * WEIGHT_BITS - 2 or not -900 < least < 800:
-        return None
-    upper = np.floor(np.ldexp(value, -least - WEIGHT_BITS + 1))
-    lower = np.ldexp(value - np.ldexp(upper, least + WEIGHT_BITS - 1), -least)
-    return [(upper.astype(np.int64), least + WEIGHT_BITS - 1), (lower.astype(np.int64), least)]
+    lowest = np.log2(digits & -digits).astype(np.int64)
+    return int((exponent - 53 + lowest).min()), int(exponent.max())
 
 
 class Measuring:
@@ -263,26 +288,21 @@ class Measuring:
 
     def _extreme(self, measure: Measure, rows: Rows) -> Numbers:
         run, start, _ = rows
-        given = self._weighing.given
-        attribute = given.attributes[measure.attribute]
         greatest = measure.function == "max"
-        absent = np.iinfo(np.int64).min if greatest else np.iinfo(np.int64).max
+        values, before, absent = self._weighing.extremes(measure)
         best, known = np.full(len(run), absent), np.zeros(len(run), dtype=np.bool_)
-        _, numbers, first, time = self._weighing.placed
-        of_type = self._weighing.rows(measure.type)
-        there = attribute.known[of_type] > 0
-        values = np.where(there, (attribute.greatest if greatest else attribute.least)[of_type], absent)
-        before = np.append(0, np.cumsum(there))
+        _, numbers, first = self._weighing.placed
         for place in self._places(measure) if len(run) else []:
             local = np.array([numbers[type_] for type_ in self._query.pattern])
             low, high = np.empty(len(run), np.int64), np.empty(len(run), np.int64)
-            kernels.taking_part(time, first, local, place, run, start, self._query.range, low, high)
+            kernels.taking_part(self._weighing.times, first, local, place, run, start, self._query.range, low, high)
             low -= first[local[place], 0]
             high -= first[local[place], 0]
-            found = combine_runs(values[:, None], MAX if greatest else MIN, run, low, high)[:, 0]
+            found = combine_runs(values, MAX if greatest else MIN, run, low, high)[:, 0]
             known |= before[high] > before[low]
             best = np.maximum(best, found) if greatest else np.minimum(best, found)
-        return Numbers(best if attribute.exact else doubles(np.where(known, best, 0)), known)
+        exact = self._weighing.given.attributes[measure.attribute].exact
+        return Numbers(best if exact else doubles(np.where(known, best, 0)), known)
 
 
 class _Total:

@@ -214,11 +214,13 @@ class Pass:
         overlap = -(-self._group.range // self._group.slide)
         blocks = 1 + events / self._block.size + ticks / (self._group.slide * (self._lanes - overlap + 1))
         per_event = DENSE[1] * nodes * (self._lanes // kernels.LANES) + DENSE[2]
-        most, compacted = _most(trie.deepest, trie.repeats, 62.0), False
-        weighed = _most(trie.deepest, trie.repeats, 62.0 - self._compacted_bits())
-        if weighed * often > most:
-            most, compacted, often = weighed, True, 1.0
         lone = DENSE[0] * trie.nodes * blocks > per_event * events
+        if not lone.any():
+            return
+        most, compacted = _most(trie.deepest, trie.repeats, 62.0), False
+        fewer = _most(trie.deepest, trie.repeats, 62.0 - self._compacted_bits())
+        if fewer * often > most:
+            most, compacted, often = fewer, True, 1.0
         lone &= often * events * np.minimum(1.0, self._group.range / ticks) < most
         if not lone.any():
             return

@@ -24,10 +24,10 @@ from spark_jobs.lookups.sequence_lookups import SequenceLookups
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.oracle import answers, compare
+from tests.sizes import examples
 from tests.spark_jobs.test_differential import ALGORITHMS, decoded, normalised
 from tests.spark_jobs.test_lookup import FAST, check_instants, heddle, rows_of, store, stored, workload_of
 from tests.spark_jobs.test_partial_aggregates import events
-from tests.sizes import examples
 from tests.workloads import Case, sequence_cases
 
 LIMITS: dict[str, dict[str, int]] = {
