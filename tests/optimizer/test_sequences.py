@@ -187,10 +187,19 @@ def test_measures_of_ordinary_values_take_no_pass_of_their_own(
 def test_extremes_are_of_events_that_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """None before the earliest match of what comes before, none behind the latest of what comes behind."""
     monkeypatch.setattr(passes.Pass, "measured", None)
-    rows = [Event(0, time, type_, whole, whole / 8) for time, type_, whole in (
-        (0, 1, 99), (1, 0, 5), (2, 1, 7), (3, 1, 8), (4, 2, 1), (5, 1, -50), (9, 0, 4), (9, 1, 70), (9, 2, 3),
-    )]  # fmt: skip
-    asked = SequenceQuery((0, 1, 2), 8, 8, tuple(Measure(of, "whole", 1) for of in ("min", "max")))
-    check(rows, [asked])
-    (found,) = answers(compact(rows), [asked])
+    columns = ((0, 1, 99), (1, 0, 5), (2, 1, 7), (3, 1, 8), (4, 2, 1), (5, 1, -50), (8, 2, 900), (9, 1, 70), (9, 2, 3))
+    rows = [Event(0, time, type_, whole, whole / 8) for time, type_, whole in columns]
+    for slide in (1, 2, 8):
+        measures = [tuple(Measure(of, "whole", type_) for of in ("min", "max")) for type_ in range(3)]
+        check(rows, [SequenceQuery((0, 1, 2), 8, slide, each) for each in measures])
+    (found,) = answers(compact(rows), [SequenceQuery((0, 1, 2), 8, 8, measures[1])])
     assert [column.values.tolist() for column in found.measures if isinstance(column, Numbers)] == [[7], [8]]
+
+
+def test_small_negative_doubles_beside_large_ones_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes.Pass, "measured", None)
+    values = [-1e-5 / 3, 60 / 7, -60 / 7, 1e-5 / 3]
+    rows = [Event(key, 0, 0, None, value) for key, value in enumerate(values)]
+    (found,) = answers(compact(rows), [SequenceQuery((0,), 1, 1, (Measure("sum", "double", 0),))])
+    (sums,) = found.measures
+    assert isinstance(sums, Numbers) and sums.values.tolist() == values
