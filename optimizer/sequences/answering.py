@@ -24,7 +24,7 @@ def answers(
     """The answers of every query, in the same order, over all events given.
 
     ``executor``: one of :data:`EXECUTORS` (default: what :func:`choose` finds cheapest; what takes a pass of
-    its own runs on ``windows``). ``ends``: only windows that end in ``(begin, end]``; a window's events must all be given.
+    its own runs on ``windows``). ``ends``: only windows that end in ``(begin, end]``, whose events must all be given.
     Raises ValueError for an empty pattern, a range or slide that is not positive, an unknown attribute or executor.
     """
     _check(events, queries, executor)
