@@ -70,13 +70,13 @@ def _measured(
     events: Events,
     queries: Sequence[SequenceQuery],
     ends: tuple[int, int] | None,
-    found: Mapping[tuple[int, Measure], Integers | Numbers],
+    known: Mapping[tuple[int, Measure], Integers | Numbers],
 ) -> dict[tuple[int, Measure], Integers | Numbers]:
-    """The measures that were not found yet, by a pass each."""
+    """The measures that are not known yet, by a pass each."""
     left: dict[Measure, list[int]] = {}
     for i, query in enumerate(queries):
         for measure in query.measures:
-            if (i, measure) not in found:
+            if (i, measure) not in known:
                 left.setdefault(measure, []).append(i)
     runs = kernels.runs_of(events.key)
     measured: dict[tuple[int, Measure], Integers | Numbers] = {}

@@ -160,17 +160,17 @@ class Weighing:
         return Events(*kernels.with_more(*columns, rows, codes[order], weights[order]))
 
 
-def _weights(whole: Longs, known: Longs) -> tuple[Longs, int] | None:
+def _weights(sums: Longs, known: Longs) -> tuple[Longs, int] | None:
     """Positive weights of sums (n,) of ``known`` values each, and what times ``known`` they lack; None: too large."""
-    if len(whole) == 0:
-        return whole, 0
-    least = int((whole // known).min())
-    offset = 0 if least >= 1 and int(whole.max()) < 1 << WEIGHT_BITS else least - 1
+    if len(sums) == 0:
+        return sums, 0
+    least = int((sums // known).min())
+    offset = 0 if least >= 1 and int(sums.max()) < 1 << WEIGHT_BITS else least - 1
     if offset.bit_length() > WEIGHT_BITS or int(known.max()).bit_length() + offset.bit_length() > 62:
         return None
-    if int(whole.max()) - offset * int(known.max()) >= 1 << 62:
+    if int(sums.max()) - offset * int(known.max()) >= 1 << 62:
         return None
-    weight = whole - offset * known
+    weight = sums - offset * known
     return (weight, offset) if int(weight.max()) < 1 << WEIGHT_BITS else None
 
 

@@ -150,9 +150,9 @@ class SequenceLookups:
     def _chosen(self, group: Group | None) -> Longs | None:
         return None if group is None else np.array([self.number(group)])
 
-    def _rows(self, query: ACQ, found: Rolled | None) -> pa.Table:
+    def _rows(self, query: ACQ, matched: Rolled | None) -> pa.Table:
         """Answers as rows of :data:`ANSWERS`, ascending by group within each day."""
-        told = [] if found is None else lowered(query, self.synopsis, found)
+        told = [] if matched is None else lowered(query, self.synopsis, matched)
         return pa.Table.from_batches([answered.rows() for _, answered in told], ANSWERS)
 
     # ---------------------------------------------------------------------------------------- matching
@@ -167,7 +167,7 @@ class SequenceLookups:
         return found.at(moments)
 
     def _found(
-        self, query: ACQ, asked: SequenceQuery, groups: Longs | None, first: int, last: int, origin: int = 0
+        self, query: ACQ, sequences: SequenceQuery, groups: Longs | None, first: int, last: int, origin: int = 0
     ) -> Rolled | None:
         """What the windows have whose starts, of the time of ``_events`` less ``origin``, are in [first, last]; None:
         there are no events. ``groups`` (k,): of these alone, and numbered in this order."""
@@ -177,12 +177,12 @@ class SequenceLookups:
             keys = np.concatenate([keys[:0], *several])
             of_key = np.repeat(np.arange(len(groups)), [len(each) for each in several])
             texts = [texts[group] for group in groups.tolist()]
-        events = _of_keys(self._events, self._runs, keys, (first + origin, last + asked.range + origin))
+        events = _of_keys(self._events, self._runs, keys, (first + origin, last + sequences.range + origin))
         if len(events) == 0:
             return None
         if origin:
             events = replace(events, time=events.time - origin)
-        (answer,) = answers(events, [asked], ends=(first + asked.range - 1, last + asked.range))
+        (answer,) = answers(events, [sequences], ends=(first + sequences.range - 1, last + sequences.range))
         return rolled(query, self._sequenced, texts, of_key, answer)
 
     # ----------------------------------------------------------------------------------------- many at once
