@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from optimizer.plan.definition import SharingPlan
     from optimizer.plan.explain import Explanation
     from optimizer.workload.values import Workload
-    from spark_jobs.lookups.lookups import Lookups
+    from spark_jobs.lookups.loading import QueryLookups
     from spark_jobs.operations.queries import QueryListing
     from spark_jobs.planning.what_if import WhatIf
     from spark_jobs.warehouse.publish_log import RunRecord
@@ -145,7 +145,7 @@ class House:
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
         self._lock = threading.Lock()
-        self._lookups: dict[str, tuple[tuple[int, int], Lookups]] = {}
+        self._lookups: dict[str, tuple[tuple[int, int], QueryLookups]] = {}
 
     @property
     def path(self) -> str:
@@ -221,7 +221,7 @@ class House:
         tables = [answered(group if isinstance(group, tuple) else _as_group(group)) for group in groups]
         return Answers(pa.concat_tables(tables, promote_options="default") if tables else answered(None)[:0], query)
 
-    def _loaded(self, query: str) -> Lookups:
+    def _loaded(self, query: str) -> QueryLookups:
         from spark_jobs.lookups.loading import Reader
 
         versions = self._warehouse.version("partials"), self._warehouse.version("sharing_plans")

@@ -25,7 +25,7 @@ from optimizer.errors.diagnostics import count as number_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from spark_jobs.lookups.lookups import Lookups
+    from spark_jobs.lookups.loading import QueryLookups
     from spark_jobs.warehouse.warehouse import Warehouse
 
 
@@ -241,7 +241,7 @@ def _check_when(
 
 
 def _window(
-    lookups: Lookups,
+    lookups: QueryLookups,
     range_: str | None,
     ending_at: str | None,
     begin: str | None,

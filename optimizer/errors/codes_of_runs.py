@@ -434,7 +434,7 @@ CODES_OF_RUNS = (
     ),
     Code(
         "HDL-607",
-        "Queries of this kind of window are not answered on demand.",
+        "Queries over windows of rows are not answered on demand.",
         "Read the published answers with `heddle read`.",
     ),
     Code("HDL-608", "The thresholds of a look-up cannot be used.", "Compare outputs of the query with constants."),

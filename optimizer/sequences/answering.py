@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from optimizer.sequences import kernels
 from optimizer.sequences.events import Events
 from optimizer.sequences.executors import choose
 from optimizer.sequences.matches import Answers, Integers, Measure, Numbers, SequenceQuery
+from optimizer.sequences.measuring import Measuring, Rows, Weighing
 from optimizer.sequences.passes import EXECUTORS, FUNCTIONS, Pass
 
 
@@ -19,26 +23,70 @@ def answers(
 ) -> list[Answers]:
     """The answers of every query, in the same order, over all events given.
 
-    ``executor``: one of :data:`EXECUTORS` (default: what :func:`choose` finds cheapest; measures always run on
-    ``windows``). ``ends``: only windows that end in ``(begin, end]``; a window's events must all be given.
+    ``executor``: one of :data:`EXECUTORS` (default: what :func:`choose` finds cheapest; what takes a pass of
+    its own runs on ``windows``). ``ends``: only windows that end in ``(begin, end]``, whose events must all be given.
     Raises ValueError for an empty pattern, a range or slide that is not positive, an unknown attribute or executor.
     """
     _check(events, queries, executor)
+    weighing = Weighing(events, queries)
+    measuring = [Measuring(weighing, query) for query in queries]
+    patterns = [replace(query, measures=()) for query in queries]
+    counted = _counted(
+        weighing.events, [*patterns, *(query for one in measuring for query in one.wanted.values())], executor, ends
+    )
+    found: dict[tuple[int, Measure], Integers | Numbers] = {}
+    for i, query in enumerate(queries):
+        wanted = {key: counted[pattern] for key, pattern in measuring[i].wanted.items()}
+        for measure in query.measures:
+            value = measuring[i].value(measure, counted[patterns[i]], wanted)
+            if value is not None:
+                found[i, measure] = value
+    found |= _measured(events, queries, ends, found)
     runs = kernels.runs_of(events.key)
-    answered: dict[int, Answers] = {}
-    for group in choose(events, queries, executor):
-        members = [queries[i] for i in group.members]
-        rows = Pass(events, runs, members, ends, group).counts()
-        measured: dict[tuple[int, Measure], Integers | Numbers] = {}
-        for measure in dict.fromkeys(measure for query in members for measure in query.measures):
-            which = [i for i, query in enumerate(members) if measure in query.measures]
-            columns = Pass(events, runs, [members[i] for i in which], ends, group).measured(measure)
-            measured |= {(i, measure): column for i, column in zip(which, columns, strict=True)}
-        for i, query in enumerate(members):
-            run, start, count = rows[i]
-            measures = tuple(measured[i, measure] for measure in query.measures)
-            answered[group.members[i]] = Answers(events.key[runs[run]], start, count, measures)
-    return [answered[i] for i in range(len(queries))]
+    answered = []
+    for i, query in enumerate(queries):
+        run, start, count = counted[patterns[i]]
+        measures = tuple(found[i, measure] for measure in query.measures)
+        answered.append(Answers(events.key[runs[run]], start, count, measures))
+    return answered
+
+
+def _counted(
+    events: Events, queries: Sequence[SequenceQuery], executor: str | None, ends: tuple[int, int] | None
+) -> dict[SequenceQuery, Rows]:
+    """What each of the queries counts; those that are alike are counted once."""
+    distinct = list(dict.fromkeys(queries))
+    runs = kernels.runs_of(events.key)
+    counted: dict[SequenceQuery, Rows] = {}
+    for group in choose(events, distinct, executor):
+        members = [distinct[i] for i in group.members]
+        counts = Pass(events, runs, members, ends, group).counts()
+        for query, (run, start, count) in zip(members, counts, strict=True):
+            counted[query] = run.astype(np.int64), start, count
+    return counted
+
+
+def _measured(
+    events: Events,
+    queries: Sequence[SequenceQuery],
+    ends: tuple[int, int] | None,
+    known: Mapping[tuple[int, Measure], Integers | Numbers],
+) -> dict[tuple[int, Measure], Integers | Numbers]:
+    """The measures that are not known yet, by a pass each."""
+    left: dict[Measure, list[int]] = {}
+    for i, query in enumerate(queries):
+        for measure in query.measures:
+            if (i, measure) not in known:
+                left.setdefault(measure, []).append(i)
+    runs = kernels.runs_of(events.key)
+    measured: dict[tuple[int, Measure], Integers | Numbers] = {}
+    for measure, which in left.items():
+        members = list(dict.fromkeys(which))
+        for group in choose(events, [queries[i] for i in members], "windows"):
+            mine = [members[place] for place in group.members]
+            columns = Pass(events, runs, [queries[i] for i in mine], ends, group).measured(measure)
+            measured |= {(i, measure): column for i, column in zip(mine, columns, strict=True)}
+    return measured
 
 
 def _check(events: Events, queries: Sequence[SequenceQuery], executor: str | None) -> None:

@@ -795,7 +795,7 @@ def _chain_wide(
 def _chain_wide_kind(low, high, size, rows, state, own, parent, lanes, block, plain, kind, above):
     first, base = block.first[kind], above * block.width
     count = block.first[kind + 1] - first
-    if plain:
+    if plain or block.total[kind] == count:
         return _chain_wide(
             low, high, size, rows.low_rows, rows.high_rows, rows.size_rows, state, own, parent, lanes, block.group,
             None, first, count, block.words, block.before, base,
@@ -813,7 +813,8 @@ def _chain_kind(
     """:func:`_chain` over a block's events of one type; ``above``: the parent's type."""
     first, base = block.first[kind], above * block.width
     count = block.first[kind + 1] - first
-    if plain:
+    # others of the block may come more often
+    if plain or block.total[kind] == count:
         return _chain(
             low, size, low_rows, size_rows, state, own, parent, lanes, width, block.group, None, first, count,
             block.words, block.before, base,
@@ -1718,8 +1719,8 @@ class Lone(NamedTuple):
 
     ``live`` (nodes,): the last window that a row may have a match in; ``clean``: the windows before it have been taken
     out of the row. Until then their lanes hold what they ended with; a row whose windows have all ended is written
-    anew. ``opened`` (lanes,), ``due`` (spans,) as in :class:`Block`. ``most``: occurrences that a window may have for
-    no count to pass 2**63.
+    anew. ``opened`` (lanes,), ``due`` (spans,) as in :class:`Block`. ``most``: occurrences that a window may have, or
+    if they are ``compacted`` events, for no count to pass 2**63.
     """
 
     low: NDArray[np.uint64]
@@ -1728,6 +1729,7 @@ class Lone(NamedTuple):
     opened: Longs
     due: Longs
     most: int
+    compacted: bool
 
 
 @_inlined
@@ -1856,7 +1858,7 @@ def _lone(trie, room, windows, stream, origin, end, run, answers, space, filled)
                 often = stream.count[origin + step * event]
                 latest = _follow_lone(trie, room, windows, first, last, often, oldest, newest, latest)
                 if depth == 1:
-                    seen += often
+                    seen += 1 if room.compacted else often
         at = until
 
 
@@ -2268,3 +2270,112 @@ def by_query(query, run, start, low, high, double, flag, queries):
         if p > first[q] and (runs[p] < runs[p - 1] or (runs[p] == runs[p - 1] and starts[p] <= starts[p - 1])):
             ascending[q] = False
     return first, runs, starts, lows, highs, doubles, flags, ascending
+
+
+# --------------------------------------------------------------------------------- measures from counts
+@_kernel
+def add_multiples(low, high, size, rows, other_low, other_high, factor):
+    """Add to the integers (a,) of some rows (b,), modulo 2**128, others (b,) times a factor; ``size``: magnitudes of
+    all that was added, as doubles."""
+    times_low, times_high = np.uint64(factor), np.uint64(factor >> 63)
+    for i in range(len(rows)):
+        row = rows[i]
+        more = _product(other_low[i], np.uint64(other_high[i]), times_low, times_high)
+        low[row], high[row] = _sum(low[row], high[row], more[0], more[1])
+        size[row] += abs(np.float64(factor) * (np.float64(other_high[i]) * _WORD + np.float64(other_low[i])))
+
+
+@_kernel
+def read_totals(low, high, size, over):
+    """Mark integers of more than 38 digits. Returns whether all are known: magnitudes are below 2**126."""
+    for i in range(len(low)):
+        if not size[i] < _WIDE_SURE:
+            return False
+        _, flag = _read_wide(low[i], high[i], 0.0, 0.0)
+        over[i] = flag == OVER
+    return True
+
+
+@_kernel
+def by_type(kind, kinds, runs):
+    """The events (n,) by local type, those of one type as they come, and where those of each type and run begin among
+    them (types, k + 1); ``runs`` (k + 1,)."""
+    keys = len(runs) - 1
+    first = np.zeros((kinds, keys + 1), np.int64)
+    for run in range(keys):
+        for event in range(runs[run], runs[run + 1]):
+            first[kind[event], run] += 1
+    total = np.int64(0)
+    for own in range(kinds):
+        for run in range(keys + 1):
+            count = first[own, run]
+            first[own, run] = total
+            total += count
+    order, at = np.empty(len(kind), np.int64), first[:, 0].copy()
+    for event in range(len(kind)):
+        order[at[kind[event]]] = event
+        at[kind[event]] += 1
+    return order, first
+
+
+@_kernel
+def with_more(key, time, kind, count, rows, kinds, counts):
+    """Compacted events (n,) and more of them (m,), which are at the keys and times of some ``rows``, ascending, and of
+    greater types: columns (n + m,), each behind those of its key and time, as they come."""
+    n, m = len(key), len(rows)
+    keys, times = np.empty(n + m, np.int64), np.empty(n + m, np.int64)
+    types, often = np.empty(n + m, np.int32), np.empty(n + m, np.int64)
+    to = more = 0
+    for event in range(n):
+        keys[to], times[to], types[to], often[to] = key[event], time[event], kind[event], count[event]
+        to += 1
+        if event + 1 < n and time[event + 1] == time[event] and key[event + 1] == key[event]:
+            continue
+        first = to
+        while more < m and rows[more] <= event:
+            # of one moment by type: those are few
+            place = to
+            while place > first and types[place - 1] > kinds[more]:
+                types[place], often[place] = types[place - 1], often[place - 1]
+                place -= 1
+            keys[to], times[to], types[place], often[place] = key[event], time[event], kinds[more], counts[more]
+            to += 1
+            more += 1
+    return keys, times, types, often
+
+
+@_inner
+def _gallop(time, first, last, bound):
+    """The first index in [first, last) whose time is not below the bound; by steps that double, then by halves."""
+    step = 1
+    while first + step <= last and time[first + step - 1] < bound:
+        first += step
+        step *= 2
+    return _index_from(time, first, min(last, first + step - 1), bound)
+
+
+@_kernel
+def taking_part(time, first, pattern, position, run, start, range_, low, high):
+    """Which events [low, high) of the type at a position of a pattern take part in a match, of each answer (a,).
+
+    Those behind the earliest match of what comes before the position and ahead of the latest match of what comes
+    behind it. ``time`` (n,): by type, key and time; ``first`` (types, k + 1): where those of each begin; ``pattern``
+    (l,): local types. Answers are ascending by ``run`` and ``start``, and have a match.
+    """
+    length, before = len(pattern), np.int64(-1)
+    ahead, behind = np.zeros(length, np.int64), np.zeros(length, np.int64)
+    for i in range(len(run)):
+        if run[i] != before:
+            before = run[i]
+            for j in range(length):
+                ahead[j] = behind[j] = first[pattern[j], before]
+        bound = start[i]
+        for j in range(position + 1):
+            ahead[j] = _gallop(time, ahead[j], first[pattern[j], before + 1], bound)
+            bound = time[ahead[j]] + 1
+        low[i] = ahead[position]
+        bound = start[i] + range_
+        for j in range(length - 1, position - 1, -1):
+            behind[j] = _gallop(time, behind[j], first[pattern[j], before + 1], bound)
+            bound = time[behind[j] - 1]
+        high[i] = behind[position]

@@ -214,14 +214,19 @@ class Pass:
         overlap = -(-self._group.range // self._group.slide)
         blocks = 1 + events / self._block.size + ticks / (self._group.slide * (self._lanes - overlap + 1))
         per_event = DENSE[1] * nodes * (self._lanes // kernels.LANES) + DENSE[2]
-        most = _most(trie.deepest, trie.repeats)
         lone = DENSE[0] * trie.nodes * blocks > per_event * events
+        if not lone.any():
+            return
+        most, compacted = _most(trie.deepest, trie.repeats, 62.0), False
+        fewer = _most(trie.deepest, trie.repeats, 62.0 - self._compacted_bits())
+        if fewer * often > most:
+            most, compacted, often = fewer, True, 1.0
         lone &= often * events * np.minimum(1.0, self._group.range / ticks) < most
         if not lone.any():
             return
         sizes = len(trie.kind), len(trie.kind), self._lanes, len(self._kinds)
         live, clean, opened, due = (np.zeros(size, dtype=np.int64) for size in sizes)
-        room = kernels.Lone(low, live, clean, opened, due, most)
+        room = kernels.Lone(low, live, clean, opened, due, most, compacted)
         backward = self._group.backward
 
         def take(chosen: Longs) -> Taken:
@@ -232,6 +237,16 @@ class Pass:
             return [(backward, _part(answers, filled))], failed
 
         yield take
+
+    def _compacted_bits(self) -> float:
+        """Binary digits of how often one combination of compacted events may come that a pattern matches."""
+        if self._events.count.max(initial=1) == 1:
+            return 0.0
+        most = np.ones(len(self._local) + 1, dtype=np.int64)
+        local = self._streams[0].local
+        np.maximum.at(most, local[np.minimum(self._events.type, len(local) - 1)], self._events.count)
+        bits = np.log2(most.astype(float))
+        return max(sum(bits[step.kind] for step in pattern) for pattern in self._patterns)
 
     def _wide(self, chosen: Longs) -> Taken:
         trie = self._trie(self._group.backward)
@@ -394,19 +409,19 @@ Taken = tuple[list[tuple[bool, kernels.AnswerColumns]], NDArray[np.bool_]]
 Taker = Callable[[Longs], Taken]
 
 
-def _most(longest: int, repeats: int) -> int:
+def _most(longest: int, repeats: int, digits: float) -> int:
     """Events of a window (those of one type ``repeats`` times in a pattern) with which no pattern of so many types at
-    most can match 2**63 times: d factors that add up to n are (n/d)**d at most."""
+    most can match so often that it takes more binary digits: d factors that add up to n are (n/d)**d at most."""
 
     def bits(events: int) -> float:
         return max(length * math.log2(repeats * events / length) for length in range(1, longest + 1))
 
     most = 1
-    while bits(2 * most) < 62.0:
+    while bits(2 * most) < digits:
         most *= 2
     step = most
     while step := step // 2:
-        most += step * (bits(most + step) < 62.0)
+        most += step * (bits(most + step) < digits)
     return most
 
 

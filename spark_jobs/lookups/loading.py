@@ -16,17 +16,22 @@ from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.synopses.synopsis import CARRIERS, Synopsis, synopses_of
 from optimizer.windows.alignment import day_label, history_start
 from optimizer.workload.expression import exact_literal, family_of
-from optimizer.workload.values import ACQ, STRING, Condition, Literal, Output
+from optimizer.workload.values import ACQ, STRING, Condition, Literal, Output, WindowKind
 from spark_jobs.arrays.texts import as_texts, key_texts
 from spark_jobs.lookups.kernels import Group, Span, unknown_group
 from spark_jobs.lookups.lookups import Lookups
+from spark_jobs.lookups.sequence_lookups import SequenceLookups
 from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.stored_coverage import coverage
+from spark_jobs.sequences.encoding import decoded
 from spark_jobs.sources.decoding import parse_instant
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.warehouse.data_files import CHECKED, bucket_of, reading
 from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.warehouse import Warehouse
+
+QueryLookups = Lookups | SequenceLookups
+"""Look-ups of one query, over whatever its windows are made of."""
 
 
 class Reader:
@@ -45,7 +50,7 @@ class Reader:
         begin: int | None = None,
         end: int | None = None,
         groups: Sequence[Group] | None = None,
-    ) -> Lookups:
+    ) -> QueryLookups:
         """Load the stored partial rows of a query's synopsis.
 
         ``begin``, ``end`` (microseconds): only what instants in (begin, end] need. ``groups``: only these, each a tuple
@@ -63,17 +68,11 @@ class Reader:
             last = synopsis.fragments.last_edge(end - window.ago)
             spans = [(span[0], min(span[1], last)) for span in spans if span[0] < last]
         rows = self._rows(synopsis, spans, self._buckets(query, synopsis, groups))
-        cells = Cells.decode(synopsis, rows)
-        inside = np.zeros(len(cells), dtype=bool)
-        for first, last in spans:
-            inside |= (cells.starts >= first) & (cells.starts < last)
-        if not inside.all():
-            cells = cells.take(np.flatnonzero(inside))
-        if synopsis.is_plain(query):
-            cells = cells.combined()
+        found: QueryLookups
+        if synopsis.kind is WindowKind.SEQUENCE:
+            found = SequenceLookups(query, synopsis, decoded(synopsis, rows), spans)
         else:
-            cells = cells.projected(synopsis.bit(query.filter), query.group_by)
-        found = Lookups(query, cells, spans)
+            found = Lookups(query, _cells_of(query, synopsis, rows, spans), spans)
         return found if groups is None else found.of_groups(groups)
 
     def _stored(self, name: str) -> tuple[ACQ, Synopsis, list[Span]]:
@@ -88,9 +87,8 @@ class Reader:
                 if query is None or (wanted is not None and query.fingerprint != wanted.fingerprint):
                     continue
                 wanted = wanted or query
-                if not query.is_plain:
-                    what = "event sequences" if query.pattern is not None else "windows of rows"
-                    message = f"{name} is over {what}: these are not answered on demand"
+                if query.window.is_rows:
+                    message = f"{name} is over windows of rows: these are not answered on demand"
                     raise HeddleError("HDL-607", message, "`heddle read`")
                 made = synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together)
                 synopsis = next(synopsis for synopsis, members in made.items() if query in members)
@@ -107,7 +105,11 @@ class Reader:
         if spans:
             first, last = spans[0][0], spans[-1][1]
             chosen &= (ds.field("day") >= day_label(first)) & (ds.field("day") <= day_label(last - 1))
-            chosen &= (ds.field("fragment_start") >= first) & (ds.field("fragment_start") < last)
+            # a day's events of a sequence begin before the window that needs some of them
+            begins = ds.field("fragment_end") > first
+            if synopsis.kind is not WindowKind.SEQUENCE:
+                begins = ds.field("fragment_start") >= first
+            chosen &= begins & (ds.field("fragment_start") < last)
         else:
             chosen &= pc.scalar(False)
         if buckets is not None:
@@ -123,8 +125,24 @@ class Reader:
             return None
         names = [name for name, _ in query.group_by]
         columns = _texts_of(query, groups)
+        if not set(synopsis.bucket_by) <= set(names):
+            # the keys of a group of sequences lie in all of them
+            return None
         told = key_texts([columns[names.index(name)] for name in synopsis.bucket_by], len(groups))
         return sorted(set(bucket_of(told.to_pylist()).tolist()))
+
+
+def _cells_of(query: ACQ, synopsis: Synopsis, rows: pa.Table, spans: Sequence[Span]) -> Cells:
+    """The cells of stored rows that lie in some spans, as the query needs them."""
+    cells = Cells.decode(synopsis, rows)
+    inside = np.zeros(len(cells), dtype=bool)
+    for first, last in spans:
+        inside |= (cells.starts >= first) & (cells.starts < last)
+    if not inside.all():
+        cells = cells.take(np.flatnonzero(inside))
+    if synopsis.is_plain(query):
+        return cells.combined()
+    return cells.projected(synopsis.bit(query.filter), query.group_by)
 
 
 def _joined(pieces: Sequence[Span]) -> list[Span]:

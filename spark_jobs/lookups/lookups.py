@@ -5,7 +5,8 @@ the same cells, structures and lowering as the final tasks (:mod:`spark_jobs.fin
 is the one that would be published. What a query keeps between look-ups is built when it is first needed.
 
 What is stored is what the last runs left: only fragments that a run completed are used, and what a source has gained
-since is seen once it was run again. Windows of rows are not answered on demand (HDL-607).
+since is seen once it was run again. Event sequences are answered by :mod:`spark_jobs.lookups.sequence_lookups`, windows
+of rows are not answered on demand (HDL-607).
 
 How it is quick: an instant is a number of a window (one multiplication), the window two positions in the list of all
 fragments, and these, with a group, a run of cells: by arithmetic where every group has every fragment, else by a table
@@ -54,14 +55,13 @@ from spark_jobs.lookups.kernels import (
     run_by_position,
     run_by_search,
     sums_between,
-    unknown_group,
     windows_at,
 )
 from spark_jobs.lookups.single import SINGLE_VALUES
+from spark_jobs.lookups.stored import StoredGroups, StoredSpans
 from spark_jobs.lookups.totals import TOTALS, RunningTotal
 from spark_jobs.partials.cells import Cells
 from spark_jobs.results.read import typed_answers
-from spark_jobs.results.rows import typed
 from spark_jobs.warehouse.schemas import ANSWERS
 
 MOST_WINDOWS = 1 << 22
@@ -95,7 +95,8 @@ class Lookups:
     def __init__(self, query: ACQ, cells: Cells, stored: Sequence[Span]) -> None:
         self.query = query
         self.cells = cells
-        self.stored = list(stored)
+        self._spans = StoredSpans(query.name, stored)
+        self._groups = StoredGroups(query, cells.key_columns, cells.groups)
         self._asked = WindowedQuery.of(query, cells.synopsis, 0, 0)
         self._view = FamilyView(cells, [self._asked])
         table = len(cells) <= TABLE_CELLS
@@ -123,43 +124,19 @@ class Lookups:
             message = f"{self.query.name} answers the first {self.query.top.k} groups of each window"
             raise HeddleError("HDL-609", message, "look up all groups, an instant at a time: at, between, single")
 
-    # ------------------------------------------------------------------------------------------ groups
-    @cached_property
+    @property
     def groups(self) -> list[Group]:
         """The groups that are stored, as values in the query's order."""
-        columns = [
-            typed(column, type).to_pylist()
-            for column, (_, type) in zip(self.cells.key_columns, self.query.group_by, strict=True)
-        ]
-        return list(zip(*columns, strict=True)) if columns else [()] * self.cells.groups
+        return self._groups.values
 
-    @cached_property
-    def _numbers(self) -> dict[Group, int]:
-        return {_hashable(group): number for number, group in enumerate(self.groups)}
+    @property
+    def stored(self) -> list[Span]:
+        """The spans of time that are stored."""
+        return self._spans.spans
 
     def number(self, group: Group) -> int:
         """The number of a group. Raises HDL-605 for one that has no stored partials."""
-        try:
-            return self._numbers[_hashable(group)]
-        except (KeyError, TypeError) as error:
-            raise unknown_group(self.query, [group]) from error
-
-    # ---------------------------------------------------------------------------------------- instants
-    def _check(self, start: int, end: int) -> None:
-        """Raises HDL-604 unless the fragments of [start, end) are stored."""
-        if any(first <= start and end <= last for first, last in self.stored):
-            return
-        told = f"{self.query.name}: {format_instant(start)} .. {format_instant(end)}"
-        if not self.stored:
-            raise HeddleError("HDL-604", f"{told} is not stored: nothing is")
-        shown = ", ".join(f"{format_instant(first)} .. {format_instant(last)}" for first, last in self.stored[:5])
-        shown += ", ..." if len(self.stored) > 5 else ""
-        where = "has fragments that are not stored"
-        if start < self.stored[0][0]:
-            where = "begins before the first stored fragment"
-        elif end > self.stored[-1][1]:
-            where = "ends after the last stored fragment"
-        raise HeddleError("HDL-604", f"{told} {where}", f"stored: {shown}")
+        return self._groups.number(group)
 
     # ------------------------------------------------------------------------------------------ tables
     def at(self, instant: int, group: Group | None = None) -> pa.Table:
@@ -206,7 +183,7 @@ class Lookups:
         """The answers of some instants, ascending."""
         query, window = windowed.query, windowed.query.window
         starts, ends = starts_of(window, moments), moments - window.ago
-        self._check_windows(moments, window)
+        self._spans.check_windows(moments, window)
         groups = None if group is None else np.array([self.number(group)])
         if query.top is not None:
             groups = None
@@ -296,18 +273,11 @@ class Lookups:
         if wrong < 0:
             return
         if len(first):
-            self._check_windows(newest_instants(window, times[wrong : wrong + 1]), window)
+            self._spans.check_windows(newest_instants(window, times[wrong : wrong + 1]), window)
         moments = newest_instants(window, times)
-        self._check_windows(np.unique(moments), window)
+        self._spans.check_windows(np.unique(moments), window)
         low[:] = np.searchsorted(self._view.grid, starts_of(window, moments))
         high[:] = np.searchsorted(self._view.grid, moments - window.ago)
-
-    def _check_windows(self, moments: Longs, window: Window) -> None:
-        """Raises HDL-604 unless the fragments of the windows of some instants are stored; ``window``: the query's, or
-        one that is asked for."""
-        starts, ends = starts_of(window, moments), moments - window.ago
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            self._check(start, end)
 
     @cached_property
     def _position(self) -> NDArray[Any] | None:
@@ -350,7 +320,7 @@ class Lookups:
             numbers, shape = np.repeat(np.arange(self.cells.groups), len(times)), (self.cells.groups, len(times))
             times = np.tile(times, self.cells.groups)
         else:
-            numbers = self._group_numbers(groups)
+            numbers = self._groups.numbered(groups)
             if numbers.shape != times.shape:
                 raise ValueError(f"{len(times)} instants, {len(numbers)} groups")
         order = np.lexsort((times, numbers)) if self._in_order else None
@@ -374,17 +344,6 @@ class Lookups:
                 values[order], valid[order] = values.copy(), valid.copy()
         named = zip(self.query.outputs, found, strict=True)
         return {output.name: (values.reshape(shape), valid.reshape(shape)) for output, (values, valid) in named}
-
-    def _group_numbers(self, groups: Any) -> Longs:
-        if not isinstance(groups, np.ndarray) or groups.dtype == object:
-            groups = [group if isinstance(group, (int, np.integer)) else self.number(tuple(group)) for group in groups]
-        numbers = np.ascontiguousarray(groups, dtype=np.int64).reshape(-1)
-        if len(numbers) and not (numbers.min() >= 0 and numbers.max() < self.cells.groups):
-            wrong = int(numbers[(numbers < 0) | (numbers >= self.cells.groups)][0])
-            raise HeddleError(
-                "HDL-605", f"{self.query.name} has no group number {wrong}", f"{self.cells.groups} groups"
-            )
-        return numbers
 
     def _fill(self, runs: FragmentRuns, out: list[tuple[NDArray[Any], NDArray[np.bool_]]]) -> None:
         """The outputs under some runs of cells."""
@@ -487,7 +446,7 @@ class Lookups:
             for output in self.query.computed
         )
         return _Quick(
-            self._numbers,
+            self._groups.numbers,
             base,
             self.query.window.slide,
             len(first) if able else 0,
@@ -532,11 +491,6 @@ class _Quick(NamedTuple):
     most: int
     outputs: list[LookupValue]
     conditions: list[Callable[[int, int], bool]]
-
-
-def _hashable(group: Group) -> Group:
-    """NaN is one value."""
-    return tuple("NaN" if isinstance(value, float) and value != value else value for value in group)
 
 
 def _bounds(condition: Condition) -> tuple[int | None, int | None] | None:

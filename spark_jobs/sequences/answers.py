@@ -71,6 +71,12 @@ class Rolled:
     instants: Longs
     columns: Mapping[tuple[int, str], _Column]
 
+    def at(self, wanted: Sequence[int] | Longs) -> Rolled:
+        """The answers of some instants alone."""
+        rows = np.flatnonzero(np.isin(self.instants, np.array(wanted, dtype=np.int64)))
+        kept = {name: column.of(rows) for name, column in self.columns.items()}
+        return Rolled(self.query, self.keys, self.group[rows], self.instants[rows], kept)
+
 
 def _limbs(integers: Integers) -> NDArray[np.int64]:
     low = integers.low.astype(np.uint64)
@@ -132,6 +138,13 @@ def _measure(query: ACQ, sequenced: Sequenced, output: Output, function: str) ->
     return Measure(function, str(attribute), sequenced.types.index(output.event))
 
 
+def sequence_query(query: ACQ, sequenced: Sequenced) -> SequenceQuery:
+    """The query as the executors take it. Raises ValueError if the synopsis does not keep what it takes."""
+    assert query.pattern is not None
+    pattern = tuple(sequenced.types.index(event) for event in query.pattern.events)
+    return SequenceQuery(pattern, query.window.range, query.window.slide, _measures(query, sequenced))
+
+
 def answered(synopsis: Synopsis, queries: Sequence[ACQ], decoded: Decoded, begin: int, end: int) -> list[Rolled]:
     """Answers of queries of one synopsis for the instants in (begin, end], of all keys of some events."""
     sequenced = sequenced_of(synopsis)
@@ -141,30 +154,34 @@ def answered(synopsis: Synopsis, queries: Sequence[ACQ], decoded: Decoded, begin
         # of instants that are named: no window before the first, none behind the last
         span = (begin, end) if at is None else (max(begin, min(at, default=end) - 1), min(end, max(at, default=begin)))
         alike.setdefault((query.window.ago, *span), []).append(query)
-    rolled: list[Rolled] = []
+    found: list[Rolled] = []
     for (ago, first, last), members in alike.items():
         # a historical window is one over the past as if it were now
         events = replace(decoded.events, time=decoded.events.time + ago) if ago else decoded.events
-        codes = {type_: code for code, type_ in enumerate(sequenced.types)}
-        asked = [
-            SequenceQuery(
-                tuple(codes[event] for event in query.pattern.events),
-                query.window.range,
-                query.window.slide,
-                _measures(query, sequenced),
-            )
-            for query in members
-            if query.pattern is not None
-        ]
+        asked = [sequence_query(query, sequenced) for query in members]
         for query, answer in zip(members, answers(events, asked, ends=(first, last)), strict=True):
-            keys = [_group_key(synopsis, query, key) for key in decoded.keys]
-            instants = answer.start + query.window.range
-            columns = _columns(query, sequenced, answer)
-            rolled.append(_rolled(query.name, keys, answer.key, instants, columns, query.window.at))
-    return rolled
+            keys, group = numbered_groups([group_key(synopsis, query, key) for key in decoded.keys])
+            told = rolled(query, sequenced, keys, group, answer)
+            found.append(told if query.window.at is None else told.at(query.window.at))
+    return found
 
 
-def _group_key(synopsis: Synopsis, query: ACQ, key: str) -> str:
+def rolled(query: ACQ, sequenced: Sequenced, keys: Sequence[str], group: Longs, answer: Answers) -> Rolled:
+    """What the executors found of a query, added up by group; ``group`` (k,): of each key of the events the number of
+    its group, whose ``keys`` ascend."""
+    instants = answer.start + query.window.range
+    columns = _columns(query, sequenced, answer)
+    return _rolled(query.name, keys, group[answer.key], instants, columns)
+
+
+def numbered_groups(texts: Sequence[str]) -> tuple[list[str], Longs]:
+    """The distinct texts, ascending, and of each text the number of its own."""
+    distinct = sorted(set(texts))
+    place = {text: number for number, text in enumerate(distinct)}
+    return distinct, np.array([place[text] for text in texts], dtype=np.int64)
+
+
+def group_key(synopsis: Synopsis, query: ACQ, key: str) -> str:
     """The key of the group that the sequences of a key are added up to."""
     values = dict(zip((name for name, _ in synopsis.group_by), json.loads(key), strict=True))
     chosen = [values[name] for name, _ in query.group_by]
@@ -174,41 +191,47 @@ def _group_key(synopsis: Synopsis, query: ACQ, key: str) -> str:
 def _rolled(
     query: str,
     keys: Sequence[str],
-    key: Longs,
+    group: Longs,
     instants: Longs,
     columns: Mapping[tuple[int, str], _Column],
-    wanted: Sequence[int] | None = None,
 ) -> Rolled:
-    """Answers of keys, whose groups are ``keys``, added up by group and instant; only of the instants ``wanted``."""
-    distinct = sorted(set(keys))
-    place = {text: number for number, text in enumerate(distinct)}
-    group = np.array([place[text] for text in keys], dtype=np.int64)[key] if len(key) else key
+    """Answers of groups, whose ascending ``keys`` are numbered, added up by group and instant."""
     order = np.lexsort((instants, group))
-    if wanted is not None:
-        order = order[np.isin(instants[order], np.array(wanted, dtype=np.int64))]
     group, instants = group[order], instants[order]
     heads = np.flatnonzero(np.append(True, (group[1:] != group[:-1]) | (instants[1:] != instants[:-1])))
     heads = heads[: len(group)]
     kept = {name: column.of(order).reduced(heads, len(group)) for name, column in columns.items()}
-    return Rolled(query, tuple(distinct), group[heads], instants[heads], kept)
+    return Rolled(query, tuple(keys), group[heads], instants[heads], kept)
 
 
 def joined(parts: Sequence[Rolled]) -> Rolled:
     """What several tasks found of one query."""
-    keys = [key for part in parts for key in part.keys]
+    keys, number = numbered_groups([key for part in parts for key in part.keys])
     cuts = np.cumsum([0, *(len(part.keys) for part in parts)])
-    key = np.concatenate([cut + part.group for cut, part in zip(cuts, parts, strict=False)])
+    group = number[np.concatenate([cut + part.group for cut, part in zip(cuts, parts, strict=False)])]
     instants = np.concatenate([part.instants for part in parts])
     columns = {
         name: _Column(column.operation, np.concatenate([part.columns[name].values for part in parts]))
         for name, column in parts[0].columns.items()
     }
-    return _rolled(parts[0].query, keys, key, instants, columns)
+    return _rolled(parts[0].query, keys, group, instants, columns)
 
 
 # ------------------------------------------------------------------------------------------- lowering
-def lowered(query: ACQ, synopsis: Synopsis, rolled: Rolled) -> Iterator[tuple[str, AnswerRows]]:
-    """The answers that satisfy HAVING, day by day (of the microsecond before the instant), on their way into files."""
+class LoweredAnswers(NamedTuple):
+    """Some answers (a,) of a query, ascending by (group, instant), that satisfy HAVING or of which nobody knows:
+    ``group`` and ``instants`` (a,), each of the query's ``outputs``; ``failed`` (a,), if any: of which nobody knows;
+    ``errors``: what is wrong, by row."""
+
+    group: Longs
+    instants: Longs
+    outputs: list[Lowered]
+    failed: NDArray[np.bool_] | None
+    errors: dict[int, list[str]]
+
+
+def lowered_answers(query: ACQ, synopsis: Synopsis, rolled: Rolled) -> LoweredAnswers:
+    """The values of the answers that satisfy HAVING."""
     sequenced = sequenced_of(synopsis)
     known: dict[Output, Lowered] = {}
 
@@ -220,10 +243,15 @@ def lowered(query: ACQ, synopsis: Synopsis, rolled: Rolled) -> Iterator[tuple[st
         return known[same]
 
     rows, failed, errors = qualifying(query, [of(condition.output) for condition in query.having], len(rolled.instants))
-    if len(rows) == 0:
+    outputs = [of(output).where(rows) for output in query.outputs] if len(rows) else []
+    return LoweredAnswers(rolled.group[rows], rolled.instants[rows], outputs, failed, errors)
+
+
+def lowered(query: ACQ, synopsis: Synopsis, rolled: Rolled) -> Iterator[tuple[str, AnswerRows]]:
+    """The answers that satisfy HAVING, day by day (of the microsecond before the instant), on their way into files."""
+    group, instants, outputs, failed, errors = lowered_answers(query, synopsis, rolled)
+    if len(instants) == 0:
         return
-    outputs = [of(output).where(rows) for output in query.outputs]
-    group, instants = rolled.group[rows], rolled.instants[rows]
     days, number = distinct_of((instants - 1) // DAY)
     keys = pa.array(rolled.keys, pa.string())
     for at, day in enumerate(days.tolist()):

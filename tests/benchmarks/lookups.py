@@ -5,7 +5,8 @@ them.
 
 A warehouse is written as a run leaves its partial aggregates (every group has two trades a minute), and read back.
 Ours, in batches: random instants and random groups, from the instant to the value (``Lookups.batch``); one at a time:
-calls of ``Lookups.single`` from Python. Published: the structures of Arasu & Widom over the same fragments, one group
+calls of ``Lookups.single`` from Python. Event sequences are of the same events; one at a time, the first round matches
+the windows of each group, block by block. Published: the structures of Arasu & Widom over the same fragments, one group
 after the other; these are given the positions of each window, found beforehand. CPU time, medians over rounds in which
 each takes its turn; what is compared has to give the same answers. Windows of an hour that slide by a minute.
 """
@@ -36,7 +37,7 @@ from optimizer.papers.reference.interval_quantiles import BaseIntervalQuantiles
 from optimizer.papers.reference.online_intervals import BaseIntervals, LandmarkIntervals, RunningIntervals, SearchTree
 from optimizer.plan.builder import build_plan
 from optimizer.workload.values import LONG, STRING, TIMESTAMP, Source, Stream, Workload
-from spark_jobs.lookups.loading import Reader
+from spark_jobs.lookups.loading import QueryLookups, Reader
 from spark_jobs.lookups.lookups import Lookups
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.benchmarks.intervals import filled, look_up, nanoseconds, online_median
@@ -50,13 +51,18 @@ WIDTH = 60
 """Fragments of a window."""
 
 STREAM = Stream(
-    "trades", Source("parquet", "trades.parquet"), (("ts", TIMESTAMP), ("symbol", STRING), ("volume", LONG)), "ts"
+    "trades",
+    Source("parquet", "trades.parquet"),
+    (("ts", TIMESTAMP), ("symbol", STRING), ("kind", STRING), ("volume", LONG)),
+    "ts",
 )
 QUERIES = {
     "SUM": "sum(volume)",
     "MAX": "max(volume)",
     "quantile": "percentile_disc(volume, 0.5)",
 }
+SEQUENCES = "sequences"
+"""The greatest volume among the B of all sequences A, B, C of a group, whose events are of four kinds."""
 GOALS = {"SUM": 50e6, "MAX": 20e6, "quantile": 1e6}
 """Look-ups a second and core in batches."""
 GOAL_OF_ONE = 200e3
@@ -74,6 +80,7 @@ def written(root: Path, groups: int, fragments: int) -> Warehouse:
         {
             "ts": pa.array(times).cast(pa.timestamp("us", "UTC")),
             "symbol": symbols,
+            "kind": pa.array(list("ABCD")).take(pa.array(rng.integers(0, 4, size))),
             "volume": rng.integers(0, 2**40, size),
         }
     )
@@ -82,10 +89,14 @@ def written(root: Path, groups: int, fragments: int) -> Warehouse:
         f"WINDOW RANGE '{WIDTH} minutes' SLIDE '1 minute' ON ts GROUP BY symbol;\n"
         for name, select in QUERIES.items()
     )
+    text += (
+        f"-- name: {SEQUENCES}\nSELECT symbol, max(B.volume) AS value FROM trades PATTERN SEQ(A, B, C) ON kind "
+        f"WINDOW RANGE '{WIDTH} minutes' SLIDE '1 minute' ON ts GROUP BY symbol;\n"
+    )
     found = parse(text, {"trades": STREAM})
     assert found.diagnostics == ()
     workload = Workload(found.queries, (STREAM,))
-    assert len(build_plan(workload, {"trades": Fraction(1)}).trees) == 1
+    assert len(build_plan(workload, {"trades": Fraction(1)}).trees) == 2
     return stored(root, workload, events, [(BEGIN + WIDTH * MINUTE - 1, BEGIN + fragments * MINUTE)])
 
 
@@ -154,6 +165,14 @@ def contenders(reader: Reader, fragments: int, answers: int) -> tuple[list[Conte
             share = 1.0 if name[1:] == "-INT" and name[0] in "RL" else 0.1
             answer = partial(published, look_up, filled(structure, values), *runs)
             found.append(Contender(aggregate, name, answer, share))
+    took, lookups = nanoseconds(partial(reader.query, SEQUENCES))
+    loads[f"{SEQUENCES}: load"] = took / 1e6
+    for what in ("first table of all groups at an instant", "another one"):
+        loads[f"{SEQUENCES}: {what}"] = nanoseconds(partial(lookups.at, int(asked.times[0])))[0] / 1e6
+    found += [
+        Contender(SEQUENCES, "ours, batch", partial(batch, lookups, asked), 1.0),
+        Contender(SEQUENCES, "ours, one at a time", partial(singly, lookups, asked), 0.02),
+    ]
     return found, loads
 
 
@@ -164,14 +183,14 @@ def per_cell(lookups: Lookups, aggregate: str) -> Array:
     return values[:, 0] + (values[:, 1] << 32) if aggregate == "SUM" else np.ascontiguousarray(values[:, 0])
 
 
-def batch(lookups: Lookups, asked: Asked, share: float) -> tuple[int, Array]:
+def batch(lookups: QueryLookups, asked: Asked, share: float) -> tuple[int, Array]:
     count = int(len(asked.times) * share)
     values, valid = lookups.batch(asked.times[:count], asked.groups[:count])["value"]
     assert valid.all()
     return count, values
 
 
-def singly(lookups: Lookups, asked: Asked, share: float) -> tuple[int, Array]:
+def singly(lookups: QueryLookups, asked: Asked, share: float) -> tuple[int, Array]:
     count = int(len(asked.times) * share)
     names = [lookups.groups[group][0] for group in asked.groups[:count].tolist()]
     return count, np.array([lookups.single(at, name)[0] for at, name in zip(asked.times[:count].tolist(), names)])  # type: ignore[index] # noqa: B905

@@ -1,21 +1,22 @@
 """Measures event sequence aggregation: A-Seq and Sharon's executor against Heddle's.
 
     python -m tests.benchmarks.sequences [--points NAME ...] [--rounds N] [--windows N] [--ticks N] [--executors]
-                                         [--json FILE]
+                                         [--measures] [--json FILE]
 
 Everybody gets the same compacted events (compacting is a row of its own), counts the same matches in the same windows
 and takes turns in one process; CPU seconds, medians over the rounds. A-Seq and Sharon as published have a count for
 each START event; *pooled* they share one among those of a pane, as Heddle does
 (:mod:`optimizer.papers.reference.sharon`). Sharon runs the cheapest plan under its own costs (pooled: or none,
 whichever adds less). ``ahead`` is Heddle's rate over a row's; the goal for A-Seq is as published. ``--executors`` adds
-a row for each of Heddle's executors. Streams: purchases (20 keys with thousands of events each per window); position
-reports (4,000 keys with 50 each).
+a row for each of Heddle's executors; ``--measures`` says what sums and extremes of the same matches take, instead.
+Streams: purchases (20 keys with thousands of events each per window); position reports (4,000 keys with 50 each).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -30,7 +32,7 @@ from optimizer.papers.evaluations.sequence_streams import HOURS, position_report
 from optimizer.papers.evaluations.sharon import EXECUTORS, case_of, executors, race, same_answers
 from optimizer.sequences.answering import answers
 from optimizer.sequences.events import Events
-from optimizer.sequences.matches import SequenceQuery
+from optimizer.sequences.matches import Measure, SequenceQuery
 from optimizer.sequences.passes import EXECUTORS as OURS
 
 Row = dict[str, Any]
@@ -98,6 +100,58 @@ def measure(point: Point, windows: float, rounds: int, ticks: int, each: bool) -
     ]
 
 
+MEASURED: dict[str, tuple[tuple[str, str, int], ...]] = {
+    "counts alone": (),
+    "sum": (("sum", "whole", 5),),
+    "avg": (("sum", "whole", 5), ("known", "whole", 5)),
+    "avg, some null": (("sum", "nullable", 5), ("known", "nullable", 5)),
+    "min": (("min", "whole", 1),),
+    "max": (("max", "whole", -1),),
+    "sum of doubles": (("sum", "double", 5),),
+    "avg, min and max": (("sum", "whole", 5), ("known", "whole", 5), ("min", "whole", 1), ("max", "whole", -1)),
+}
+"""Functions, columns, and at which place of its pattern every query measures."""
+
+
+def measure_measures(point: Point, windows: float, rounds: int, ticks: int) -> list[Row]:
+    """What measures take beside counts, of the same events; all take turns."""
+    if point.cars:
+        stream = position_reports(HOURS * 3600 - windows * point.window / 4_000, ticks=ticks)
+    else:
+        stream = purchases(round(windows * point.window), ticks=ticks)
+    patterns = workload(point.queries, point.length, point.shared, stream, point.common, piece=point.piece)
+    case = case_of(stream, patterns, point.window, point.ratio)
+    rng = np.random.default_rng(5)
+    size = len(stream.key)
+    columns: dict[str, Any] = {
+        "whole": (rng.integers(1, 10_000, size), None),
+        "nullable": (rng.integers(-500, 10_000, size), rng.random(size) < 0.9),
+        "double": (rng.integers(0, 10_000, size) / 100, None),
+    }
+    events = Events.of(stream.key, stream.time, stream.type, columns)
+    taken: dict[str, list[float]] = {name: [] for name in MEASURED}
+    for _ in range(rounds + 1):
+        for name, wanted in MEASURED.items():
+            asked = [
+                SequenceQuery(
+                    pattern,
+                    case.range,
+                    case.slide,
+                    tuple(Measure(of, column, pattern[at]) for of, column, at in wanted),
+                )
+                for pattern in patterns
+            ]
+            begin = time.process_time()
+            answers(events, asked)
+            taken[name].append(time.process_time() - begin)
+    # the first round compiles, or reads what was compiled
+    seconds = {name: statistics.median(each[1:]) for name, each in taken.items()}
+    return [
+        {"measures": name, "cpu_seconds": took, "times_counts": took / seconds["counts alone"]}
+        for name, took in seconds.items()
+    ]
+
+
 def shown(row: Row) -> list[str]:
     ahead, goal = row.get("ahead"), row.get("goal")
     return [
@@ -119,10 +173,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--windows", type=float, default=3, help="length of the stream, in windows")
     parser.add_argument("--ticks", type=int, default=1, help="of time per second (the paper's times are in seconds)")
     parser.add_argument("--executors", action="store_true", help="each of Heddle's executors, too")
+    parser.add_argument("--measures", action="store_true", help="what measures take beside counts, instead")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args(arguments)
     console = Console(width=140)
     found: dict[str, list[Row]] = {}
+    if chosen.measures:
+        for name in chosen.points:
+            rows = measure_measures(POINTS[name], chosen.windows, chosen.rounds, chosen.ticks)
+            found[name] = rows
+            table = Table("measures", "CPU s", "times counts", title=name, title_justify="left")
+            for row in rows:
+                table.add_row(row["measures"], f"{row['cpu_seconds']:.3f}", f"{row['times_counts']:.2f}")
+            console.print(table)
+        if chosen.json:
+            chosen.json.write_text(json.dumps({"ticks": chosen.ticks, "points": found}, indent=2))
+        return 0
     for name in chosen.points:
         point = POINTS[name]
         rows = measure(point, chosen.windows, chosen.rounds, chosen.ticks, chosen.executors)

@@ -140,7 +140,8 @@ def test_look_ups_are_those_of_the_command(house: heddle.House) -> None:
         try:
             answers = house.lookup(name, at="2013-07-02T01:00")
         except heddle.Error as error:
-            assert error.code in ("HDL-603", "HDL-607")
+            rows = next(query.window.is_rows for query in house.plan().workload.queries if query.name == name)
+            assert error.code == ("HDL-607" if rows else "HDL-603")
             continue
         listed = said("lookup", name, "--at", "2013-07-02T01:00")
         assert answers.num_rows == len(listed["rows"])

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.sequences import passes
+from optimizer.sequences import measuring, passes
 from optimizer.sequences.answering import answers
 from optimizer.sequences.events import Events
-from optimizer.sequences.matches import Answers, Integers, Measure, SequenceQuery
+from optimizer.sequences.matches import Answers, Integers, Measure, Numbers, SequenceQuery
 from tests.sizes import examples
 
 MOST = 10**38 - 1
@@ -150,3 +151,55 @@ QUERY = st.builds(
 @given(st.lists(EVENT, max_size=14), st.lists(QUERY, min_size=1, max_size=4))
 def test_measures_are_those_of_all_matches(events: list[Event], asked: list[SequenceQuery]) -> None:
     check(events, asked)
+
+
+SIZES = st.sampled_from([1, 1, 1, 10**5, 2**40])
+TAME = st.builds(
+    Event,
+    st.integers(-1, 1),
+    st.integers(-12, 12),
+    st.integers(0, 2),
+    st.builds(lambda n, size: n * size, st.integers(-3, 9), SIZES) | st.none(),
+    st.builds(lambda n, parts: n / parts, st.integers(-9, 60), st.sampled_from([4, 7, 100, 2**20])) | st.none(),
+)
+FEW_PLACES = QUERY.filter(lambda query: max(map(query.pattern.count, query.pattern)) <= measuring.MOST_PLACES)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(
+    st.lists(TAME, max_size=14),
+    st.lists(FEW_PLACES, min_size=1, max_size=4),
+    st.booleans(),
+    st.sampled_from((None, *passes.EXECUTORS)),
+)
+def test_measures_of_ordinary_values_take_no_pass_of_their_own(
+    events: list[Event], asked: list[SequenceQuery], positive: bool, executor: str | None
+) -> None:
+    """Sums are counts of weighted events, and extremes are those of a stretch of events: positive or not, with nulls or
+    without, whole or not, compacted or not, one for each of several queries, by every executor."""
+    if positive:
+        events = [event._replace(whole=abs(event.whole or 0) + 1, double=abs(event.double or 0.25)) for event in events]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passes.Pass, "measured", None)
+        check(events, asked, executor)
+
+
+def test_extremes_are_of_events_that_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None before the earliest match of what comes before, none behind the latest of what comes behind."""
+    monkeypatch.setattr(passes.Pass, "measured", None)
+    columns = ((0, 1, 99), (1, 0, 5), (2, 1, 7), (3, 1, 8), (4, 2, 1), (5, 1, -50), (8, 2, 900), (9, 1, 70), (9, 2, 3))
+    rows = [Event(0, time, type_, whole, whole / 8) for time, type_, whole in columns]
+    for slide in (1, 2, 8):
+        measures = [tuple(Measure(of, "whole", type_) for of in ("min", "max")) for type_ in range(3)]
+        check(rows, [SequenceQuery((0, 1, 2), 8, slide, each) for each in measures])
+    (found,) = answers(compact(rows), [SequenceQuery((0, 1, 2), 8, 8, measures[1])])
+    assert [column.values.tolist() for column in found.measures if isinstance(column, Numbers)] == [[7], [8]]
+
+
+def test_small_negative_doubles_beside_large_ones_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes.Pass, "measured", None)
+    values = [-1e-5 / 3, 60 / 7, -60 / 7, 1e-5 / 3]
+    rows = [Event(key, 0, 0, None, value) for key, value in enumerate(values)]
+    (found,) = answers(compact(rows), [SequenceQuery((0,), 1, 1, (Measure("sum", "double", 0),))])
+    (sums,) = found.measures
+    assert isinstance(sums, Numbers) and sums.values.tolist() == values

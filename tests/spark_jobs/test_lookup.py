@@ -24,17 +24,19 @@ from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import instants
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import ACQ, DOUBLE, Stream, Window, Workload
+from optimizer.workload.values import ACQ, DOUBLE, Stream, Window, WindowKind, Workload
 from spark_jobs.lookups import kernels
 from spark_jobs.lookups import lookups as lookups_module
-from spark_jobs.lookups.loading import Reader, parse_group, parse_having
+from spark_jobs.lookups.loading import QueryLookups, Reader, parse_group, parse_having
 from spark_jobs.lookups.lookups import Lookups
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.lifting import partials_of
-from spark_jobs.partials.stored_coverage import _completed
+from spark_jobs.partials.stored_coverage import _completed, coverage, missing_span
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.run.preparation import synopsis_work
+from spark_jobs.sequences.lifting import SequenceLifting
 from spark_jobs.warehouse.data_files import write_files
+from spark_jobs.warehouse.schemas import PARTIALS
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.oracle import answers, compare
 from tests.sizes import examples
@@ -71,11 +73,28 @@ def _within(queries: Sequence[ACQ], together: Sequence[Sequence[str]]) -> tuple[
     return tuple(homes for homes in found if len(homes) > 1)
 
 
-def store(warehouse: Warehouse, plan: SharingPlan, table: pa.Table, begin: int, end: int, number: int) -> None:
+def store(
+    warehouse: Warehouse, plan: SharingPlan, table: pa.Table, begin: int, end: int, number: int, again: bool = False
+) -> None:
+    """``again``: the source changed since the interval was stored, so that event sequences are stored once more."""
     # as runs do it: trees that need the same synopsis fill it once
     for part in synopsis_work(plan, begin, {stream.name: end for stream in plan.workload.streams}):
         stream, span = plan.workload.stream(part.synopsis.stream), FillRequest(part.synopsis, part.begin, part.end)
-        rows = pa.concat_tables([partials_of(table.to_batches(), stream, [span]), _completed(stream, [], [span])])
+        if part.synopsis.kind is WindowKind.SEQUENCE:
+            # whole pieces: a row of events does not end at the begin of a span
+            pieces = coverage(warehouse, [span.synopsis.fingerprint]).get(span.synopsis.fingerprint, [])
+            wanted = missing_span(part, [(*piece[:2], "before" if again else piece[2]) for piece in pieces], [])
+            if wanted is None:
+                continue
+            span = wanted
+        if part.synopsis.kind is WindowKind.SEQUENCE:
+            sequences = SequenceLifting(stream, [span])
+            for batch in table.to_batches():
+                sequences.add(batch)
+            lifted = pa.concat_tables([PARTIALS.empty_table(), *sequences.tables()])
+        else:
+            lifted = partials_of(table.to_batches(), stream, [span])
+        rows = pa.concat_tables([lifted, _completed(stream, [], [span])])
         files = list(write_files(warehouse.path("partials"), rows))
         gone = lambda rows, span=span: pa.array(  # noqa: E731
             (rows["fragment_start"].to_numpy() >= span.begin)
@@ -121,7 +140,7 @@ def test_every_instants_answer_is_the_oracles(case: Case, algorithm: str, homes:
             check_instants(query, found, table, case)
 
 
-def check_instants(query: ACQ, found: Lookups, table: pa.Table, case: Case) -> None:
+def check_instants(query: ACQ, found: QueryLookups, table: pa.Table, case: Case) -> None:
     """Each way to ask for one instant tells what ``between`` tells of it."""
     moments = instants(query.window, case.begin, case.end)
     if len(moments) == 0:
