@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import ExecutionTree, SharingPlan
-from optimizer.plan.prices import payers, pays_by_synopsis, problem_of
+from optimizer.plan.prices import payers, pays_by_synopsis, priced_problem
 from optimizer.plan.schedules import schedules_of
 from optimizer.plan.sequence_plans import sequence_plans
 from optimizer.search.cost import PAPER, Coefficients, CostModel, SearchProblem, cost_model, tick_of
@@ -186,17 +186,17 @@ def _domain_plan(planning: _Planning, stream: str, queries: Sequence[ACQ], rate:
     most = OPTIMUM_LIMIT - math.ceil(math.log(len(parts), 3))
     results = []
     for part in parts:
-        mine = [queries[number] for number in part]
+        chosen = [queries[number] for number in part]
 
-        def searched(collapse: bool, mine: list[ACQ] = mine) -> SearchProblem:
-            return problem_of(mine, rate, planning.model, collapse, planning.counter)
+        def searched(collapse: bool, chosen: list[ACQ] = chosen) -> SearchProblem:
+            return priced_problem(chosen, rate, planning.model, collapse, planning.counter)
 
         results.append(find(searched, planning.algorithm, planning.seconds / len(parts), most))
     if earlier := _earlier_trees(planning.previous, stream, queries):
         homes = [{at: earlier[number] for at, number in enumerate(part) if number in earlier} for part in parts]
         results = keep(results, homes, planning.within)
     pieces = [
-        _Piece(number, members, cost, bounds, frozenset(earlier[i] for i in members if i in earlier))
+        _Piece(number, chosen, cost, bounds, frozenset(earlier[i] for i in chosen if i in earlier))
         for number, (part, result) in enumerate(zip(parts, results, strict=True))
         for tree, cost, bounds in zip(result.partition, result.costs, result.bounds, strict=True)
         for members in [[part[i] for i in result.problem.expand([tree])[0]]]

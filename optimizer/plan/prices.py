@@ -37,7 +37,7 @@ def payers(queries: Sequence[ACQ], model: CostModel, together: Iterable[Sequence
     return list(found.values())
 
 
-def problem_of(
+def priced_problem(
     queries: Sequence[ACQ], rate: Fraction, model: CostModel, collapse: bool = True, counter: str = "auto"
 ) -> SearchProblem:
     """What a search works on for queries that pay for the same fragments (:func:`payers`)."""
@@ -50,6 +50,6 @@ def tree_cost(
     """Cost per second of a tree of some queries; an upper bound where their edges cannot be counted."""
     total = Fraction(0)
     for numbers in payers(queries, model, together):
-        problem = problem_of([queries[number] for number in numbers], rate, model)
+        problem = priced_problem([queries[number] for number in numbers], rate, model)
         total += problem.tree_cost(range(len(problem)))
     return total

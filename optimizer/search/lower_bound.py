@@ -46,7 +46,7 @@ ROUNDING = 1e-9
 """How much is taken off for the rounding of floats, relatively; far above it."""
 
 
-def lower_bound(problem: SearchProblem) -> Fraction | None:
+def least_cost(problem: SearchProblem) -> Fraction | None:
     """Cost per second that no plan of the problem is below; None above :data:`LOWER_BOUND_LIMIT` items.
 
     O(K^2 log K) time and O(K^2) memory for K items.

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-class Costs(NamedTuple):
+class PairCosts(NamedTuple):
     """What every merge saves a second and a fragment, and the fixed cost of a tree."""
 
     saved: float
@@ -57,31 +57,31 @@ def _gcd(a: int, b: int) -> int:
 
 
 @njit(cache=True)
-def _met(divisor: int, mine: Integers, theirs: Integers, room: Integers) -> int:
+def _met(divisor: int, here: Integers, there: Integers, room: Integers) -> int:
     """Pairs of shifts that are equal modulo a divisor. ``room``: zeros, left so."""
     if divisor == 1:
-        return len(mine) * len(theirs)
+        return len(here) * len(there)
     met = 0
-    if len(mine) * len(theirs) <= 16 or divisor > len(room):
-        for one in mine:
-            for other in theirs:
+    if len(here) * len(there) <= 16 or divisor > len(room):
+        for one in here:
+            for other in there:
                 if one == other or (one - other) % divisor == 0:
                     met += 1
         return met
-    for one in mine:
+    for one in here:
         room[one % divisor] += 1
-    for other in theirs:
+    for other in there:
         met += room[other % divisor]
-    for one in mine:
+    for one in here:
         room[one % divisor] = 0
     return met
 
 
 @njit(cache=True)
 def fill_pair_rates(
-    slides: Integers, first: Integers, shifts: Integers, rates: Floats, per_second: float, found: Floats
+    slides: Integers, first: Integers, shifts: Integers, rates: Floats, per_second: float, out: Floats
 ) -> None:
-    """Edges per second of the union of every two trees, into ``found`` of shape (K, K).
+    """Edges per second of the union of every two trees, into ``out`` of shape (K, K).
 
     ``slides``: of trees whose progressions have one slide, 0 of others, whose unions are bounded from below; in ticks.
     The shifts of tree x are ``shifts[first[x] : first[x + 1]]``.
@@ -90,33 +90,33 @@ def fill_pair_rates(
     for top in range(0, count, BLOCK):
         for left in range(top, count, BLOCK):
             for x in range(top, min(top + BLOCK, count)):
-                mine = shifts[first[x] : first[x + 1]]
+                here = shifts[first[x] : first[x + 1]]
                 for y in range(max(left, x), min(left + BLOCK, count)):
                     union = max(rates[x], rates[y])
                     if slides[x] and slides[y]:
                         divisor = _gcd(slides[x], slides[y])
-                        met = _met(divisor, mine, shifts[first[y] : first[y + 1]], room)
+                        met = _met(divisor, here, shifts[first[y] : first[y + 1]], room)
                         union = rates[x] + rates[y] - met * (divisor / (float(slides[x]) * slides[y]) * per_second)
-                    found[x, y] = found[y, x] = union
+                    out[x, y] = out[y, x] = union
 
 
 @njit(cache=True)
-def benefit(x: int, y: int, union: float, rates: Floats, charges: Floats, costs: Costs) -> float:
+def pair_benefit(x: int, y: int, union: float, rates: Floats, charges: Floats, costs: PairCosts) -> float:
     """At most what a merge of two trees saves if their union has so many edges a second (Eq. 5)."""
-    mine, theirs = charges[x], charges[y]
-    raised = (union - rates[x]) * mine + (union - rates[y]) * theirs
-    size = costs.fixed + union * (mine + theirs)
+    here, there = charges[x], charges[y]
+    raised = (union - rates[x]) * here + (union - rates[y]) * there
+    size = costs.fixed + union * (here + there)
     return costs.saved + union * costs.base - raised + SLACK * size
 
 
 @njit(cache=True)
 def best_partner(
-    x: int, later: Integers, bounds: Floats, rates: Floats, charges: Floats, costs: Costs
+    x: int, later: Integers, bounds: Floats, rates: Floats, charges: Floats, costs: PairCosts
 ) -> tuple[float, int]:
     """The highest benefit of a tree with some others, and the first of those that has it; (-inf, -1) without any."""
     best, partner = -np.inf, -1
     for y in later:
-        value = benefit(x, y, bounds[x, y], rates, charges, costs)
+        value = pair_benefit(x, y, bounds[x, y], rates, charges, costs)
         if value > best:
             best, partner = value, y
     return best, partner
@@ -124,7 +124,7 @@ def best_partner(
 
 @njit(cache=True)
 def best_partners(
-    bounds: Floats, rates: Floats, charges: Floats, costs: Costs, best: Floats, partner: Integers
+    bounds: Floats, rates: Floats, charges: Floats, costs: PairCosts, best: Floats, partner: Integers
 ) -> None:
     """:func:`best_partner` of every tree among all after it, into ``best`` and ``partner``."""
     numbers = np.arange(len(rates))
@@ -134,12 +134,12 @@ def best_partners(
 
 @njit(cache=True)
 def at_least(
-    x: int, later: Integers, floor: float, bounds: Floats, rates: Floats, charges: Floats, costs: Costs
+    x: int, later: Integers, floor: float, bounds: Floats, rates: Floats, charges: Floats, costs: PairCosts
 ) -> Integers:
     """Those of some trees with which a tree's benefit is at least ``floor``."""
     found, count = np.empty_like(later), 0
     for y in later:
-        if benefit(x, y, bounds[x, y], rates, charges, costs) >= floor:
+        if pair_benefit(x, y, bounds[x, y], rates, charges, costs) >= floor:
             found[count] = y
             count += 1
     return found[:count]
@@ -163,13 +163,13 @@ def offer(
     bounds: Floats,
     rates: Floats,
     charges: Floats,
-    costs: Costs,
+    costs: PairCosts,
     best: Floats,
     partner: Integers,
 ) -> None:
     """Make a tree the best partner of those of some others for whom it is."""
     for other in before:
-        value = benefit(x, other, bounds[x, other], rates, charges, costs)
+        value = pair_benefit(x, other, bounds[x, other], rates, charges, costs)
         if value > best[other]:
             best[other], partner[other] = value, x
 
@@ -181,7 +181,7 @@ def top(
     bounds: Floats,
     rates: Floats,
     charges: Floats,
-    costs: Costs,
+    costs: PairCosts,
     best: Floats,
     partner: Integers,
 ) -> tuple[int, int]:
@@ -199,7 +199,7 @@ def top(
         if best[x] <= tie:
             return -1, -1
         y = partner[x]
-        if y >= 0 and living[y] and benefit(x, y, bounds[x, y], rates, charges, costs) >= best[x]:
+        if y >= 0 and living[y] and pair_benefit(x, y, bounds[x, y], rates, charges, costs) >= best[x]:
             return x, y
         later = alive[np.searchsorted(alive, x, side="right") :]
         best[x], partner[x] = best_partner(x, later, bounds, rates, charges, costs)

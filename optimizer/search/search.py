@@ -21,7 +21,7 @@ from optimizer.search.baselines import insert_then_weave, local_search, no_share
 from optimizer.search.cost import Partition, SearchProblem
 from optimizer.search.incremental import evolve, homes
 from optimizer.search.local_search import improve
-from optimizer.search.lower_bound import lower_bound
+from optimizer.search.lower_bound import least_cost
 from optimizer.search.optimum import OPTIMUM_LIMIT, optimum
 from optimizer.search.weave_share import weave_share
 from optimizer.windows.edge_counting import EdgeCounter
@@ -205,5 +205,5 @@ def _least(
     if search.optimal:
         lowest = [problem.tree_cost(tree, low) for tree, (low, _) in zip(search.partition, bounds, strict=True)]
         return sum(lowest, Fraction(0))
-    bound = lower_bound(problem)
+    bound = least_cost(problem)
     return None if bound is None else min(bound, sum(costs, Fraction(0)))

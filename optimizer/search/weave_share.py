@@ -465,7 +465,7 @@ class _CompiledWeaver(Weaver):
     @property
     def _costs(self) -> tuple[Any, ...]:
         trees = self.trees
-        return self.bounds, trees.rates, trees.charges, self.kernels.Costs(*trees.common, trees.fixed)
+        return self.bounds, trees.rates, trees.charges, self.kernels.PairCosts(*trees.common, trees.fixed)
 
     def _pair_rates(self) -> Floats:
         trees = self.trees

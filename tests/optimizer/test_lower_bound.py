@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.search import lower_bound as module
 from optimizer.search.cost import SearchProblem
-from optimizer.search.lower_bound import lower_bound
+from optimizer.search.lower_bound import least_cost
 from optimizer.search.optimum import optimum
 from optimizer.search.search import find
 from tests.optimizer.searching import RATES, problem, window_lists
@@ -43,7 +43,7 @@ def test_never_above_the_optimum(
     least = given.cost(optimum(given))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "STEP", step)
-        bound = lower_bound(given)
+        bound = least_cost(given)
     assert bound is not None and 0 <= bound <= least
 
 
@@ -58,7 +58,7 @@ def test_never_above_the_optimum_of_windows_with_fragments(data: st.DataObject, 
         least = given.cost(optimum(given))
     except HeddleError:
         return
-    bound = lower_bound(given)
+    bound = least_cost(given)
     assert bound is not None and bound <= least
 
 
@@ -70,16 +70,16 @@ def test_a_tree_bears_what_its_items_bear(data: st.DataObject, rate: Fraction) -
     given = problem(queries, rate * data.draw(st.sampled_from([1, 10, 100])))
     homes = data.draw(st.lists(st.integers(0, 12), min_size=len(given), max_size=len(given)))
     partition = [[i for i, home in enumerate(homes) if home == tree] for tree in sorted(set(homes))]
-    bound = lower_bound(given)
+    bound = least_cost(given)
     assert bound is not None and bound <= given.cost(partition)
 
 
 def test_one_item_and_items_that_never_share_are_known_exactly() -> None:
     one = problem([(6, 2), (8, 2)], 5)
-    assert float(lower_bound(one) or 0) == pytest.approx(float(one.unshared - 5))
+    assert float(least_cost(one) or 0) == pytest.approx(float(one.unshared - 5))
     # primes at no rate: a merge saves nothing and raises every edge rate
     apart = problem([(s, s) for s in (101, 103, 107, 109)], 0)
-    assert float(lower_bound(apart) or 0) == pytest.approx(float(apart.unshared))
+    assert float(least_cost(apart) or 0) == pytest.approx(float(apart.unshared))
 
 
 def hard(number: int, rate: int) -> SearchProblem:
@@ -106,11 +106,11 @@ def test_what_a_search_tells() -> None:
 
 def test_too_many_items_have_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOWER_BOUND_LIMIT", 29)
-    assert lower_bound(hard(30, 1)) is None
+    assert least_cost(hard(30, 1)) is None
     assert find(lambda collapse: hard(30, 1), "weave-share").lower_bound is None
 
 
 def test_pairs_are_left_as_they_were() -> None:
     given = hard(20, 5)
-    assert lower_bound(given) == lower_bound(given)
-    assert np.isfinite(float(lower_bound(given) or 0))
+    assert least_cost(given) == least_cost(given)
+    assert np.isfinite(float(least_cost(given) or 0))
