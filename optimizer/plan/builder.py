@@ -186,7 +186,7 @@ def _domain_plan(planning: _Planning, stream: str, queries: Sequence[ACQ], rate:
     most = OPTIMUM_LIMIT - math.ceil(math.log(len(parts), 3))
     results = []
     for part in parts:
-        chosen = [queries[number] for number in part]
+        mine = [queries[number] for number in part]
 
         def searched(collapse: bool, chosen: list[ACQ] = chosen) -> SearchProblem:
             return priced_problem(chosen, rate, planning.model, collapse, planning.counter)
@@ -196,7 +196,7 @@ def _domain_plan(planning: _Planning, stream: str, queries: Sequence[ACQ], rate:
         homes = [{at: earlier[number] for at, number in enumerate(part) if number in earlier} for part in parts]
         results = keep(results, homes, planning.within)
     pieces = [
-        _Piece(number, chosen, cost, bounds, frozenset(earlier[i] for i in chosen if i in earlier))
+        _Piece(number, members, cost, bounds, frozenset(earlier[i] for i in members if i in earlier))
         for number, (part, result) in enumerate(zip(parts, results, strict=True))
         for tree, cost, bounds in zip(result.partition, result.costs, result.bounds, strict=True)
         for members in [[part[i] for i in result.problem.expand([tree])[0]]]
