@@ -186,7 +186,7 @@ def _domain_plan(planning: _Planning, stream: str, queries: Sequence[ACQ], rate:
     most = OPTIMUM_LIMIT - math.ceil(math.log(len(parts), 3))
     results = []
     for part in parts:
-        mine = [queries[number] for number in part]
+        chosen = [queries[number] for number in part]
 
         def searched(collapse: bool, chosen: list[ACQ] = chosen) -> SearchProblem:
             return priced_problem(chosen, rate, planning.model, collapse, planning.counter)
