@@ -25,7 +25,7 @@ PARTIALS = pa.schema(
 """Rows of the partials table. ``key``: the group's values as a JSON list of texts; ``shard``: the signature of its
 tuples (bit i: predicate i); both null in the rows that say which fragments of a synopsis are complete. ``bucket``: see
 :func:`buckets`. ``numbers``: where all states are numbers, those of ``longs`` and then those of ``doubles``, eight
-bytes each, the lowest first; the lists are null then, for a list takes three times as long to read."""
+bytes each, the lowest first; the lists are null then, for lists are slower to read."""
 
 INSTANT = pa.timestamp("us", tz="UTC")
 
