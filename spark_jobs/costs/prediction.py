@@ -60,7 +60,7 @@ def judge(warehouse: Warehouse, plan: SharingPlan, record: RunRecord, work: Work
     foreseen, predicted = predict(warehouse, learned, plan, work, record.features)
     record.predicted_cpu_seconds = round(predicted.cpu_seconds, 3)
     record.predicted_between = round(predicted.least, 3), round(predicted.most, 3)
-    record.prediction_error = round(relative_error(predicted.cpu_seconds, taken), 4)
+    record.prediction_error = round(relative_error(record.predicted_cpu_seconds, taken), 4)
     record.explained_cpu_seconds = round(learned.costs.seconds(record.features), 3)
     return Recorded(
         record.features, record.cpu_seconds, foreseen, kind_of(plan), machine(), record.predicted_cpu_seconds
