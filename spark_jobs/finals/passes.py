@@ -241,7 +241,7 @@ def _reduced(paths: Sequence[str], piece: _Piece, most: int) -> tuple[_Piece, pa
     def combined(tables: Sequence[pa.Table], before: Cells | None) -> Cells:
         made = Cells.decode(part.synopsis, pa.concat_tables(tables)).rolled_up(narrow)
         if not narrow.is_plain(query):
-            made = made.projected(part.synopsis.bit(query.filter), query.group_by)
+            made = made.combined().projected(part.synopsis.bit(query.filter), query.group_by)
         return (made if before is None else concatenated([before, made])).combined()
 
     for needed in _slices(map(piece.chosen, read_buckets(paths, piece.buckets, most // 4)), most // 4):

@@ -28,16 +28,12 @@ def views(
 ) -> Iterator[tuple[FamilyView, list[WindowedQuery]]]:
     """The cells of each family of queries, with the queries."""
     by_name = {one.query.name: one for one in windowed}
-    combined: Cells | None = None
+    cells = cells.combined()
     for (filter, group_by), queries in families_of([one.query for one in windowed]).items():
-        if synopsis.is_plain(queries[0]):
-            combined = cells.combined() if combined is None else combined
-            mine = combined
-        else:
-            mine = cells.projected(synopsis.bit(filter), group_by)
-        if len(mine):
+        family = cells if synopsis.is_plain(queries[0]) else cells.projected(synopsis.bit(filter), group_by)
+        if len(family):
             members = [by_name[query.name] for query in queries]
-            yield FamilyView(mine, members), members
+            yield FamilyView(family, members), members
 
 
 def finals_of(

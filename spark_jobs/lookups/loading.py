@@ -140,9 +140,8 @@ def _cells_of(query: ACQ, synopsis: Synopsis, rows: pa.Table, spans: Sequence[Sp
         inside |= (cells.starts >= first) & (cells.starts < last)
     if not inside.all():
         cells = cells.take(np.flatnonzero(inside))
-    if synopsis.is_plain(query):
-        return cells.combined()
-    return cells.projected(synopsis.bit(query.filter), query.group_by)
+    cells = cells.combined()
+    return cells if synopsis.is_plain(query) else cells.projected(synopsis.bit(query.filter), query.group_by)
 
 
 def _joined(pieces: Sequence[Span]) -> list[Span]:

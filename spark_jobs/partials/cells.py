@@ -128,7 +128,7 @@ class Cells:
         Equal cells are combined in an order that their contents decide: the same cells give the same bits in whatever
         order they arrive. O(n + g log g) for g groups, beside ordering the rows that are equal cells.
         """
-        return self._arranged(pc.sort_indices(self.key_texts).to_numpy())._regrouped(by_content=True)
+        return self._by_key()._regrouped(by_content=True)
 
     def to_store(self) -> Cells:
         """As :meth:`combined`, but by bucket first, and rows that are equal cells are combined as they come."""
@@ -137,6 +137,10 @@ class Cells:
             [("bucket", "ascending"), ("key", "ascending")],
         )
         return self._arranged(order.to_numpy())._regrouped()
+
+    def _by_key(self) -> Cells:
+        """Groups numbered in the order of :attr:`key_texts`, those without rows left out."""
+        return self._arranged(pc.sort_indices(self.key_texts).to_numpy())
 
     def _arranged(self, order: NDArray[Any]) -> Cells:
         """Groups numbered in an order, those without rows left out."""
@@ -150,8 +154,8 @@ class Cells:
         return replace(self, group=rank[self.group], groups=len(order), key_columns=columns)
 
     def projected(self, bit: int, group_by: tuple[tuple[str, Type], ...]) -> Cells:
-        """The cells of one family: the shards with ``bit`` in one, groups rolled up to some of the columns, in the
-        order of ``group_by``; combined, all of shard 1."""
+        """The cells of one family, of :meth:`combined` cells: the shards with ``bit`` in one, groups rolled up to some of
+        the columns, in the order of ``group_by``; combined in the order that these have, all of shard 1."""
         predicate = self.synopsis.predicates[bit.bit_length() - 1]
         family = replace(
             self.synopsis,
@@ -159,7 +163,7 @@ class Cells:
             group_by=group_by,
             bucket_by=tuple(name for name, _ in group_by if name in self.synopsis.bucket_by),
         )
-        return self._mapped(family, None).combined()
+        return self._mapped(family, None)._by_key()._regrouped()
 
     def rolled_up(self, synopsis: Synopsis, begin: int = LONG_MIN, end: int = LONG_MAX) -> Cells:
         """The cells of a coarser synopsis over the same events, for its fragments that start in [begin, end).

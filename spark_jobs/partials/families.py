@@ -14,7 +14,7 @@ from optimizer.aggregates.states import BOTH, MULTISETS, PAIRS, State
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import absorb
 from optimizer.workload.values import Expression
-from spark_jobs.arrays.numbering import Longs, Rows, distinct_rows, numbered
+from spark_jobs.arrays.numbering import LONG_MIN, Longs, Rows, distinct_rows, numbered
 from spark_jobs.partials import fill_request
 from spark_jobs.partials.batches import LiftedEvents, LiftedNumbers, lift_multiset, lift_pair, lift_texts, thinned
 from spark_jobs.partials.cells import Cells, concatenated
@@ -71,6 +71,10 @@ _DIVISIONS: tuple[Callable[[FillRequest], Any], ...] = (
     lambda span: span.synopsis.edges,
 )
 """What a family is divided by, the first in which its spans differ."""
+
+
+FEW_IN_COMMON = 4
+"""Blocks with fewer than one of so many cells in common are as small apart."""
 
 
 class TooFineToShare(Exception):
@@ -233,9 +237,17 @@ class LiftingGroup:
         return bool(len(self.spans) * cells * fill_request.ROLL_UP_COST > apart - events.counts.sum())
 
     def merge(self) -> None:
-        """Put the blocks together."""
-        if len(self.blocks) > 1:
+        """Put the blocks together, if they may have many cells in common."""
+        if len(self.blocks) > 1 and self._in_common() * FEW_IN_COMMON > sum(map(len, self.blocks)):
             self.blocks = [concatenated(self.blocks).merged()]
+
+    def _in_common(self) -> int:
+        """The most cells that occur in a block before theirs, too: events come more or less in the order of time."""
+        found, latest = 0, LONG_MIN
+        for block in self.blocks:
+            found += int(np.count_nonzero(block.starts <= latest))
+            latest = max(latest, int(block.starts.max(initial=LONG_MIN)))
+        return found
 
     def beyond(self) -> list[FillRequest]:
         """The spans with more groups so far than they may have."""
