@@ -17,6 +17,12 @@ from optimizer.workload.values import Type
 DENSE = 1 << 22
 """So many possible cells are always numbered through a table; more only if rows fill a good part of it."""
 
+FEW_DISTINCT = 1 << 12
+"""So few distinct values are looked for by hashing first: their table stays in the cache."""
+
+ROWS_A_RUN = 8
+"""Rows of one value in a row, on average, from which on sorting the runs is quicker."""
+
 LONG_MIN, LONG_MAX = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 Longs = NDArray[np.int64]
@@ -109,7 +115,11 @@ def numbered(codes: Longs, most: int) -> tuple[Longs, Longs]:
     """The distinct codes, ascending, and the number (n,) of each row's among them; codes are in [0, most)."""
     if most <= max(DENSE, 4 * len(codes)):
         return _number_densely(codes, most)
-    distinct, number = _number_by_hash(codes)
+    return _ascending(*_number_by_hash(codes))
+
+
+def _ascending(distinct: Longs, number: Longs) -> tuple[Longs, Longs]:
+    """Distinct values in their order, and the number (n,) of each row's there."""
     order = np.argsort(distinct)
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
@@ -160,10 +170,18 @@ def numbered_tuples(parts: Sequence[tuple[Longs, int]], rows: int) -> tuple[Long
 
 
 def distinct_of(values: Longs) -> tuple[Longs, Longs]:
-    """The distinct values, ascending, and the number (n,) of each row's among them; quick if neighbours are close."""
+    """The distinct values, ascending, and the number (n,) of each row's among them; quick if neighbours are close, or
+    if there are few."""
     if len(values) == 0:
         return values[:0], np.empty(0, dtype=np.int64)
     heads = values[np.flatnonzero(np.append(True, values[1:] != values[:-1]))]
+    is_short = ROWS_A_RUN * len(heads) > len(values) > FEW_DISTINCT
+    if is_short and not bool((heads[1:] > heads[:-1]).all()):
+        table, distinct = np.full(4 * FEW_DISTINCT, -1, dtype=np.int64), np.empty(FEW_DISTINCT, dtype=np.int64)
+        number = np.empty(len(values), dtype=np.int64)
+        done, count = _number_some(values, 0, table, distinct, 0, number)
+        if done == len(values):
+            return _ascending(distinct[:count], number)
     # sorting is vectorised, np.unique's hashing is not
     heads = np.sort(heads)
     found = heads[np.append(True, heads[1:] != heads[:-1])]

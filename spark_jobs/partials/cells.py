@@ -154,8 +154,8 @@ class Cells:
         return replace(self, group=rank[self.group], groups=len(order), key_columns=columns)
 
     def projected(self, bit: int, group_by: tuple[tuple[str, Type], ...]) -> Cells:
-        """The cells of one family, of :meth:`combined` cells: the shards with ``bit`` in one, groups rolled up to some of
-        the columns, in the order of ``group_by``; combined in the order that these have, all of shard 1."""
+        """The cells of one family, of :meth:`combined` cells: the shards with ``bit`` in one, groups rolled up to some
+        of the columns, in the order of ``group_by``; combined in the order that these have, all of shard 1."""
         predicate = self.synopsis.predicates[bit.bit_length() - 1]
         family = replace(
             self.synopsis,

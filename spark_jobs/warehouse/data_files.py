@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.read_ahead import read_ahead
 from spark_jobs.storage import SMALL, Draft, Place, is_refusal, keep, kept, store_error
+from spark_jobs.warehouse.schemas import PARTIALS
 
 UNWRITABLE = "HDL-542"
 UNREADABLE = "HDL-543"
@@ -74,6 +75,9 @@ memory is short."""
 
 CODECS = {"doubles": "NONE", "numbers": "LZ4"}
 """Columns that are not compressed as all others are: of measured values, of which a codec makes little."""
+
+STATES = {field.name: field.type for field in PARTIALS if field.name in ("longs", "doubles", "texts", "numbers")}
+"""Columns of partial rows that a file may lack: all of them are null there."""
 
 REPEATED = [
     *("query", "stream", "fingerprint", "key", "key.list.element", "window_start", "window_end"),
@@ -123,7 +127,9 @@ def write_files(root: str | os.PathLike[str] | Place, rows: pa.Table) -> Iterato
     for day in days:
         part = (rows if len(days) == 1 else rows.filter(pc.equal(rows["day"], day))).drop_columns("day")
         if "bucket" in part.schema.names:
-            yield _write_file(table, day, part, _by_bucket(part))
+            # a column of nulls costs as much as one of numbers
+            empty = [name for name in STATES if part[name].null_count == len(part)]
+            yield _write_file(table, day, part, (group.drop_columns(empty) for group in _by_bucket(part)), empty)
             continue
         for file in _by_query(part):
             size = min(max(math.isqrt(FOOTER_ROWS * len(file)), 1 << 10), ROW_GROUP)
@@ -131,9 +137,12 @@ def write_files(root: str | os.PathLike[str] | Place, rows: pa.Table) -> Iterato
             yield _write_file(table, day, file, groups)
 
 
-def _write_file(table: Place, day: str, rows: pa.Table, groups: Iterable[pa.Table]) -> DataFile:
-    """Write rows of a day, in these row groups."""
-    leaves = {field.name: _leaf(field) for field in rows.schema}
+def _write_file(
+    table: Place, day: str, rows: pa.Table, groups: Iterable[pa.Table], without: Sequence[str] = ()
+) -> DataFile:
+    """Write rows of a day, in these row groups, which are ``without`` some columns of theirs."""
+    schema = pa.schema([field for field in rows.schema if field.name not in without])
+    leaves = {field.name: _leaf(field) for field in schema}
     # of results just those that queries are found by: what else is in a footer is read by whoever reads a query
     found_by = ["query"] if "query" in leaves else [name for name, leaf in leaves.items() if name == leaf != "numbers"]
     # doubles of measured values hardly shrink
@@ -141,7 +150,7 @@ def _write_file(table: Place, day: str, rows: pa.Table, groups: Iterable[pa.Tabl
     options = {"compression": codecs, "use_dictionary": REPEATED, "write_statistics": found_by}
     file = NewFile(table, day)
     with file.writing():
-        with pq.ParquetWriter(file.path, rows.schema, write_page_checksum=True, **options) as writer:
+        with pq.ParquetWriter(file.path, schema, write_page_checksum=True, **options) as writer:
             for group in groups:
                 writer.write_table(group, row_group_size=len(group))
         return file.named(len(rows), statistics(rows))
@@ -445,10 +454,17 @@ def _rows_of_buckets(path: str, buckets: AbstractSet[int], most: int | None) -> 
         if groups:
             with reading(path):
                 rows = file.read_row_groups(groups, use_threads=False)
-            if "numbers" not in rows.schema.names:
-                # written before there was such a column
-                rows = rows.append_column("numbers", pa.nulls(len(rows), pa.binary()))
+            rows = _with_states(rows)
             yield rows if whole else rows.filter(pc.is_in(rows["bucket"], chosen))
+
+
+def _with_states(rows: pa.Table) -> pa.Table:
+    """Partial rows with all of :data:`STATES`, the last columns; nulls where the file has none."""
+    others = [name for name in rows.schema.names if name not in STATES]
+    for name, type in STATES.items():
+        if name not in rows.schema.names:
+            rows = rows.append_column(name, pa.nulls(len(rows), type))
+    return rows.select([*others, *STATES])
 
 
 def now_millis() -> int:

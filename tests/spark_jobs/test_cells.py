@@ -19,6 +19,7 @@ from optimizer.synopses.synopsis import CARRIERS, Synopsis
 from optimizer.windows.alignment import Fragments
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import STRING, decimal
+from spark_jobs.arrays import numbering
 from spark_jobs.arrays.numbering import (
     LONG_MAX,
     LONG_MIN,
@@ -302,10 +303,13 @@ longs = st.lists(st.integers(-100, 100) | st.integers(LONG_MIN, LONG_MAX), max_s
 
 
 @settings(deadline=None)
-@given(longs, st.booleans())
-def test_distinct_values_are_numbered_in_their_order(values: list[int], dense: bool) -> None:
+@given(longs, st.booleans(), st.sampled_from([1, 4, 16, numbering.FEW_DISTINCT]))
+def test_distinct_values_are_numbered_in_their_order(values: list[int], dense: bool, few: int) -> None:
     array = np.array(values, dtype=np.int64)
-    distinct, number = distinct_of(array)
+    with pytest.MonkeyPatch.context() as patch:
+        # a table that is full, one that is not, none
+        patch.setattr(numbering, "FEW_DISTINCT", few)
+        distinct, number = distinct_of(array)
     assert distinct.tolist() == sorted(set(values)) and distinct[number].tolist() == values
     codes: Longs = np.abs(array % 1000)
     found, number = numbered(codes, 1000 if dense else 1 << 60)
