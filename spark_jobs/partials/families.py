@@ -200,7 +200,8 @@ class LiftingGroup:
         if not inside.all():
             chosen = inside.view(np.int8)
             everything = passing is None
-            passing = selected(batch.fragment, chosen) if everything else those_of(passing, batch.fragment, chosen)
+            given = batch.fragment, chosen, batch.space
+            passing = selected(*given) if everything else those_of(passing, *given)
         rows = np.empty(0, dtype=np.int32) if passing is None else passing
         events = batch.rows if passing is None else len(passing)
         if events == 0:

@@ -14,26 +14,24 @@ from spark_jobs.arrays.numbering import DENSE, LONG_MAX, Longs, Rows, numbered
 
 
 @numba.njit(cache=True)
-def selected(numbers, chosen):
-    """The rows (k,) whose number (n,) is one of the chosen (1, else 0)."""
-    out = np.empty(len(numbers), np.int32)
-    count = 0
+def selected(numbers, chosen, space):
+    """The rows (k,) whose number (n,) is one of the chosen (1, else 0); ``space`` (n,) is written to."""
+    count = np.uint64(0)
     for i in range(len(numbers)):
         # without a branch: what passes is as good as chance
-        out[count] = i
-        count += chosen[numbers[i]]
-    return out[:count].copy()
+        space[count] = np.int32(i)
+        count += np.uint64(chosen[np.uint32(numbers[i])])
+    return space[:count].copy()
 
 
 @numba.njit(cache=True)
-def those_of(rows, numbers, chosen):
-    """Those of some rows whose number is one of the chosen."""
-    out = np.empty(len(rows), np.int32)
-    count = 0
+def those_of(rows, numbers, chosen, space):
+    """Those of some rows whose number is one of the chosen; as :func:`selected`."""
+    count = np.uint64(0)
     for k in range(len(rows)):
-        out[count] = rows[k]
-        count += chosen[numbers[rows[k]]]
-    return out[:count].copy()
+        space[count] = rows[k]
+        count += np.uint64(chosen[np.uint32(numbers[np.uint32(rows[k])])])
+    return space[:count].copy()
 
 
 @numba.njit(cache=True)
@@ -50,7 +48,7 @@ def _codes(rows, fragment, base, group, shards, signature, shard_of, out):
 
 
 @numba.njit(cache=True)
-def _count_densely(codes, most):
+def count_densely(codes, most):
     """Put the number (n,) of each code among the distinct ones in its place; those (c,), ascending; how often each
     occurs."""
     table = np.zeros(most, np.int32)
@@ -91,7 +89,7 @@ def numbered_cells(events: int, rows: Rows, coded: Coded) -> tuple[Rows, Longs, 
     if most <= max(DENSE, 4 * events):
         cell = np.empty(events, dtype=np.int32)
         _codes(rows, *made_of, cell)
-        return cell, *_count_densely(cell, most)
+        return cell, *count_densely(cell, most)
     codes = np.empty(events, dtype=np.int64)
     _codes(rows, *made_of, codes)
     distinct, number = numbered(codes, LONG_MAX)
@@ -99,10 +97,10 @@ def numbered_cells(events: int, rows: Rows, coded: Coded) -> tuple[Rows, Longs, 
 
 
 @numba.njit(cache=True)
-def set_bit(signatures, passing, bit):
-    """Set a bit of the signatures (n,) of the rows that pass, in place."""
-    for i in range(len(signatures)):
-        signatures[i] |= np.int64(passing[i]) << bit
+def add_where(codes, passing, amount):
+    """Add an amount, of their type, to the codes (n,) of the rows that pass, in place."""
+    for i in range(len(codes)):
+        codes[i] += amount * passing[i]
 
 
 # ---------------------------------------------------------------------------------------- numba: lifting

@@ -18,10 +18,10 @@ from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import Fragments, Progression
 from optimizer.workload.expression import type_of
 from optimizer.workload.values import Call, Column, Expression, Literal, Type, columns_of
-from spark_jobs.arrays.numbering import Longs, Rows, distinct_rows, encoded, numbered, ranked
+from spark_jobs.arrays.numbering import DENSE, Longs, Rows, distinct_rows, encoded, numbered, ranked
 from spark_jobs.arrays.texts import as_texts, flat
 from spark_jobs.partials.cells import fragments_of
-from spark_jobs.partials.kernels import selected, set_bit
+from spark_jobs.partials.kernels import add_where, count_densely, selected
 from spark_jobs.sources.expressions import evaluate
 
 
@@ -223,6 +223,11 @@ class Batch:
         return evaluate(expression, pa.RecordBatch.from_pydict(columns), self.schema)
 
     @cached_property
+    def space(self) -> Rows:
+        """Room (n,) for numbers of events: memory that was used before is not cleared again."""
+        return np.empty(self.rows, dtype=np.int32)
+
+    @cached_property
     def _grid(self) -> tuple[Longs, Rows]:
         starts, _, number = fragments_of(Fragments(self._edges), self.times)
         return starts, number.astype(np.int32)
@@ -277,11 +282,16 @@ class Batch:
         predicates = [predicate for predicate in self._predicates if predicate is not None]
         for first in range(0, len(predicates), PREDICATES_AT_ONCE):
             some = predicates[first : first + PREDICATES_AT_ONCE]
-            codes = number.astype(np.int64) << len(some)
+            most = len(holds[None]) << len(some)
+            codes = (number if most <= DENSE else number.astype(np.int64)) << len(some)
             for bit, predicate in enumerate(some):
-                set_bit(codes, self._passing(predicate), bit)
-            distinct, found = numbered(codes, len(holds[None]) << len(some))
-            number = found.astype(np.int32)
+                add_where(codes, self._passing(predicate), codes.dtype.type(1 << bit))
+            if most <= DENSE:
+                distinct, _ = count_densely(codes, most)
+                number = codes
+            else:
+                distinct, found = numbered(codes, most)
+                number = found.astype(np.int32)
             holds = {predicate: held[distinct >> len(some)] for predicate, held in holds.items()}
             holds |= {predicate: (distinct >> bit) & 1 != 0 for bit, predicate in enumerate(some)}
         self._masks.clear()
@@ -305,7 +315,7 @@ class Batch:
         signatures, places = np.unique(codes, return_inverse=True)
         has_none = int(len(signatures) > 0 and signatures[0] == 0)
         signatures, shard_of = signatures[has_none:], (places - has_none).astype(np.int32)
-        rows = selected(number, (shard_of >= 0).view(np.int8)) if has_none else None
+        rows = selected(number, (shard_of >= 0).view(np.int8), self.space) if has_none else None
         return signatures, shard_of, rows
 
     def groups(self, columns: tuple[tuple[str, Type], ...]) -> tuple[tuple[pa.Array, ...], Rows, int]:
