@@ -350,13 +350,15 @@ def _staged_rows(staged: list[str], sampled: Sample) -> list[dict[str, Any]]:
             told = bounds is not None and bounds.has_min_max
             if told and not any(bounds.min <= name <= bounds.max for name in ends):
                 continue
-            rows = reader.read_row_group(number, use_threads=False)
+            rows = reader.read_row_group(number, columns=["query", "window_end"], use_threads=False)
             query, moments = single_chunk(rows["query"]), instants_as_numbers(single_chunk(rows["window_end"]))
             codes, names = dictionary_codes(query), query.dictionary.to_pylist()
             chosen = np.zeros(len(rows), dtype=bool)
             for name in ends.keys() & set(names):
                 chosen |= (codes == names.index(name)) & np.isin(moments, ends[name])
-            found += rows.filter(pa.array(chosen)).to_pylist()
+            if chosen.any():
+                rows = reader.read_row_group(number, use_threads=False)
+                found += rows.filter(pa.array(chosen)).to_pylist()
     return found
 
 

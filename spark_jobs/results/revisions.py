@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from spark_jobs.arrays.numbering import distinct_of, numbered_tuples
 from spark_jobs.storage import WHOLE, Place
 from spark_jobs.warehouse.data_files import opened, reading
 
@@ -155,8 +156,10 @@ class _Counted:
         """How many windows of each query the answers are of."""
         if not self.found:
             return Counter()
-        windows = np.unique(np.concatenate(self.found, axis=1), axis=1)
-        counts = np.bincount(windows[0], minlength=len(self.numbers)).tolist()
+        queries, *others = np.concatenate(self.found, axis=1)
+        parts = [(number, len(values)) for values, number in map(distinct_of, others)]
+        row, _ = numbered_tuples([(queries, len(self.numbers)), *parts], len(queries))
+        counts = np.bincount(queries[row], minlength=len(self.numbers)).tolist()
         return Counter({name: counts[number] for name, number in self.numbers.items() if counts[number]})
 
 
