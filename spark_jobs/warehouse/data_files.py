@@ -128,7 +128,8 @@ def write_files(root: str | os.PathLike[str] | Place, rows: pa.Table) -> Iterato
         part = (rows if len(days) == 1 else rows.filter(pc.equal(rows["day"], day))).drop_columns("day")
         if "bucket" in part.schema.names:
             # a column of nulls costs as much as one of numbers
-            empty = [name for name in STATES if part[name].null_count == len(part)]
+            held = set(STATES) & set(part.schema.names)
+            empty = [name for name in held if part[name].null_count == len(part)]
             yield _write_file(table, day, part, (group.drop_columns(empty) for group in _by_bucket(part)), empty)
             continue
         for file in _by_query(part):
