@@ -386,7 +386,8 @@ class Cells(NamedTuple):
 
 
 class AnswerColumns(NamedTuple):
-    """Answers (a,): query, number of the key's run, number of the window, and what the state's ``_read`` gives."""
+    """Answers (a,): query, number of the key's run, number of the window, and what the state's ``_read`` gives. What
+    counts modulo 2**64 alone leaves ``high``, ``double`` and ``flag`` as they are."""
 
     query: NDArray[np.int32]
     run: NDArray[np.int32]
@@ -395,6 +396,18 @@ class AnswerColumns(NamedTuple):
     high: Longs
     double: NDArray[np.float64]
     flag: NDArray[np.uint8]
+
+
+class Ordered(NamedTuple):
+    """Answers (a,) by query: number of the key's run, start of the window, and the number: 128-bit ``low`` and
+    ``high``, which means nothing where ``over``, or a ``double``."""
+
+    run: Longs
+    start: Longs
+    low: NDArray[np.uint64]
+    high: Longs
+    double: NDArray[np.float64]
+    over: NDArray[np.uint8]
 
 
 def answer_room(size: int) -> AnswerColumns:
@@ -963,8 +976,12 @@ def _by_node(trie, low, high, size, rows, middle, windows, block, plain, seen, r
                     answers.run[filled] = run
                     answers.window[filled] = window
                     answers.low[filled] = low_word
-                    answers.high[filled] = high_word
-                    answers.flag[filled] = flag
+                    if size is not None:
+                        answers.high[filled] = high_word
+                        answers.flag[filled] = flag
+                    if size is None and high is not None:
+                        answers.high[filled] = high_word
+                        answers.flag[filled] = flag
                     filled += 1
     return filled, FINE
 
@@ -1784,8 +1801,6 @@ def _close_lone(trie, room, windows, span, first, last, run, answers, filled):
                     answers.run[filled] = run
                     answers.window[filled] = window
                     answers.low[filled] = room.low[node * windows.lanes + lane]
-                    answers.high[filled] = 0
-                    answers.flag[filled] = FINE
                     filled += 1
     return filled
 
@@ -2243,33 +2258,48 @@ def runs_of(key):
 
 
 @_kernel
-def by_query(query, run, start, low, high, double, flag, queries):
-    """Where each query's answers begin (queries + 1,), the columns of answers (a,) but the first, ordered by query, and
-    of each query whether its answers ascend by run and start (queries,)."""
-    first = np.zeros(queries + 1, np.int64)
+def count_answers(query, first):
+    """Count the answers (a,) of each query in ``first`` (queries + 1,), one place behind it."""
     for i in range(len(query)):
         first[query[i] + 1] += 1
-    for q in range(queries):
-        first[q + 1] += first[q]
-    place, ascending = first.copy(), np.ones(queries, np.bool_)
-    runs, starts = np.empty(len(query), np.int64), np.empty(len(query), np.int64)
-    lows, highs = np.empty(len(query), np.uint64), np.empty(len(query), np.int64)
-    doubles, flags = np.empty(len(query), np.float64), np.empty(len(query), np.uint8)
-    for i in range(len(query)):
-        q = query[i]
-        p = place[q]
-        place[q] = p + 1
-        runs[p], starts[p], lows[p], highs[p], doubles[p], flags[p] = (
-            run[i],
-            start[i],
-            low[i],
-            high[i],
-            double[i],
-            flag[i],
-        )
-        if p > first[q] and (runs[p] < runs[p - 1] or (runs[p] == runs[p - 1] and starts[p] <= starts[p - 1])):
-            ascending[q] = False
-    return first, runs, starts, lows, highs, doubles, flags, ascending
+
+
+@_kernel
+def order_answers(query, run, window, low, high, double, flag, others, base, step, first, out):
+    """Move answers (a,) to where those of each query belong in ``out``, by run and start.
+
+    Runs ascend, and windows with them where ``step`` is positive, or descend in each run. ``high``, ``double`` and
+    ``flag``: None if there are none but zeros, which ``out`` has. ``others``: query and run (b,) of the answers that
+    are moved at another time, runs ascending; no query has some here and some there of one run. ``base`` (queries,) and
+    ``step``: start of the query's window 0, and from one window to the next. ``first`` (queries + 1,): where the
+    answers of each query begin. Returns whether what was moved ascends in each query (queries,).
+    """
+    out, (other_query, other_run) = _raw(out), others
+    place, ascending = first[:-1].copy(), np.ones(len(first) - 1, np.bool_)
+    last_run, last_start = np.full(len(place), -1), np.empty(len(place), np.int64)
+    begin, other = np.int64(0), np.int64(0)
+    while begin < len(query):
+        now, end = np.int64(run[begin]), begin + 1
+        while end < len(query) and run[end] == now:
+            end += 1
+        while other < len(other_run) and other_run[other] < now:
+            place[other_query[other]] += 1
+            other += 1
+        for offset in range(end - begin):
+            i = begin + offset if step > 0 else end - 1 - offset
+            q = query[i]
+            p, start = place[q], base[q] + step * window[i]
+            place[q] = p + 1
+            out.run[p], out.start[p], out.low[p] = now, start, low[i]
+            if high is not None:
+                out.high[p], out.over[p] = high[i], flag[i] != FINE
+            if double is not None:
+                out.double[p] = double[i]
+            if last_run[q] == now and last_start[q] >= start:
+                ascending[q] = False
+            last_run[q], last_start[q] = now, start
+        begin = end
+    return ascending
 
 
 # --------------------------------------------------------------------------------- measures from counts
