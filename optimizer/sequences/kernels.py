@@ -302,7 +302,9 @@ def block_room(size: int, kinds: int, spans: int, lanes: int, edges: int) -> Blo
 
 
 class Dense(NamedTuple):
-    """Room for the rows of one block, (deepest + 1, size + 1, lanes) each, and a bound of each node's last row.
+    """Room for the rows of one block, of (deepest + 1) * (size + 1) * lanes numbers each, and a bound of each node's
+    last row. ``begins`` (deepest + 2,): where the rows of the node of each depth begin that is being processed: right
+    behind its parent's.
 
     ``costs``: what processing a block node by node costs more than event by event, per node, and what it saves, per
     vector that a node takes from an event, and per event. ``strict``: a block ends where some window does, so that no
@@ -313,6 +315,7 @@ class Dense(NamedTuple):
     high_rows: NDArray[np.uint64]
     size_rows: NDArray[np.float64]
     tops: NDArray[np.float64]
+    begins: Longs
     costs: tuple[float, float, float]
     strict: bool
 
@@ -374,13 +377,14 @@ class Middle(NamedTuple):
 
 class Cells(NamedTuple):
     """Matches of all substrings of a trie's patterns, a row for each node: lane i has those of the node's prefix from
-    its i-th type on. ``widths`` (n + 1,): lanes in use; ``lanes``: of a row."""
+    its i-th type on. ``widths`` (n + 1,): lanes in use; ``lanes``: of a row. The rest as :class:`Dense`."""
 
     low: NDArray[np.uint64]
     size: NDArray[np.float64] | None
     low_rows: NDArray[np.uint64]
     size_rows: NDArray[np.float64]
     tops: NDArray[np.float64]
+    begins: Longs
     widths: Longs
     lanes: int
 
@@ -930,15 +934,17 @@ def _record(low_rows, size, size_rows, own, node_kind, lanes, block, middle, nod
 
 
 @_inner
-def _by_node(trie, low, high, size, rows, middle, windows, block, plain, seen, run, answers, filled):
-    """Process a block node by node, its root's rows being in place; report windows that end inside it.
+def _by_node(trie, low, high, size, rows, middle, windows, block, groups, plain, seen, run, answers, filled):
+    """Process a block of so many ``groups`` node by node, its root's rows being in place; report windows that end
+    inside it.
 
     Returns the number of answers ``filled``, and UNSURE where a count may pass 2**62 (2**126, of 128 bits) without
     doubles beside it, or the doubles do not tell a count.
     """
-    lanes, tops, opened = windows.lanes, rows.tops, block.opened
-    stride = (block.size + 1) * lanes
+    lanes, tops, begins, opened = windows.lanes, rows.tops, rows.begins, block.opened
     tops[0] = 1.0
+    # in preorder a node's parent is the last one of its depth
+    begins[0], begins[1] = 0, (_rank(block, block.kinds, groups) + 1) * lanes
     closing = 0
     for span in range(windows.kinds):
         closing += block.closings[span]
@@ -946,8 +952,10 @@ def _by_node(trie, low, high, size, rows, middle, windows, block, plain, seen, r
         kind = trie.kind[node]
         if closing == 0 and trie.leaf[node] and middle is None and block.first[kind] == block.first[kind + 1]:
             continue
-        own = trie.depth[node] * stride
-        top, safe = _chain_node(low, high, size, rows, own, own - stride, lanes, block, plain, trie, node, middle)
+        depth = trie.depth[node]
+        own, parent = begins[depth], begins[depth - 1]
+        begins[depth + 1] = own + (block.first[kind + 1] - block.first[kind] + 1) * lanes
+        top, safe = _chain_node(low, high, size, rows, own, parent, lanes, block, plain, trie, node, middle)
         if size is None:
             added = tops[trie.parent[node]] * np.float64(block.total[kind])
             sure = _SURE if high is None else _WIDE_SURE
@@ -1481,7 +1489,8 @@ def _extend_cells(trie, low, size, cells, block, plain, shots, base, shots_low, 
     from index ``base`` on. Returns whether a count may have passed 2**62 without doubles beside it.
     """
     lanes, widths, tops, low_rows, size_rows = cells.lanes, cells.widths, cells.tops, cells.low_rows, cells.size_rows
-    stride = (block.size + 1) * lanes
+    begins = cells.begins
+    begins[0], begins[1] = 0, lanes
     for lane in range(widths[0]):
         low_rows[lane] = low[lane]
         if size is not None:
@@ -1489,12 +1498,13 @@ def _extend_cells(trie, low, size, cells, block, plain, shots, base, shots_low, 
     tops[0] = 1.0
     for node in range(1, trie.nodes):
         kind, parent = trie.kind[node], trie.parent[node]
-        count, own = block.first[kind + 1] - block.first[kind], trie.depth[node] * stride
+        count, depth = block.first[kind + 1] - block.first[kind], trie.depth[node]
+        own, begins[depth + 1] = begins[depth], begins[depth] + (count + 1) * lanes
         if count == 0 and shots == 0 and trie.leaf[node]:
             continue
         width = widths[parent]
         bits = _chain_kind(
-            low, size, low_rows, size_rows, node * lanes, own, own - stride, lanes, width, block, plain, kind,
+            low, size, low_rows, size_rows, node * lanes, own, begins[depth - 1], lanes, width, block, plain, kind,
             trie.kind[parent],
         )  # fmt: skip
         for lane in range(width, widths[node], LANES):
@@ -1683,8 +1693,8 @@ def _slide(
                 _sum_bits(block, groups)
                 _closings(windows, block, used, newest, due)
                 filled, doubtful = _by_node(
-                    trie, state.low, state.high, state.size, dense, middle, windows, block, plain, seen, run, into,
-                    filled,
+                    trie, state.low, state.high, state.size, dense, middle, windows, block, groups, plain, seen, run,
+                    into, filled,
                 )  # fmt: skip
                 unsure |= doubtful != FINE
                 if middle is not None:

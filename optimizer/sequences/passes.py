@@ -317,6 +317,7 @@ class Pass:
             kernels.aligned(room if wide else 0, np.uint64),
             kernels.aligned(room, np.float64),
             np.zeros(len(trie.kind)),
+            np.zeros(trie.deepest + 2, dtype=np.int64),
             DENSE,
             strict,
         )
@@ -331,6 +332,7 @@ class Pass:
             kernels.aligned(room, np.uint64),
             kernels.aligned(room, np.float64),
             np.zeros(len(trie.kind)),
+            np.zeros(trie.deepest + 2, dtype=np.int64),
             widths,
             lanes,
         )
@@ -452,8 +454,9 @@ FAR = 1 << 62
 DENSE = (60.0, 4.0, 20.0)
 """When a block is processed node by node: see :class:`optimizer.sequences.kernels.Dense`."""
 
-ROOM = 1 << 19
-"""Answers that there is room for at first; what is not written is not taken from the machine."""
+ROOM = 1 << 18
+"""Answers that there is room for at first; what is not written is not taken from the machine (which has pages of 2 MB for
+what is longer than this)."""
 
 KEPT_ROWS = 1 << 18
 """Rows that a backward pass keeps for the forward pass to meet, more or less."""
