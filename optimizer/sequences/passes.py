@@ -455,8 +455,8 @@ DENSE = (60.0, 4.0, 20.0)
 """When a block is processed node by node: see :class:`optimizer.sequences.kernels.Dense`."""
 
 ROOM = 1 << 18
-"""Answers that there is room for at first; what is not written is not taken from the machine (which has pages of 2 MB for
-what is longer than this)."""
+"""Answers that there is room for at first; what is not written is not taken from the machine, whose pages have 2 MB
+where there is room for more."""
 
 KEPT_ROWS = 1 << 18
 """Rows that a backward pass keeps for the forward pass to meet, more or less."""
