@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from optimizer.sequences import kernels
 from optimizer.sequences.events import Events
 from optimizer.sequences.executors import choose
@@ -42,12 +40,12 @@ def answers(
             if value is not None:
                 found[i, measure] = value
     found |= _measured(events, queries, ends, found)
-    runs = kernels.runs_of(events.key)
+    keys = events.key[kernels.runs_of(events.key)[:-1]]
     answered = []
     for i, query in enumerate(queries):
         run, start, count = counted[patterns[i]]
         measures = tuple(found[i, measure] for measure in query.measures)
-        answered.append(Answers(events.key[runs[run]], start, count, measures))
+        answered.append(Answers(keys[run], start, count, measures))
     return answered
 
 
@@ -61,8 +59,7 @@ def _counted(
     for group in choose(events, distinct, executor):
         members = [distinct[i] for i in group.members]
         counts = Pass(events, runs, members, ends, group).counts()
-        for query, (run, start, count) in zip(members, counts, strict=True):
-            counted[query] = run.astype(np.int64), start, count
+        counted |= zip(members, counts, strict=True)
     return counted
 
 

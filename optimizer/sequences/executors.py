@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from optimizer.sequences import kernels
 from optimizer.sequences.events import Events
 from optimizer.sequences.matches import SequenceQuery, lanes_for
+from optimizer.sequences.prefixes import prefixes
 
 
 @dataclass(frozen=True)
@@ -70,15 +71,32 @@ class Group:
 Pattern = tuple[int, ...]
 
 
+class _Nodes(NamedTuple):
+    """Of each node (n,): how many events its type has, and how many types its prefix has."""
+
+    events: NDArray[np.float64]
+    depth: NDArray[np.int64]
+
+    @property
+    def work(self) -> float:
+        return float(self.events.sum())
+
+
 class _Load:
     """How many events there are of each type, and how many before they were compacted (estimated from a sample), of how
     many keys, and over how many ticks, all keys together; and what executors cost on them."""
 
     def __init__(self, events: Events) -> None:
         step = len(events) // SAMPLE + 1
-        codes, places, counts = np.unique(events.type[::step], return_inverse=True, return_counts=True)
-        each = np.bincount(places, events.count[::step], minlength=len(codes))
-        scale = len(events) / max(1, len(places))
+        types, often = events.type[::step], events.count[::step]
+        if types.min(initial=0) >= 0 and types.max(initial=0) < SAMPLE:
+            counts, each = np.bincount(types), np.bincount(types, often)
+            codes = np.flatnonzero(counts)
+            counts, each = counts[codes], each[codes]
+        else:
+            codes, places, counts = np.unique(types, return_inverse=True, return_counts=True)
+            each = np.bincount(places, often, minlength=len(codes))
+        scale = len(events) / max(1, len(types))
         self._of, self.bits = cache(self._nodes_of), cache(self._bits)
         self._events = dict(zip(codes.tolist(), (counts * scale).tolist(), strict=True))
         self._occurrences = dict(zip(codes.tolist(), (each * scale).tolist(), strict=True))
@@ -86,11 +104,12 @@ class _Load:
         self._keys = len(runs) - 1
         self._ticks = float((events.time[runs[1:] - 1] - events.time[runs[:-1]]).sum()) + self._keys
 
-    def _nodes_of(self, patterns: tuple[Pattern, ...]) -> tuple[dict[Pattern, float], float]:
-        """Of all prefixes of some patterns the events of the last type; and all relevant events."""
-        nodes = {pattern[: n + 1] for pattern in patterns for n in range(len(pattern))}
-        kinds = {node[-1] for node in nodes}
-        return {node: self._events.get(node[-1], 0.0) for node in nodes}, sum(self._events.get(k, 0.0) for k in kinds)
+    def _nodes_of(self, patterns: tuple[Pattern, ...]) -> tuple[_Nodes, float]:
+        """All prefixes of some patterns; and how many events are relevant."""
+        nodes = prefixes(patterns)
+        kinds, places = np.unique(nodes.last[1:], return_inverse=True)
+        events = np.array([self._events.get(kind, 0.0) for kind in kinds.tolist()])
+        return _Nodes(events[places], nodes.depth[1:]), float(events.sum())
 
     def _bits(self, patterns: tuple[Pattern, ...], range_: float) -> float:
         """Binary digits of the largest count to be expected, were events spread evenly."""
@@ -118,30 +137,30 @@ class _Load:
         nodes, relevant = self._of(patterns)
         overlap = -(-range_ // slide)
         vectors = lanes_for(overlap) // kernels.LANES
-        work = sum(nodes.values())
+        work = nodes.work
         blocks = min(
             relevant, self._ticks / (slide * (lanes_for(overlap) - overlap + 1)) + relevant / BLOCK + self._keys
         )
         dense = (
             relevant * COSTS.event
             + work * (COSTS.node + vectors * self._vector(patterns, range_))
-            + len(nodes) * blocks * COSTS.block
+            + len(nodes.depth) * blocks * COSTS.block
         )
         alone = relevant * COSTS.lone_event + work * (COSTS.lone_node + vectors * COSTS.lone_vector)
         windows = self._windows(relevant, slide, range_)
-        return min(dense, alone) + windows * (len(patterns) * COSTS.answer + len(nodes) * COSTS.clear)
+        return min(dense, alone) + windows * (len(patterns) * COSTS.answer + len(nodes.depth) * COSTS.clear)
 
     def fragments(self, patterns: tuple[Pattern, ...], slide: int, range_: int, edges: int) -> float:
         nodes, relevant = self._of(patterns)
         vectors = lanes_for(-(-range_ // slide)) // kernels.LANES
         fragments = min(relevant, edges * (self._ticks / slide + self._keys))
-        appended = fragments * sum(len(node) for node in nodes) * vectors * COSTS.append
+        appended = fragments * float(nodes.depth.sum()) * vectors * COSTS.append
         windows = self._windows(relevant, slide, range_)
         return (
             relevant * COSTS.event
             + self._cells(nodes, COSTS.vector * COSTS.doubles, fragments + relevant / BLOCK)
             + appended
-            + windows * (len(patterns) * COSTS.answer + len(nodes) * COSTS.clear)
+            + windows * (len(patterns) * COSTS.answer + len(nodes.depth) * COSTS.clear)
         )
 
     def landmarks(self, patterns: tuple[Pattern, ...], slide: int, range_: int) -> float:
@@ -169,19 +188,19 @@ class _Load:
         kept = sum(self._events.get(suffix[0], 0.0) for suffix in {pattern[cut:] for pattern, cut in met})
         products = sum(self._events.get(pattern[cut], 0.0) for pattern, cut in met)
         blocks = min(relevant, self._ticks / slide + relevant / BLOCK + self._keys)
-        nodes = len(ahead) + len(back) + len(met)
+        nodes = len(ahead.depth) + len(back.depth) + len(met)
         windows = self._windows(relevant, slide, range_)
         return (
             2 * relevant * COSTS.event
-            + (sum(ahead.values()) + sum(back.values()) + kept) * (COSTS.node + vectors)
+            + (ahead.work + back.work + kept) * (COSTS.node + vectors)
             + products * (COSTS.node + PRODUCT * vectors)
             + nodes * blocks * COSTS.block
             + windows * (len(patterns) * COSTS.answer + nodes * COSTS.clear)
         )
 
-    def _cells(self, nodes: Mapping[Pattern, float], vector: float, blocks: float) -> float:
-        rows = sum(events * (COSTS.node + vector * (len(node) // kernels.LANES + 1)) for node, events in nodes.items())
-        return rows + len(nodes) * blocks * COSTS.block
+    def _cells(self, nodes: _Nodes, vector: float, blocks: float) -> float:
+        rows = nodes.events * (COSTS.node + vector * (nodes.depth // kernels.LANES + 1))
+        return float(rows.sum()) + len(nodes.depth) * blocks * COSTS.block
 
 
 def choose(events: Events, queries: Sequence[SequenceQuery], executor: str | None = None) -> list[Group]:
@@ -277,51 +296,48 @@ SAMPLE = 1 << 14
 PRODUCT = 3.0
 
 
-def cuts(patterns: Sequence[Sequence[Any]]) -> list[int]:
+def cuts(patterns: Sequence[Sequence[int]]) -> list[int]:
     """Where to cut each pattern: the position of the event at which what comes before meets what comes behind; 0: all
     backwards, its length: all forwards.
 
     A node that several patterns use is paid for by each in part, as they are cut so far; a product is as dear as
     :data:`PRODUCT` nodes. Patterns are cut again until the nodes and products in all do not get fewer.
     """
-    lengths = [len(pattern) for pattern in patterns]
+    heads, backwards = prefixes(patterns), prefixes([pattern[::-1] for pattern in patterns])
+    lengths, longest = heads.lengths, heads.number.shape[1]
+    rows, places = np.arange(len(lengths)), np.arange(longest)
+    there = places < lengths[:, None]
     # numbers of text[:1], text[:2], ..., and of text[0:], text[1:], ...
-    heads = _prefixes(patterns)
-    tails = [numbers[::-1] for numbers in _prefixes([pattern[::-1] for pattern in patterns])]
-    cuts: list[int] | None = None
-    best, fewest = lengths, math.inf
-    while True:
-        ahead, back = Counter[int](), Counter[int]()
-        for i, length in enumerate(lengths):
-            ahead.update(heads[i][: length if cuts is None else cuts[i]])
-            back.update(tails[i][0 if cuts is None or cuts[i] == 0 else cuts[i] + 1 :])
-        if cuts is not None:
-            met = {(heads[i][-1], cut, tails[i][cut]) for i, cut in enumerate(cuts) if 0 < cut < lengths[i]}
-            total = len(ahead) + len(back) + PRODUCT * len(met) + len({suffix for _, _, suffix in met})
+    ahead_of = heads.number
+    back_of = np.where(there, backwards.number[rows[:, None], lengths[:, None] - 1 - places], 0)
+    wholes = ahead_of[rows, lengths - 1]
+    cut, first, best, fewest = lengths, np.zeros_like(lengths), lengths, math.inf
+    for again in itertools.count():
+        ahead = np.bincount(ahead_of[there & (places < cut[:, None])], minlength=len(heads.last))
+        back = np.bincount(back_of[there & (places >= first[:, None])], minlength=len(backwards.last))
+        if again:
+            met = np.flatnonzero((cut > 0) & (cut < lengths))
+            products = len(set(zip(wholes[met].tolist(), cut[met].tolist(), strict=True)))
+            suffixes = len(np.unique(back_of[met, cut[met]]))
+            total = np.count_nonzero(ahead) + np.count_nonzero(back) + PRODUCT * products + suffixes
             if total >= fewest:
-                return best
-            best, fewest = cuts, total
-        cuts = []
-        for i, length in enumerate(lengths):
-            # what the prefixes and the suffixes cost that end, or begin, at each position
-            before = [0.0, *itertools.accumulate(1 / (ahead[number] or 1) for number in heads[i])]
-            behind = [0.0, *itertools.accumulate(1 / (back[number] or 1) for number in tails[i][::-1])][::-1]
-            options = {0: behind[0], length: before[-1]}
-            options |= {cut: before[cut] + PRODUCT + behind[cut + 1] for cut in range(1, length - 1)}
-            cuts.append(min(options, key=lambda cut: (options[cut], -cut)))
-
-
-def _prefixes(texts: Sequence[Sequence[Any]]) -> list[list[int]]:
-    """For each text a number for each of its prefixes, equal ones alike."""
-    known: dict[tuple[int, Any], int] = {}
-    found = []
-    for text in texts:
-        numbers, last = [], -1
-        for each in text:
-            last = known.setdefault((last, each), len(known))
-            numbers.append(last)
-        found.append(numbers)
-    return found
+                break
+            best, fewest = cut, total
+        # what the prefixes and the suffixes cost that end, or begin, at each position
+        before, behind = np.zeros((2, len(lengths), longest + 1))
+        np.cumsum(np.where(there, 1 / np.maximum(ahead, 1)[ahead_of], 0.0), axis=1, out=before[:, 1:])
+        shares = np.where(there, 1 / np.maximum(back, 1)[back_of], 0.0)
+        behind[:, :-1] = np.cumsum(shares[:, ::-1], axis=1)[:, ::-1]
+        options = np.full((len(lengths), longest + 1), math.inf)
+        options[:, 1:-1] = np.where(
+            places[1:] < lengths[:, None] - 1, before[:, 1:-1] + PRODUCT + behind[:, 2:], math.inf
+        )
+        options[:, 0] = behind[:, 0]
+        options[rows, lengths] = before[rows, lengths]
+        # the last of the cheapest
+        cut = longest - np.argmin(options[:, ::-1], axis=1)
+        first = np.where(cut == 0, 0, cut + 1)
+    return best.tolist()
 
 
 BLOCK = 2048

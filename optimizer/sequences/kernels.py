@@ -302,7 +302,9 @@ def block_room(size: int, kinds: int, spans: int, lanes: int, edges: int) -> Blo
 
 
 class Dense(NamedTuple):
-    """Room for the rows of one block, (deepest + 1, size + 1, lanes) each, and a bound of each node's last row.
+    """Room for the rows of one block, of (deepest + 1) * (size + 1) * lanes numbers each, and a bound of each node's
+    last row. ``begins`` (deepest + 2,): where the rows of the node of each depth begin that is being processed: right
+    behind its parent's.
 
     ``costs``: what processing a block node by node costs more than event by event, per node, and what it saves, per
     vector that a node takes from an event, and per event. ``strict``: a block ends where some window does, so that no
@@ -313,6 +315,7 @@ class Dense(NamedTuple):
     high_rows: NDArray[np.uint64]
     size_rows: NDArray[np.float64]
     tops: NDArray[np.float64]
+    begins: Longs
     costs: tuple[float, float, float]
     strict: bool
 
@@ -374,19 +377,21 @@ class Middle(NamedTuple):
 
 class Cells(NamedTuple):
     """Matches of all substrings of a trie's patterns, a row for each node: lane i has those of the node's prefix from
-    its i-th type on. ``widths`` (n + 1,): lanes in use; ``lanes``: of a row."""
+    its i-th type on. ``widths`` (n + 1,): lanes in use; ``lanes``: of a row. The rest as :class:`Dense`."""
 
     low: NDArray[np.uint64]
     size: NDArray[np.float64] | None
     low_rows: NDArray[np.uint64]
     size_rows: NDArray[np.float64]
     tops: NDArray[np.float64]
+    begins: Longs
     widths: Longs
     lanes: int
 
 
 class AnswerColumns(NamedTuple):
-    """Answers (a,): query, number of the key's run, number of the window, and what the state's ``_read`` gives."""
+    """Answers (a,): query, number of the key's run, number of the window, and what the state's ``_read`` gives. What
+    counts modulo 2**64 alone leaves ``high``, ``double`` and ``flag`` as they are."""
 
     query: NDArray[np.int32]
     run: NDArray[np.int32]
@@ -395,6 +400,18 @@ class AnswerColumns(NamedTuple):
     high: Longs
     double: NDArray[np.float64]
     flag: NDArray[np.uint8]
+
+
+class Ordered(NamedTuple):
+    """Answers (a,) by query: number of the key's run, start of the window, and the number: 128-bit ``low`` and
+    ``high``, which means nothing where ``over``, or a ``double``."""
+
+    run: Longs
+    start: Longs
+    low: NDArray[np.uint64]
+    high: Longs
+    double: NDArray[np.float64]
+    over: NDArray[np.uint8]
 
 
 def answer_room(size: int) -> AnswerColumns:
@@ -917,15 +934,17 @@ def _record(low_rows, size, size_rows, own, node_kind, lanes, block, middle, nod
 
 
 @_inner
-def _by_node(trie, low, high, size, rows, middle, windows, block, plain, seen, run, answers, filled):
-    """Process a block node by node, its root's rows being in place; report windows that end inside it.
+def _by_node(trie, low, high, size, rows, middle, windows, block, groups, plain, seen, run, answers, filled):
+    """Process a block of so many ``groups`` node by node, its root's rows being in place; report windows that end
+    inside it.
 
     Returns the number of answers ``filled``, and UNSURE where a count may pass 2**62 (2**126, of 128 bits) without
     doubles beside it, or the doubles do not tell a count.
     """
-    lanes, tops, opened = windows.lanes, rows.tops, block.opened
-    stride = (block.size + 1) * lanes
+    lanes, tops, begins, opened = windows.lanes, rows.tops, rows.begins, block.opened
     tops[0] = 1.0
+    # in preorder a node's parent is the last one of its depth
+    begins[0], begins[1] = 0, (_rank(block, block.kinds, groups) + 1) * lanes
     closing = 0
     for span in range(windows.kinds):
         closing += block.closings[span]
@@ -933,8 +952,10 @@ def _by_node(trie, low, high, size, rows, middle, windows, block, plain, seen, r
         kind = trie.kind[node]
         if closing == 0 and trie.leaf[node] and middle is None and block.first[kind] == block.first[kind + 1]:
             continue
-        own = trie.depth[node] * stride
-        top, safe = _chain_node(low, high, size, rows, own, own - stride, lanes, block, plain, trie, node, middle)
+        depth = trie.depth[node]
+        own, parent = begins[depth], begins[depth - 1]
+        begins[depth + 1] = own + (block.first[kind + 1] - block.first[kind] + 1) * lanes
+        top, safe = _chain_node(low, high, size, rows, own, parent, lanes, block, plain, trie, node, middle)
         if size is None:
             added = tops[trie.parent[node]] * np.float64(block.total[kind])
             sure = _SURE if high is None else _WIDE_SURE
@@ -963,8 +984,12 @@ def _by_node(trie, low, high, size, rows, middle, windows, block, plain, seen, r
                     answers.run[filled] = run
                     answers.window[filled] = window
                     answers.low[filled] = low_word
-                    answers.high[filled] = high_word
-                    answers.flag[filled] = flag
+                    if size is not None:
+                        answers.high[filled] = high_word
+                        answers.flag[filled] = flag
+                    if size is None and high is not None:
+                        answers.high[filled] = high_word
+                        answers.flag[filled] = flag
                     filled += 1
     return filled, FINE
 
@@ -1464,7 +1489,8 @@ def _extend_cells(trie, low, size, cells, block, plain, shots, base, shots_low, 
     from index ``base`` on. Returns whether a count may have passed 2**62 without doubles beside it.
     """
     lanes, widths, tops, low_rows, size_rows = cells.lanes, cells.widths, cells.tops, cells.low_rows, cells.size_rows
-    stride = (block.size + 1) * lanes
+    begins = cells.begins
+    begins[0], begins[1] = 0, lanes
     for lane in range(widths[0]):
         low_rows[lane] = low[lane]
         if size is not None:
@@ -1472,12 +1498,13 @@ def _extend_cells(trie, low, size, cells, block, plain, shots, base, shots_low, 
     tops[0] = 1.0
     for node in range(1, trie.nodes):
         kind, parent = trie.kind[node], trie.parent[node]
-        count, own = block.first[kind + 1] - block.first[kind], trie.depth[node] * stride
+        count, depth = block.first[kind + 1] - block.first[kind], trie.depth[node]
+        own, begins[depth + 1] = begins[depth], begins[depth] + (count + 1) * lanes
         if count == 0 and shots == 0 and trie.leaf[node]:
             continue
         width = widths[parent]
         bits = _chain_kind(
-            low, size, low_rows, size_rows, node * lanes, own, own - stride, lanes, width, block, plain, kind,
+            low, size, low_rows, size_rows, node * lanes, own, begins[depth - 1], lanes, width, block, plain, kind,
             trie.kind[parent],
         )  # fmt: skip
         for lane in range(width, widths[node], LANES):
@@ -1666,8 +1693,8 @@ def _slide(
                 _sum_bits(block, groups)
                 _closings(windows, block, used, newest, due)
                 filled, doubtful = _by_node(
-                    trie, state.low, state.high, state.size, dense, middle, windows, block, plain, seen, run, into,
-                    filled,
+                    trie, state.low, state.high, state.size, dense, middle, windows, block, groups, plain, seen, run,
+                    into, filled,
                 )  # fmt: skip
                 unsure |= doubtful != FINE
                 if middle is not None:
@@ -1784,8 +1811,6 @@ def _close_lone(trie, room, windows, span, first, last, run, answers, filled):
                     answers.run[filled] = run
                     answers.window[filled] = window
                     answers.low[filled] = room.low[node * windows.lanes + lane]
-                    answers.high[filled] = 0
-                    answers.flag[filled] = FINE
                     filled += 1
     return filled
 
@@ -2243,33 +2268,48 @@ def runs_of(key):
 
 
 @_kernel
-def by_query(query, run, start, low, high, double, flag, queries):
-    """Where each query's answers begin (queries + 1,), the columns of answers (a,) but the first, ordered by query, and
-    of each query whether its answers ascend by run and start (queries,)."""
-    first = np.zeros(queries + 1, np.int64)
+def count_answers(query, first):
+    """Count the answers (a,) of each query in ``first`` (queries + 1,), one place behind it."""
     for i in range(len(query)):
         first[query[i] + 1] += 1
-    for q in range(queries):
-        first[q + 1] += first[q]
-    place, ascending = first.copy(), np.ones(queries, np.bool_)
-    runs, starts = np.empty(len(query), np.int64), np.empty(len(query), np.int64)
-    lows, highs = np.empty(len(query), np.uint64), np.empty(len(query), np.int64)
-    doubles, flags = np.empty(len(query), np.float64), np.empty(len(query), np.uint8)
-    for i in range(len(query)):
-        q = query[i]
-        p = place[q]
-        place[q] = p + 1
-        runs[p], starts[p], lows[p], highs[p], doubles[p], flags[p] = (
-            run[i],
-            start[i],
-            low[i],
-            high[i],
-            double[i],
-            flag[i],
-        )
-        if p > first[q] and (runs[p] < runs[p - 1] or (runs[p] == runs[p - 1] and starts[p] <= starts[p - 1])):
-            ascending[q] = False
-    return first, runs, starts, lows, highs, doubles, flags, ascending
+
+
+@_kernel
+def order_answers(query, run, window, low, high, double, flag, others, base, step, first, out):
+    """Move answers (a,) to where those of each query belong in ``out``, by run and start.
+
+    Runs ascend, and windows with them where ``step`` is positive, or descend in each run. ``high``, ``double`` and
+    ``flag``: None if there are none but zeros, which ``out`` has. ``others``: query and run (b,) of the answers that
+    are moved at another time, runs ascending; no query has some here and some there of one run. ``base`` (queries,) and
+    ``step``: start of the query's window 0, and from one window to the next. ``first`` (queries + 1,): where the
+    answers of each query begin. Returns whether what was moved ascends in each query (queries,).
+    """
+    out, (other_query, other_run) = _raw(out), others
+    place, ascending = first[:-1].copy(), np.ones(len(first) - 1, np.bool_)
+    last_run, last_start = np.full(len(place), -1), np.empty(len(place), np.int64)
+    begin, other = np.int64(0), np.int64(0)
+    while begin < len(query):
+        now, end = np.int64(run[begin]), begin + 1
+        while end < len(query) and run[end] == now:
+            end += 1
+        while other < len(other_run) and other_run[other] < now:
+            place[other_query[other]] += 1
+            other += 1
+        for offset in range(end - begin):
+            i = begin + offset if step > 0 else end - 1 - offset
+            q = query[i]
+            p, start = place[q], base[q] + step * window[i]
+            place[q] = p + 1
+            out.run[p], out.start[p], out.low[p] = now, start, low[i]
+            if high is not None:
+                out.high[p], out.over[p] = high[i], flag[i] != FINE
+            if double is not None:
+                out.double[p] = double[i]
+            if last_run[q] == now and last_start[q] >= start:
+                ascending[q] = False
+            last_run[q], last_start[q] = now, start
+        begin = end
+    return ascending
 
 
 # --------------------------------------------------------------------------------- measures from counts

@@ -17,16 +17,11 @@ from optimizer.sequences import kernels
 from optimizer.sequences.events import Events, Longs
 from optimizer.sequences.executors import BLOCK, BROAD, MARGIN, MIDDLING, NARROW, SAMPLE, Group, cuts
 from optimizer.sequences.matches import Integers, Measure, Numbers, SequenceQuery, lanes_for
+from optimizer.sequences.prefixes import prefixes
 
-
-class _Step(NamedTuple):
-    """From a prefix to a longer one: a local type, and the pair (kernels.Middle) that is met there, if any."""
-
-    kind: int
-    pair: int = -1
-
-
-Path = Sequence[_Step]
+Path = Sequence[int]
+"""From a prefix to a longer one and on: local types, each, where some pair (kernels.Middle) is met there, and the types
+in all times one more than the pair."""
 
 
 def _tree(
@@ -35,44 +30,26 @@ def _tree(
     """The trie of the ``paths`` of some queries, by their number; ``spans``: number of the range of every query;
     ``kept``: paths whose rows are kept, by the number of the pair. And for kernels.Middle the pair of each node, and
     first and number of the pairs that are kept of each."""
-    children: list[dict[_Step, int]] = [{}]
-    last = []
     kept = kept or {}
-    for path in (*paths.values(), *kept.values()):
-        node = 0
-        for step in path:
-            if step not in children[node]:
-                children[node][step] = len(children)
-                children.append({})
-            node = children[node][step]
-        last.append(node)
-    steps, parent, depth, number = [_Step(kinds)], [0], [0], {0: 0}
-    waiting = [(0, child) for child in reversed(children[0].items())]
-    while waiting:
-        above, (step, node) = waiting.pop()
-        number[node] = len(steps)
-        steps.append(step)
-        parent.append(number[above])
-        depth.append(depth[number[above]] + 1)
-        waiting += [(node, child) for child in reversed(children[node].items())]
-    deepest = max(depth)
-    leaf = np.ones(len(steps), dtype=np.uint8)
-    leaf[parent[1:]] = 0
-    kind = np.array([step.kind for step in steps])
-    place = kind[1:] * (deepest + 1) + deepest - np.array(depth[1:], dtype=np.int64)
-    of_kind, of_kind_first = _by(place, kinds * (deepest + 1))
-    ends, query = np.array([number[node] for node in last], dtype=np.int64), np.array([*paths], dtype=np.int64)
-    at_end, end_first = _by(ends[: len(query)], len(steps))
+    nodes = prefixes([*paths.values(), *kept.values()])
+    deepest, size = int(nodes.depth.max()), len(nodes.last)
+    leaf = np.ones(size, dtype=np.uint8)
+    leaf[nodes.parent[1:]] = 0
+    kind, pair = nodes.last % kinds, nodes.last // kinds - 1
+    kind[0] = kinds
+    of_kind, of_kind_first = _by(kind[1:] * (deepest + 1) + deepest - nodes.depth[1:], kinds * (deepest + 1))
+    ends = np.where(nodes.lengths > 0, nodes.number.max(axis=1, initial=0), 0)
+    query = np.array([*paths], dtype=np.int64)
+    at_end, end_first = _by(ends[: len(query)], size)
     span = np.array(spans)
     at_span, span_first = _by(span[query], max(spans) + 1)
-    at_kept, kept_first = _by(ends[len(query) :], len(steps))
+    at_kept, kept_first = _by(ends[len(query) :], size)
     repeats = max((max(Counter(path).values()) for path in paths.values()), default=1)
     trie = kernels.Trie(
-        kind, np.array(parent), np.array(depth), leaf, deepest, of_kind + 1, of_kind_first, query[at_end], end_first,
-        span, query[at_span], ends[at_span], span_first, repeats, roundings, len(steps), len(span), len(query),
+        kind, nodes.parent, nodes.depth, leaf, deepest, of_kind + 1, of_kind_first, query[at_end], end_first,
+        span, query[at_span], ends[at_span], span_first, repeats, roundings, size, len(span), len(query),
     )  # fmt: skip
-    pairs = np.array([*kept], dtype=np.int64)[at_kept]
-    return trie, np.array([step.pair for step in steps]), kept_first, pairs
+    return trie, pair, kept_first, np.array([*kept], dtype=np.int64)[at_kept]
 
 
 def _by(numbers: Longs, count: int) -> tuple[Longs, Longs]:
@@ -95,7 +72,7 @@ class Pass:
         self._local = {code: number for number, code in enumerate(types)}
         self._kinds = sorted({(query.range, query.slide) for query in queries})
         self._spans = [self._kinds.index((query.range, query.slide)) for query in queries]
-        self._patterns = [[_Step(self._local[code]) for code in query.pattern] for query in queries]
+        self._patterns = [[self._local[code] for code in query.pattern] for query in queries]
         # of one event: its multiplicity as a double, the product with it and the sum
         self._roundings = 4 * max(len(query.pattern) for query in queries)
         table = np.full(max(types) + 2, -1)
@@ -133,7 +110,7 @@ class Pass:
 
     def counts(self) -> list[tuple[Longs, Longs, Integers]]:
         """For each query, of each answer its run of events, the start of its window, and the count."""
-        return [(run, start, _integers(part)) for run, start, part in self._climb(self.ladder())]
+        return [(part.run, part.start, _integers(part)) for part in self._climb(self.ladder())]
 
     def ladder(self) -> Iterator[Taker]:
         """Ways to count: the keys that one cannot count are left to the next."""
@@ -167,19 +144,17 @@ class Pass:
             def wide() -> kernels.IntegerSums:
                 return narrow._replace(high=room(words), sum_high=room(words))
 
-            return [_integers(part) for _, _, part in answers]
+            return [_integers(part) for part in answers]
         if measure.function == "sum":
             assert attribute.special is not None
             values = kernels.DoubleValues(kind, *attribute.sum, attribute.special)
             sums = kernels.DoubleSums(room(float), room(float), room(float), room(float), room(np.uint8))
-            answers = self._climb([take(sums)])
-            return [Numbers(part.double, np.ones(len(part.double), dtype=np.bool_)) for _, _, part in answers]
+            answers = self._climb([take(sums)], has_doubles=True)
+            return [Numbers(part.double, np.ones(len(part.double), dtype=np.bool_)) for part in answers]
         best, sign = (attribute.greatest, 1) if measure.function == "max" else (attribute.least, -1)
         values = kernels.ExtremeValues(kind, attribute.known, best, sign)
         answers = self._climb([take(kernels.Extremes(room(np.uint8), room(np.int64)))])
-        return [
-            Numbers(part.high if attribute.exact else doubles(part.high), part.low > 0) for _, _, part in answers
-        ]  # fmt: skip
+        return [Numbers(part.high if attribute.exact else doubles(part.high), part.low > 0) for part in answers]
 
     # Each executor as takers, the fastest first.
     def _rows(self) -> Iterator[Taker]:
@@ -234,7 +209,7 @@ class Pass:
                 *(trie, room, self._windows(backward), self._streams[backward], self._runs, chosen, lone[chosen]),
                 kernels.answer_room(ROOM),
             )
-            return [(backward, _part(answers, filled))], failed
+            return [_part(backward, answers, filled, narrow=True)], failed
 
         yield take
 
@@ -246,7 +221,7 @@ class Pass:
         local = self._streams[0].local
         np.maximum.at(most, local[np.minimum(self._events.type, len(local) - 1)], self._events.count)
         bits = np.log2(most.astype(float))
-        return max(sum(bits[step.kind] for step in pattern) for pattern in self._patterns)
+        return max(sum(bits[kind] for kind in pattern) for pattern in self._patterns)
 
     def _wide(self, chosen: Longs) -> Taken:
         trie = self._trie(self._group.backward)
@@ -282,26 +257,26 @@ class Pass:
                     *(*tries, *rooms, *shots, lengths, windows, self._streams[0], self._block, self._runs, chosen),
                     kernels.answer_room(ROOM),
                 )
-                return [(False, _part(answers, filled))], failed
+                return [_part(False, answers, filled)], failed
 
             yield take
 
     def _middle(self) -> Iterator[Taker]:
-        pairs: dict[tuple[_Step, ...], int] = {}
+        pairs: dict[Path, int] = {}
         paths: tuple[dict[int, Path], dict[int, Path]] = {}, {}
-        kinds: list[Any] = []
+        kinds: list[int] = []
+        count = len(self._local)
         for q, (pattern, cut) in enumerate(zip(self._patterns, cuts(self._patterns), strict=True)):
             if cut in (0, len(pattern)):
                 paths[cut == 0][q] = pattern[:: -1 if cut == 0 else 1]
                 continue
             pair = pairs.setdefault(tuple(pattern[cut:]), len(pairs))
             if pair == len(kinds):
-                kinds.append(pattern[cut].kind)
-            paths[0][q] = [*pattern[:cut], _Step(pattern[cut].kind, pair)]
+                kinds.append(pattern[cut])
+            paths[0][q] = [*pattern[:cut], pattern[cut] + (pair + 1) * count]
         kept = {pair: suffix[:0:-1] for suffix, pair in pairs.items()}
-        ahead, product, none_first, none = _tree(paths[0], self._spans, len(self._local), self._roundings)
-        back, _, kept_first, kept_pairs = _tree(paths[1], self._spans, len(self._local), self._roundings, kept)
-        count = len(self._local)
+        ahead, product, none_first, none = _tree(paths[0], self._spans, count, self._roundings)
+        back, _, kept_first, kept_pairs = _tree(paths[1], self._spans, count, self._roundings, kept)
         total, firsts = np.zeros(count, dtype=np.int64), np.zeros(len(pairs), dtype=np.int64)
         rooms = kernels.aligned(0, np.uint64), kernels.aligned(0, np.float64)
         middles = [
@@ -321,12 +296,12 @@ class Pass:
             sizes = [kernels.aligned(len(low), np.float64) if doubles_too else None for low in lows]
             states = [kernels.Counts(low, None, size) for low, size in zip(lows, sizes, strict=True)]
 
-            def take(chosen: Longs, states: Any = states) -> Taken:
+            def take(chosen: Longs, states: Any = states, narrow: bool = not doubles_too) -> Taken:
                 answers, filled, back_answers, back_filled, failed = kernels.meet_windows(
                     *(ahead, back, *states, *denses, *middles, *windows, self._streams[0], self._block, KEPT_ROWS),
                     *(self._runs, chosen, kernels.answer_room(ROOM), kernels.answer_room(ROOM)),
                 )
-                return [(False, _part(answers, filled)), (True, _part(back_answers, back_filled))], failed
+                return [_part(False, answers, filled, narrow), _part(True, back_answers, back_filled, narrow)], failed
 
             yield take
 
@@ -342,6 +317,7 @@ class Pass:
             kernels.aligned(room if wide else 0, np.uint64),
             kernels.aligned(room, np.float64),
             np.zeros(len(trie.kind)),
+            np.zeros(trie.deepest + 2, dtype=np.int64),
             DENSE,
             strict,
         )
@@ -356,6 +332,7 @@ class Pass:
             kernels.aligned(room, np.uint64),
             kernels.aligned(room, np.float64),
             np.zeros(len(trie.kind)),
+            np.zeros(trie.deepest + 2, dtype=np.int64),
             widths,
             lanes,
         )
@@ -368,42 +345,76 @@ class Pass:
             *(trie, state, values, dense, sparse or None, cells, self._windows(backward), self._streams[backward]),
             *(self._block, self._runs, chosen, kernels.answer_room(ROOM)),
         )
-        return [(backward, _part(answers, filled))], failed
+        narrow = isinstance(state, kernels.Counts) and state.high is None and state.size is None
+        return [_part(backward, answers, filled, narrow)], failed
 
-    def _climb(self, ladder: Iterable[Taker]) -> list[tuple[Longs, Longs, kernels.AnswerColumns]]:
-        """What the takers find of each query: runs, starts of windows, and the rest; by key and window."""
+    def _climb(self, ladder: Iterable[Taker], has_doubles: bool = False) -> list[kernels.Ordered]:
+        """What the takers find of each query, by key and window."""
         chosen = np.arange(len(self._runs) - 1)
-        parts: list[tuple[bool, kernels.AnswerColumns]] = []
+        parts: list[Part] = []
         for take in ladder:
             more, failed = take(chosen)
             parts += more
             chosen = chosen[failed]
             if len(chosen) == 0:
                 break
+        first = np.zeros(len(self._queries) + 1, dtype=np.int64)
+        for part in parts:
+            kernels.count_answers(part.query, first)
+        np.cumsum(first, out=first)
+        found, total = np.empty((3, first[-1]), np.int64), int(first[-1])
+        out = kernels.Ordered(
+            *(found[0], found[1], found[2].view(np.uint64), np.zeros(total, np.int64)),
+            *(np.zeros(total if has_doubles else 0), np.zeros(total, np.uint8)),
+        )
+        ascending = np.ones(len(self._queries), dtype=np.bool_)
         ranges = np.array([query.range for query in self._queries])
-        for backward, part in parts:
-            # in place: these are long
-            windows, start = self._windows(backward), part.window
-            start *= windows.slide
-            start += windows.shift
-            if backward:
-                np.subtract(1, start, out=start)
-                start -= ranges[part.query] if len(self._kinds) > 1 else ranges[0]
-        columns: Any = zip(*(part for _, part in parts), strict=True)
-        whole = parts[0][1] if len(parts) == 1 else kernels.AnswerColumns(*map(np.concatenate, columns))
-        first, run, start, *answers, ascending = kernels.by_query(*whole, len(self._queries))
-        out = []
+        for part in parts:
+            windows = self._windows(part.backward)
+            base, step = np.full(len(ranges), windows.shift), windows.slide
+            if part.backward:
+                base, step = 1 - windows.shift - ranges, -step
+            ascending &= kernels.order_answers(
+                *(part.query, part.run, part.window, part.low, part.high, part.double if has_doubles else None),
+                *(part.flag, _others(parts, part), base, step, first, out),
+            )
+        each = []
         for q, (begin, end) in enumerate(itertools.pairwise(first.tolist())):
-            low, high, double, flag = (column[begin:end] for column in answers)
-            mine = [run[begin:end], start[begin:end], low, high, double, flag]
+            which: Any = slice(begin, end)
             if not ascending[q]:
-                again = np.lexsort((mine[1], mine[0]))
-                mine = [column[again] for column in mine]
-            out.append((mine[0], mine[1], kernels.AnswerColumns(whole.query[:0], whole.run[:0], mine[1], *mine[2:])))
-        return out
+                which = begin + np.lexsort((out.start[which], out.run[which]))
+            columns: Any = (column[which] if len(column) else column for column in out)
+            each.append(kernels.Ordered(*columns))
+        return each
 
 
-Taken = tuple[list[tuple[bool, kernels.AnswerColumns]], NDArray[np.bool_]]
+class Part(NamedTuple):
+    """Some answers as :class:`kernels.AnswerColumns` has them, of a pass that went ``backward``. ``high`` and ``flag``:
+    None if counts need no more than 64 bits."""
+
+    backward: bool
+    query: NDArray[np.int32]
+    run: NDArray[np.int32]
+    window: Longs
+    low: NDArray[np.uint64]
+    high: Longs | None
+    double: NDArray[np.float64]
+    flag: NDArray[np.uint8] | None
+
+
+def _others(parts: Sequence[Part], part: Part) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Query and run of the answers of all parts but one, by run."""
+    others = [each for each in parts if each is not part and len(each.query)]
+    if not others:
+        return part.query[:0], part.run[:0]
+    if len(others) == 1:
+        return others[0].query, others[0].run
+    query, run = (np.concatenate(column) for column in zip(*((each.query, each.run) for each in others), strict=True))
+    order = np.argsort(run, kind="stable")
+    return query[order], run[order]
+
+
+Taken = tuple[list[Part], NDArray[np.bool_]]
 """The answers, forward or backwards, and which of the keys could not be counted."""
 
 Taker = Callable[[Longs], Taken]
@@ -425,13 +436,14 @@ def _most(longest: int, repeats: int, digits: float) -> int:
     return most
 
 
-def _part(answers: kernels.AnswerColumns, filled: int) -> kernels.AnswerColumns:
+def _part(backward: bool, answers: kernels.AnswerColumns, filled: int, narrow: bool = False) -> Part:
     columns: Any = (column[:filled] for column in answers)
-    return kernels.AnswerColumns(*columns)
+    part = Part(backward, *columns)
+    return part._replace(high=None, flag=None) if narrow else part
 
 
-def _integers(answers: kernels.AnswerColumns) -> Integers:
-    return Integers(answers.low, answers.high, answers.flag != kernels.FINE)
+def _integers(answers: kernels.Ordered) -> Integers:
+    return Integers(answers.low, answers.high, answers.over.view(np.bool_))
 
 
 FUNCTIONS = ("sum", "known", "min", "max")
@@ -442,8 +454,9 @@ FAR = 1 << 62
 DENSE = (60.0, 4.0, 20.0)
 """When a block is processed node by node: see :class:`optimizer.sequences.kernels.Dense`."""
 
-ROOM = 1 << 19
-"""Answers that there is room for at first; what is not written is not taken from the machine."""
+ROOM = 1 << 18
+"""Answers that there is room for at first; what is not written is not taken from the machine, whose pages have 2 MB
+where there is room for more."""
 
 KEPT_ROWS = 1 << 18
 """Rows that a backward pass keeps for the forward pass to meet, more or less."""

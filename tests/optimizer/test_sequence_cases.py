@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from optimizer.sequences import events as events_module
 from optimizer.sequences import executors, kernels, passes
@@ -175,11 +176,39 @@ def test_every_way_to_count_counts_as_dynamic_programming_does(
             if number >= len(ways):
                 break
             taken = ways[number](np.arange(len(runs) - 1))
-            for one, (run, start, found) in zip(mine, one_pass._climb([partial(_already, taken)]), strict=True):
-                counts = zip(run.tolist(), start.tolist(), passes._integers(found).integers(), strict=True)
+            for one, found in zip(mine, one_pass._climb([partial(_already, taken)]), strict=True):
+                counts = zip(found.run.tolist(), found.start.tolist(), passes._integers(found).integers(), strict=True)
                 counted = {(int(events.key[runs[at]]), begin): count for at, begin, count in counts}
                 left = set(events.key[runs[:-1][taken[1]]].tolist())
                 assert counted == {at: count for at, count in expected(rows, one).items() if at[0] not in left}
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@settings(max_examples=examples(25), deadline=None)
+@given(ROWS, st.lists(ASKED, min_size=1, max_size=5), st.integers(0, 63), st.lists(st.integers(0, 5), min_size=3))
+def test_answers_ascend_when_keys_are_counted_in_different_ways(
+    executor: str, rows: list[Row], queries: list[SequenceQuery], chosen: int, numbers: list[int]
+) -> None:
+    events = compact(rows)
+    runs = kernels.runs_of(events.key)
+    for group in executors.choose(events, queries, executor):
+        mine = [queries[i] for i in group.members]
+        one_pass = passes.Pass(events, runs, mine, None, replace(group, bits=0.0))
+        ways = list(one_pass.ladder())
+        some = np.array([chosen >> place & 1 == 0 for place in range(len(runs) - 1)], dtype=np.bool_)
+        ladder = [partial(_some_of, ways[numbers[0] % len(ways)], some), ways[numbers[1] % len(ways)], ways[-1]]
+        for one, found in zip(mine, one_pass._climb(ladder), strict=True):
+            places = list(zip(events.key[runs[found.run]].tolist(), found.start.tolist(), strict=True))
+            assert places == sorted(places)
+            assert dict(zip(places, passes._integers(found).integers(), strict=True)) == expected(rows, one)
+
+
+def _some_of(way: passes.Taker, some: NDArray[np.bool_], chosen: events_module.Longs) -> passes.Taken:
+    """What a way takes of some keys; the others are left."""
+    parts, failed = way(chosen[some])
+    left = ~some
+    left[some] = failed
+    return parts, left
 
 
 def _already(taken: passes.Taken, chosen: events_module.Longs) -> passes.Taken:
