@@ -46,9 +46,10 @@ from spark_jobs.planning.refresh import refresh_plan
 from spark_jobs.run.history import outdated
 from spark_jobs.run.interval import run
 from spark_jobs.session.on_demand import OnDemand
+from spark_jobs.sources import looks
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.publish_log import LogRow
-from spark_jobs.warehouse.schemas import moment
+from spark_jobs.warehouse.schemas import HOUR, moment
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.spark_jobs.laboratory import ARROW, SCHEMA
 
@@ -64,6 +65,10 @@ MAINTAINED = 10
 """Days after which logs are merged while they grow; maintenance does it each day."""
 
 FIRST = 18_000 * DAY
+
+SETTLED = 3 * HOUR
+"""So much older than they are (microseconds) are the files when refreshes look at them, each five minutes later: what
+was written within the hour is looked at more often."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +184,7 @@ def spent(step: Callable[[], Any]) -> dict[str, float]:
 def steps(house: House, number: int) -> Iterator[tuple[str, Callable[[], Any]]]:
     """What is measured, by name."""
     begin, warehouse = house.end + number * EVERY, house.warehouse
+    looks.now_micros = lambda: time.time_ns() // 1000 + SETTLED + number * EVERY
     yield "nothing due", lambda: due(warehouse, begin + 1)
 
     def refresh() -> None:
