@@ -358,7 +358,7 @@ def _files(stream: Stream, known: KnownFiles | None) -> tuple[list[str], _Status
         )
     entries, passed = _passed(_walked(str(root)), known)
     named = (entry for entry in entries if entry.name.endswith(suffix) and entry.name[0] not in "_.")
-    for entry in sorted(named, key=lambda entry: entry.path.split("/")):
+    for entry in sorted(named, key=lambda entry: entry.path.replace("/", "\0")):
         try:
             is_file = entry.is_file()
         except OSError:  # a link that leads to itself
