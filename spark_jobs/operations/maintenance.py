@@ -71,7 +71,7 @@ MERGED = 16 << 20
 
 COUNTED: dict[str, log_counts.Counted] = {
     "publish_log": publish_log.count_intervals,
-    "quality_results": checks_log.count,
+    "quality_results": checks_log.count_checks,
 }
 """Logs of which it is counted what they hold."""
 
@@ -183,13 +183,13 @@ def _merge_small(warehouse: Warehouse, name: str, token: int) -> None:
     if is_awkward(warehouse.path(name)) or not (name in SMALL_TABLES or days):
         return
     chosen = None if days is None else [("day", "in", days)]
-    counted = log_counts.counts(warehouse, name, COUNTED[name]) if name in COUNTED else None
+    counted = log_counts.counted_log(warehouse, name, COUNTED[name]) if name in COUNTED else None
     with warehouse.exactly(name, table) as once:
         groups = WriterProperties(max_row_group_size=ROWS_IN_GROUPS.get(name))
         target = MERGED if name in TABLES else None
         table.optimize.compact(chosen, target, commit_properties=once, writer_properties=groups)
     if counted is not None:
-        log_counts.keep(warehouse, name, counted)
+        log_counts.keep_counts(warehouse, name, counted)
 
 
 def _swept(warehouse: Warehouse, name: str, retention: int, dry_run: bool) -> int:

@@ -545,13 +545,13 @@ def admitted(
     moved = {one.identity for one in judged}
     same = [one for name, one in known.of(stamps).items() if name not in moved]
     rows = _changed_rows(stream, known, judged, listed)
-    found = _moved(stream, judged, listed.commit, rows, _next(known))
+    found = _moved(stream, judged, listed.commit, rows, next_moment(known))
     if (found or same) and note is not None:
         with warehouse.lease() as token:
             since = warehouse.version("source_files")
             if since != known.version and not ledger(warehouse, stream.name).rows.equals(known.rows):
                 return None
-            found = _moved(stream, judged, listed.commit, rows, _next(known))
+            found = _moved(stream, judged, listed.commit, rows, next_moment(known))
             for one in found:
                 if one.event == "came" and one.late:
                     _quarantine(warehouse, stream, one, note, token)
@@ -646,7 +646,7 @@ def _checksum(path: str) -> str:
     return f"{found:08x}"
 
 
-def _next(known: Ledger) -> int:
+def next_moment(known: Ledger) -> int:
     """The moment of the ledger's next entry, under the lease."""
     return max(time.time_ns() // 1000, known.newest + 1)
 
@@ -656,7 +656,7 @@ def _judged(warehouse: Warehouse, stream: Stream, listed: Listed, clock: int, kn
     present: dict[str, list[Split]] = {}
     for split in listed.splits:
         present.setdefault(split.identity, []).append(split)
-    now, found = _next(known), list[Arrival]()
+    now, found = next_moment(known), list[Arrival]()
     gone = [replace(one, event="gone", noted=now) for one in known.missing(listed.settled, present)]
     befores = known.of(present)
     for identity, mine in present.items():
@@ -785,30 +785,3 @@ def _quarantine(warehouse: Warehouse, stream: Stream, arrival: Arrival, run_id: 
     )
     left_out = LeftOut(run_id, stream.name, "HDL-411", arrival.late, detail, arrival.noted)
     quarantine.log(warehouse, left_out, token, (f"quarantine/{digest([stream.name, arrival.identity])}", 1))
-
-
-def refusals(warehouse: Warehouse) -> list[Arrival]:
-    """The files of which events are refused now, by stream and path."""
-    streams = {row["stream"] for row in warehouse.rows("source_files", ["stream"])}
-    found = [one for stream in sorted(streams) for one in ledger(warehouse, stream).all()]
-    return sorted((one for one in found if one.is_here and one.late), key=lambda one: (one.stream, one.path))
-
-
-def release(warehouse: Warehouse, paths: Sequence[str]) -> list[Arrival]:
-    """Take in what is refused of some files (by path, or the end of one): the intervals that it changes are outdated
-    then, and repaired as others are. Returns the files. Raises HDL-412 for one of which nothing is refused."""
-    with warehouse.lease() as token:
-        refused = refusals(warehouse)
-        found: dict[str, Arrival] = {}
-        for path in paths:
-            mine = [one for one in refused if one.path == path or one.path.endswith("/" + path)]
-            if not mine:
-                known = ", ".join(Path(one.path).name for one in refused[:8]) or "nothing is"
-                raise HeddleError("HDL-412", f"nothing of {path} is refused", f"refused: {known}")
-            found |= {one.identity: one for one in mine}
-        released = [
-            replace(one, event="released", noted=_next(ledger(warehouse, one.stream)), refused=(), late=0)
-            for one in found.values()
-        ]
-        warehouse.append("source_files", [one.row() for one in released], token)
-    return list(found.values())

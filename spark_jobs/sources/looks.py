@@ -36,7 +36,7 @@ SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """Fibonacci hashing: neighbouring inodes have different turns."""
 
 
-def now_micros() -> int:
+def clock_micros() -> int:
     """Now, in microseconds."""
     return time.time_ns() // 1000
 
@@ -67,7 +67,7 @@ class Look:
                 before = np.array(known["turns"], dtype=np.int64)
         except (OSError, ValueError, TypeError, KeyError):
             pass  # nothing is known
-        return cls(place, of, now_micros(), before)
+        return cls(place, of, clock_micros(), before)
 
     @property
     def is_due(self) -> NDArray[np.bool_]:

@@ -82,12 +82,12 @@ class CheckCounts:
 
 def counts(warehouse: Warehouse) -> CheckCounts:
     """How many checks there were ever."""
-    found = log_counts.counts(warehouse, "quality_results", count)
+    found = log_counts.counted_log(warehouse, "quality_results", count_checks)
     passed = found["all"] - found["failed"]
     return CheckCounts(passed, found["failed"], found["recomputed"], found["different"])
 
 
-def count(warehouse: Warehouse, checks: ds.Dataset, before: Mapping[str, int]) -> log_counts.Counts:
+def count_checks(warehouse: Warehouse, checks: ds.Dataset, before: Mapping[str, int]) -> log_counts.Counts:
     """The counts of the checks of some files, and of those before (:mod:`spark_jobs.warehouse.log_counts`)."""
     recomputed = named(RECOMPUTED)
     chosen = {"all": None, "failed": FAILED, "recomputed": recomputed, "different": recomputed & FAILED}

@@ -27,7 +27,7 @@ Counted = Callable[[Warehouse, ds.Dataset, Mapping[str, int]], Counts]
 none)."""
 
 
-def counts(warehouse: Warehouse, table: str, count: Counted) -> Counts:
+def counted_log(warehouse: Warehouse, table: str, count: Counted) -> Counts:
     """What a log holds. Raises OSError and Arrow's errors."""
     current = warehouse.table(table)
     files, known = _kept(warehouse, table)
@@ -41,7 +41,7 @@ def counts(warehouse: Warehouse, table: str, count: Counted) -> Counts:
     return count(warehouse, ds.FileSystemDataset(later, dataset.schema, dataset.format), known)
 
 
-def keep(warehouse: Warehouse, table: str, counted: Counts) -> None:
+def keep_counts(warehouse: Warehouse, table: str, counted: Counts) -> None:
     """Keep what a log holds now, whose lease the caller has held since it was counted."""
     content = {"files": _paths(warehouse.table(table)), "counts": counted}
     (warehouse.place / COUNTS / f"{table}.json").put(json.dumps(content).encode())

@@ -267,7 +267,7 @@ def newest_rows(
 def intervals_published(warehouse: Warehouse) -> int:
     """How many intervals were ever published."""
     with reading(warehouse.path("publish_log")):
-        return log_counts.counts(warehouse, "publish_log", count_intervals)["intervals"]
+        return log_counts.counted_log(warehouse, "publish_log", count_intervals)["intervals"]
 
 
 def count_intervals(warehouse: Warehouse, log: ds.Dataset, before: Mapping[str, int]) -> log_counts.Counts:

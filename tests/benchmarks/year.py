@@ -186,7 +186,7 @@ def spent(step: Callable[[], Any]) -> dict[str, float]:
 def steps(house: House, number: int) -> Iterator[tuple[str, Callable[[], Any]]]:
     """What is measured, by name."""
     begin, warehouse = house.end + number * EVERY, house.warehouse
-    looks.now_micros = lambda: time.time_ns() // 1000 + SETTLED + number * EVERY
+    looks.clock_micros = lambda: time.time_ns() // 1000 + SETTLED + number * EVERY
     yield "nothing due", lambda: due(warehouse, begin + 1)
 
     def refresh() -> None:

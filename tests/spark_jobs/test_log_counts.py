@@ -64,13 +64,13 @@ def test_what_was_merged_is_not_counted_again(monkeypatch: pytest.MonkeyPatch, t
         checks_log.log(warehouse, [CheckRow("a run", 0, 1, "gx:other", True, at)])
     maintenance.merge_logs(warehouse, most=0)
     counted: list[int] = []
-    real = checks_log.count
+    real = checks_log.count_checks
 
     def watched(*given: Any) -> Any:
         counted.append(len(list(given[1].get_fragments())))
         return real(*given)
 
-    monkeypatch.setattr(checks_log, "count", watched)
+    monkeypatch.setattr(checks_log, "count_checks", watched)
     assert checks_log.counts(warehouse).passed == 4 and counted == []
     checks_log.log(warehouse, [CheckRow("a run", 0, 1, "gx:other", False, 9)])
     assert checks_log.counts(warehouse) == checks_log.CheckCounts(4, 1, 0, 0) and counted == [1]

@@ -31,7 +31,7 @@ class Looked(Twins):
     def __init__(self, folder: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(folder, format)
         self.later, self.hours = 0, dict[Path, int]()
-        monkeypatch.setattr(looks, "now_micros", lambda: time.time_ns() // 1000 + self.later)
+        monkeypatch.setattr(looks, "clock_micros", lambda: time.time_ns() // 1000 + self.later)
 
     def put(self, name: int, hour: int) -> None:
         """A new file with events of an hour."""
