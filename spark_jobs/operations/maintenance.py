@@ -63,7 +63,7 @@ MANY = 64
 PLANS = 3
 """Versions of the plan, the newest ones, whose synopses are kept: a rollback finds its partial aggregates."""
 
-ROWS_IN_GROUPS = {"publish_log": 500, "sharing_plans": 200, "stream_statistics": 5_000}
+ROWS_IN_GROUPS = {"publish_log": 500, "quality_results": 5_000, "sharing_plans": 200, "stream_statistics": 5_000}
 """Rows of a group of rows in merged files, where who asks wants the newest, and rows are long or many."""
 
 MERGED = 16 << 20

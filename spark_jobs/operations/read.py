@@ -229,7 +229,8 @@ def _checks(warehouse: Warehouse, log: Sequence[LogRow]) -> tuple[tuple[Check, .
     """The newest checks that failed, how many passed and failed ever, and the recomputed queries of each run in the
     log, newest first."""
     ever = checks_log.counts(warehouse)
-    newest = sorted(checks_log.rows(warehouse, checks_log.FAILED, details=True), key=lambda row: -row.at)
+    wrong = checks_log.rows(warehouse, checks_log.FAILED, details=True) if ever.failed else []
+    newest = sorted(wrong, key=lambda row: -row.at)
     failed = tuple(
         Check(row.run_id, moment(row.at), row.begin, row.end, row.check, row.detail) for row in newest[:FAILED_CHECKS]
     )
