@@ -130,8 +130,8 @@ fuzz: setup ## hostile queries by the hundred thousand (FUZZ=1000000 for more, F
 chaos: setup ## rounds of faults at every failpoint, in long histories (CHAOS=rounds); counts what it played
 	@HEDDLE_TESTS=spark HEDDLE_CHAOS=$(or $(CHAOS),12) $(PY) -m pytest --numprocesses 2 --dist worksteal -m slow tests/chaos $(PYTEST)
 
-soak: setup ## steady live runs with a fault every 30 s; does anything grow? (SOAK=minutes, default 20; SOAK_SEED=n)
-	@$(PY) -m tests.soak.soak --minutes $(or $(SOAK),20) --seed $(or $(SOAK_SEED),1)
+soak: setup ## steady live runs with a fault every 30 s; does anything grow? (SOAK=minutes, default 20; SOAK_DAYS=n of data instead, SOAK_HOURS=n a tick; SOAK_SEED=n)
+	@$(PY) -m tests.soak.soak --minutes $(or $(SOAK),20) --days $(or $(SOAK_DAYS),0) --hours $(or $(SOAK_HOURS),3) --seed $(or $(SOAK_SEED),1)
 
 # pip-audit asks the index for the advisories of every pin; --strict: a package that it cannot ask for is a failure.
 audit: setup ## dependencies: pinned, asked for, whole (AUDIT=online: and without known vulnerabilities)

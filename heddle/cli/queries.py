@@ -41,7 +41,7 @@ def quarantine(
 ) -> None:
     """The files with events that came later than their stream's allowed_lateness, so that they are left out of what is
     published; --release takes them in: `heddle repair` publishes anew what they change. Needs no JVM."""
-    from spark_jobs.sources.ledger import refusals, release
+    from spark_jobs.sources.refusals import refusals, release
 
     with telling_errors():
         house = existing_warehouse(warehouse)

@@ -32,7 +32,7 @@ from spark_jobs.copies.copying import sweep
 from spark_jobs.results import own_table
 from spark_jobs.sources.repetitions import forget
 from spark_jobs.storage import Place
-from spark_jobs.warehouse import publish_log, registry
+from spark_jobs.warehouse import checks_log, log_counts, publish_log, registry
 from spark_jobs.warehouse.data_files import (
     UNREADABLE,
     is_awkward,
@@ -63,11 +63,17 @@ MANY = 64
 PLANS = 3
 """Versions of the plan, the newest ones, whose synopses are kept: a rollback finds its partial aggregates."""
 
-ROWS_IN_GROUPS = {"publish_log": 500, "sharing_plans": 200, "stream_statistics": 5_000}
+ROWS_IN_GROUPS = {"publish_log": 500, "quality_results": 5_000, "sharing_plans": 200, "stream_statistics": 5_000}
 """Rows of a group of rows in merged files, where who asks wants the newest, and rows are long or many."""
 
 MERGED = 16 << 20
 """Bytes of a merged file of a small table: who asks for the newest opens few of a year's, and reads short footers."""
+
+COUNTED: dict[str, log_counts.Counted] = {
+    "publish_log": publish_log.count_intervals,
+    "quality_results": checks_log.count_checks,
+}
+"""Logs of which it is counted what they hold."""
 
 SMALL_TABLES = (
     "publish_log",
@@ -177,10 +183,13 @@ def _merge_small(warehouse: Warehouse, name: str, token: int) -> None:
     if is_awkward(warehouse.path(name)) or not (name in SMALL_TABLES or days):
         return
     chosen = None if days is None else [("day", "in", days)]
+    counted = log_counts.counted_log(warehouse, name, COUNTED[name]) if name in COUNTED else None
     with warehouse.exactly(name, table) as once:
         groups = WriterProperties(max_row_group_size=ROWS_IN_GROUPS.get(name))
         target = MERGED if name in TABLES else None
         table.optimize.compact(chosen, target, commit_properties=once, writer_properties=groups)
+    if counted is not None:
+        log_counts.keep_counts(warehouse, name, counted)
 
 
 def _swept(warehouse: Warehouse, name: str, retention: int, dry_run: bool) -> int:

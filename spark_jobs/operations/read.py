@@ -44,7 +44,7 @@ from spark_jobs.operations.values import (
 from spark_jobs.planning.publication import overtaken
 from spark_jobs.settings import settings
 from spark_jobs.warehouse import checks_log, publish_log, quarantine
-from spark_jobs.warehouse.checks_log import CheckRow
+from spark_jobs.warehouse.checks_log import RECOMPUTED, CheckRow
 from spark_jobs.warehouse.data_files import log_place
 from spark_jobs.warehouse.plans import PlannedQuery, facts_of, planned
 from spark_jobs.warehouse.publish_log import LogRow
@@ -70,9 +70,6 @@ VERSIONS = 60
 
 LOOKED_AT = 30
 """Published intervals that are compared with their sources, the newest."""
-
-RECOMPUTED = "shared=unshared("
-"""What checks are called that compare shared answers with unshared ones."""
 
 
 def opened(root: str | Path) -> Warehouse | None:
@@ -231,15 +228,16 @@ def _answered(warehouse: Warehouse, runs: Sequence[Run]) -> dict[str, int]:
 def _checks(warehouse: Warehouse, log: Sequence[LogRow]) -> tuple[tuple[Check, ...], int, int, tuple[Sampled, ...]]:
     """The newest checks that failed, how many passed and failed ever, and the recomputed queries of each run in the
     log, newest first."""
-    passed, wrong = checks_log.counts(warehouse)
-    newest = sorted(checks_log.rows(warehouse, checks_log.FAILED, details=True), key=lambda row: -row.at)
+    ever = checks_log.counts(warehouse)
+    wrong = checks_log.rows(warehouse, checks_log.FAILED, details=True) if ever.failed else []
+    newest = sorted(wrong, key=lambda row: -row.at)
     failed = tuple(
         Check(row.run_id, moment(row.at), row.begin, row.end, row.check, row.detail) for row in newest[:FAILED_CHECKS]
     )
     recomputed = checks_log.named(RECOMPUTED)
     if len(log) == LOGGED:
         recomputed &= ds.field("at") >= moment(log[-1].at)
-    return failed, passed, wrong, tuple(_audits(checks_log.rows(warehouse, recomputed)))
+    return failed, ever.passed, ever.failed, tuple(_audits(checks_log.rows(warehouse, recomputed)))
 
 
 AUDIT = 5 * SECOND

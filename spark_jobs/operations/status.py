@@ -13,9 +13,9 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.plan.export import to_json
 from optimizer.plan.rhythms import rhythms
 from optimizer.workload.instants import format_instant
-from spark_jobs.operations.read import RECOMPUTED
 from spark_jobs.storage import Place
 from spark_jobs.warehouse import checks_log, publish_log
+from spark_jobs.warehouse.checks_log import CheckCounts
 from spark_jobs.warehouse.data_files import reading
 from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.publish_log import LogRow
@@ -48,16 +48,6 @@ class QueryLateness:
             "late_seconds": self.latest / 1e6,
             "late_runs": self.late_runs,
         }
-
-
-@dataclass(frozen=True)
-class CheckCounts:
-    """How many checks passed and failed, ever; and of them, those that ``recomputed`` a query unshared."""
-
-    passed: int
-    failed: int
-    recomputed: int
-    different: int
 
 
 @dataclass(frozen=True)
@@ -102,24 +92,17 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
     ended = ds.field("event").isin(["published", "failed"])
     runs = publish_log.newest_rows(warehouse, "at", ended, max(last, LOOKED_AT))
     published = [row for row in runs if row.event == "published"]
+    with reading(warehouse.path("quality_results")):
+        checks = checks_log.counts(warehouse)
     return WarehouseStatus(
         warehouse.place,
         version,
         plan,
         publish_log.intervals_published(warehouse),
-        _check_counts(warehouse),
+        checks,
         tuple(_lateness(plan, published)),
         tuple(runs[:last]),
     )
-
-
-def _check_counts(warehouse: Warehouse) -> CheckCounts:
-    recomputed = checks_log.named(RECOMPUTED)
-    with reading(warehouse.path("quality_results")):
-        passed, failed = checks_log.counts(warehouse)
-        checks = warehouse.dataset("quality_results")
-        every, wrong = (checks.count_rows(filter=chosen) for chosen in (recomputed, recomputed & checks_log.FAILED))
-    return CheckCounts(passed, failed, every, wrong)
 
 
 def _lateness(plan: SharingPlan, published: Sequence[LogRow]) -> list[QueryLateness]:

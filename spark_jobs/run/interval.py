@@ -139,7 +139,7 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
             bring_up_to_date(engine_of(run.spark), stream, request.clock, run.report)
 
     within = request.begin, request.end
-    listing = preparation.listed(run.warehouse, plan, request.clock, request.run_id, follow, within)
+    listing = preparation.listed(run.warehouse, plan, request.clock, request.run_id, follow, within, request.live)
     record.diagnostics += listing.problems
     prepared = preparation.prepare(run.warehouse, plan, request, listing)
     record.diagnostics += prepared.diagnostics

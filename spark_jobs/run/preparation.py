@@ -21,6 +21,7 @@ from spark_jobs.planning.live_runs import refreshed_at
 from spark_jobs.run.values import PreparedRun, RunRequest, SourceListing
 from spark_jobs.sources.decoding import missing_columns, repeated_rows
 from spark_jobs.sources.ledger import Listed, admitted, ledger, opened
+from spark_jobs.sources.looks import Look
 from spark_jobs.sources.repetitions import distinct
 from spark_jobs.sources.splits import Split, snapshot_token
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -33,11 +34,13 @@ def listed(
     note: str | None = None,
     follow: Callable[[Stream], object] = lambda stream: None,
     within: tuple[int, int] | None = None,
+    live: bool = False,
 ) -> SourceListing:
     """The splits of every stream of a plan that can be listed, to be looked at for many intervals, or for some
     ``within`` (begin, end] (microseconds): files that hold nothing for those are then not even opened.
 
-    ``follow`` brings the copy of a stream's origin up to date, if it has one.
+    ``follow`` brings the copy of a stream's origin up to date, if it has one. ``live``: files that hold nothing for the
+    run are looked at in turns (:mod:`spark_jobs.sources.looks`).
 
     ``note``: the run whose listing this is; it enters new files into the ledger (:mod:`spark_jobs.sources.ledger`).
     None: nothing is written.
@@ -57,7 +60,8 @@ def listed(
             taken = None
             while taken is None:
                 known = ledger(warehouse, name)
-                files = opened(stream, known, None if within is None else read_span(plan, name, *within))
+                look = Look.begin(warehouse, stream) if live else None
+                files = opened(stream, known, None if within is None else read_span(plan, name, *within), look)
                 lacking = _lacking(stream, files, columns)
                 taken = admitted(warehouse, stream, known, files, clock, note)
             listing.sources[name], listing.arrivals[name] = taken.splits, taken.arrivals

@@ -46,8 +46,9 @@ from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream, digest
 from spark_jobs.sources.change_feed import ChangedRows, changed_rows
 from spark_jobs.sources.decoding import read_split, times_of
+from spark_jobs.sources.looks import Look
 from spark_jobs.sources.replacements import FAR, FileSpan, Replacement, Replacements, disjoint
-from spark_jobs.sources.splits import FIRST, LAST, SourceFiles, Split, declared, failures_of, files_of
+from spark_jobs.sources.splits import FIRST, LAST, KnownFiles, SourceFiles, Split, declared, failures_of, files_of
 from spark_jobs.storage import Place
 from spark_jobs.warehouse import publish_log, quarantine
 from spark_jobs.warehouse.plans import planned
@@ -117,8 +118,8 @@ class Arrival:
             self.end is None or begin is None or begin < self.end
         )
 
-    def row(self) -> dict[str, Any]:
-        """As the table has it."""
+    def row(self, stamp: str | None = None) -> dict[str, Any]:
+        """As the table has it. ``stamp``: the one that it was seen with now, alone: rows before have the others."""
         moments = {name: None if at is None else moment(at) for name, at in (("begin", self.begin), ("end", self.end))}
         nothing = Move(self.event, self.noted)
         move = next((each for each in self.moves if (each.event, each.noted) == (self.event, self.noted)), nothing)
@@ -131,7 +132,7 @@ class Arrival:
             "refused": json.dumps(self.refused),
             "late": self.late,
             "at": moment(self.noted),
-            "stamps": " ".join(sorted(self.stamps)) or None,
+            "stamps": stamp or " ".join(sorted(self.stamps)) or None,
             "commit": move.commit,
             "changed": move.text(),
             **moments,
@@ -147,12 +148,13 @@ class Ledger(Mapping[str, Arrival]):
 
     def __init__(self, stream: str, version: int, rows: pa.Table, added: Mapping[str, Arrival] | None = None) -> None:
         self.stream, self.version, self.rows, self.added = stream, version, rows, dict(added or {})
+        self._columns: dict[str, pa.Array] = {}
 
     def joined(self, arrivals: Iterable[Arrival]) -> Ledger:
         """With some more."""
         found = Ledger(self.stream, self.version, self.rows, self.added | {one.identity: one for one in arrivals})
         # what was made of the rows is the same
-        for name in ("_encoded", "_last", "_spans"):
+        for name in ("_encoded", "_last", "_spans", "_columns"):
             if name in self.__dict__:
                 found.__dict__[name] = self.__dict__[name]
         return found
@@ -174,7 +176,10 @@ class Ledger(Mapping[str, Arrival]):
         return {identity: number for number, identity in enumerate(self._encoded.dictionary.to_pylist())}
 
     def _of_last(self, column: str) -> pa.Array:
-        return self.rows[column].combine_chunks().take(pa.array(self._last))
+        """A column of the last row of each identity."""
+        if column not in self._columns:
+            self._columns[column] = self.rows[column].combine_chunks().take(pa.array(self._last))
+        return self._columns[column]
 
     def __getitem__(self, identity: str) -> Arrival:
         if identity in self.added:
@@ -199,10 +204,15 @@ class Ledger(Mapping[str, Arrival]):
         found = {one.identity: one for one in self._arrivals(self._places(wanted).tolist())} | self.added
         return {identity: found[identity] for identity in wanted if identity in found}
 
+    def path(self, number: int) -> str:
+        """Where the file of a number lies."""
+        return str(self._of_last("path")[number].as_py())
+
     def _places(self, identities: Iterable[str]) -> NDArray[np.int64]:
-        """The numbers of those of some identities that are known, but for what is added."""
-        found = pc.index_in(pa.array(list(identities), pa.string()), self._encoded.dictionary)
-        return found.drop_null().cast(pa.int64()).to_numpy()
+        """The numbers of those of some identities that are known, ascending, but for what is added."""
+        # the few are made a table of, not the many
+        known = pc.is_in(self._encoded.dictionary, pa.array(list(identities), pa.string()))
+        return np.flatnonzero(known.to_numpy(zero_copy_only=False))
 
     def _arrivals(self, numbers: Sequence[int]) -> list[Arrival]:
         """Those of some identities, by their numbers."""
@@ -307,9 +317,7 @@ class Ledger(Mapping[str, Arrival]):
 
     def seen_as(self, listed: Collection[str]) -> list[Arrival]:
         """The files that were listed by such identities, whatever they held."""
-        names = self._encoded.dictionary
-        if pc.any(pc.match_substring(names, CONTENT)).as_py():
-            names = pc.replace_substring_regex(names, r"\|content [0-9a-f]{8}$", "")
+        names = _as_listed(self._encoded.dictionary)
         mine = pc.is_in(names, pa.array(listed, pa.string())).to_numpy(zero_copy_only=False)
         return [*self._arrivals(np.flatnonzero(mine).tolist()), *self.added.values()]
 
@@ -332,20 +340,45 @@ class Ledger(Mapping[str, Arrival]):
             for noted, moved in moments.items()
         )
 
+    def known_files(self, stream: Stream, span: tuple[int, int], look: Look) -> tuple[KnownFiles, NDArray[np.int64]]:
+        """The files that hold no event of a span [begin, end) and are as they were, if their names and inodes are; and
+        the numbers of their identities here."""
+        is_passed = self._passed(stream, span)
+        if is_by_version(stream) or stream.source.format in ("delta", "iceberg") or not is_passed.any():
+            is_passed = np.zeros(len(is_passed), dtype=bool)
+        numbers = np.flatnonzero(is_passed & self._is_seen_once)
+        statuses = self._of_last("stamps").take(pa.array(numbers))
+        inodes = pc.list_flatten(pc.split_pattern(statuses, "|"))[::3].cast(pa.uint64()).to_numpy()
+        chosen = look.knows(inodes, self._of_last("at").cast(pa.int64()).to_numpy()[numbers])
+        numbers = numbers[chosen]
+        return KnownFiles(self._of_last("path").take(pa.array(numbers)), inodes[chosen]), numbers
+
     def settled_in(self, stream: Stream, files: SourceFiles, span: tuple[int, int]) -> tuple[Any, NDArray[np.int64]]:
         """Which files of a listing are as they were, and hold no event of a span [begin, end): those that need not be
         opened (n,), and the numbers of their identities here."""
-        nothing = np.zeros(len(files.paths), dtype=bool), np.zeros(0, dtype=np.int64)
-        if not len(self.rows) or not files.is_settling or self.added:
-            return nothing
+        passed = self._passed(stream, span)
+        if not files.is_settling or not passed.any():
+            return np.zeros(len(files.paths), dtype=bool), np.zeros(0, dtype=np.int64)
+        if 2 * len(files.paths) < len(passed):
+            listed = pc.is_in(self._of_last("path"), pa.array(files.paths, pa.string()))
+            passed = passed & listed.to_numpy(zero_copy_only=False)
+        numbers = np.flatnonzero(passed)
+        at = pc.index_in(self._listed(stream, files), self._marks(stream, numbers))
+        return at.is_valid().to_numpy(zero_copy_only=False), numbers[at.drop_null().to_numpy()]
+
+    def _passed(self, stream: Stream, span: tuple[int, int]) -> NDArray[np.bool_]:
+        """Which files are there and hold no event of a span, those that are added not among them."""
         lows, highs = self._spans
         # what repeats an event is looked for in all files that may hold its day
-        if stream.event_id is not None and (lows[self._is_here] == -FAR).any():
-            return nothing
-        passed = self._is_here & ((highs <= span[0]) | (lows >= span[1]))
-        keys = self._marks(stream).filter(pa.array(passed))
-        at = pc.index_in(self._listed(stream, files), keys)
-        return at.is_valid().to_numpy(zero_copy_only=False), np.flatnonzero(passed)[at.drop_null().to_numpy()]
+        if self.added or (stream.event_id is not None and (lows[self._is_here] == -FAR).any()):
+            return np.zeros(len(lows), dtype=bool)
+        return np.asarray(self._is_here & ((highs <= span[0]) | (lows >= span[1])))
+
+    @cached_property
+    def _is_seen_once(self) -> NDArray[np.bool_]:
+        """Which files have one stamp in their last row, which is the one that they were seen with last."""
+        alone = pc.equal(pc.count_substring(self._of_last("stamps"), " "), 0)
+        return np.asarray(pc.fill_null(alone, False).to_numpy(zero_copy_only=False))
 
     def _listed(self, stream: Stream, files: SourceFiles) -> pa.Array:
         """By what the files of a listing are found among :meth:`_marks`."""
@@ -354,13 +387,17 @@ class Ledger(Mapping[str, Arrival]):
             return marks
         return pc.binary_join_element_wise(pa.array(files.paths, pa.string()), marks, "\n")
 
-    def _marks(self, stream: Stream) -> pa.Array:
-        """By what a listing has each file if it is as it was when it was noted; null: it has to be looked at."""
-        names, stamps = self._encoded.dictionary, self._of_last("stamps")
+    def _marks(self, stream: Stream, numbers: NDArray[np.int64]) -> pa.Array:
+        """By what a listing has some files if they are as they were when they were noted; null: they have to be looked
+        at."""
+        chosen = pa.array(numbers)
+        names = self._encoded.dictionary.take(chosen)
         if is_by_version(stream):
             behind, found = declared(stream), list[str | None]()
-            arrived, noted = (self._of_last(name).cast(pa.int64()).to_pylist() for name in ("arrived", "at"))
-            paths = self._of_last("path").to_pylist()
+            arrived, noted = (
+                self._of_last(name).take(chosen).cast(pa.int64()).to_pylist() for name in ("arrived", "at")
+            )
+            paths = self._of_last("path").take(chosen).to_pylist()
             for name, path, written, seen in zip(names.to_pylist(), paths, arrived, noted, strict=True):
                 version = name[len(path) + 1 : len(name) - len(behind)].split("|")
                 is_same = name.endswith(behind) and len(version) == 2
@@ -369,12 +406,17 @@ class Ledger(Mapping[str, Arrival]):
             return pa.array(found, pa.string())
         if stream.source.format in ("delta", "iceberg"):
             return names
-        # of a file that was seen more than once, or is not what was listed, the stamps are compared one by one
-        alone = pc.and_(pc.equal(pc.count_substring(stamps, " "), 0), pc.invert(pc.match_substring(names, CONTENT)))
-        counts = np.bincount(self._encoded.indices.to_numpy(), minlength=len(names))
-        alone = pc.and_(pc.fill_null(alone, False), pa.array(counts == 1))
-        status = pc.utf8_slice_codeunits(stamps, 0, -9)
-        return pc.if_else(alone, pc.binary_join_element_wise(names, status, "\n"), pa.scalar(None, pa.string()))
+        status = pc.utf8_slice_codeunits(self._of_last("stamps").take(chosen), 0, -9)
+        marks = pc.binary_join_element_wise(_as_listed(names), status, "\n")
+        # of a file that came again with several stamps they are compared one by one
+        return pc.if_else(pa.array(self._is_seen_once[numbers]), marks, pa.scalar(None, pa.string()))
+
+
+def _as_listed(identities: pa.Array) -> pa.Array:
+    """By what files are listed, whatever they hold."""
+    if not pc.any(pc.match_substring(identities, CONTENT)).as_py():
+        return identities
+    return pc.replace_substring_regex(identities, r"\|content [0-9a-f]{8}$", "")
 
 
 def _or(moment: int | None, other: int) -> int:
@@ -438,25 +480,41 @@ def time_named(stream: Stream) -> str:
 
 class Listed(NamedTuple):
     """What of a stream was listed: the ``splits`` of the files that were opened, the ``settled`` ones, which were not
-    (:meth:`Ledger.settled_in`), and the state ``commit`` of a table. ``others`` opens those, the last first."""
+    (:meth:`Ledger.settled_in`), and the state ``commit`` of a table. ``others`` opens those, the last first. ``look``:
+    the look that it was, if not all files had to be looked at."""
 
     splits: list[Split]
     settled: NDArray[np.int64]
     commit: str | None
     others: Iterator[list[Split]]
+    look: Look | None = None
 
 
-def opened(stream: Stream, known: Ledger, span: tuple[int, int] | None) -> Listed:
+def opened(stream: Stream, known: Ledger, span: tuple[int, int] | None, look: Look | None = None) -> Listed:
     """The files of a stream now: opened are those that are not as the ledger has them, or may hold events of a span
-    [begin, end); None: all. Raises what :func:`spark_jobs.sources.splits.splits_of` raises."""
-    files = files_of(stream)
+    [begin, end); None: all. ``look``: those that it knows are not looked at, None: all are. Raises what
+    :func:`spark_jobs.sources.splits.splits_of` raises."""
+    passed, known_files = np.zeros(0, dtype=np.int64), None
+    if span is not None and look is not None:
+        with failures_of(stream, stream.source.path):
+            known_files, passed = known.known_files(stream, span, look)
+    files = files_of(stream, known_files)
+    passed = passed[files.passed]
     is_settled, settled = np.zeros(len(files.paths), dtype=bool), np.zeros(0, dtype=np.int64)
     if span is not None:
         with failures_of(stream, stream.source.path):
             is_settled, settled = known.settled_in(stream, files, span)
     splits = files.opened(np.flatnonzero(~is_settled).tolist())
-    others = (files.opened([number]) for number in np.flatnonzero(is_settled)[::-1].tolist())
-    return Listed(splits, settled, files.commit, others)
+
+    def others() -> Iterator[list[Split]]:
+        for number in np.flatnonzero(is_settled)[::-1].tolist():
+            yield files.opened([number])
+        # nobody needs them for more than what columns they have
+        for number in passed[::-1].tolist():
+            path = known.path(number)
+            yield files_of(replace(stream, source=replace(stream.source, path=path))).opened([0])
+
+    return Listed(splits, np.concatenate([settled, passed]), files.commit, others(), look)
 
 
 class Admitted(NamedTuple):
@@ -480,28 +538,32 @@ def admitted(
     splits, stamps = _recognised(stream, listed.splits, known, note is not None)
     listed = listed._replace(splits=splits)
     judged = [
-        replace(one, stamps=one.stamps.union(stamps.pop(one.identity, "").split()))
+        replace(one, stamps=one.stamps.union(stamps.get(one.identity, "").split()))
         for one in _judged(warehouse, stream, listed, clock, known)
     ]
     # nothing came or went: with the moment of their last entries, so that nothing counts as changed since
-    same = [replace(one, stamps=frozenset({stamps[name]})) for name, one in known.of(stamps).items()]
+    moved = {one.identity for one in judged}
+    same = [one for name, one in known.of(stamps).items() if name not in moved]
     rows = _changed_rows(stream, known, judged, listed)
-    found = _moved(stream, judged, listed.commit, rows, _next(known))
+    found = _moved(stream, judged, listed.commit, rows, next_moment(known))
     if (found or same) and note is not None:
         with warehouse.lease() as token:
             since = warehouse.version("source_files")
             if since != known.version and not ledger(warehouse, stream.name).rows.equals(known.rows):
                 return None
-            found = _moved(stream, judged, listed.commit, rows, _next(known))
+            found = _moved(stream, judged, listed.commit, rows, next_moment(known))
             for one in found:
                 if one.event == "came" and one.late:
                     _quarantine(warehouse, stream, one, note, token)
             try:
-                warehouse.append("source_files", [one.row() for one in [*found, *same]], token, since=since)
+                rows_added = [one.row(stamps.get(one.identity)) for one in [*found, *same]]
+                warehouse.append("source_files", rows_added, token, since=since)
             except HeddleError as error:
                 if warehouse.place.is_local or error.diagnostic.code != "HDL-510":
                     raise
                 return None
+    if listed.look is not None and note is not None:
+        listed.look.keep()
     known = known.joined(found)
     replacements, files = known.replacements(stream), known.of(split.identity for split in splits)
     taken = []
@@ -584,7 +646,7 @@ def _checksum(path: str) -> str:
     return f"{found:08x}"
 
 
-def _next(known: Ledger) -> int:
+def next_moment(known: Ledger) -> int:
     """The moment of the ledger's next entry, under the lease."""
     return max(time.time_ns() // 1000, known.newest + 1)
 
@@ -594,7 +656,7 @@ def _judged(warehouse: Warehouse, stream: Stream, listed: Listed, clock: int, kn
     present: dict[str, list[Split]] = {}
     for split in listed.splits:
         present.setdefault(split.identity, []).append(split)
-    now, found = _next(known), list[Arrival]()
+    now, found = next_moment(known), list[Arrival]()
     gone = [replace(one, event="gone", noted=now) for one in known.missing(listed.settled, present)]
     befores = known.of(present)
     for identity, mine in present.items():
@@ -723,30 +785,3 @@ def _quarantine(warehouse: Warehouse, stream: Stream, arrival: Arrival, run_id: 
     )
     left_out = LeftOut(run_id, stream.name, "HDL-411", arrival.late, detail, arrival.noted)
     quarantine.log(warehouse, left_out, token, (f"quarantine/{digest([stream.name, arrival.identity])}", 1))
-
-
-def refusals(warehouse: Warehouse) -> list[Arrival]:
-    """The files of which events are refused now, by stream and path."""
-    streams = {row["stream"] for row in warehouse.rows("source_files", ["stream"])}
-    found = [one for stream in sorted(streams) for one in ledger(warehouse, stream).all()]
-    return sorted((one for one in found if one.is_here and one.late), key=lambda one: (one.stream, one.path))
-
-
-def release(warehouse: Warehouse, paths: Sequence[str]) -> list[Arrival]:
-    """Take in what is refused of some files (by path, or the end of one): the intervals that it changes are outdated
-    then, and repaired as others are. Returns the files. Raises HDL-412 for one of which nothing is refused."""
-    with warehouse.lease() as token:
-        refused = refusals(warehouse)
-        found: dict[str, Arrival] = {}
-        for path in paths:
-            mine = [one for one in refused if one.path == path or one.path.endswith("/" + path)]
-            if not mine:
-                known = ", ".join(Path(one.path).name for one in refused[:8]) or "nothing is"
-                raise HeddleError("HDL-412", f"nothing of {path} is refused", f"refused: {known}")
-            found |= {one.identity: one for one in mine}
-        released = [
-            replace(one, event="released", noted=_next(ledger(warehouse, one.stream)), refused=(), late=0)
-            for one in found.values()
-        ]
-        warehouse.append("source_files", [one.row() for one in released], token)
-    return list(found.values())

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -149,7 +148,8 @@ class SourceFiles:
     of a CSV or Parquet file of a store ``size|time of modification (microseconds)``, by which alone it is not known.
     ``opened`` gives the splits of some of them, by their numbers, and raises what :func:`splits_of` raises. ``commit``:
     the state of a table (:attr:`spark_jobs.sources.delta_source.DeltaSnapshot.commit`). ``is_settling``: whether a file
-    of which all this is known need not be opened.
+    of which all this is known need not be opened. ``passed``: the numbers of known files that are there as they were
+    (:class:`KnownFiles`), and are not among the others.
     """
 
     paths: Sequence[str]
@@ -157,6 +157,14 @@ class SourceFiles:
     opened: Callable[[Sequence[int]], list[Split]]
     commit: str | None = None
     is_settling: bool = True
+    passed: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+
+class KnownFiles(NamedTuple):
+    """Files of this machine that are as they were if they have their ``paths`` (n,) and ``inodes`` (n,)."""
+
+    paths: pa.Array
+    inodes: NDArray[np.uint64]
 
 
 def splits_of(stream: Stream) -> list[Split]:
@@ -170,15 +178,16 @@ def splits_of(stream: Stream) -> list[Split]:
     return files.opened(range(len(files.paths)))
 
 
-def files_of(stream: Stream) -> SourceFiles:
-    """The files of a stream now. Raises what :func:`splits_of` does, but for what is seen once they are opened."""
+def files_of(stream: Stream, known: KnownFiles | None = None) -> SourceFiles:
+    """The files of a stream now. ``known``: those that are passed over. Raises what :func:`splits_of` does, but for
+    what is seen once they are opened."""
     with failures_of(stream, stream.source.path):
         if stream.source.format in ("delta", "iceberg"):
             table, files = delta_log(stream) if stream.source.format == "delta" else iceberg_files(stream)
             return _files_of_table(stream, table, files)
         if not Place.of(stream.source.path).is_local:
             return _files_in_store(stream)
-        return _files_here(stream)
+        return _files_here(stream, known)
 
 
 def _opening(
@@ -204,9 +213,9 @@ def declared(stream: Stream) -> str:
     return options if stream.event_id is None else f"{options}|one of each {stream.event_id}"
 
 
-def _files_here(stream: Stream) -> SourceFiles:
-    """The CSV or Parquet files of this machine."""
-    paths, found = _files(stream)
+def _files_here(stream: Stream, known: KnownFiles | None) -> SourceFiles:
+    """The CSV or Parquet files of this machine, those that are known passed over."""
+    paths, found, passed = _files(stream, known)
 
     def identity(number: int) -> str:
         return f"{paths[number]}|{found.sizes[number]}|{found.written[number]}"
@@ -221,7 +230,7 @@ def _files_here(stream: Stream) -> SourceFiles:
     identities = pc.binary_join_element_wise(pa.array(paths, pa.string()), size, written, "|")
     status = pc.binary_join_element_wise(inode, changed, "|")
     marks = pc.binary_join_element_wise(identities, pa.scalar(f"{declared(stream)}\n"), status, "")
-    return SourceFiles(paths, marks, _opening(stream, opened))
+    return SourceFiles(paths, marks, _opening(stream, opened), passed=passed)
 
 
 class _Statuses(NamedTuple):
@@ -325,27 +334,31 @@ def check_place(stream: Stream, path: Path | Place) -> None:
         raise HeddleError("HDL-458", message, f"{hint}; links and the paths in a Delta log count as well")
 
 
-def _files(stream: Stream) -> tuple[list[str], _Statuses]:
-    """The CSV or Parquet files of a folder of this machine, or the file that the source is, by their paths' parts."""
+def _files(stream: Stream, known: KnownFiles | None) -> tuple[list[str], _Statuses, NDArray[np.int64]]:
+    """The CSV or Parquet files of a folder of this machine, or the file that the source is, by their paths' parts; and
+    the numbers of the known ones that are passed over."""
     root, suffix = Path(stream.source.path), f".{stream.source.format}"
     check_place(stream, root)
     paths: list[str] = []
     found = sizes, written, inodes, changed = _Statuses(array("q"), array("q"), array("Q"), array("q"))
     if root.is_file():
         status = root.stat()
-        return [str(root)], _Statuses(
+        alone = _Statuses(
             array("q", [status.st_size]),
             array("q", [status.st_mtime_ns]),
             array("Q", [status.st_ino]),
             array("q", [status.st_ctime_ns]),
         )
+        return [str(root)], alone, np.zeros(0, dtype=np.int64)
     if not root.exists():
         raise HeddleError(
             "HDL-401",
             f"stream {stream.name}: there is no {root}",
             "check `path`: it is relative to streams.yaml",
         )
-    for entry in _walked(str(root), suffix):
+    entries, passed = _passed(_walked(str(root)), known)
+    named = (entry for entry in entries if entry.name.endswith(suffix) and entry.name[0] not in "_.")
+    for entry in sorted(named, key=lambda entry: entry.path.replace("/", "\0")):
         try:
             is_file = entry.is_file()
         except OSError:  # a link that leads to itself
@@ -360,23 +373,39 @@ def _files(stream: Stream) -> tuple[list[str], _Statuses]:
             inodes.append(status.st_ino)
             changed.append(status.st_ctime_ns)
             paths.append(entry.path)
-    if not paths:
+    if not paths and not len(passed):
         raise HeddleError("HDL-401", f"stream {stream.name}: no {suffix} file in {root}", "check `path` and `format`")
-    return paths, found
+    return paths, found, passed
 
 
-def _walked(folder: str, suffix: str) -> Iterator[os.DirEntry[str]]:
-    """What has a suffix and lies in a folder and its folders, but what is hidden, in the order of paths' parts."""
-    with os.scandir(folder) as entries:
-        found = sorted(entries, key=attrgetter("name"))
-    for entry in found:
-        name = entry.name
-        if name[0] in "_.":
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walked(entry.path, suffix)
-        elif name.endswith(suffix):
-            yield entry
+def _walked(root: str) -> list[os.DirEntry[str]]:
+    """What lies in a folder and its folders, but for hidden ones and what is in them."""
+    folders, found = [root], list[os.DirEntry[str]]()
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            here = list(entries)
+        inner = [entry for entry in here if entry.is_dir(follow_symlinks=False)]
+        folders += [entry.path for entry in inner if entry.name[0] not in "_."]
+        found += here
+    return [entry for entry in found if not entry.is_dir(follow_symlinks=False)]
+
+
+def _passed(
+    entries: list[os.DirEntry[str]], known: KnownFiles | None
+) -> tuple[list[os.DirEntry[str]], NDArray[np.int64]]:
+    """The entries that are not known by their paths and inodes, and the numbers of the known ones."""
+    nothing = np.zeros(0, dtype=np.int64)
+    if known is None or not len(known.paths):
+        return entries, nothing
+    try:
+        paths = pa.array([entry.path for entry in entries], pa.string())
+    except UnicodeEncodeError:  # a name that is no text
+        return entries, nothing
+    # an inode is told by the folder: that of a link is its own, and no other file's
+    inodes = np.array([entry.inode() for entry in entries], dtype=np.uint64)
+    at = pc.fill_null(pc.index_in(paths, known.paths), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    is_known = (at >= 0) & (known.inodes[at] == inodes)
+    return [entries[number] for number in np.flatnonzero(~is_known).tolist()], at[is_known]
 
 
 def _parquet_splits(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from spark_jobs.warehouse import log_counts
 from spark_jobs.warehouse.schemas import micros, moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
 FAILED = ~ds.field("success")
 """The condition of rows of checks that failed."""
+
+RECOMPUTED = "shared=unshared("
+"""What checks are called that compare shared answers with unshared ones."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +70,29 @@ def rows(warehouse: Warehouse, where: ds.Expression | None = None, details: bool
     ]
 
 
-def counts(warehouse: Warehouse) -> tuple[int, int]:
-    """How many checks passed and failed ever."""
-    checks = warehouse.dataset("quality_results")
+@dataclass(frozen=True)
+class CheckCounts:
+    """How many checks passed and failed, ever; and of them, those that ``recomputed`` a query unshared."""
+
+    passed: int
+    failed: int
+    recomputed: int
+    different: int
+
+
+def counts(warehouse: Warehouse) -> CheckCounts:
+    """How many checks there were ever."""
+    found = log_counts.counted_log(warehouse, "quality_results", count_checks)
+    passed = found["all"] - found["failed"]
+    return CheckCounts(passed, found["failed"], found["recomputed"], found["different"])
+
+
+def count_checks(warehouse: Warehouse, checks: ds.Dataset, before: Mapping[str, int]) -> log_counts.Counts:
+    """The counts of the checks of some files, and of those before (:mod:`spark_jobs.warehouse.log_counts`)."""
+    recomputed = named(RECOMPUTED)
+    chosen = {"all": None, "failed": FAILED, "recomputed": recomputed, "different": recomputed & FAILED}
     # nearly all passed: what says so of many at once is not read
-    failed = int(checks.count_rows(filter=FAILED))
-    return int(checks.count_rows()) - failed, failed
+    return {name: before.get(name, 0) + int(checks.count_rows(filter=where)) for name, where in chosen.items()}
 
 
 def named(prefix: str) -> ds.Expression:

@@ -1,5 +1,9 @@
 """Tables are opened once a process, and told what is new: opening one reads its log, in a store a request a commit.
 
+What the log says of a file (the least and the greatest value of each column) is made a condition for Arrow, by which it
+is passed over. delta-rs makes one of all columns of all files each time, a tenth of a second for a year's days. So here
+it is made of the columns alone that the reader's own condition names, once a process and file: files never change.
+
 Small files of a store are read whole and kept: they never change, and to read some columns costs as many requests.
 """
 
@@ -7,14 +11,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.fs
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
@@ -87,6 +93,71 @@ def _status(log: Path | None, name: str) -> tuple[int, ...] | None:
     except FileNotFoundError:
         return None
     return (found.st_ino, found.st_size, found.st_mtime_ns) if name else (found.st_ino,)
+
+
+PADDING = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+"""By how much the greatest moment may be later than a log has it, which has milliseconds: in each unit."""
+
+
+def pruned_dataset(current: DeltaTable, filesystem: pa.fs.FileSystem, where: ds.Expression | None) -> ds.Dataset:
+    """A table's dataset, of whose files at least those that can hold no row that meets a condition are passed over by
+    whoever asks for such rows; None: nothing is known of the condition."""
+    if where is None or current.protocol().min_reader_version > 1:
+        return current.to_pyarrow_dataset(filesystem=filesystem)
+    schema = pa.schema(current.schema().to_arrow())
+    actions = pa.table(current.get_add_actions(flatten=True))
+    partitions = [name for name in schema.names if f"partition.{name}" in actions.schema.names]
+    text = str(where)
+    # a name in a literal is one condition too many
+    columns = tuple(name for name in schema.names if name in partitions or name in text)
+    conditions: dict[tuple[str, tuple[str, ...]], dict[str, ds.Expression]] = _threads.__dict__.setdefault("known", {})
+    key = current.table_uri, columns
+    before, paths = conditions.get(key, {}), actions["path"].to_pylist()
+    new = [number for number, path in enumerate(paths) if path not in before]
+    made = _conditions(schema, columns, actions.take(pa.array(new, pa.int64())))
+    known = before | dict(zip((paths[number] for number in new), made, strict=True))
+    conditions[key] = known = {path: known[path] for path in paths}
+    format = ds.ParquetFileFormat(default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True))
+    fragments = [
+        format.make_fragment(path, filesystem=filesystem, partition_expression=each) for path, each in known.items()
+    ]
+    return ds.FileSystemDataset(fragments, schema, format, filesystem)
+
+
+def _conditions(schema: pa.Schema, columns: Sequence[str], actions: pa.Table) -> Iterator[ds.Expression]:
+    """What holds for all rows of some files (n,), of some columns."""
+    told = {name: _told(schema.field(name).type, name, actions) for name in columns}
+    for number in range(len(actions)):
+        known = ds.scalar(True)
+        for name, (values, nulls, least, most) in told.items():
+            column = ds.field(name)
+            if values is not None:
+                known &= column.is_null() if values[number] is None else column == values[number]
+                continue
+            bounds = [column >= least[number]] * (least[number] is not None)
+            bounds += [column <= most[number]] * (most[number] is not None)
+            for bound in bounds:
+                known &= bound if nulls[number] == 0 else bound | column.is_null()
+        yield known
+
+
+def _told(arrow: pa.DataType, name: str, actions: pa.Table) -> tuple[Any, list[Any], list[Any], list[Any]]:
+    """Of a column of some files its one value, if it is a partition's, how many nulls it has, its least and its
+    greatest value, as scalars; None: that is not known."""
+
+    def scalars(column: str) -> list[Any]:
+        known = column in actions.schema.names
+        if not known or not (pa.types.is_integer(arrow) or pa.types.is_timestamp(arrow) or pa.types.is_string(arrow)):
+            return [None] * len(actions)
+        values = actions[column].cast(arrow)
+        if column.startswith("max.") and pa.types.is_timestamp(arrow):
+            values = pc.add(values.cast(pa.int64()), PADDING[arrow.unit]).cast(arrow)
+        return [value if value.is_valid else None for value in values]
+
+    if f"partition.{name}" in actions.schema.names:
+        return scalars(f"partition.{name}"), [], [], []
+    nulls = actions[f"null_count.{name}"].to_pylist() if f"null_count.{name}" in actions.schema.names else []
+    return None, nulls or [None] * len(actions), scalars(f"min.{name}"), scalars(f"max.{name}")
 
 
 def with_small_files(table: ds.Dataset, current: DeltaTable, where: ds.Expression | None) -> ds.Dataset:

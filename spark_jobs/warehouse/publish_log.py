@@ -9,7 +9,7 @@ import json
 import re
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -25,7 +25,7 @@ from optimizer.errors.crashes import finding
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant, instant_of_text
-from spark_jobs.warehouse import quarantine
+from spark_jobs.warehouse import log_counts, quarantine
 from spark_jobs.warehouse.data_files import reading
 from spark_jobs.warehouse.quarantine import LeftOut
 from spark_jobs.warehouse.schemas import INSTANT, READ, moment
@@ -266,12 +266,36 @@ def newest_rows(
 
 def intervals_published(warehouse: Warehouse) -> int:
     """How many intervals were ever published."""
-    columns = ["interval_start", "interval_end"]
     with reading(warehouse.path("publish_log")):
-        table = warehouse.dataset("publish_log", where=PUBLISHED).to_table(columns, filter=PUBLISHED)
-    begins, ends = (table[name].cast(pa.int64()).to_numpy() for name in columns)
-    order = np.lexsort((ends, begins))
-    return len(table) - int(((np.diff(begins[order]) == 0) & (np.diff(ends[order]) == 0)).sum())
+        return log_counts.counted_log(warehouse, "publish_log", count_intervals)["intervals"]
+
+
+def count_intervals(warehouse: Warehouse, log: ds.Dataset, before: Mapping[str, int]) -> log_counts.Counts:
+    """How many intervals the rows of some files publish, and those before
+    (:mod:`spark_jobs.warehouse.log_counts`)."""
+    columns = ["interval_start", "interval_end", "revision"]
+    table = log.to_table(columns, filter=PUBLISHED)
+    begins, ends, revisions = (table[name].cast(pa.int64()).to_numpy() for name in columns)
+    new = set(zip(begins.tolist(), ends.tolist(), strict=True))
+    if before:
+        # what is published for the first time has not been before; of what is again only the files before tell
+        first = revisions == 1
+        again = new - set(zip(begins[first].tolist(), ends[first].tolist(), strict=True))
+        at = {(row.begin, row.end, row.revision) for row in _of_intervals(warehouse, again)}
+        later = set(zip(begins.tolist(), ends.tolist(), revisions.tolist(), strict=True))
+        new -= {(begin, end) for begin, end, _ in at - later}
+    return {"intervals": before.get("intervals", 0) + len(new)}
+
+
+def _of_intervals(warehouse: Warehouse, intervals: Collection[tuple[int, int]]) -> list[LogRow]:
+    """The publications of some intervals."""
+    if not intervals:
+        return []
+    begins = pa.array([begin for begin, _ in intervals], INSTANT)
+    bounds = pc.min_max(begins)
+    between = (ds.field("interval_start") >= bounds["min"]) & (ds.field("interval_start") <= bounds["max"])
+    found = rows(warehouse, PUBLISHED & between & ds.field("interval_start").isin(begins), records=False)
+    return [row for row in found if (row.begin, row.end) in intervals]
 
 
 def newest_live(warehouse: Warehouse) -> int | None:

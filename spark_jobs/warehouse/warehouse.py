@@ -54,7 +54,7 @@ from spark_jobs.warehouse.data_files import (
     write_files,
     writing,
 )
-from spark_jobs.warehouse.held_tables import current_table, with_small_files
+from spark_jobs.warehouse.held_tables import PADDING, current_table, pruned_dataset, with_small_files
 from spark_jobs.warehouse.lease import postgres_lease
 from spark_jobs.warehouse.schemas import COLUMNS, FORMAT, HOUR, INSTANT, LATER, MARKER, TABLES, TOKEN_DIGITS
 
@@ -299,13 +299,13 @@ class Warehouse:
 
     def dataset(self, table: str, current: DeltaTable | None = None, where: ds.Expression | None = None) -> ds.Dataset:
         """A table as of ``current``, else as it is now. ``where``: of which at least the rows are there that meet this
-        condition; in a store each file less is some requests less.
+        condition; each file less is some time less, in a store some requests.
 
         Read by Arrow's own file system: behind delta-rs's, which is in Python, Arrow's threads are aborted together
         with the process if one of them lets go of a file while the interpreter ends.
         """
         current = self.table(table) if current is None else current
-        found = current.to_pyarrow_dataset(filesystem=(self.place / table).filesystem())
+        found = pruned_dataset(current, (self.place / table).filesystem(), where)
         return found if self.place.is_local else with_small_files(found, current, where)
 
     def checked_dataset(self, table: str, current: DeltaTable) -> ds.Dataset:
@@ -337,8 +337,11 @@ class Warehouse:
         current = self.table(table)
         actions = pa.table(current.get_add_actions(flatten=True))
         latest = actions[f"max.{by}"].cast(INSTANT).cast(pa.int64()).to_pylist()
-        # an unknown bound is no bound
-        bounds = dict(zip(actions["path"].to_pylist(), latest, strict=True))
+        # an unknown bound is no bound; a log has milliseconds, cut off
+        bounds = {
+            path: None if known is None else known + PADDING["us"]
+            for path, known in zip(actions["path"].to_pylist(), latest, strict=True)
+        }
         waiting: list[tuple[int, int, ds.Fragment, bool]] = []
         number = itertools.count()
         with reading(self.path(table)):

@@ -1,6 +1,7 @@
 """Steady live runs under faults, for as long as is asked: do memory, files and run time stay where they are?
 
-    python -m tests.soak.soak --minutes 20 --seed 1        (make soak SOAK=20)
+    python -m tests.soak.soak --minutes 20 --seed 1                (make soak SOAK=20)
+    python -m tests.soak.soak --days 365 --hours 24 --seed 1       (make soak SOAK_DAYS=365 SOAK_HOURS=24)
 
 Two streams grow by files, data time going many times faster than the clock; ``heddle tick`` answers what is due, in a
 process of its own each time. Every 30 seconds something happens, drawn from the seed: a tick is killed at some moment,
@@ -58,7 +59,7 @@ from tests.spark_jobs.laboratory import MINUTE, Event, table_of
 ROOT = Path(__file__).resolve().parents[2]
 HOUR, DAY = 60 * MINUTE, 24 * 60 * MINUTE
 STEP = 3 * HOUR
-"""Data time between two ticks."""
+"""Data time between two ticks, if not another is given."""
 LATENESS = 10 * MINUTE
 KEPT = DAY
 """Partial aggregates are kept so long beyond the longest window."""
@@ -66,6 +67,8 @@ FULL = KEPT + DAY
 """Data time that is there at the start: as much as is ever kept, no window is longer than a day."""
 FAULT_EVERY = 30.0
 CHECK_EVERY = 60.0
+JUDGED = 4.0
+"""Checks, which compare all that was ever published, begin so many times later than the one before took, at least."""
 PATIENCE = 600.0
 """Seconds that a child process may take."""
 
@@ -144,6 +147,7 @@ class Soak:
     place: Path
     seed: int
     tell: Callable[[str], None] = print
+    step: int = STEP
     chance: random.Random = field(init=False)
     data: dict[str, list[Event]] = field(default_factory=lambda: {name: [] for name in DENSITY})
     sizes: list[tuple[int, dict[str, int]]] = field(default_factory=list)
@@ -163,7 +167,7 @@ class Soak:
         for name in DENSITY:
             (self.place / name).mkdir()
         (self.place / "streams.yaml").write_text("streams:" + "".join(STREAM.format(name) for name in DENSITY))
-        for _ in range(FULL // STEP):
+        for _ in range(FULL // self.step):
             self.grow()
         self.refresh()
         self.warehouse = Warehouse.open(self.place / "warehouse", create=False)
@@ -174,14 +178,14 @@ class Soak:
     # ------------------------------------------------------------------------------------------ the world
     @property
     def clock(self) -> int:
-        return START + self.steps * STEP + LATENESS
+        return START + self.steps * self.step + LATENESS
 
     def grow(self) -> None:
         """The next hours of both streams come in."""
-        begin = self.steps * STEP // MINUTE
+        begin = self.steps * self.step // MINUTE
         self.steps += 1
         for name, seconds in DENSITY.items():
-            times = [begin + number * seconds / 60 for number in range(STEP // MINUTE * 60 // seconds)]
+            times = [begin + number * seconds / 60 for number in range(self.step // MINUTE * 60 // seconds)]
             self.write(name, [self.event(at) for at in times])
 
     def event(self, minute: float) -> Event:
@@ -277,14 +281,14 @@ class Soak:
 
     def late(self) -> None:
         """Into an interval that is published already."""
-        minutes = self.steps * STEP // MINUTE
+        minutes = self.steps * self.step // MINUTE
         at = sorted(self.chance.uniform(max(0, minutes - 2 * 1440), minutes - 200) for _ in range(3))
         self.write(self.chance.choice(sorted(DENSITY)), [self.event(round(minute, 3)) for minute in at if minute > 0])
 
     def half_written(self) -> None:
         """The stream cannot be read, the other one goes on; then the file is whole."""
         stream = self.chance.choice(sorted(DENSITY))
-        minute = self.steps * STEP / MINUTE - self.chance.uniform(1, 170)
+        minute = self.steps * self.step / MINUTE - self.chance.uniform(1, 170)
         events = [self.event(round(minute, 3))]
         half = self.write(stream, events, half=True)
         self.grow()
@@ -394,7 +398,7 @@ class Soak:
                 (time.monotonic() - started) / 60,
                 len(self.ticks),
                 sum(self.faults.values()),
-                self.steps * STEP / DAY,
+                self.steps * self.step / DAY,
                 sum(row["event"] == "published" for row in rows),
                 {name: len(paths) for name, paths in files.items()},
                 {name: sum(path.stat().st_size for path in paths) / 1024 for name, paths in files.items()},
@@ -405,18 +409,26 @@ class Soak:
         )
         self.tell(_line(self.checkpoints[-1], self.ticks))
 
-    def run(self, minutes: float) -> list[str]:
-        """Go on for so long; what grew without bound. Raises AssertionError for a wrong answer or a failed command."""
+    def run(self, minutes: float, days: float = 0) -> list[str]:
+        """Go on for so many minutes, or until there are so many days of data; what grew without bound. Raises
+        AssertionError for a wrong answer or a failed command."""
         started = fault = check = time.monotonic()
-        while time.monotonic() - started < minutes * 60:
+        took = 0.0
+
+        def is_over() -> bool:
+            return self.steps * self.step >= days * DAY if days else time.monotonic() - started >= minutes * 60
+
+        while not is_over():
             self.grow()
             self.tick()
             if time.monotonic() - fault >= min(FAULT_EVERY, minutes * 5):
                 fault = time.monotonic()
                 self.fault()
-            if time.monotonic() - check >= CHECK_EVERY or time.monotonic() - started >= minutes * 60:
-                check = time.monotonic()
+            if time.monotonic() - check >= max(CHECK_EVERY, JUDGED * took) or is_over():
+                begun = time.monotonic()
                 self.check(started)
+                check = time.monotonic()
+                took = check - begun
         return grown(self.ticks, self.checkpoints)
 
 
@@ -539,13 +551,15 @@ def summary(soak: Soak) -> Table:
 def main() -> int:
     parser = argparse.ArgumentParser(description="steady live runs under faults")
     parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--days", type=float, default=0, help="of data, instead of minutes")
+    parser.add_argument("--hours", type=int, default=STEP // HOUR, help="of data between two ticks")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     console = Console(width=150)
     with tempfile.TemporaryDirectory() as place:
-        soak = Soak(Path(place), given.seed, lambda line: print(line, flush=True))
+        soak = Soak(Path(place), given.seed, lambda line: print(line, flush=True), given.hours * HOUR)
         try:
-            found = soak.run(given.minutes)
+            found = soak.run(given.minutes, given.days)
         finally:
             console.print(summary(soak))
     for line in found:
