@@ -46,7 +46,8 @@ def clickhouse(threads: int) -> Run:
     from chdb import session
 
     made = session.Session()
-    for name in ("prefer_column_name_to_alias = 1", "cast_keep_nullable = 1", f"max_threads = {threads}"):
+    kept = ("prefer_column_name_to_alias = 1", "cast_keep_nullable = 1", "query_plan_optimize_join_order_limit = 0")
+    for name in (*kept, f"max_threads = {threads}"):
         made.query(f"SET {name}")
     return lambda statement: pyarrow.ipc.open_stream(made.query(statement, "ArrowStream").bytes()).read_all()
 

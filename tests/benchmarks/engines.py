@@ -1,8 +1,9 @@
 """Engines beside the shared run, each in a process and an environment of its own: DuckDB, Polars, ClickHouse,
 DataFusion and Flink at their best.
 
-An engine has several ways to answer a query; :meth:`Peer.prepare` measures them, and the cheapest is used. What fails
-in one way but not in all is left out of the choice.
+An engine has several ways to answer a query; :meth:`Peer.prepare` measures them, and the cheapest is used. Some have
+functions of their own for event sequences, which answer another question (:meth:`Engine.others`): those are measured
+beside, and never chosen.
 """
 
 from __future__ import annotations
@@ -21,26 +22,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from optimizer.workload.values import ACQ, SECOND
-from tests.benchmarks.peers import (
-    THREADS,
-    Fragments,
-    Peer,
-    Setting,
-    SparkJobs,
-    SparkStatement,
-    answer_of,
-    canonical,
-    difference,
-    groups_of,
-    plain,
-    sql,
-    states_of,
-)
+from tests.benchmarks import counting
+from tests.benchmarks.counting import Counting
+from tests.benchmarks.peers import THREADS, Peer, Setting, SparkJobs, SparkStatement, canonical, difference
+from tests.benchmarks.query_sql import Fragments, answer_of, groups_of, plain, sql, states_of
 from tests.benchmarks.workers import Worker, python_of
+
+TOO_LONG = 30.0
+"""CPU seconds. A way that took longer to count the sequences of a pattern is not tried for longer patterns."""
 
 
 class Engine(Peer):
-    """A peer in a worker that answers each query in the way that was measured to be the cheapest for it."""
+    """A peer in a worker that answers each query in the way that was measured to be the cheapest for it.
+
+    ``spent``: by query and way what one run took, in CPU seconds; also of what answers another question.
+    """
 
     engine: str
     ways: tuple[str, ...]
@@ -48,30 +44,51 @@ class Engine(Peer):
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         self.best: dict[str, str] = {}
+        self.spent: dict[str, dict[str, float]] = {}
+        self._given_up: dict[str, int] = {}
         self.worker = Worker(self.engine, THREADS)
 
     @abstractmethod
     def statement(self, query: ACQ, way: str) -> str:
         """What the worker is told."""
 
+    def others(self, query: ACQ) -> dict[str, str]:
+        """By name statements that answer another question than the query, which people would ask instead."""
+        return {}
+
+    def ways_of(self, query: ACQ) -> list[str]:
+        """The ways to answer a query; without those that already took too long for a shorter pattern."""
+        ways = self.ways if query.pattern is None else counting.WAYS
+        return [way for way in ways if _length(query) <= self._given_up.get(way, _length(query))]
+
     def prepare(self, queries: Sequence[ACQ]) -> None:
         for query in queries:
-            spent = {}
-            for way in (self.ways[0], *self.ways):  # the very first opens files and loads code
-                started = self.worker.cpu_seconds()
-                self.worker.run(self.statement(query, way))
-                spent[way] = self.worker.cpu_seconds() - started
-            self.best[query.name] = min(spent, key=spent.__getitem__)
+            ways = self.ways_of(query)
+            for way in (ways[0], *ways):  # the very first opens files and loads code
+                self._run(query, way, self.statement(query, way))
+            spent = self.spent[query.name]
+            self.best[query.name] = min(ways, key=spent.__getitem__)
+            for name, statement in self.others(query).items():
+                self._run(query, name, statement)
+
+    def _run(self, query: ACQ, way: str, statement: str, into: Path | None = None) -> None:
+        started = self.worker.cpu_seconds()
+        self.worker.run(statement, into)
+        spent = self.worker.cpu_seconds() - started
+        self.spent.setdefault(query.name, {})[way] = spent
+        if query.pattern is not None and spent > TOO_LONG:
+            self._given_up[way] = min(_length(query), self._given_up.get(way, _length(query)))
 
     def answer(self, queries: Sequence[ACQ]) -> None:
         for query in queries:
-            self.worker.run(self.statement(query, self.best.get(query.name, self.ways[0])))
+            self.worker.run(self.statement(query, self.best.get(query.name, self.ways_of(query)[0])))
 
     def tables(self, queries: Sequence[ACQ]) -> dict[str, pa.Table]:
         found = {}
         for query in queries:
-            several = [self._table(query, way) for way in self.ways]
-            for (way, one), (other, two) in pairwise(zip(self.ways, several, strict=True)):
+            ways = self.ways_of(query)
+            several = [self._table(query, way) for way in ways]
+            for (way, one), (other, two) in pairwise(zip(ways, several, strict=True)):
                 if problem := difference(query, one, two):
                     raise ValueError(f"{self.title}: {query.name} by {other} is not what it is by {way}: {problem}")
             found[query.name] = several[0]
@@ -79,7 +96,7 @@ class Engine(Peer):
 
     def _table(self, query: ACQ, way: str) -> pa.Table:
         with tempfile.TemporaryDirectory() as place:
-            self.worker.run(self.statement(query, way), Path(place))
+            self._run(query, way, self.statement(query, way), Path(place))
             return canonical(query, pq.read_table(place))
 
     def processes(self) -> list[psutil.Process]:
@@ -87,6 +104,10 @@ class Engine(Peer):
 
     def close(self) -> None:
         self.worker.close()
+
+
+def _length(query: ACQ) -> int:
+    return len(query.pattern.events) if query.pattern is not None else 0
 
 
 # ------------------------------------------------------------------------------------------------- SQL
@@ -106,13 +127,26 @@ class Dialect:
 
 class Statements(Engine):
     """One SQL statement a query. ``expanded``: fragments, each repeated for the windows that hold it; ``framed``: a
-    dense grid of fragments under SQL window frames; ``direct``: each event repeated for its windows."""
+    dense grid of fragments under SQL window frames; ``direct``: each event repeated for its windows. Event
+    sequences are counted in the ways of :mod:`tests.benchmarks.counting`."""
 
     ways = ("expanded", "framed", "direct")
+    counts_sequences = True
     dialect: Dialect
 
     def statement(self, query: ACQ, way: str) -> str:
+        if query.pattern is not None:
+            return self._counting(query).statement(way)
         return {"expanded": self._expanded, "framed": self._framed, "direct": self._direct}[way](query)
+
+    def _counting(self, query: ACQ) -> Counting:
+        events, divide = self._events(query), self.dialect.divide
+        return Counting(query, self.interval, events, self._moment, divide, self._repeat)
+
+    def _repeat(self, rows: str, first: str, last: str, most: int) -> str:
+        """SQL of rows, each for the numbers from the first up to and without the last, of which there are at most so
+        many."""
+        return f"SELECT *, {self.dialect.numbers.format(first, last)} AS k FROM ({rows}) AS repeated"
 
     def _events(self, query: ACQ) -> str:
         where = f" WHERE {sql(query.filter)}" if query.filter is not None else ""
@@ -228,6 +262,26 @@ class ClickHouse(Statements):
         )
         super().__init__(setting)
 
+    def others(self, query: ACQ) -> dict[str, str]:
+        """``windowFunnel``: by window how many keys have a sequence in it; ``sequenceCount``: sequences of which no two
+        overlap, each the first that ends."""
+        if query.pattern is None:
+            return {}
+        count, keys = self._counting(query), ["k", *query.pattern.per]
+        types = f"{count.on} IN ({', '.join(sorted(set(count.pattern)))})"
+        rows = self._repeat(count.rows(types), count.first_window("t"), f"{count.last_window('t')} + 1", 0)
+        is_event = ", ".join(f"{count.on} = {event}" for event in count.pattern)
+        chain = ".*".join(f"(?{number + 1})" for number in range(len(count.pattern)))
+        functions = {
+            "windowFunnel": f"windowFunnel({query.window.range}, 'strict_increase')(toUInt64(t), {is_event}) = "
+            f"{len(count.pattern)}",
+            "sequenceCount": f"sequenceCount('{chain}')(toUInt64(t), {is_event})",
+        }
+        return {
+            name: count.answers(f"SELECT {', '.join(keys)}, {call} AS n FROM ({rows}) AS e GROUP BY {', '.join(keys)}")
+            for name, call in functions.items()
+        }
+
 
 class DataFusion(Statements):
     title = "DataFusion, one statement a query"
@@ -271,12 +325,37 @@ class Flink(Statements):
     def statement(self, query: ACQ, way: str) -> str:
         return self._hop(query) if way == "hop" else super().statement(query, way)
 
+    def others(self, query: ACQ) -> dict[str, str]:
+        """``match_recognize``: the events that begin a sequence shorter than a window, each once however many it
+        begins; how many there are in all, for its windows lie nowhere."""
+        if query.pattern is None:
+            return {}
+        defined = [
+            f"e{number} AS e{number}.{query.pattern.on} = '{event}'"
+            for number, event in enumerate(query.pattern.events)
+        ]
+        between = " ".join(f"{f'other{number}*? ' if number else ''}e{number}" for number in range(len(defined)))
+        whole = _seconds(query.window.range // SECOND)
+        matches = (
+            f"PARTITION BY {', '.join(query.pattern.per)} ORDER BY moment MEASURES e0.moment AS begun "
+            f"ONE ROW PER MATCH AFTER MATCH SKIP TO NEXT ROW PATTERN ({between}) WITHIN {whole} "
+            f"DEFINE {', '.join(defined)}"
+        )
+        return {"match_recognize": f"SELECT count(*) AS begun FROM {self._events(query)} MATCH_RECOGNIZE ({matches})"}
+
     def _repeated(self, cuts: Fragments) -> str:
         before = ", ".join(f"({number})" for number in range(-(-cuts.a_window // cuts.a_slide)))
         held = f"(fragment / {cuts.a_slide} - before) * {cuts.a_slide} + {cuts.a_window} > fragment"
         return (
             f"SELECT grouped.*, fragment / {cuts.a_slide} - before AS k "
             f"FROM grouped CROSS JOIN (VALUES {before}) AS earlier(before) WHERE {held}"
+        )
+
+    def _repeat(self, rows: str, first: str, last: str, most: int) -> str:
+        steps = ", ".join(f"({number})" for number in range(most))
+        return (
+            f"SELECT repeated.*, {first} + step AS k FROM ({rows}) AS repeated "
+            f"CROSS JOIN (VALUES {steps}) AS steps(step) WHERE {first} + step < {last}"
         )
 
     def _hop(self, query: ACQ) -> str:

@@ -3,11 +3,6 @@
 Every peer answers given queries for one interval: the windows that end in (begin, end], which is what a run
 publishes. :meth:`Peer.answer` computes all answers and drops them, so a peer pays neither for writing nor for checks,
 which the shared run does; :meth:`Peer.tables` returns them, so that :func:`difference` can compare them with ours.
-
-Ways over *fragments* group the events once, at paired fragments (two a slide) or at the greatest common divisor of
-range and slide where that cuts no more often, and then combine groups into windows.
-
-References: paired windows: Krishnamurthy, Wu, Franklin, "On-the-fly sharing for streamed aggregation", SIGMOD 2006.
 """
 
 from __future__ import annotations
@@ -19,7 +14,7 @@ import statistics
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -35,7 +30,7 @@ import pyarrow.compute as pc
 from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import ACQ, SECOND, Call, Column, Expression, Output, Stream, Window, Workload
+from optimizer.workload.values import ACQ, SECOND, Stream, Workload
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.planning.requested import model_of, profiles_of
 from spark_jobs.run.interval import run
@@ -43,6 +38,8 @@ from spark_jobs.unshared.measure import native_frame
 from spark_jobs.unshared.windows import unshared
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
+from tests.benchmarks.counting import Counting
+from tests.benchmarks.query_sql import groups_of, sql, states_of
 from tests.benchmarks.trades import DAY_START
 from tests.benchmarks.workers import own_processes
 
@@ -219,99 +216,6 @@ def scan_and_group(spark: SparkSession, workload: Workload, granule: int, target
     frame.groupBy(*groups).agg(*states).write.mode("overwrite").parquet(str(target))
 
 
-# ------------------------------------------------------------------------------------ queries as SQL
-def sql(expression: Expression) -> str:
-    """An expression over numbers and strings as SQL that Spark, DuckDB, Polars and Flink all read."""
-    if isinstance(expression, Column):
-        return expression.name
-    if isinstance(expression, Call):
-        return _call(expression.function, [sql(argument) for argument in expression.arguments])
-    value = expression.value
-    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
-
-
-def _call(function: str, arguments: Sequence[str]) -> str:
-    if function == "in":
-        return f"({arguments[0]} IN ({', '.join(arguments[1:])}))"
-    if len(arguments) == 1:
-        return {"not": "(NOT {})", "neg": "(-{})", "is_null": "({} IS NULL)"}[function].format(arguments[0])
-    operator = {"!=": "<>"}.get(function, function.upper())
-    return "(" + f" {operator} ".join(arguments) + ")"
-
-
-def plain(output: Output) -> str:
-    """An output column over events."""
-    function = {"stddev": "stddev_samp"}.get(output.function, output.function)
-    return f"{function}({'*' if output.argument is None else sql(output.argument)})"
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How an aggregate comes out of groups: its states over events, as (SQL, how two combine); the answer of those."""
-
-    states: tuple[tuple[str, str], ...]
-    answer: str
-
-
-RECIPES = {
-    "count": Recipe((("count({})", "sum"),), "{}"),
-    "sum": Recipe((("sum({})", "sum"),), "{}"),
-    "avg": Recipe((("sum({})", "sum"), ("count({})", "sum")), "(CAST({} AS DOUBLE) / {})"),
-    "min": Recipe((("min({})", "min"),), "{}"),
-    "max": Recipe((("max({})", "max"),), "{}"),
-    "stddev": Recipe(
-        (("count({})", "sum"), ("sum({0})", "sum"), ("sum({0} * {0})", "sum")),
-        "CASE WHEN {0} > 1 THEN sqrt(greatest({2} - {1} * {1} / {0}, 0) / ({0} - 1)) END",
-    ),
-}
-
-
-def states_of(queries: Sequence[ACQ]) -> dict[str, str]:
-    """The states that some queries need: SQL over events, and how two of them combine."""
-    found: dict[str, str] = {}
-    for output in (output for query in queries for output in query.outputs):
-        argument = "*" if output.argument is None else sql(output.argument)
-        found |= {lift.format(argument): combine for lift, combine in RECIPES[output.function].states}
-    return found
-
-
-def answer_of(output: Output, names: Mapping[str, str]) -> str:
-    """An output column over states, whose names are given."""
-    argument = "*" if output.argument is None else sql(output.argument)
-    recipe = RECIPES[output.function]
-    return recipe.answer.format(*(names[lift.format(argument)] for lift, _ in recipe.states))
-
-
-def groups_of(query: ACQ) -> list[str]:
-    return [name for name, _ in query.group_by]
-
-
-@dataclass(frozen=True)
-class Fragments:
-    """Fragments of one query, numbered: ``a_slide`` of them in a slide, window k holds the ``a_window`` ones from
-    number ``k * a_slide`` on. ``second``: where the second of a slide starts (microseconds); None if all have one
-    length."""
-
-    a_slide: int
-    a_window: int
-    slide: int
-    second: int | None
-
-    @classmethod
-    def of(cls, window: Window) -> Fragments:
-        whole, rest = divmod(window.range, window.slide)
-        step = math.gcd(window.range, window.slide)
-        if window.slide // step <= 2:
-            return cls(window.slide // step, window.range // step, window.slide, None)
-        return cls(2, 2 * whole + 1, window.slide, rest)
-
-    def number(self, time: str, divide: str) -> str:
-        """SQL of the number of an instant (microseconds); ``divide`` is the operator of integer division."""
-        if self.second is None:
-            return f"{time} {divide} {self.slide // self.a_slide}"
-        return f"{time} {divide} {self.slide} * 2 + CAST({time} % {self.slide} >= {self.second} AS BIGINT)"
-
-
 # ----------------------------------------------------------------------------------------------- peers
 @dataclass(frozen=True)
 class Setting:
@@ -324,10 +228,11 @@ class Setting:
 
 class Peer(ABC):
     """One way to answer queries without sharing among them what Heddle shares. ``least``: how many queries at least
-    show what it costs."""
+    show what it costs; ``counts_sequences``: whether it can answer queries with a pattern."""
 
     title: str
     least = 1
+    counts_sequences = False
 
     def __init__(self, setting: Setting) -> None:
         self.stream, self.interval = setting.stream, setting.interval
@@ -352,9 +257,11 @@ class Peer(ABC):
 
 
 class SparkJobs(Peer):
-    """One plain Spark job a query, over Spark's sliding ``window()``: what people write today."""
+    """One plain Spark job a query, over Spark's sliding ``window()``: what people write today; for event sequences by
+    joins that are grouped after each step, which people would have to think of (:mod:`tests.benchmarks.counting`)."""
 
     title = "Spark, one job a query"
+    counts_sequences = True
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -372,9 +279,22 @@ class SparkJobs(Peer):
     def frame(self, query: ACQ) -> DataFrame:
         from pyspark.sql import functions as F
 
+        if query.pattern is not None:
+            return self.counted(query, "stepped")
         begin, end = (F.timestamp_micros(F.lit(instant)) for instant in self.interval)
         answers = unshared(native_frame(self.spark, self.stream), query, self.stream.time)
         return answers.where((F.col("window_end") > begin) & (F.col("window_end") <= end))
+
+    def counted(self, query: ACQ, way: str) -> DataFrame:
+        """The answers of a query that counts event sequences, in a way of :mod:`tests.benchmarks.counting`."""
+        native_frame(self.spark, self.stream).createOrReplaceTempView("counted_events")
+        events = "counted_events" + (f" WHERE {sql(query.filter)}" if query.filter is not None else "")
+
+        def repeat(rows: str, first: str, last: str, most: int) -> str:
+            return f"SELECT *, explode(sequence({first}, {last} - 1)) AS k FROM ({rows}) AS repeated"
+
+        moment = f"unix_micros({self.stream.time})"
+        return self.spark.sql(Counting(query, self.interval, events, moment, "DIV", repeat).statement(way))
 
     @contextmanager
     def _quick(self) -> Iterator[None]:
@@ -394,6 +314,7 @@ class SparkStatement(SparkJobs):
 
     title = "Spark, one statement"
     least = 10
+    counts_sequences = False
 
     def answer(self, queries: Sequence[ACQ]) -> None:
         with self._quick():

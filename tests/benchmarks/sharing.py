@@ -3,12 +3,13 @@
     python -m tests.benchmarks.sharing [--workloads KIND ...] [--queries N ...] [--peers PEER ...] [--events N]
         [--rounds N] [--sample N] [--growth] [--data DIR] [--json FILE] [--charts FOLDER]
 
-Over one generated stream (:mod:`tests.benchmarks.trades`) and one Spark session, each round runs in turn, for every
-kind of workload: the whole shared pipeline into a fresh warehouse, for every number of queries (partials, finals,
-audit, publication); a sample of the queries by each peer (:mod:`tests.benchmarks.engines`), answers dropped; one plain
-scan-and-group of the same states at the finest granularity of the largest workload, written to Parquet. A first round
-warms everything up, compares all answers to the sample with the published ones, and is not counted; the exit code is 1
-if a shared run failed or a peer's answers are not its.
+Over a generated stream (:mod:`tests.benchmarks.trades`; for event sequences :mod:`tests.benchmarks.purchases`) and one
+Spark session, each round runs in turn, for every kind of workload: the whole shared pipeline into a fresh warehouse,
+for every number of queries (partials, finals, audit, publication); a sample of the queries by each peer
+(:mod:`tests.benchmarks.engines`), answers dropped; one plain scan-and-group of the same states at the finest
+granularity of the largest workload, written to Parquet (of event sequences none). A first round warms everything up,
+compares all answers to the sample with the published ones, and is not counted; the exit code is 1 if a shared run
+failed or a peer's answers are not its.
 
 Seconds are CPU seconds of the whole process tree (this process, the JVMs and Python workers). What peers spend on N
 queries is what they spend on one of the sample times N. Ratios are medians of the rounds' ratios. Planning, which needs
@@ -43,11 +44,12 @@ from rich.console import Console
 from rich.table import Table
 
 from optimizer.plan.definition import SharingPlan
-from optimizer.workload.values import ACQ, Workload
+from optimizer.workload.values import Workload
 from spark_jobs.results.read import read
 from spark_jobs.session.session import start_session
 from tests.benchmarks.charts import draw
-from tests.benchmarks.engines import PEERS, installed
+from tests.benchmarks.counting import WAYS as COUNTING
+from tests.benchmarks.engines import PEERS, Engine, installed
 from tests.benchmarks.growth import CURVES, curve_table, grow
 from tests.benchmarks.peers import (
     Measured,
@@ -62,7 +64,8 @@ from tests.benchmarks.peers import (
     spent_by,
 )
 from tests.benchmarks.peers import shared_run as shared_run
-from tests.benchmarks.trades import KINDS, Kind, generate, workload_of
+from tests.benchmarks.purchases import PATTERNS, Patterns
+from tests.benchmarks.trades import KINDS, Kind
 from tests.benchmarks.workers import versions
 
 if TYPE_CHECKING:
@@ -73,6 +76,8 @@ if TYPE_CHECKING:
 
 Answers = dict[str, dict[str, pa.Table]]
 """Peer, query: answers."""
+
+WORKLOADS: dict[str, Kind | Patterns] = {**KINDS, **PATTERNS}
 
 
 # ------------------------------------------------------------------------------------------- measuring
@@ -100,15 +105,18 @@ class Shared:
 @dataclass
 class Comparison:
     """One kind of workload: its shared runs by number of queries, what peers spend on *one* query (their memory is that
-    of the whole sample), the bytes of one answer as Parquet, and the scan-and-group."""
+    of the whole sample), the bytes of one answer as Parquet, and the scan-and-group (``granule`` None: not measured).
+    ``ways``: by peer and query what each way to answer took, in CPU seconds; ``lengths``: of the queries' patterns."""
 
     kind: str
     events: int
-    granule: int
+    granule: int | None
     shared: dict[int, Shared] = field(default_factory=dict)
     peers: dict[str, Measured] = field(default_factory=dict)
     sampled: dict[str, list[str]] = field(default_factory=dict)
     parquet: dict[str, float] = field(default_factory=dict)
+    ways: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    lengths: dict[str, int] = field(default_factory=dict)
     scan: Measured = field(default_factory=Measured)
 
     def ratio(self, queries: int, peer: str) -> float:
@@ -130,7 +138,11 @@ class Comparison:
             "peers": {
                 name: {"title": PEERS[name].title}
                 | _measured(spent)
-                | {"sampled": self.sampled[name], "answer_bytes": self.parquet.get(name)}
+                | {
+                    "sampled": self.sampled[name],
+                    "answer_bytes": self.parquet.get(name),
+                    "ways": self.ways.get(name, {}),
+                }
                 for name, spent in self.peers.items()
             },
             "shared": [
@@ -163,19 +175,10 @@ def _measured(spent: Measured) -> dict[str, Any]:
     return asdict(spent) | {"median": _number(spent.median)}
 
 
-def spread(queries: Sequence[ACQ], sample: int) -> list[ACQ]:
-    """A sample of queries that costs on average what all do: from each of ``sample`` equal parts by overlap factor the
-    query that was registered first, so that a smaller workload of the kind is likely to have it too."""
-    sample = min(sample, len(queries))
-    ordered = sorted(range(len(queries)), key=lambda number: (queries[number].window.overlap_factor, number))
-    parts = (ordered[part * len(queries) // sample : (part + 1) * len(queries) // sample] for part in range(sample))
-    return [queries[number] for number in sorted(map(min, parts))]
-
-
 def measure(
     setting: Setting,
     events: int,
-    kind: Kind,
+    kind: Kind | Patterns,
     sizes: Sequence[int],
     rounds: int,
     sample: int,
@@ -189,11 +192,13 @@ def measure(
     """
     found = Comparison(kind.name, events, kind.granule)
     for size in sorted(sizes):
-        found.shared[size] = Shared(size, plan_of(workload_of(setting.stream, size, kind), events))
-    largest = workload_of(setting.stream, max(sizes), kind)
-    samples = {name: spread(largest.queries, max(sample, peer.least)) for name, peer in peers.items()}
+        found.shared[size] = Shared(size, plan_of(kind.workload(setting.stream, size), events))
+    largest = kind.workload(setting.stream, max(sizes))
+    samples = {name: kind.sample(largest.queries, max(sample, peer.least)) for name, peer in peers.items()}
     found.sampled = {name: [query.name for query in queries] for name, queries in samples.items()}
     found.peers = {name: Measured() for name in peers}
+    patterns = {query.name: query.pattern for query in largest.queries}
+    found.lengths = {name: len(pattern.events) for name, pattern in patterns.items() if pattern is not None}
     answers: Answers = {}
     for number in range(rounds + 1):
         title = f"{kind.name}, " + (f"round {number} of {rounds}" if number else "warming up")
@@ -203,6 +208,8 @@ def measure(
                     answers[name] = peer.tables(samples[name])
                     found.parquet[name] = _parquet_bytes(answers[name].values())
                     peer.prepare(samples[name])
+                    if isinstance(peer, Engine):
+                        found.ways[name] = peer.spent
                 elif going:
                     spent, _ = spent_by(partial(peer.answer, samples[name]), peer.processes)
                     queries = len(samples[name])
@@ -211,10 +218,11 @@ def measure(
             with noted(ours.run, f"{title}: {size:,} queries shared", report) as going:
                 if going:
                     _share(setting.spark, ours, events, scratch / "warehouse", answers, warming=not number)
-        with noted(found.scan, f"{title}: one plain scan-and-group", report) as going:
-            if going:
-                scan = partial(scan_and_group, setting.spark, largest, kind.granule, scratch / "scan")
-                found.scan.add(spent_by(scan)[0], warming=not number)
+        if kind.granule is not None:
+            with noted(found.scan, f"{title}: one plain scan-and-group", report) as going:
+                if going:
+                    scan = partial(scan_and_group, setting.spark, largest, kind.granule, scratch / "scan")
+                    found.scan.add(spent_by(scan)[0], warming=not number)
         answers.clear()
     return found
 
@@ -275,16 +283,34 @@ def tables(found: Comparison) -> list[Table]:
         spent = found.peers[name]
         cells = (f"{_short(spent.median * one.queries)} ({_short(found.ratio(one.queries, name))})" for one in sizes)
         medians.add_row(f"{PEERS[name].title} *", *(["fails"] * len(sizes) if spent.failure else cells))
-    medians.add_section()
-    medians.add_row(f"one plain scan-and-group, {found.granule} s", *(_seconds(found.scan) for _ in sizes))
-    medians.add_row("shared run / scan-and-group", *(f"{found.of_scan(one.queries):.2f}" for one in sizes))
+    if found.granule is not None:
+        medians.add_section()
+        medians.add_row(f"one plain scan-and-group, {found.granule} s", *(_seconds(found.scan) for _ in sizes))
+        medians.add_row("shared run / scan-and-group", *(f"{found.of_scan(one.queries):.2f}" for one in sizes))
     medians.caption = (
         "CPU seconds, medians; in brackets: times the shared run's. * a sample's mean times the number of queries; "
         "answers are dropped, the shared run's published."
     )
     for name in dict.fromkeys(name for one in sizes for name in one.stage_medians):
         stages.add_row(name, *(_portion(one, name) for one in sizes))
-    return [medians, stages]
+    return [medians, stages, *([_ways(found)] if found.lengths else [])]
+
+
+def _ways(found: Comparison) -> Table:
+    """What each way to count sequences took, by the length of the pattern."""
+    lengths = sorted({found.lengths[query] for spent in found.ways.values() for query in spent})
+    shown = Table("engine", "way", *(f"length {length}" for length in lengths), title_justify="left")
+    shown.title = (
+        f"{found.kind}: CPU seconds of one query by the length of its pattern; + another question; - not tried"
+    )
+    for name, spent in found.ways.items():
+        for way in dict.fromkeys(way for each in spent.values() for way in each):
+            cells = []
+            for length in lengths:
+                taken = [each[way] for query, each in spent.items() if found.lengths[query] == length and way in each]
+                cells.append(_short(_median(taken)) if taken else "-")
+            shown.add_row(PEERS[name].title, way if way in COUNTING else f"{way} +", *cells)
+    return shown
 
 
 def _short(number: float) -> str:
@@ -307,10 +333,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add(
         "--workloads",
         nargs="+",
-        choices=KINDS,
-        default=list(KINDS),
+        choices=WORKLOADS,
+        default=list(WORKLOADS),
         metavar="KIND",
-        help=f"of {', '.join(KINDS)} (all)",
+        help=f"of {', '.join(WORKLOADS)} (all)",
     )
     add("--queries", type=int, nargs="+", default=[10, 100, 500, 2000], help="workload sizes (10 100 500 2000)")
     add("--peers", nargs="*", choices=PEERS, default=list(PEERS), metavar="PEER", help=f"of {', '.join(PEERS)} (all)")
@@ -370,19 +396,20 @@ Part = tuple[str, list[dict[str, Any]], list[Table], list[Measured]]
 def _workloads(
     spark: SparkSession, options: argparse.Namespace, scratch: Path, report: Callable[[str], None]
 ) -> Iterator[Part]:
-    setting = Setting(spark, generate(options.data, options.events))
     for name in options.peers:
         if not installed(name):
             report(f"{PEERS[name].title}: skipped, it is not installed (make peers)")
-    peers = {name: PEERS[name](setting) for name in options.peers if installed(name)}
-    given = (options.queries, options.rounds, options.sample, peers, scratch, report)
-    try:
-        for name in options.workloads:
-            found = measure(setting, options.events, KINDS[name], *given)
+    for kind in (WORKLOADS[name] for name in options.workloads):
+        setting = Setting(spark, kind.stream(options.data, options.events))
+        able = [name for name in options.peers if isinstance(kind, Kind) or PEERS[name].counts_sequences]
+        peers = {name: PEERS[name](setting) for name in able if installed(name)}
+        try:
+            given = (options.queries, options.rounds, options.sample, peers, scratch, report)
+            found = measure(setting, options.events, kind, *given)
             yield "workloads", [found.to_json()], tables(found), [one.run for one in found.shared.values()]
-    finally:
-        for peer in peers.values():
-            peer.close()
+        finally:
+            for peer in peers.values():
+                peer.close()
 
 
 def _curves(

@@ -27,16 +27,15 @@ from tests.benchmarks.engines import PEERS, DuckDB, Engine, Flink, installed
 from tests.benchmarks.growth import CURVES, Point, curve_table, grow
 from tests.benchmarks.peers import (
     INTERVAL,
-    Fragments,
     Peer,
     Setting,
     canonical,
     difference,
     scan_and_group,
     spent_by,
-    states_of,
 )
-from tests.benchmarks.sharing import measure, spread, tables
+from tests.benchmarks.query_sql import Fragments, states_of
+from tests.benchmarks.sharing import measure, tables
 from tests.benchmarks.trades import DAY_START, FILTERS, HEAVY, KINDS, REGULAR, generate, workload_of
 from tests.benchmarks.workers import own_processes
 
@@ -96,13 +95,13 @@ def test_the_generated_workloads(tmp_path: Path) -> None:
 
 def test_a_sample_is_spread_over_the_overlap_factors(tmp_path: Path) -> None:
     queries = workload_of(generate(tmp_path, 100), 200).queries
-    sampled = spread(queries, 4)
+    sampled = REGULAR.sample(queries, 4)
     ordered = sorted(query.window.overlap_factor for query in queries)
     quarters = [ordered[50 * part] for part in range(4)]
     for least, query in zip(quarters, sorted(sampled, key=lambda query: query.window.overlap_factor), strict=True):
         assert query.window.overlap_factor >= least
     assert [query.name for query in sampled] == sorted(query.name for query in sampled)
-    assert spread(queries[:3], 4) == list(queries[:3])
+    assert REGULAR.sample(queries[:3], 4) == list(queries[:3])
 
 
 def test_processes_that_end_are_counted_as_long_as_they_live(monkeypatch: pytest.MonkeyPatch) -> None:

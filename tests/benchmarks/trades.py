@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from optimizer.language.parser import parse
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Workload
+from optimizer.workload.values import ACQ, DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream, Workload
 
 DAY_START = 1_372_636_800 * SECOND
 """2013-07-01T00:00:00Z."""
@@ -132,6 +132,22 @@ class Kind:
     ragged: bool = False
     filters: tuple[str | None, ...] = (None,)
     group_bys: tuple[tuple[str, ...], ...] = (("symbol",),)
+
+    def stream(self, folder: Path, events: int) -> Stream:
+        """The stream of a day with so many events; kept in the folder."""
+        return generate(folder, events)
+
+    def workload(self, stream: Stream, queries: int) -> Workload:
+        """The first ``queries`` queries, all different."""
+        return workload_of(stream, queries, self)
+
+    def sample(self, queries: Sequence[ACQ], number: int) -> list[ACQ]:
+        """A sample of queries that costs on average what all do: from each of ``number`` equal parts by overlap factor
+        the query that was registered first, so that a smaller workload of the kind is likely to have it too."""
+        number = min(number, len(queries))
+        ordered = sorted(range(len(queries)), key=lambda at: (queries[at].window.overlap_factor, at))
+        parts = (ordered[part * len(queries) // number : (part + 1) * len(queries) // number] for part in range(number))
+        return [queries[at] for at in sorted(map(min, parts))]
 
     def range_of(self, chance: random.Random, slide: int) -> int:
         if not self.ragged:
