@@ -291,7 +291,8 @@ class SparkJobs(Peer):
         events = "counted_events" + (f" WHERE {sql(query.filter)}" if query.filter is not None else "")
 
         def repeat(rows: str, first: str, last: str, most: int) -> str:
-            return f"SELECT *, explode(sequence({first}, {last} - 1)) AS k FROM ({rows}) AS repeated"
+            numbers = f"CASE WHEN {first} < {last} THEN sequence({first}, {last} - 1) END"  # it would count downwards
+            return f"SELECT *, explode({numbers}) AS k FROM ({rows}) AS repeated"
 
         moment = f"unix_micros({self.stream.time})"
         return self.spark.sql(Counting(query, self.interval, events, moment, "DIV", repeat).statement(way))

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import combinations, product
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
 import pyarrow as pa
@@ -52,16 +52,28 @@ def asked(pattern: Sequence[str], range_: int = 3600, slide: int = 600, group_by
 
 def expected(query: ACQ, events: Sequence[Purchase]) -> Counter[tuple[int, ...]]:
     """Sequences by the window's start (microseconds) and group, by trying every choice of events."""
-    assert query.pattern is not None
     found: Counter[tuple[int, ...]] = Counter()
-    for chosen in combinations(sorted(events), len(query.pattern.events)):
-        times = [DAY_START + time * SECOND for time, _, _ in chosen]
-        customers = {customer for _, customer, _ in chosen}
-        wanted = tuple(item for _, _, item in chosen) == query.pattern.events
-        if wanted and len(customers) == 1 and all(one < two for one, two in zip(times, times[1:], strict=False)):
-            for number in windows_of(query, times[0], times[-1]):
-                found[number * query.window.slide, *(customers if query.group_by else ())] += 1
+    for first, last, customer in choices(query, [(DAY_START + time * SECOND, *rest) for time, *rest in events]):
+        for number in windows_of(query, first, last):
+            found[number * query.window.slide, *((customer,) if query.group_by else ())] += 1
     return found
+
+
+def choices(query: ACQ, events: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, int, int]]:
+    """For every choice of events that is a sequence: when it begins, when it ends, and the customer."""
+    assert query.pattern is not None
+
+    def longer(first: int, last: int, customer: int, places: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+        if not places:
+            yield first, last, customer
+            return
+        for time, who, item in events:
+            if item == places[0] and who == customer and last < time < first + query.window.range:
+                yield from longer(first, time, customer, places[1:])
+
+    for time, customer, item in events:
+        if item == query.pattern.events[0]:
+            yield from longer(time, time, customer, query.pattern.events[1:])
 
 
 def windows_of(query: ACQ, first: int, last: int) -> list[int]:
