@@ -29,7 +29,7 @@ KERNELS := .cache/.kernels
 KAFKA := .cache/.kafka
 BROKER := .cache/.kafka-broker
 
-.PHONY: help setup kafka versitygw azurite demo up down status test test-slow test-all fuzz chaos soak audit bench peers bench-small bench-year bench-latency profile lint format docs clean
+.PHONY: help setup kafka versitygw azurite demo up down status test test-slow test-all fuzz chaos soak audit bench peers bench-small bench-year bench-scale bench-latency profile lint format docs clean
 
 help: ## this list
 	@printf 'Heddle: shared sliding-window aggregates on Spark and Airflow\n\n'
@@ -163,6 +163,9 @@ bench-small: setup ## what a small run costs, beside its goals (BENCH='--beside 
 
 bench-year: setup ## what a year of refreshes makes of a run (BENCH='--days N')
 	@$(PY) -m tests.benchmarks.year $(BENCH)
+
+bench-scale: setup ## 10 million, 100 million and a billion events, streamed by the day (BENCH='--days 1 10')
+	@$(PY) -m tests.benchmarks.scale --json var/bench/scale.json $(BENCH)
 
 bench-latency: setup ## from the moment a refresh is due to its answers, beside the goals (BENCH='--refreshes N')
 	@$(PY) -m tests.benchmarks.latency $(BENCH)
