@@ -4,12 +4,13 @@
         [--sample N] [--data DIR] [--json FILE]
 
 Ten million events a day (``--events``) in files of a million rows, written one after the other, so that generating
-holds one of them; for each number of days (1, 10, 100) regular queries are answered into a fresh
-warehouse by the runs of a backfill, each over so many days (``--every``, 1), as ``heddle backfill`` does. A day of
-another stream warms everything up. Shown are CPU and wall seconds, the peak memory of the process tree (the greatest
-sum that was read, every second: this process, the JVM and its Python workers), the bytes of the stream and those of the
-warehouse, answers, and what a day took in the last tenth of the days beside the first; last the ratios to the least
-number of days, which are those of the days where everything is linear.
+holds one of them; for each number of days (1, 10, 100) regular queries are answered into a fresh warehouse by the runs
+of a backfill, each over so many days (``--every``, 1), as ``heddle backfill`` does: Spark starts where there is enough
+to do for it (``HEDDLE_IN_PROCESS``). A day of another stream warms everything up. Shown are CPU and wall seconds, the
+peak memory of the process tree (the greatest sum that was read, every second: this process, and the JVM and its Python
+workers if there are), the bytes of the stream and those of the warehouse, answers, and what a run took in the last
+tenth of the runs beside the first; then all of it as multiples of the least number of days: where everything is linear,
+those are the numbers of days.
 
 ``--peers`` (DuckDB and Polars) answer a sample of the queries over all days at once, each in the way that was the
 cheapest over the warming day; compared are their answers of the warming day. Streams and warehouses are removed as soon
@@ -43,7 +44,7 @@ from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Source, S
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.results.read import read
 from spark_jobs.run.interval import run
-from spark_jobs.session.session import start_session
+from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.benchmarks.engines import PEERS, Engine
 from tests.benchmarks.peers import READ_EVERY, Setting, difference, plan_of, spent_by
@@ -142,7 +143,9 @@ def _resident(process: psutil.Process) -> int:
         return 0
 
 
-def answer(spark: SparkSession, stream: Stream, root: Path, size: Size, queries: int, every: int) -> Warehouse:
+def answer(
+    spark: SparkSession | OnDemand, stream: Stream, root: Path, size: Size, queries: int, every: int
+) -> Warehouse:
     """The runs of a backfill into a fresh warehouse; ``size`` is told what they took."""
     warehouse = Warehouse.open(root)
     version, _ = publish_plan(warehouse, plan_of(REGULAR.workload(stream, queries), size.events // size.days))
@@ -161,7 +164,7 @@ def answer(spark: SparkSession, stream: Stream, root: Path, size: Size, queries:
 
 
 def measure(
-    spark: SparkSession,
+    spark: SparkSession | OnDemand,
     days: Sequence[int],
     events: int,
     queries: int,
@@ -272,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if min(given.events, given.queries, given.every, given.sample, *given.days) < 1:
         parser.error("every number must be at least 1")
     given.data.mkdir(parents=True, exist_ok=True)
-    spark = start_session("bench", quick=False)
+    spark = OnDemand("bench", quick=False)
     report = Console(stderr=True).print
     with tempfile.TemporaryDirectory(dir=given.data) as scratch:
         found = measure(
