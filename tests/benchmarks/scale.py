@@ -110,14 +110,13 @@ class Size:
 
 
 class Memory:
-    """The greatest sum of the resident memory of some processes that is read within the context, in bytes.
+    """The greatest sum of the resident memory of our processes that is read within the context, in bytes.
 
     Memory that several processes have in common counts once for each (their proportional shares take too long to read).
     """
 
-    def __init__(self, processes: Callable[[], list[psutil.Process]] = own_processes) -> None:
+    def __init__(self) -> None:
         self.peak = 0
-        self._processes = processes
 
     def __enter__(self) -> Memory:
         self._ended = threading.Event()
@@ -131,7 +130,7 @@ class Memory:
 
     def _follow(self) -> None:
         while True:
-            self.peak = max(self.peak, sum(map(_resident, self._processes())))
+            self.peak = max(self.peak, sum(map(_resident, own_processes())))
             if self._ended.wait(READ_EVERY):
                 return
 
@@ -204,14 +203,9 @@ def measure(
             report(f"{size.events:,} events: {PEERS[name].title}")
             engine = _engine(name, stream, number)
             engine.best = best[name]
-            with Memory(engine.processes) as memory:
-                spent, _ = spent_by(partial(engine.answer, asked), engine.processes)
+            spent, _ = spent_by(partial(engine.answer, asked), engine.processes)
             engine.close()
-            size.peers[name] = {
-                "cpu": spent.cpu / len(asked),
-                "wall": spent.wall / len(asked),
-                "memory": memory.peak,
-            }
+            size.peers[name] = {"cpu": spent.cpu / len(asked), "wall": spent.wall / len(asked), "memory": spent.memory}
         shutil.rmtree(scratch / "events")
         found.append(size)
     return found
