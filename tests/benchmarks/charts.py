@@ -90,7 +90,9 @@ def _written(workload: Mapping[str, Any]) -> list[Line]:
     shared = [(one["queries"], one["written_bytes"] / 1e6) for one in workload["shared"] if one["written_bytes"]]
     bytes_of = [peer["answer_bytes"] for peer in workload["peers"].values() if peer["answer_bytes"]]
     plain = [
-        (one["queries"], one["answers"] * statistics.mean(bytes_of) / 1e6) for one in workload["shared"] if bytes_of and one["answers"]
+        (one["queries"], one["answers"] * statistics.mean(bytes_of) / 1e6)
+        for one in workload["shared"]
+        if bytes_of and one["answers"]
     ]
     titles = ("Heddle, the whole warehouse", "answers alone, as Parquet")
     return [Line("heddle", titles[0], tuple(shared)), Line("parquet", titles[1], tuple(plain))]

@@ -119,6 +119,8 @@ def test_what_a_look_in_turns_sees_is_what_all_files_say(
                 rewritten[str(path)] = twins.later
             elif step in ("remove", "touch"):
                 twins.change(step, number, 0)
+                if step == "touch":
+                    rewritten[str(path)] = twins.later
             elif step == "swap" and path.exists() and path != to:
                 twins.change(step, number, more)
                 twins.hours[to] = twins.hours[path]
