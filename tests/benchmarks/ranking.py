@@ -3,12 +3,12 @@
     python -m tests.benchmarks.ranking [--events N] [--rounds N] [--shapes SHAPE ...] [--data DIR] [--json FILE]
 
 For every shape of workload five plans: No Share and Shared, Weave Share and Local Search by the papers' costs, and
-``best`` by the measured ones, told the groups a fragment that a first run of Shared recorded, as a refresh of a plan is.
-Each plan runs in turn, round by round, the whole pipeline into a fresh warehouse, in one Spark session: the day at once,
-or in two runs of half a day, of which the second finds the partial rows of the first. Searches that found the same trees
-share their runs. *Ratio* is the CPU time of the partial and final stages, all that a plan changes, over that of
-the fastest plan (medians); *of the run* the same of all stages. The exit code is 1 if the plans by the measured costs
-are more than 5 % slower than the fastest on more than one shape in 20.
+``best`` by the measured ones, told the groups a fragment that a first run of Shared recorded, as a refresh of a plan
+is. Each plan runs in turn, round by round, the whole pipeline into a fresh warehouse, in one Spark session: the day at
+once, or in two runs of half a day, of which the second finds the partial rows of the first. Searches that found the
+same trees share their runs. *Ratio* is the CPU time of the partial and final stages, all that a plan changes, over that
+of the fastest plan (medians); *of the run* the same of all stages. The exit code is 1 if the plans by the measured
+costs are more than 5 % slower than the fastest on more than one shape in 20.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Ranking:
         }
 
 
-def spent(spark: SparkSession, plan: SharingPlan, root: Path, runs: int) -> tuple[float, float, Fraction | None]:
+def spent(spark: SparkSession, plan: SharingPlan, root: Path, runs: int) -> tuple[float, float, float | None]:
     """The pipeline over the day in so many runs, into a fresh warehouse: CPU seconds of the stages that a plan changes
     and of all, and the groups of a fragment."""
     warehouse = Warehouse.open(root)
@@ -259,7 +259,7 @@ def table(found: Sequence[Ranking], events: int) -> Table:
 
 
 def judged(found: Sequence[Ranking]) -> tuple[bool, str]:
-    """Whether the plans by the measured costs are the fastest, or nearly, on enough of the shapes; and that in words."""
+    """Whether the plans by the measured costs are the fastest, or nearly, on enough shapes; and that in words."""
     missed = [one.shape for one in found if one.ratio(OURS) > GOAL]
     least = len(found) - len(found) // MISSES
     text = (
