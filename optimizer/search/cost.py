@@ -199,6 +199,12 @@ def cost_model(name: str) -> CostModel:
     return PAPER if name == "paper" else measured()
 
 
+DIRECT = 4
+"""Times the number of rows: up to such numbers, rows are numbered by a table instead of sorted."""
+
+DIRECT_LEAST = 1 << 16
+"""Numbers below this are tabled however few rows there are."""
+
 Partition = list[list[int]]
 """Trees as sorted lists of item numbers, sorted by their first item."""
 
@@ -472,6 +478,8 @@ class SearchProblem:
 def _numbered(*keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Number the distinct rows of some columns by first appearance: number of each row, first row of each number."""
     keys = _joined(keys)
+    if len(keys) == 1 and (size := int(keys[0].max()) + 1) <= max(DIRECT * len(keys[0]), DIRECT_LEAST):
+        return _numbered_directly(keys[0], size)
     order = np.lexsort(keys[::-1])
     new = np.zeros(len(order), dtype=np.bool_)
     new[:1] = True
@@ -487,12 +495,29 @@ def _numbered(*keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
     return rank[found], first[by_first]
 
 
+def _numbered_directly(key: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """:func:`_numbered` of numbers below ``size`` by a table of them: nothing is sorted but the distinct ones."""
+    table = np.full(size, -1, dtype=np.int64)
+    # the last write of a number stays: its first appearance
+    table[key[::-1]] = np.arange(len(key) - 1, -1, -1)
+    first = np.sort(table[table >= 0])
+    table[key[first]] = np.arange(len(first))
+    return table[key], first
+
+
+def _in_steps(key: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Numbers from 0 up in their common step, of which some tell enough: microseconds are often whole seconds."""
+    key = key - key.min()
+    step = int(np.gcd.reduce(key[:: max(1, len(key) // 100)]))
+    return key // step if step > 1 and not (key % step).any() else key
+
+
 def _joined(keys: tuple[NDArray[np.int64], ...]) -> tuple[NDArray[np.int64], ...]:
     """Columns with the same distinct rows, as few as fit into 64 bits: each costs a sort."""
     found: list[NDArray[np.int64]] = []
     sizes: list[int] = []
     for key in keys:
-        key = key - key.min()
+        key = _in_steps(key)
         size = int(key.max()) + 1
         if found and sizes[-1] * size < 1 << 62:
             found[-1] = found[-1] * size + key

@@ -6,6 +6,7 @@ trees hold the same families: then what a merge saves of them is the same for ev
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,10 +19,7 @@ SLACK = 1e-14
 """Head-room of benefits over their rounding errors, relative to the costs they are made of."""
 
 BLOCK = 64
-"""Rows and columns of the table of pairs that are filled together, so that both of its halves stay in the cache."""
-
-RESIDUES = 1 << 12
-"""Largest divisor modulo which many shifts are counted in a table."""
+"""Rows and columns of the table of pairs that are mirrored together, so that both of its halves stay in the cache."""
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -57,47 +55,112 @@ def _gcd(a: int, b: int) -> int:
 
 
 @njit(cache=True)
-def _met(divisor: int, here: Integers, there: Integers, room: Integers) -> int:
-    """Pairs of shifts that are equal modulo a divisor. ``room``: zeros, left so."""
-    if divisor == 1:
-        return len(here) * len(there)
-    met = 0
-    if len(here) * len(there) <= 16 or divisor > len(room):
-        for one in here:
-            for other in there:
-                if one == other or (one - other) % divisor == 0:
-                    met += 1
-        return met
-    for one in here:
-        room[one % divisor] += 1
-    for other in there:
-        met += room[other % divisor]
-    for one in here:
-        room[one % divisor] = 0
-    return met
+def _divisors(number: int) -> Integers:
+    """Ascending."""
+    small = large = 0
+    found, step = np.empty(2 * int(math.sqrt(number)) + 2, dtype=np.int64), 1
+    while step * step <= number:
+        if number % step == 0:
+            found[small] = step
+            small += 1
+            if step * step < number:
+                large += 1
+                found[len(found) - large] = number // step
+        step += 1
+    found[small : small + large] = found[len(found) - large :]
+    return found[: small + large]
 
 
 @njit(cache=True)
+def _residue(number: int, divisor: int, inverse: float) -> int:
+    """A number below 2^52 modulo another one whose reciprocal is known: a fraction of a division."""
+    rest = number - int(number * inverse) * divisor
+    return rest + divisor if rest < 0 else (rest - divisor if rest >= divisor else rest)
+
+
+@njit(cache=True, error_model="numpy")
 def fill_pair_rates(
-    slides: Integers, first: Integers, shifts: Integers, rates: Floats, per_second: float, out: Floats
+    slides: Integers,
+    kinds: Integers,
+    first: Integers,
+    shifts: Integers,
+    rates: Floats,
+    per_second: float,
+    tabled: int,
+    out: Floats,
 ) -> None:
     """Edges per second of the union of every two trees, into ``out`` of shape (K, K).
 
-    ``slides``: of trees whose progressions have one slide, 0 of others, whose unions are bounded from below; in ticks.
-    The shifts of tree x are ``shifts[first[x] : first[x + 1]]``.
+    Parameters
+    ----------
+    slides
+        The distinct slides of trees whose progressions have one slide, in ticks; 0 stands for those of others, whose
+        unions are bounded from below.
+    kinds
+        Which of these each tree has. Shape (K,).
+    first, shifts
+        The shifts of tree x are ``shifts[first[x] : first[x + 1]]``.
+    tabled
+        Up to such slides their greatest common divisors are found for a whole row at once, else one by one.
     """
-    count, room = len(slides), np.zeros(RESIDUES, dtype=np.int64)
+    count, largest = len(kinds), slides.max()
+    gcds = np.ones(largest + 1 if largest <= tabled else 0, dtype=np.int64)
+    divisor_of, inverse_of, share_of = np.ones(len(slides), dtype=np.int64), np.ones(len(slides)), np.ones(len(slides))
+    # no kind before the row's first is asked for again where each tree has a slide of its own, in ascending order
+    sorted_kinds = np.all(kinds[1:] >= kinds[:-1])
+    without_shifts = len(shifts) == count and not shifts.any()
+    for x in range(count):
+        slide, rate, row = slides[kinds[x]], rates[x], out[x]
+        if slide == 0:
+            for y in range(x, count):
+                row[y] = max(rate, rates[y])
+            continue
+        _set_divisors(slide, slides[kinds[x] if sorted_kinds else 0 :], gcds, divisor_of)
+        here, size = shifts[first[x] : first[x + 1]], float(slide)
+        begin = kinds[x] if sorted_kinds else 0
+        for kind in range(begin, len(slides)):
+            divisor = float(divisor_of[kind - begin])
+            share_of[kind] = divisor / (size * slides[kind]) * per_second
+        if without_shifts:
+            for y in range(x, count):
+                row[y] = rate + rates[y] - share_of[kinds[y]]
+            continue
+        for kind in range(begin, len(slides)):
+            inverse_of[kind] = 1.0 / divisor_of[kind - begin]
+        for y in range(x, count):
+            kind, start, end = kinds[y], first[y], first[y + 1]
+            if slides[kind] == 0:
+                row[y] = max(rate, rates[y])
+                continue
+            divisor, met = divisor_of[kind - begin], 0
+            if divisor == 1:
+                met = len(here) * (end - start)
+            else:
+                for place in range(start, end):
+                    for shift in here:
+                        apart = abs(shift - shifts[place])
+                        met += apart == 0 or _residue(apart, divisor, inverse_of[kind]) == 0
+            row[y] = rate + rates[y] - met * share_of[kind]
     for top in range(0, count, BLOCK):
         for left in range(top, count, BLOCK):
             for x in range(top, min(top + BLOCK, count)):
-                here = shifts[first[x] : first[x + 1]]
                 for y in range(max(left, x), min(left + BLOCK, count)):
-                    union = max(rates[x], rates[y])
-                    if slides[x] and slides[y]:
-                        divisor = _gcd(slides[x], slides[y])
-                        met = _met(divisor, here, shifts[first[y] : first[y + 1]], room)
-                        union = rates[x] + rates[y] - met * (divisor / (float(slides[x]) * slides[y]) * per_second)
-                    out[x, y] = out[y, x] = union
+                    out[y, x] = out[x, y]
+
+
+@njit(cache=True)
+def _set_divisors(slide: int, slides: Integers, gcds: Integers, out: Integers) -> None:
+    """Greatest common divisors of a slide with others. ``gcds``: room by number, empty where it would be too large."""
+    if len(gcds) == 0:
+        for kind, other in enumerate(slides):
+            out[kind] = _gcd(slide, other) if other else 1
+        return
+    gcds[:] = 1
+    for divisor in _divisors(slide)[1:]:
+        # ascending: the largest divisor that divides a number stays
+        gcds[divisor::divisor] = divisor
+    for kind, other in enumerate(slides):
+        out[kind] = gcds[other]
 
 
 @njit(cache=True)

@@ -61,6 +61,9 @@ COMPILED_FROM = 300
 DENSE_LIMIT = 12_000
 """Most trees whose pairs are all held in a table (8 bytes a pair: 1.2 GB)."""
 
+TABLED = 16
+"""Times the number of trees: up to such slides, in ticks, the greatest common divisors of a row of pairs are sieved."""
+
 BLOCK = 1_000
 """Trees woven together first where there are more than :data:`DENSE_LIMIT`."""
 
@@ -478,7 +481,9 @@ class _CompiledWeaver(Weaver):
         first = np.cumsum([0, *map(len, shifts)])
         flat = np.array([shift for found in shifts for shift in found], dtype=np.int64)
         found = np.empty((len(slides), len(slides)))
-        self.kernels.fill_pair_rates(slides, first, flat, trees.rates, trees.per_second, found)
+        distinct, kinds = np.unique(slides, return_inverse=True)
+        tabled = TABLED * len(slides)
+        self.kernels.fill_pair_rates(distinct, kinds, first, flat, trees.rates, trees.per_second, tabled, found)
         return found
 
     def _look_through_all(self) -> None:

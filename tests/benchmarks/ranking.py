@@ -2,12 +2,13 @@
 
     python -m tests.benchmarks.ranking [--events N] [--rounds N] [--shapes SHAPE ...] [--data DIR] [--json FILE]
 
-For every shape of workload four plans: No Share and Shared, Weave Share by the papers' costs, and ``best`` by the
-measured ones, told the groups a fragment that a first run of Shared recorded, as a refresh of a plan is. Each plan runs
-in turn, round by round, the whole pipeline into a fresh warehouse, in one Spark session; searches that found the same
-trees share their runs. *Ratio* is the CPU time of the partial and final stages, all that a plan changes, over that of
-the fastest plan (medians); *of the run* the same of all stages. The exit code is 1 if a plan by the measured costs is
-more than 5 % slower than the fastest.
+For every shape of workload five plans: No Share and Shared, Weave Share and Local Search by the papers' costs, and
+``best`` by the measured ones, told the groups a fragment that a first run of Shared recorded, as a refresh of a plan
+is. Each plan runs in turn, round by round, the whole pipeline into a fresh warehouse, in one Spark session: the day at
+once, or in two runs of half a day, of which the second finds the partial rows of the first. Searches that found the
+same trees share their runs. *Ratio* is the CPU time of the partial and final stages, all that a plan changes, over that
+of the fastest plan (medians); *of the run* the same of all stages. The exit code is 1 if the plans by the measured
+costs are more than 5 % slower than the fastest on more than one shape in 20.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import statistics
 import sys
 import tempfile
@@ -34,10 +36,23 @@ from optimizer.search.cost import PAPER, CostModel, measured
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import SECOND, Stream, Workload
 from spark_jobs.costs.measurements import groups_per_fragment
+from spark_jobs.planning.publication import publish_plan
 from spark_jobs.planning.requested import profiles_of
+from spark_jobs.run.interval import run
 from spark_jobs.session.session import start_session
-from tests.benchmarks.peers import shared
-from tests.benchmarks.trades import FILTERS, GROUP_BYS, HEAVY, KEYS, MINUTES, PRIME_ISH, Kind, generate, workload_of
+from spark_jobs.warehouse.warehouse import Warehouse
+from tests.benchmarks.trades import (
+    DAY_START,
+    FILTERS,
+    GROUP_BYS,
+    HEAVY,
+    KEYS,
+    MINUTES,
+    PRIME_ISH,
+    Kind,
+    generate,
+    workload_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,12 +60,16 @@ if TYPE_CHECKING:
 GOAL = 1.05
 """How many times the fastest plan's CPU time that of the chosen one may be."""
 
+MISSES = 20
+"""Of so many shapes one may be missed; of fewer, none."""
+
 OURS = "best, measured"
 
 SEARCHES: dict[str, tuple[str, str]] = {
     "no-share": ("no-share", "paper"),
     "shared": ("shared", "paper"),
     "weave-share": ("weave-share", "paper"),
+    "local-search": ("local-search", "paper"),
     OURS: ("best", "measured"),
 }
 """Search and cost model of each plan."""
@@ -62,7 +81,11 @@ STAGES = ("partials", "finals")
 # -------------------------------------------------------------------------------------------- workloads
 @dataclass(frozen=True)
 class Shape:
-    """A kind of workload, or outputs and windows of its own, over a stream of ``share`` of the events."""
+    """A kind of workload, or outputs and windows of its own, over a stream of ``share`` of the events.
+
+    ``patterns``: sequences of sides whose matches are counted, in turn; an empty one stands for a query of events.
+    ``runs``: into how many consecutive runs the day is divided.
+    """
 
     queries: int
     kind: Kind
@@ -70,6 +93,8 @@ class Shape:
     keys: int = KEYS
     outputs: tuple[str, ...] = ()
     agos: tuple[int, ...] = ()
+    patterns: tuple[str, ...] = ()
+    runs: int = 1
 
     def stream(self, folder: Path, events: int) -> Stream:
         return generate(folder, self.events(events), self.keys)
@@ -78,7 +103,7 @@ class Shape:
         return max(1_000, round(events * self.share))
 
     def workload(self, stream: Stream) -> Workload:
-        if not self.outputs and not self.agos:
+        if not self.outputs and not self.agos and not self.patterns:
             return workload_of(stream, self.queries, self.kind)
         chance = random.Random(11)
         outputs = self.outputs or ("sum(volume) AS volume", "avg(price) AS mean", "max(price) AS high")
@@ -88,8 +113,11 @@ class Shape:
             back = chance.choice(self.agos) if self.agos else 0
             ago = f"ENDING '{back} seconds' AGO " if back else ""
             groups = ", ".join(chance.choice(self.kind.group_bys))
+            output, pattern = outputs[number % len(outputs)], ""
+            if self.patterns and (sides := self.patterns[number % len(self.patterns)]):
+                output, pattern = "count(*) AS matches", f"PATTERN SEQ({sides}) ON side "
             statements.append(
-                f"-- name: q{number:04d}\nSELECT {groups}, {outputs[number % len(outputs)]} FROM trades "
+                f"-- name: q{number:04d}\nSELECT {groups}, {output} FROM trades {pattern}"
                 f"WINDOW RANGE '{self.kind.range_of(chance, slide)} seconds' SLIDE '{slide} seconds' {ago}ON ts "
                 f"GROUP BY {groups};"
             )
@@ -102,6 +130,8 @@ class Shape:
 REGULAR = Kind("regular", 30, MINUTES)
 COARSE = Kind("coarse", 300, tuple(60 * minutes for minutes in (15, 20, 30, 60)))
 FRAGMENTED = Kind("fragmented", 1, tuple(range(301, 900, 2)), ragged=True)
+
+PATTERNS = ("B, S", "S, B", "B, S, B", "B, B, S")
 
 SHAPES: dict[str, Shape] = {
     "few": Shape(4, REGULAR),
@@ -124,6 +154,11 @@ SHAPES: dict[str, Shape] = {
         keys=20,
         outputs=("median(price) AS middle", "count(DISTINCT exchange) AS exchanges", "mode(side) AS mostly"),
     ),
+    "sequences": Shape(12, REGULAR, patterns=PATTERNS),
+    "sequences and windows": Shape(16, REGULAR, patterns=(*PATTERNS, "", "", "", "")),
+    "two runs": Shape(24, REGULAR, runs=2),
+    "prime-ish in two runs": Shape(16, PRIME_ISH, runs=2),
+    "sequences in two runs": Shape(12, REGULAR, patterns=PATTERNS, runs=2),
 }
 
 
@@ -159,6 +194,25 @@ class Ranking:
         }
 
 
+def spent(spark: SparkSession, plan: SharingPlan, root: Path, runs: int) -> tuple[float, float, float | None]:
+    """The pipeline over the day in so many runs, into a fresh warehouse: CPU seconds of the stages that a plan changes
+    and of all, and the groups of a fragment."""
+    warehouse = Warehouse.open(root)
+    version, _ = publish_plan(warehouse, plan)
+    length = DAY // runs
+    records = []
+    try:
+        for begin in range(DAY_START, DAY_START + DAY, length):
+            # so much later that nothing is withheld
+            end = begin + length
+            records.append(run(spark, warehouse, version, begin, end, "bench", as_of=end + DAY))
+        groups = groups_per_fragment(warehouse, plan.workload.streams[0].name)
+    finally:
+        shutil.rmtree(root)
+    stages = sum(record.cpu_seconds[stage] for record in records for stage in STAGES)
+    return stages, sum(sum(record.cpu_seconds.values()) for record in records), groups
+
+
 def measure(spark: SparkSession, name: str, stream: Stream, events: int, rounds: int, scratch: Path) -> Ranking:
     """Plan one shape by every search, and run the plans in turn."""
     workload = SHAPES[name].workload(stream)
@@ -169,8 +223,7 @@ def measure(spark: SparkSession, name: str, stream: Stream, events: int, rounds:
         return build_plan(workload, rates, algorithm, model, profiles=profiles_of(workload, rates, model))
 
     # the first run is of a cold session, and tells how many groups a fragment has
-    with shared(spark, planned("shared"), scratch / "warehouse") as (_, _, warehouse):
-        groups = groups_per_fragment(warehouse, stream.name)
+    groups = spent(spark, planned("shared"), scratch / "warehouse", 1)[2]
     costs = measured(groups_per_fragment={stream.name: groups or 1})
     found = Ranking(name)
     runs: dict[Any, tuple[SharingPlan, Ranked]] = {}
@@ -182,9 +235,9 @@ def measure(spark: SparkSession, name: str, stream: Stream, events: int, rounds:
         # another one goes first in each round
         order = list(runs.values())
         for plan, ranked in order[number % len(order) :] + order[: number % len(order)]:
-            with shared(spark, plan, scratch / "warehouse") as (_, record, _):
-                ranked.stages.append(sum(record.cpu_seconds[stage] for stage in STAGES))
-                ranked.run.append(sum(record.cpu_seconds.values()))
+            stages, whole, _ = spent(spark, plan, scratch / "warehouse", SHAPES[name].runs)
+            ranked.stages.append(stages)
+            ranked.run.append(whole)
     return found
 
 
@@ -203,6 +256,16 @@ def table(found: Sequence[Ranking], events: int) -> Table:
         style = None if one.ratio(OURS) <= GOAL else "red"
         shown.add_row(one.shape, *cells, f"{one.ratio(OURS, of_run=True):.2f}", f"{fastest:.2f}", style=style)
     return shown
+
+
+def judged(found: Sequence[Ranking]) -> tuple[bool, str]:
+    """Whether the plans by the measured costs are the fastest, or nearly, on enough shapes; and that in words."""
+    missed = [one.shape for one in found if one.ratio(OURS) > GOAL]
+    least = len(found) - len(found) // MISSES
+    text = (
+        f"{OURS}: the fastest or within 5 % of it on {len(found) - len(missed)} of {len(found)} shapes (goal: {least})"
+    )
+    return len(found) - len(missed) >= least, text + (f"; missed: {', '.join(missed)}" if missed else "")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -228,10 +291,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ratios = ", ".join(f"{search} {found[-1].ratio(search):.2f}" for search in SEARCHES)
             report(f"{name}: {ratios}")
     console.print(table(found, options.events))
+    reached, words = judged(found)
+    console.print(words)
     if options.json:
-        document = {"format_version": 1, "events": options.events, "rankings": [one.to_json() for one in found]}
+        document = {
+            "format_version": 1,
+            "events": options.events,
+            "reached": reached,
+            "rankings": [one.to_json() for one in found],
+        }
         options.json.write_text(json.dumps(document, indent=2) + "\n")
-    return 0 if all(one.ratio(OURS) <= GOAL for one in found) else 1
+    return 0 if reached else 1
 
 
 if __name__ == "__main__":

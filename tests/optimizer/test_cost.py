@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given as generated
 from hypothesis import settings
+from hypothesis import strategies as st
 
+from optimizer.search import cost
 from optimizer.search.cost import PAPER, Coefficients, CostModel, SearchProblem, cost_model, measured
 from optimizer.workload.values import ACQ, LONG, SECOND, STRING, Call, Column, Literal, Output, Window
 from tests.optimizer.searching import RATES, problem, window_lists
@@ -109,3 +111,25 @@ def test_models_by_name() -> None:
     assert cost_model("measured").name == "measured"
     with pytest.raises(ValueError, match="guessed"):
         cost_model("guessed")
+
+
+@generated(
+    columns=st.integers(1, 3).flatmap(
+        lambda width: st.lists(
+            st.tuples(*[st.sampled_from([0, 1, 5, 10**6, 3 * 10**6, 7 * 10**12]) | st.integers(-9, 9)] * width),
+            min_size=1,
+            max_size=30,
+        )
+    ),
+    direct=st.sampled_from([0, 4, 10**6]),
+)
+@settings(deadline=None)
+def test_rows_are_numbered_by_their_first_appearance(columns: list[tuple[int, ...]], direct: int) -> None:
+    """By a table of numbers, or sorted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cost, "DIRECT", direct)
+        patch.setattr(cost, "DIRECT_LEAST", 0 if direct == 0 else cost.DIRECT_LEAST)
+        numbers, first = cost._numbered(*(np.array(column, dtype=np.int64) for column in zip(*columns, strict=True)))
+    distinct = list(dict.fromkeys(columns))
+    assert numbers.tolist() == [distinct.index(row) for row in columns]
+    assert first.tolist() == [columns.index(row) for row in distinct]
