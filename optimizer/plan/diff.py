@@ -9,7 +9,7 @@ from typing import Any
 from optimizer.plan.definition import NAMED, SharingPlan
 from optimizer.plan.rhythms import changes
 from optimizer.sequences.sharing_plan import SequenceDiff
-from optimizer.synopses.synopsis import Synopsis, synopses_of
+from optimizer.synopses.synopsis import Synopsis
 from optimizer.workload import values
 from optimizer.workload.values import ACQ, Window
 
@@ -237,10 +237,10 @@ def _reuse(
     old: SharingPlan | None, new: SharingPlan, changed: set[str]
 ) -> tuple[int, int, tuple[tuple[str, str, int], ...]]:
     """Synopses of the new plan that the old one has and has not, and the queries of the latter."""
-    held = _synopses(old) if old else []
+    held = old.synopses() if old else []
     stored = {synopsis.fingerprint for synopsis, _ in held}
     answered = {query.name: synopsis for synopsis, queries in held for query in queries}
-    wanted = _synopses(new)
+    wanted = new.synopses()
     fresh = [(synopsis, queries) for synopsis, queries in wanted if synopsis.fingerprint not in stored]
     rebuilt = [
         (query.name, _why(synopsis, answered.get(query.name), query.name in changed), _windows_back(query.window))
@@ -250,13 +250,6 @@ def _reuse(
     # trees of one content share what is stored
     built = {synopsis.fingerprint for synopsis, _ in fresh}
     return len({synopsis.fingerprint for synopsis, _ in wanted} - built), len(built), tuple(rebuilt)
-
-
-def _synopses(plan: SharingPlan) -> list[tuple[Synopsis, tuple[ACQ, ...]]]:
-    streams = {stream.name: stream for stream in plan.workload.streams}
-    return [
-        found for tree in plan.trees for found in synopses_of(streams[tree.stream], tree.queries, tree.together).items()
-    ]
 
 
 def _why(now: Synopsis, was: Synopsis | None, changed: bool) -> str:

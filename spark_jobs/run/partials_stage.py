@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from optimizer.errors.codes import is_fatal
 from optimizer.errors.diagnostics import Diagnostic
+from optimizer.windows.alignment import day_label
 from optimizer.workload.values import Stream
 from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest, columns_of_synopsis
 from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.run import narrowing, preparation, rows_stage
+from spark_jobs.run.derivation_task import derivation_task
 from spark_jobs.run.partials_task import lift_task
 from spark_jobs.run.silences import silence
 from spark_jobs.run.values import Allocated, FilledRun, PreparedRun, Run
@@ -23,6 +25,7 @@ from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task
 from spark_jobs.warehouse.publish_log import coded_error, refuse
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
 
@@ -119,12 +122,47 @@ def write_partials(
     Returns what was missing and filled; by fingerprint what could not be, of which nothing is stored; and how many
     events the run's interval has, None if not all of it was read.
     """
-    record = run.record
-    requests = with_group_limits(stored_coverage.uncovered(run.warehouse, parts, splits), parts)
+    record, current = run.record, run.warehouse.table("partials")
+    requests = with_group_limits(stored_coverage.uncovered(run.warehouse, parts, splits, current), parts)
     record.synopses += len(parts)
-    record.synopses_reused += len(parts) - len(requests)
+    record.synopses_reused += len(parts) - len({request.synopsis.fingerprint for request in requests})
     if not requests:
         return [], {}, None
+    files = _derived(run, current, [request for request in requests if request.stored])
+    lifted = [rest for request in requests if (rest := request.lifted) is not None]
+    broken: dict[str, SynopsisFailure] = {}
+    events = None
+    if lifted:
+        more, broken, events = _lifted(run, stream, lifted, splits)
+        files += more
+    filled = stored_coverage.store_coverage(run.warehouse, stream, splits, requests, files, broken, record)
+    return filled, broken, events
+
+
+def _derived(run: Run, current: DeltaTable, requests: Sequence[FillRequest]) -> list[DataFile]:
+    """Files of what stored rows, as of ``current``, give of some requests."""
+    if not requests:
+        return []
+    first, last = min(request.begin for request in requests), max(request.end for request in requests)
+    stored = [
+        file
+        for file in run.warehouse.files("partials", day_label(first), day_label(last - 1), current)
+        if file["max.fragment_start"] >= first and file["min.fragment_start"] < last
+    ]
+    paths = [str(run.warehouse.place / "partials" / file["path"]) for file in stored]
+    spark = workers(run.spark, sum(file["num_records"] or 0 for file in stored))
+    rows = spark.sparkContext.accumulator(0)
+    task = derivation_task(paths, requests, run.warehouse.path("partials"), rows, settings().task_memory)
+    files, _ = written_files(spark, len(paths), TASKS_A_CORE * spark.sparkContext.defaultParallelism, task)
+    run.record.features["partial_rows_read"] += rows.value
+    return files
+
+
+def _lifted(
+    run: Run, stream: Stream, requests: Sequence[FillRequest], splits: list[Split]
+) -> tuple[list[DataFile], dict[str, SynopsisFailure], int | None]:
+    """Files of what is lifted from events; what failed; how many events the run's interval has, if all were read."""
+    record = run.record
     first, last = min(request.begin for request in requests), max(request.end for request in requests)
     wanted = [split for split in splits if split.may_hold(first, last)]
     events = sum(split.rows_about() for split in wanted)
@@ -140,9 +178,9 @@ def write_partials(
     files, broken = written_files(spark, len(wanted), most, task)
     # of what was stored before nothing is read
     is_read = bool(inside.value) or (first <= record.begin and last >= record.end)
-    filled = stored_coverage.store_coverage(run.warehouse, stream, splits, requests, files, broken, record)
     record.scanned[stream.name] = (first, last, rows.value)
     record.rows_scanned += rows.value
+    filled = [request for request in requests if request.synopsis.fingerprint not in broken]
     for feature, amount in (
         ("events", rows.value),
         ("tree_tuples", rows.value * len({request.synopsis.edges for request in filled})),
@@ -150,7 +188,7 @@ def write_partials(
     ):
         record.features[feature] += amount
     record.rows_without_time += untimed.value
-    return filled, broken, inside.value if is_read else None
+    return files, broken, inside.value if is_read else None
 
 
 def with_group_limits(requests: Sequence[FillRequest], parts: Sequence[SynopsisWork]) -> list[FillRequest]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from optimizer.workload.values import Stream
@@ -19,7 +19,7 @@ from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task
 def lift_task(
     stream: Stream,
     splits: list[Split],
-    spans: list[FillRequest],
+    spans: Sequence[FillRequest],
     columns: list[str],
     root: str,
     rows: Any,
