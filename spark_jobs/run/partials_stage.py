@@ -11,7 +11,8 @@ from optimizer.errors.diagnostics import Diagnostic
 from optimizer.windows.alignment import day_label
 from optimizer.workload.values import Stream
 from spark_jobs.partials import stored_coverage
-from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest, columns_of_synopsis
+from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest
+from spark_jobs.partials.slabs import slabs_of, span_of_slab
 from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.run import narrowing, preparation, rows_stage
 from spark_jobs.run.derivation_task import derivation_task
@@ -167,28 +168,41 @@ def _lifted(
     wanted = [split for split in splits if split.may_hold(first, last)]
     events = sum(split.rows_about() for split in wanted)
     spark = workers(run.spark, events)
-    rows = spark.sparkContext.accumulator(0)
+    slabs = slabs_of(requests)
+    rows = [spark.sparkContext.accumulator(0) for _ in slabs]
     untimed = spark.sparkContext.accumulator(0)
     inside = spark.sparkContext.accumulator(0)
-    columns = sorted({column for request in requests for column in columns_of_synopsis(request.synopsis)})
     root, interval = run.warehouse.path("partials"), (record.begin, record.end, inside)
-    task = lift_task(stream, wanted, requests, columns, root, rows, untimed, settings().task_memory, interval)
+    task = lift_task(stream, wanted, slabs, root, rows, untimed, settings().task_memory, interval)
     width = spark.sparkContext.defaultParallelism
     most = min(max(width, int(events // EVENTS_A_TASK)), TASKS_A_CORE * width)
     files, broken = written_files(spark, len(wanted), most, task)
     # of what was stored before nothing is read
     is_read = bool(inside.value) or (first <= record.begin and last >= record.end)
-    record.scanned[stream.name] = (first, last, rows.value)
-    record.rows_scanned += rows.value
-    filled = [request for request in requests if request.synopsis.fingerprint not in broken]
-    for feature, amount in (
-        ("events", rows.value),
-        ("tree_tuples", rows.value * len({request.synopsis.edges for request in filled})),
-        ("family_tuples", rows.value * len(filled)),
-    ):
-        record.features[feature] += amount
+    read = sum(total.value for total in rows)
+    record.scanned[stream.name] = _scanned(
+        [(*span_of_slab(slab), total.value) for slab, total in zip(slabs, rows, strict=True)]
+    )
+    record.rows_scanned += read
+    record.features["events"] += read
+    for slab, total in zip(slabs, rows, strict=True):
+        filled = [request.synopsis for request in slab if request.synopsis.fingerprint not in broken]
+        record.features["tree_tuples"] += total.value * len({synopsis.edges for synopsis in filled})
+        record.features["family_tuples"] += total.value * len(filled)
     record.rows_without_time += untimed.value
     return files, broken, inside.value if is_read else None
+
+
+def _scanned(spans: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
+    """Of spans [begin, end) in time with the events that were read of each, those in a row that have most, as one."""
+    runs: list[tuple[int, int, int]] = []
+    for begin, end, read in spans:
+        if runs and begin <= runs[-1][1]:
+            first, last, before = runs.pop()
+            runs.append((first, max(last, end), before + read))
+        else:
+            runs.append((begin, end, read))
+    return max(runs, key=lambda run: run[2])
 
 
 def with_group_limits(requests: Sequence[FillRequest], parts: Sequence[SynopsisWork]) -> list[FillRequest]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from spark_jobs.run import partials_stage
 from spark_jobs.settings import TaskMemory
 from spark_jobs.warehouse.schemas import PARTIALS
 from tests.sizes import examples
-from tests.spark_jobs.laboratory import Laboratory, steady
+from tests.spark_jobs.laboratory import MINUTE, Laboratory, steady
 from tests.spark_jobs.test_partial_aggregates import (
     SECOND,
     STATES,
@@ -145,7 +146,9 @@ def watched() -> Iterator[list[FillRequest]]:
     lift_task = partials_stage.lift_task
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            partials_stage, "lift_task", lambda *given, **named: seen.extend(given[2]) or lift_task(*given, **named)
+            partials_stage,
+            "lift_task",
+            lambda *given, **named: seen.extend(chain.from_iterable(given[2])) or lift_task(*given, **named),
         )
         yield seen
 
@@ -202,3 +205,22 @@ def test_of_files_that_changed_nothing_is_taken(lab: Laboratory) -> None:
         (None, {"rows", "sum", "min", "count", "max"})
     ]
     assert lab.wrong(version, 60, 240) == []
+
+
+def test_a_new_day_is_lifted_for_all_and_old_ones_for_what_is_new(lab: Laboratory) -> None:
+    lab.write([(minute, "AB"[minute // 20 % 2], 100.0 + minute % 7, minute // 20 % 5) for minute in range(0, 7200, 20)])
+    old = OLD.replace("60 minutes", "4320 minutes")
+    lab.run(lab.plan(old), 5750, 5760, "old")
+    new = query("new", "max(price) AS most", (4320, 10), group_by="symbol")
+    version = lab.plan(old + new)
+    with watched() as seen:
+        record = lab.run(version, 5770, 7000, "new")
+    # windows of the new query reach back over three days, of which the old one's states are stored
+    spans = [
+        (kind - {"rows"}, (request.end - request.begin) // MINUTE)
+        for request, kind in zip(seen, kinds(seen), strict=True)
+    ]
+    assert sorted(spans, key=lambda span: -span[1]) == [({"max"}, 4300), ({"sum", "min", "count", "max"}, 1240)], spans
+    assert record.scanned["trades"][2] == record.rows_scanned == record.features["events"] == 5540 // 20
+    assert record.features["family_tuples"] == record.features["tree_tuples"] == record.features["events"]
+    assert lab.wrong(version, 5770, 7000) == []
