@@ -60,6 +60,20 @@ def shares_of(stored: Iterable[Synopsis], wanted: Synopsis) -> tuple[list[Synops
     return found, replace(wanted, states=left) if len(left) > 1 else None
 
 
+def sources_of(stored: Iterable[Synopsis], wanted: Synopsis) -> list[Synopsis]:
+    """Of some stored synopses those that give most states of another, each some that those before it do not give."""
+    found: list[Synopsis] = []
+    stored = list(stored)
+    rest: Synopsis | None = wanted
+    while rest is not None:
+        giving = [(len(given.states), one) for one in stored if (given := given_by(one, rest)) is not None]
+        if not giving:
+            break
+        found.append(max(giving, key=lambda pair: pair[0])[1])
+        rest = shares_of(found, wanted)[1]
+    return found
+
+
 def _computed(synopsis: Synopsis) -> list[tuple[str, object]]:
     """The group columns of a synopsis, each with the expression that computes it, None where it is the source's."""
     columns = dict(synopsis.derived)
