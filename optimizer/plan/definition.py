@@ -19,6 +19,7 @@ from functools import cached_property
 from optimizer.schedule.definition import Schedule
 from optimizer.search.cost import CostModel
 from optimizer.sequences.sharing_plan import SequencePlan
+from optimizer.synopses.synopsis import Synopsis, synopses_of
 from optimizer.windows.alignment import Fragments, composite_slide, progressions
 from optimizer.windows.edge_counting import edge_bounds
 from optimizer.workload import values
@@ -196,6 +197,15 @@ class SharingPlan:
         check_partition(self.workload, self.trees)
         if len(self.tree_costs) != len(self.trees):
             raise ValueError("one cost per tree")
+
+    def synopses(self, stream: str | None = None) -> list[tuple[Synopsis, tuple[ACQ, ...]]]:
+        """The synopses of every tree (of one stream), each with the queries that it answers, in the trees' order."""
+        return [
+            found
+            for tree in self.trees
+            if stream is None or tree.stream == stream
+            for found in synopses_of(self.workload.stream(tree.stream), tree.queries, tree.together).items()
+        ]
 
     @property
     def cost(self) -> Fraction:

@@ -9,7 +9,8 @@ from typing import Any
 from optimizer.plan.definition import NAMED, SharingPlan
 from optimizer.plan.rhythms import changes
 from optimizer.sequences.sharing_plan import SequenceDiff
-from optimizer.synopses.synopsis import Synopsis, synopses_of
+from optimizer.synopses.derivation import shares_of, sources_of
+from optimizer.synopses.synopsis import Synopsis
 from optimizer.workload import values
 from optimizer.workload.values import ACQ, Window
 
@@ -37,7 +38,9 @@ class PlanDiff:
         Of the old plan and of the new one.
     reused, built
         Synopses of the new plan that the old one has, too (what is stored of them stays valid), and those
-        that it has not.
+        that it has not, and for which events are read.
+    derived
+        Synopses of the new plan that are made of stored rows of the old one's, without an event.
     rebuilt
         (query, reason, windows) of each query that a synopsis of the second kind answers: the next run reads
         history again for it, back to the start of its earliest window. ``windows``: how many of its windows
@@ -61,6 +64,7 @@ class PlanDiff:
     refreshes: tuple[str, ...] = ()
     what: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
+    derived: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -86,7 +90,8 @@ class PlanDiff:
             **({"sequences": [asdict(one) for one in self.sequences]} if self.sequences else {}),
             **({"refreshes": list(self.refreshes)} if self.refreshes else {}),
             **({"streams": list(self.streams)} if self.streams else {}),
-            "synopses": {"reused": self.reused, "new": self.built},
+            "synopses": {"reused": self.reused, "new": self.built}
+            | ({"derived": self.derived} if self.derived else {}),
             "rebuilt": [
                 {"query": query, "reason": reason, "windows": windows} for query, reason, windows in self.rebuilt
             ],
@@ -112,6 +117,8 @@ class PlanDiff:
         found.append(f"  plan: cost {_change(*self.cost)}")
         found += [f"  sequences: {line}" for one in self.sequences if not one.is_empty for line in one.lines()]
         found += [f"  refreshes: {line}" for line in self.refreshes]
+        if self.derived:
+            found.append(f"  stored partials: {self.derived} synopses are made of stored rows at the next run")
         if self.rebuilt:
             windows = sum(windows for _, _, windows in self.rebuilt)
             found.append(
@@ -186,6 +193,7 @@ def diff(old: SharingPlan | None, new: SharingPlan) -> PlanDiff:
     ]
     trees += [(was, "", cost, 0.0) for was, cost in old_costs.items() if was not in taken]
     changed = tuple(name for name in after if name in before and before[name].fingerprint != after[name].fingerprint)
+    reused, built, rebuilt, derived = _reuse(old, new, set(changed))
     return PlanDiff(
         tuple(name for name in after if name not in before),
         tuple(name for name in before if name not in after),
@@ -193,11 +201,14 @@ def diff(old: SharingPlan | None, new: SharingPlan) -> PlanDiff:
         tuple(moved),
         tuple(trees),
         (float(old.cost) if old else 0.0, float(new.cost)),
-        *_reuse(old, new, set(changed)),
+        reused,
+        built,
+        rebuilt,
         _sequence_diffs(old, new),
         changes(old.schedules if old else (), new.schedules),
         tuple(what_changed(before[name], after[name]) for name in changed),
         _redeclared(old, new),
+        derived,
     )
 
 
@@ -235,28 +246,31 @@ def _sequence_diffs(old: SharingPlan | None, new: SharingPlan) -> tuple[Sequence
 
 def _reuse(
     old: SharingPlan | None, new: SharingPlan, changed: set[str]
-) -> tuple[int, int, tuple[tuple[str, str, int], ...]]:
-    """Synopses of the new plan that the old one has and has not, and the queries of the latter."""
-    held = _synopses(old) if old else []
-    stored = {synopsis.fingerprint for synopsis, _ in held}
+) -> tuple[int, int, tuple[tuple[str, str, int], ...], int]:
+    """Synopses of the new plan that the old one has, and those for which events are read; the queries of the latter;
+    synopses that are made of stored rows alone."""
+    held = old.synopses() if old else []
+    stored = {synopsis.fingerprint: synopsis for synopsis, _ in held}
     answered = {query.name: synopsis for synopsis, queries in held for query in queries}
-    wanted = _synopses(new)
-    fresh = [(synopsis, queries) for synopsis, queries in wanted if synopsis.fingerprint not in stored]
-    rebuilt = [
-        (query.name, _why(synopsis, answered.get(query.name), query.name in changed), _windows_back(query.window))
-        for synopsis, queries in fresh
-        for query in queries
-    ]
+    wanted = new.synopses()
     # trees of one content share what is stored
-    built = {synopsis.fingerprint for synopsis, _ in fresh}
-    return len({synopsis.fingerprint for synopsis, _ in wanted} - built), len(built), tuple(rebuilt)
-
-
-def _synopses(plan: SharingPlan) -> list[tuple[Synopsis, tuple[ACQ, ...]]]:
-    streams = {stream.name: stream for stream in plan.workload.streams}
-    return [
-        found for tree in plan.trees for found in synopses_of(streams[tree.stream], tree.queries, tree.together).items()
-    ]
+    built: set[str] = set()
+    derived: set[str] = set()
+    rebuilt = []
+    for synopsis, queries in wanted:
+        if synopsis.fingerprint in stored:
+            continue
+        sources = sources_of(stored.values(), synopsis)
+        if sources and shares_of(sources, synopsis)[1] is None:
+            derived.add(synopsis.fingerprint)
+            continue
+        built.add(synopsis.fingerprint)
+        added = "; only states that are new are computed" if sources else ""
+        for query in queries:
+            why = _why(synopsis, answered.get(query.name), query.name in changed)
+            rebuilt.append((query.name, why + added, _windows_back(query.window)))
+    reused = {synopsis.fingerprint for synopsis, _ in wanted} - built - derived
+    return len(reused), len(built), tuple(rebuilt), len(derived)
 
 
 def _why(now: Synopsis, was: Synopsis | None, changed: bool) -> str:

@@ -241,6 +241,10 @@ class Fragments:
         """The latest edge (or midnight) that is not after an instant."""
         return int(self.starts(np.array([instant], dtype=np.int64))[0])
 
+    def next_edge(self, instant: int) -> int:
+        """The earliest edge (or midnight) after an instant."""
+        return int(self.ends(np.array([self.last_edge(instant)], dtype=np.int64))[0])
+
     def _table(self) -> tuple[NDArray[np.int64] | None, int, int]:
         period = math.lcm(*(slide for slide, _ in self.edges))
         tick = math.gcd(*(number for edge in self.edges for number in edge))

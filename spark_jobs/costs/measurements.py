@@ -41,7 +41,7 @@ FEATURES: dict[str, str] = {
     "tree_tuples": "source tuples, once for every edge set whose fragments they were assigned to",
     "family_tuples": "source tuples, once for every synopsis (tree, filter and group-by) that was filled",
     "partial_rows_written": "partial rows that the tasks of the first stage wrote",
-    "partial_rows_read": "partial rows that the tasks of the final stage read back",
+    "partial_rows_read": "partial rows that tasks read back: to answer, and to make others of them",
     "rows_passed": "partial rows of each query's synopsis, once for every query: each passes over all of them",
     "fragments_combined": "partial rows under each answer, so each row r/s times a query",
     "answers": "answers written",

@@ -16,6 +16,7 @@ from spark_jobs.costs.fit import TIME_MAX, relative_error
 from spark_jobs.costs.learned import Learned, Predicted
 from spark_jobs.costs.measurements import Recorded, events_between, last_groups, machine
 from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.partials.slabs import slabs_of, span_of_slab
 from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -76,16 +77,21 @@ def expected(plan: SharingPlan, work: Work, groups: Mapping[str, float]) -> dict
     for name, splits in work.sources.items():
         held = _held(splits)
         spans = [span for span in work.spans if span.synopsis.stream == name]
-        if spans:
-            first, last = min(span.begin for span in spans), max(span.end for span in spans)
+        known = all(split.rows is not None and split.begin is not None and split.end is not None for split in splits)
+        lifted = [rest for span in spans if (rest := span.lifted) is not None]
+        for slab in slabs_of(lifted) if lifted else ():
+            first, last = span_of_slab(slab)
             events = float(plan.rate(name)) * max(0, min(last, held[1]) - max(first, held[0])) / SECOND
-            if all(split.rows is not None and split.begin is not None and split.end is not None for split in splits):
+            if known:
                 events = events_between(splits, first, last)
             found["events"] += events
-            found["tree_tuples"] += events * len({span.synopsis.edges for span in spans})
-            found["family_tuples"] += events * len(spans)
+            found["tree_tuples"] += events * len({span.synopsis.edges for span in slab})
+            found["family_tuples"] += events * len(slab)
         for span in spans:
-            found["partial_rows_written"] += groups[name] * _fragments(span.synopsis, span.begin, span.end, held)
+            rows = groups[name] * _fragments(span.synopsis, span.begin, span.end, held)
+            found["partial_rows_written"] += rows * (len(span.stored) + (span.lifted is not None))
+            for stored in span.stored:
+                found["partial_rows_read"] += groups[name] * _fragments(stored, span.begin, span.end, held)
         for part in work.parts:
             if part.synopsis.stream != name:
                 continue

@@ -44,7 +44,7 @@ from spark_jobs.warehouse.data_files import (
     unwritable,
     write_files,
 )
-from spark_jobs.warehouse.plans import current_version, last_with, load_plan
+from spark_jobs.warehouse.plans import current_version, last_with, load_plan, recent_plans
 from spark_jobs.warehouse.schemas import TABLES
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -59,9 +59,6 @@ BATCH = 512 << 20
 
 MANY = 64
 """Files of a log, each a few rows, from which on a live session merges them."""
-
-PLANS = 3
-"""Versions of the plan, the newest ones, whose synopses are kept: a rollback finds its partial aggregates."""
 
 ROWS_IN_GROUPS = {"publish_log": 500, "quality_results": 5_000, "sharing_plans": 200, "stream_statistics": 5_000}
 """Rows of a group of rows in merged files, where who asks wants the newest, and rows are long or many."""
@@ -259,11 +256,10 @@ def _after(day: str) -> str:
 def _wanted(warehouse: Warehouse) -> set[str] | None:
     """Fingerprints of the synopses of the newest plans, and of those that had what is paused now; None: no plan, so no
     reason to drop anything."""
-    newest = current_version(warehouse)
-    if newest is None:
+    recent = recent_plans(warehouse)
+    if not recent:
         return None
     found: set[str] = set()
-    recent = [load_plan(warehouse, version) for version in range(max(1, newest - PLANS + 1), newest + 1)]
     paused = registry.paused(registry.registered(registry.events(warehouse)))
     rested = [(plan, paused.keys()) for plan in last_with(warehouse, list(paused))]
     for plan, names in [*((plan, None) for plan in recent), *rested]:

@@ -18,6 +18,7 @@ from spark_jobs.arrays.numbering import LONG_MIN, Longs, Rows, distinct_rows, nu
 from spark_jobs.partials import fill_request
 from spark_jobs.partials.batches import LiftedEvents, LiftedNumbers, lift_multiset, lift_pair, lift_texts, thinned
 from spark_jobs.partials.cells import Cells, concatenated
+from spark_jobs.partials.derivation import completed
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.kernels import Coded, numbered_cells, selected, those_of
 from spark_jobs.partials.states import Column, numbers_of
@@ -297,7 +298,8 @@ class LiftingGroup:
             kept += mine.size
             if kept <= most:
                 done.append((span, mine))
-            yield thinned(mine)
+            stored = thinned(mine)
+            yield stored if span.into is None else completed(stored, span.into, is_counted=True)
 
 
 def _is_beyond(span: FillRequest, groups: int) -> bool:

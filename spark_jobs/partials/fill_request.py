@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from optimizer.synopses.derivation import shares_of
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.workload.values import columns_of, source_columns
 
@@ -35,13 +36,30 @@ ROLL_UP_COST = 3
 class FillRequest:
     """Fill a synopsis for the fragments that start in [begin, end) (microseconds; both are edges).
 
-    ``most_groups``: that one task may fill; None: however many there are.
+    ``most_groups``: that one task may fill; None: however many there are. ``stored``: synopses all of whose rows are
+    there and give states of it (:mod:`optimizer.synopses.derivation`); the others come from events. ``into``: what it
+    fills beside rows that give the other states; None: its own synopsis.
     """
 
     synopsis: Synopsis
     begin: int
     end: int
     most_groups: int | None = None
+    stored: tuple[Synopsis, ...] = ()
+    into: Synopsis | None = None
+
+    @property
+    def given(self) -> list[Synopsis]:
+        """What each of ``stored`` gives."""
+        return shares_of(self.stored, self.synopsis)[0]
+
+    @property
+    def lifted(self) -> FillRequest | None:
+        """What of it has to be lifted from events; None: nothing."""
+        if not self.stored:
+            return self
+        rest = shares_of(self.stored, self.synopsis)[1]
+        return None if rest is None else FillRequest(rest, self.begin, self.end, into=self.synopsis)
 
 
 def by_fingerprint(rows: pa.Table) -> dict[str, pa.Table]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
+from optimizer.synopses.derivation import given_by
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import day_label, day_pieces
 from optimizer.workload.values import Stream, WindowKind
@@ -17,6 +19,7 @@ from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.sources.splits import Split, snapshot_token
 from spark_jobs.storage import Place
 from spark_jobs.warehouse.data_files import CHECKED, DataFile, SynopsisFailure, read_file, reading, write_files
+from spark_jobs.warehouse.plans import recent_plans
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.schemas import PARTIALS
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -29,11 +32,116 @@ EVER = -(1 << 62)
 """Before every instant."""
 
 
-def uncovered(warehouse: Warehouse, parts: Sequence[SynopsisWork], splits: list[Split]) -> list[FillRequest]:
-    """What is not stored of the parts of a stream for its source as it is now."""
-    pieces = coverage(warehouse, [part.synopsis.fingerprint for part in parts], None, span_of(parts))
-    gaps = (missing_span(part, pieces.get(part.synopsis.fingerprint, []), splits) for part in parts)
-    return [gap for gap in gaps if gap is not None]
+MOST_PIECES = 8
+"""Requests that what is missing of a synopsis is cut into at most."""
+
+
+def uncovered(
+    warehouse: Warehouse, parts: Sequence[SynopsisWork], splits: list[Split], current: DeltaTable | None = None
+) -> list[FillRequest]:
+    """What is not stored of the parts of a stream for its source as it is now, as of ``current``, else of now.
+
+    Where rows of other synopses of the recent plans give it, or some of its states, the request says so
+    (:attr:`FillRequest.stored`); a synopsis then has several requests, one after the other in time.
+    """
+    if not parts:
+        return []
+    current = warehouse.table("partials") if current is None else current
+    pieces = coverage(warehouse, [part.synopsis.fingerprint for part in parts], current, span_of(parts))
+    missing = [(part, missing_span(part, pieces.get(part.synopsis.fingerprint, []), splits)) for part in parts]
+    # what only counts rows has as many groups as the driver can hold: that is found out while it is lifted
+    usable = [gap for part, gap in missing if gap is not None and part.queries and part.synopsis.kind in DERIVED]
+    stored = _stored_runs(warehouse, current, parts, usable, splits)
+    requests: list[FillRequest] = []
+    for _, gap in missing:
+        if gap is not None:
+            requests += _derived(gap, stored, MOST_PIECES) if gap in usable else [gap]
+    return requests
+
+
+DERIVED = (WindowKind.TIME,)
+"""The kinds of windows whose rows may come from other rows."""
+
+Runs = list[tuple[Synopsis, list[tuple[int, int]]]]
+"""Synopses with the spans [begin, end) of which all is stored."""
+
+
+def _stored_runs(
+    warehouse: Warehouse,
+    current: DeltaTable,
+    parts: Sequence[SynopsisWork],
+    gaps: Sequence[FillRequest],
+    splits: list[Split],
+) -> Runs:
+    """Of which synopses of a stream, those of the recent plans among them, something is stored where others have gaps,
+    for the source as it is now."""
+    if not gaps:
+        return []
+    stream, within = gaps[0].synopsis.stream, (min(gap.begin for gap in gaps), max(gap.end for gap in gaps))
+    tokens: dict[tuple[int, int], str] = {}
+    runs: dict[str, list[tuple[int, int]]] = {}
+    for fingerprint, pieces in coverage(warehouse, None, current, within, stream).items():
+        for first, last, token in pieces:
+            if (first, last) not in tokens:
+                tokens[first, last] = snapshot_token(splits, first, last)
+            if token != tokens[first, last]:
+                continue
+            known = runs.setdefault(fingerprint, [])
+            if known and known[-1][1] >= first:
+                known[-1] = known[-1][0], max(known[-1][1], last)
+            else:
+                known.append((first, last))
+    synopses = {part.synopsis.fingerprint: part.synopsis for part in parts}
+    if runs.keys() - synopses.keys():
+        synopses |= {one.fingerprint: one for plan in recent_plans(warehouse) for one, _ in plan.synopses(stream)}
+    return [(synopses[name], found) for name, found in runs.items() if name in synopses]
+
+
+def _derived(gap: FillRequest, stored: Runs, most: int) -> list[FillRequest]:
+    """A gap in at most so many requests, one after the other, those of the longest spans that most is given of."""
+    best: tuple[tuple[bool, int, int], Synopsis, int, int] | None = None
+    for other, runs in stored if most > 1 else ():
+        given = given_by(other, gap.synopsis)
+        for run in runs if given is not None else ():
+            assert given is not None
+            begin, end = _within(gap, run)
+            worth = given.states == gap.synopsis.states, len(given.states), end - begin
+            if begin < end and (best is None or worth > best[0]):
+                best = worth, other, begin, end
+    if best is None:
+        return [gap]
+    _, other, begin, end = best
+    found = [_completed_by_others(replace(gap, begin=begin, end=end, stored=(other,)), stored)]
+    if gap.begin < begin:
+        found = _derived(replace(gap, end=begin), stored, most // 2) + found
+    if end < gap.end:
+        found += _derived(replace(gap, begin=end), stored, most // 2)
+    return found
+
+
+def _within(gap: FillRequest, run: tuple[int, int]) -> tuple[int, int]:
+    """What of a gap lies in a run, from an edge to an edge of its synopsis: empty if the former is not before the
+    latter."""
+    fragments, first, last = gap.synopsis.fragments, max(run[0], gap.begin), min(run[1], gap.end)
+    if first >= last:
+        return first, first
+    begin = fragments.last_edge(first)
+    return begin if begin == first else fragments.next_edge(first), fragments.last_edge(last)
+
+
+def _completed_by_others(request: FillRequest, stored: Runs) -> FillRequest:
+    """A request that is given states by other synopses, too, as long as those give some that nobody has given."""
+    while (rest := request.lifted) is not None:
+        giving = [
+            (len(given.states), other)
+            for other, runs in stored
+            if any(_within(rest, run) == (rest.begin, rest.end) for run in runs)
+            and (given := given_by(other, rest.synopsis)) is not None
+        ]
+        if not giving:
+            break
+        request = replace(request, stored=(*request.stored, max(giving, key=lambda pair: pair[0])[1]))
+    return request
 
 
 def store_coverage(
@@ -57,8 +165,11 @@ def store_coverage(
     record.partials_written += written
     record.features["partial_rows_written"] += written
     files += write_files(root, _completed(stream, splits, spans))
-    begins = {span.synopsis.fingerprint: span.begin for span in spans}
-    ends = {span.synopsis.fingerprint: span.end for span in spans}
+    begins: dict[str, int] = {}
+    ends: dict[str, int] = {}
+    for span in spans:
+        name = span.synopsis.fingerprint
+        begins[name], ends[name] = min(begins.get(name, span.begin), span.begin), max(ends.get(name, 0), span.end)
 
     def replaced(stored: pa.Table) -> pa.Array:
         encoded = stored["fingerprint"].combine_chunks().dictionary_encode()
@@ -126,15 +237,17 @@ def span_of(parts: Sequence[SynopsisWork]) -> tuple[int, int]:
 
 def coverage(
     warehouse: Warehouse,
-    fingerprints: list[str],
+    fingerprints: list[str] | None,
     current: DeltaTable | None = None,
     within: tuple[int, int] | None = None,
+    stream: str | None = None,
 ) -> dict[str, list[tuple[int, int, str]]]:
-    """Complete pieces [begin, end) of each synopsis with the token of the source they were computed from; those that
-    overlap a span, if one is given."""
-    if not fingerprints:
+    """Complete pieces [begin, end) of each synopsis (``fingerprints`` None: of all of a ``stream``) with the token of
+    the source they were computed from; those that overlap a span, if one is given."""
+    if fingerprints is not None and not fingerprints:
         return {}
-    chosen = ds.field("key").is_null() & ds.field("fingerprint").isin(fingerprints)
+    wanted = ds.field("stream") == stream if fingerprints is None else ds.field("fingerprint").isin(fingerprints)
+    chosen = ds.field("key").is_null() & wanted
     if within is not None:
         begin, end = within
         chosen &= (ds.field("day") >= day_label(begin)) & (ds.field("day") <= day_label(end))

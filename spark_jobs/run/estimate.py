@@ -10,6 +10,7 @@ from spark_jobs.costs.learned import Learned
 from spark_jobs.costs.measurements import events_between
 from spark_jobs.costs.prediction import Work, predict
 from spark_jobs.partials import stored_coverage
+from spark_jobs.partials.slabs import slabs_of, span_of_slab
 from spark_jobs.run.preparation import prepare
 from spark_jobs.run.values import RunRequest, SourceListing
 from spark_jobs.run.window_kinds import KINDS
@@ -58,8 +59,9 @@ def price(
     for name, splits in prepared.sources.items():
         work = [part for part in prepared.work if part.synopsis.stream == name]
         if requests := stored_coverage.uncovered(warehouse, work, splits):
-            begins, ends = min(gap.begin for gap in requests), max(gap.end for gap in requests)
-            events += events_between(splits, begins, min(prepared.ends[name], ends))
+            lifted = [rest for gap in requests if (rest := gap.lifted) is not None]
+            for begins, ends in map(span_of_slab, slabs_of(lifted) if lifted else ()):
+                events += events_between(splits, begins, min(prepared.ends[name], ends))
             missing += requests
     parts = [part for part in prepared.work if KINDS[part.synopsis.kind].is_predicted]
     gaps = [gap for gap in missing if KINDS[gap.synopsis.kind].is_predicted]

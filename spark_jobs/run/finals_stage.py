@@ -188,7 +188,8 @@ def write_finals(run: Run, filled: FilledRun) -> list[DataFile]:
             staged += write_joined(work, scattered, results, stamp) if scattered else ()
     if too_large:
         raise QueriesTooLarge(too_large)
-    record.features |= {name: total.value for name, total in counted.items()}
+    for name, total in counted.items():
+        record.features[name] += total.value
     return staged
 
 

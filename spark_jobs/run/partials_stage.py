@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from optimizer.errors.codes import is_fatal
 from optimizer.errors.diagnostics import Diagnostic
+from optimizer.windows.alignment import day_label
 from optimizer.workload.values import Stream
 from spark_jobs.partials import stored_coverage
-from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest, columns_of_synopsis
+from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest
+from spark_jobs.partials.slabs import slabs_of, span_of_slab
 from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.run import narrowing, preparation, rows_stage
+from spark_jobs.run.derivation_task import derivation_task
 from spark_jobs.run.partials_task import lift_task
 from spark_jobs.run.silences import silence
 from spark_jobs.run.values import Allocated, FilledRun, PreparedRun, Run
@@ -23,6 +26,7 @@ from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task
 from spark_jobs.warehouse.publish_log import coded_error, refuse
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
 
@@ -119,38 +123,86 @@ def write_partials(
     Returns what was missing and filled; by fingerprint what could not be, of which nothing is stored; and how many
     events the run's interval has, None if not all of it was read.
     """
-    record = run.record
-    requests = with_group_limits(stored_coverage.uncovered(run.warehouse, parts, splits), parts)
+    record, current = run.record, run.warehouse.table("partials")
+    requests = with_group_limits(stored_coverage.uncovered(run.warehouse, parts, splits, current), parts)
     record.synopses += len(parts)
-    record.synopses_reused += len(parts) - len(requests)
+    record.synopses_reused += len(parts) - len({request.synopsis.fingerprint for request in requests})
     if not requests:
         return [], {}, None
+    files = _derived(run, current, [request for request in requests if request.stored])
+    lifted = [rest for request in requests if (rest := request.lifted) is not None]
+    broken: dict[str, SynopsisFailure] = {}
+    events = None
+    if lifted:
+        more, broken, events = _lifted(run, stream, lifted, splits)
+        files += more
+    filled = stored_coverage.store_coverage(run.warehouse, stream, splits, requests, files, broken, record)
+    return filled, broken, events
+
+
+def _derived(run: Run, current: DeltaTable, requests: Sequence[FillRequest]) -> list[DataFile]:
+    """Files of what stored rows, as of ``current``, give of some requests."""
+    if not requests:
+        return []
+    first, last = min(request.begin for request in requests), max(request.end for request in requests)
+    stored = [
+        file
+        for file in run.warehouse.files("partials", day_label(first), day_label(last - 1), current)
+        if file["max.fragment_start"] >= first and file["min.fragment_start"] < last
+    ]
+    paths = [str(run.warehouse.place / "partials" / file["path"]) for file in stored]
+    spark = workers(run.spark, sum(file["num_records"] or 0 for file in stored))
+    rows = spark.sparkContext.accumulator(0)
+    task = derivation_task(paths, requests, run.warehouse.path("partials"), rows, settings().task_memory)
+    files, _ = written_files(spark, len(paths), TASKS_A_CORE * spark.sparkContext.defaultParallelism, task)
+    run.record.features["partial_rows_read"] += rows.value
+    return files
+
+
+def _lifted(
+    run: Run, stream: Stream, requests: Sequence[FillRequest], splits: list[Split]
+) -> tuple[list[DataFile], dict[str, SynopsisFailure], int | None]:
+    """Files of what is lifted from events; what failed; how many events the run's interval has, if all were read."""
+    record = run.record
     first, last = min(request.begin for request in requests), max(request.end for request in requests)
     wanted = [split for split in splits if split.may_hold(first, last)]
     events = sum(split.rows_about() for split in wanted)
     spark = workers(run.spark, events)
-    rows = spark.sparkContext.accumulator(0)
+    slabs = slabs_of(requests)
+    rows = [spark.sparkContext.accumulator(0) for _ in slabs]
     untimed = spark.sparkContext.accumulator(0)
     inside = spark.sparkContext.accumulator(0)
-    columns = sorted({column for request in requests for column in columns_of_synopsis(request.synopsis)})
     root, interval = run.warehouse.path("partials"), (record.begin, record.end, inside)
-    task = lift_task(stream, wanted, requests, columns, root, rows, untimed, settings().task_memory, interval)
+    task = lift_task(stream, wanted, slabs, root, rows, untimed, settings().task_memory, interval)
     width = spark.sparkContext.defaultParallelism
     most = min(max(width, int(events // EVENTS_A_TASK)), TASKS_A_CORE * width)
     files, broken = written_files(spark, len(wanted), most, task)
     # of what was stored before nothing is read
     is_read = bool(inside.value) or (first <= record.begin and last >= record.end)
-    filled = stored_coverage.store_coverage(run.warehouse, stream, splits, requests, files, broken, record)
-    record.scanned[stream.name] = (first, last, rows.value)
-    record.rows_scanned += rows.value
-    for feature, amount in (
-        ("events", rows.value),
-        ("tree_tuples", rows.value * len({request.synopsis.edges for request in filled})),
-        ("family_tuples", rows.value * len(filled)),
-    ):
-        record.features[feature] += amount
+    read = sum(total.value for total in rows)
+    record.scanned[stream.name] = _scanned(
+        [(*span_of_slab(slab), total.value) for slab, total in zip(slabs, rows, strict=True)]
+    )
+    record.rows_scanned += read
+    record.features["events"] += read
+    for slab, total in zip(slabs, rows, strict=True):
+        filled = [request.synopsis for request in slab if request.synopsis.fingerprint not in broken]
+        record.features["tree_tuples"] += total.value * len({synopsis.edges for synopsis in filled})
+        record.features["family_tuples"] += total.value * len(filled)
     record.rows_without_time += untimed.value
-    return filled, broken, inside.value if is_read else None
+    return files, broken, inside.value if is_read else None
+
+
+def _scanned(spans: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
+    """Of spans [begin, end) in time with the events that were read of each, those in a row that have most, as one."""
+    runs: list[tuple[int, int, int]] = []
+    for begin, end, read in spans:
+        if runs and begin <= runs[-1][1]:
+            first, last, before = runs.pop()
+            runs.append((first, max(last, end), before + read))
+        else:
+            runs.append((begin, end, read))
+    return max(runs, key=lambda run: run[2])
 
 
 def with_group_limits(requests: Sequence[FillRequest], parts: Sequence[SynopsisWork]) -> list[FillRequest]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from optimizer.workload.values import Stream
 from spark_jobs.partials import fill_request
-from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.partials.fill_request import columns_of_synopsis
+from spark_jobs.partials.slabs import Slab, span_of_slab
 from spark_jobs.partials.writing import PartialsFiles
 from spark_jobs.run.window_kinds import KINDS
 from spark_jobs.settings import TASK_MEMORY, TaskMemory
@@ -19,10 +21,9 @@ from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task
 def lift_task(
     stream: Stream,
     splits: list[Split],
-    spans: list[FillRequest],
-    columns: list[str],
+    slabs: Sequence[Slab],
     root: str,
-    rows: Any,
+    rows: Sequence[Any],
     untimed: Any,
     memory: TaskMemory = TASK_MEMORY,
     newer: tuple[int, int, Any] | None = None,
@@ -30,34 +31,46 @@ def lift_task(
     """The task that reads the splits whose numbers it is given and writes their partial rows under ``root``.
 
     Names the files, and the synopses that failed (their rows in the files, if any, are not whole).
-    What it has gathered it writes whenever that takes more than ``memory`` allows.
-    ``rows`` and ``untimed``: accumulators that count the events in the spans, and those without a time; ``newer``: one
-    that counts the events in an interval [begin, end).
+    What it has gathered it writes whenever that takes more than ``memory`` allows. Of a split the columns are read that
+    the slabs need (:mod:`spark_jobs.partials.slabs`) whose events it may hold.
+    ``rows`` (of each slab) and ``untimed``: accumulators that count the events in the spans, and those without a time;
+    ``newer``: one that counts the events in an interval [begin, end).
     """
+    requests = [request for slab in slabs for request in slab]
+    keys = {name for request in requests for name, _ in request.synopsis.group_by}
+    spans = [span_of_slab(slab) for slab in slabs]
 
-    keys = {name for span in spans for name, _ in span.synopsis.group_by}
+    def slabs_in(number: int) -> tuple[int, ...]:
+        return tuple(at for at, span in enumerate(spans) if splits[number].may_hold(*span))
 
     def task(numbers: Iterable[int]) -> Iterator[DataFile | SynopsisFailure]:
-        by_class: dict[Any, list[FillRequest]] = {}
-        for span in spans:
-            by_class.setdefault(KINDS[span.synopsis.kind].lifting(), []).append(span)
+        by_class: dict[tuple[int, Any], Slab] = {}
+        for at, slab in enumerate(slabs):
+            for request in slab:
+                by_class.setdefault((at, KINDS[request.synopsis.kind].lifting()), []).append(request)
         writing = PartialsFiles(root, memory)
         share = TaskMemory(memory.bytes // len(by_class))
-        liftings = [lifting(stream, requests, share, writing.write) for lifting, requests in by_class.items()]
-        for events in read_splits(stream, (splits[number] for number in numbers), columns, keys):
-            if newer is not None:
-                times = times_of(events, stream)[0]
-                newer[2].add(int(((times >= newer[0]) & (times < newer[1])).sum()))
-            for first in range(0, events.num_rows, fill_request.SLICE_ROWS):
-                for lifting in liftings:
-                    lifting.add(events.slice(first, fill_request.SLICE_ROWS))
-            yield from writing.taken()
-        for lifting in liftings:
-            writing.write(lifting.tables())
-            yield from writing.taken()
-            yield from lifting.failed.values()
-        # each saw all events: those that only one covers are counted where more are
-        rows.add(max(lifting.inside for lifting in liftings))
-        untimed.add(liftings[0].untimed)
+        liftings: list[list[Any]] = [[] for _ in slabs]
+        for (at, lifting), filled in by_class.items():
+            liftings[at].append(lifting(stream, filled, share, writing.write))
+        for chosen, alike in groupby(numbers, slabs_in):
+            filling = [lifting for at in chosen for lifting in liftings[at]]
+            columns = sorted({name for at in chosen for one in slabs[at] for name in columns_of_synopsis(one.synopsis)})
+            for events in read_splits(stream, (splits[number] for number in alike), columns, keys):
+                times, _, missing = times_of(events, stream)
+                untimed.add(missing)
+                if newer is not None:
+                    newer[2].add(int(((times >= newer[0]) & (times < newer[1])).sum()))
+                for first in range(0, events.num_rows, fill_request.SLICE_ROWS):
+                    for lifting in filling:
+                        lifting.add(events.slice(first, fill_request.SLICE_ROWS))
+                yield from writing.taken()
+        for count, of_slab in zip(rows, liftings, strict=True):
+            for lifting in of_slab:
+                writing.write(lifting.tables())
+                yield from writing.taken()
+                yield from lifting.failed.values()
+            # each saw all events: those that only one covers are counted where more are
+            count.add(max(lifting.inside for lifting in of_slab))
 
     return task

@@ -118,6 +118,16 @@ def load_plan(warehouse: Warehouse, version: int) -> SharingPlan:
     return from_rows(rows)
 
 
+RECENT = 3
+"""Versions of the plan, the newest ones, whose partial aggregates are kept: what changes takes from them."""
+
+
+def recent_plans(warehouse: Warehouse) -> list[SharingPlan]:
+    """The newest :data:`RECENT` plans, oldest first."""
+    newest = current_version(warehouse) or 0
+    return [load_plan(warehouse, version) for version in range(max(1, newest - RECENT + 1), newest + 1)]
+
+
 def last_with(warehouse: Warehouse, names: Sequence[str]) -> list[SharingPlan]:
     """The newest plans that have queries of these names, oldest first."""
     versions = newest_versions(warehouse) if names else {}

@@ -39,7 +39,7 @@ from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Source, Stream
 from spark_jobs.finals.passes import TooLarge
 from spark_jobs.finals.stage import finals_task
-from spark_jobs.partials.fill_request import FillRequest, columns_of_synopsis
+from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.run.partials_task import lift_task
 from spark_jobs.session.in_process import Accumulator
@@ -107,8 +107,8 @@ def work_of(shape: str, stream: Stream) -> SynopsisWork:
 def partials(work: SynopsisWork, stream: Stream, folder: Path, memory: TaskMemory) -> list[str]:
     """The first stage in one task."""
     splits, request = splits_of(stream), FillRequest(work.synopsis, work.begin, work.end)
-    columns, counts = sorted(columns_of_synopsis(work.synopsis)), (Accumulator(0), Accumulator(0))
-    task = lift_task(stream, splits, [request], columns, str(folder / "partials"), *counts, memory)
+    counts = [Accumulator(0)], Accumulator(0)
+    task = lift_task(stream, splits, [[request]], str(folder / "partials"), *counts, memory)
     return [outcome.path for outcome in task(range(len(splits))) if isinstance(outcome, DataFile)]
 
 

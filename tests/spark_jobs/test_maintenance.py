@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from heddle.cli.app import app
 from optimizer.synopses.synopsis import synopses_of
-from spark_jobs.operations.maintenance import FEW, PLANS, maintain
-from spark_jobs.warehouse.plans import load_plan
+from spark_jobs.operations.maintenance import FEW, maintain
+from spark_jobs.warehouse.plans import RECENT, load_plan
 from tests.spark_jobs.laboratory import DAY, MINUTE, QUERIES, Laboratory, steady
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def test_partial_aggregates_of_no_recent_plan_are_dropped(laboratory: Laboratory
     first = laboratory.plan()
     laboratory.run(first, 60, 120)
     mine = fingerprints(laboratory, first)
-    for number in range(1, PLANS + 1):
+    for number in range(1, RECENT + 1):
         assert maintain(laboratory.warehouse).rows_of_no_plan == 0
         assert mine <= kept(laboratory)
         laboratory.plan(QUERIES.replace("25 minutes", f"{25 + number} minutes").replace("40", f"4{number}"))

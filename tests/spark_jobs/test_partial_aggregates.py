@@ -612,10 +612,9 @@ def run_task(
     stream: Stream, wanted: list[FillRequest], root: Path, limit: int | None = None, memory: TaskMemory = TASK_MEMORY
 ) -> tuple[list[Any], int, int]:
     rows, untimed = Counted(), Counted()
-    columns = sorted({column for span in wanted for column in columns_of_synopsis(span.synopsis)})
     splits = splits_of(stream)
     wanted = [replace(span, most_groups=limit) for span in wanted]
-    task = lift_task(stream, splits, wanted, columns, str(root), rows, untimed, memory)
+    task = lift_task(stream, splits, [wanted], str(root), [rows], untimed, memory)
     return list(task(range(len(splits)))), rows.value, untimed.value
 
 

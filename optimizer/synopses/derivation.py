@@ -1,0 +1,85 @@
+"""What one synopsis can give another: a changed workload then pays for what it adds alone.
+
+A stored row says the same under any synopsis whose fragments, shards and groups are unions of its own. So the rows of
+one synopsis give those of a coarser one (longer fragments, fewer filters, fewer group columns, fewer states), without
+an event being read; and where the coarser one has states that the rows lack, those states alone are lifted.
+
+References: Gray et al., "Data Cube" (1997), for the roll-up; the states of a cell combine one by one
+(:mod:`optimizer.aggregates.states`), so those of one cell may come from rows apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from optimizer.aggregates.states import ROWS
+from optimizer.synopses.synopsis import Synopsis
+from optimizer.windows.alignment import Progression
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import WindowKind
+
+
+def given_by(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
+    """What rows of a stored synopsis give of another over the same events: the latter, of the states that they have.
+
+    None if they give nothing that is worth it: other events or keys, fragments that they do not cut, shards that they
+    do not tell apart, no state but the number of tuples where others are wanted.
+    """
+    if (stored.stream, stored.time) != (wanted.stream, wanted.time):
+        return None
+    if stored.kind is not WindowKind.TIME or wanted.kind is not WindowKind.TIME:
+        return None
+    columns = dict(stored.derived)
+    if any(columns.get(name) != expression for name, expression in _computed(wanted)):
+        return None
+    if not (set(wanted.predicates) <= set(stored.predicates) and set(wanted.group_by) <= set(stored.group_by)):
+        return None
+    if not all(_has((*stored.edges, (DAY, 0)), edge) for edge in wanted.edges):
+        return None
+    states = tuple(state for state in wanted.states if state in stored.states)
+    return replace(wanted, states=states) if len(states) > 1 or len(states) == len(wanted.states) else None
+
+
+def shares_of(stored: Iterable[Synopsis], wanted: Synopsis) -> tuple[list[Synopsis], Synopsis | None]:
+    """What of a synopsis each of some stored ones gives, a state once, by the first that has it; and what has to be
+    lifted from events beside (None: nothing). All but the first part count no tuples.
+
+    Raises ValueError if one of them gives nothing.
+    """
+    found: list[Synopsis] = []
+    left = wanted.states
+    for one in stored:
+        given = given_by(one, replace(wanted, states=left))
+        if given is None:
+            raise ValueError(f"synopsis {one.fingerprint} gives nothing of {wanted.fingerprint}")
+        found.append(given)
+        left = (ROWS, *(state for state in left if state not in given.states))
+    if not found:
+        return [], wanted
+    return found, replace(wanted, states=left) if len(left) > 1 else None
+
+
+def sources_of(stored: Iterable[Synopsis], wanted: Synopsis) -> list[Synopsis]:
+    """Of some stored synopses those that give most states of another, each some that those before it do not give."""
+    found: list[Synopsis] = []
+    stored = list(stored)
+    rest: Synopsis | None = wanted
+    while rest is not None:
+        giving = [(len(given.states), one) for one in stored if (given := given_by(one, rest)) is not None]
+        if not giving:
+            break
+        found.append(max(giving, key=lambda pair: pair[0])[1])
+        rest = shares_of(found, wanted)[1]
+    return found
+
+
+def _computed(synopsis: Synopsis) -> list[tuple[str, object]]:
+    """The group columns of a synopsis, each with the expression that computes it, None where it is the source's."""
+    columns = dict(synopsis.derived)
+    return [(name, columns.get(name)) for name, _ in synopsis.group_by]
+
+
+def _has(edges: Iterable[Progression], wanted: Progression) -> bool:
+    slide, shift = wanted
+    return any(slide % other == 0 and shift % other == at for other, at in edges)

@@ -1,0 +1,34 @@
+"""Spark's task that rolls stored partial rows up into those of other synopses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from spark_jobs.partials.derivation import Derivation
+from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.partials.writing import PartialsFiles
+from spark_jobs.settings import TaskMemory
+from spark_jobs.warehouse.data_files import BUCKETS, DataFile, SynopsisFailure, Task, read_buckets
+
+
+def derivation_task(
+    paths: Sequence[str], requests: Sequence[FillRequest], root: str, rows: Any, memory: TaskMemory
+) -> Task:
+    """The task that reads the files whose numbers it is given, and writes what requests take of them under ``root``.
+
+    Names the files that it wrote. ``rows``: an accumulator that counts the stored rows that were of use.
+    """
+
+    def task(numbers: Iterable[int]) -> Iterator[DataFile | SynopsisFailure]:
+        writing = PartialsFiles(root, memory)
+        derivation = Derivation(requests, memory, writing.write)
+        for number in numbers:
+            for stored in read_buckets([paths[number]], set(range(BUCKETS)), memory.piece):
+                derivation.add(stored)
+                yield from writing.taken()
+        writing.write(derivation.tables())
+        yield from writing.taken()
+        rows.add(derivation.rows)
+
+    return task

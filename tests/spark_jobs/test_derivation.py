@@ -1,0 +1,226 @@
+"""A changed workload pays for what it adds: rows from stored rows, states beside them, nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from optimizer.aggregates.states import ROWS
+from optimizer.synopses.derivation import given_by, shares_of
+from optimizer.synopses.synopsis import Synopsis
+from spark_jobs.checks import inspection
+from spark_jobs.partials.cells import Cells
+from spark_jobs.partials.derivation import Derivation
+from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.partials.lifting import partials_of
+from spark_jobs.run import partials_stage
+from spark_jobs.settings import TaskMemory
+from spark_jobs.warehouse.schemas import PARTIALS
+from tests.sizes import examples
+from tests.spark_jobs.laboratory import MINUTE, Laboratory, steady
+from tests.spark_jobs.test_partial_aggregates import (
+    SECOND,
+    STATES,
+    STREAM,
+    content,
+    expected,
+    pieces,
+    rows_of_events,
+    same,
+    simple,
+    spans,
+    state,
+)
+
+MANY = settings(
+    max_examples=examples(60),
+    deadline=None,
+    phases=[Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+cuts = st.lists(st.integers(0, 25), max_size=3)
+
+
+@st.composite
+def wanted_of(draw: st.DrawFn, stored: Synopsis) -> Synopsis:
+    """A synopsis that rows of another may give, with states that those lack."""
+    predicates = draw(st.permutations(stored.predicates))
+    group_by = draw(st.permutations(stored.group_by))
+    group_by = group_by[: draw(st.integers(0, len(group_by)))]
+    states = draw(st.lists(st.sampled_from((*stored.states[1:], *STATES)), max_size=5, unique=True))
+    edges = tuple((slide * draw(st.integers(1, 2)), shift) for slide, shift in stored.edges)
+    edges = tuple((slide, shift % slide) for slide, shift in edges)[: draw(st.integers(1, len(edges)))]
+    return replace(
+        stored,
+        edges=edges,
+        predicates=tuple(predicates[: draw(st.integers(1, len(predicates)))]),
+        group_by=tuple(group_by),
+        states=(ROWS, *(one for one in states if one != ROWS)),
+        bucket_by=tuple(name for name, _ in group_by),
+    )
+
+
+@MANY
+@given(rows_of_events, cuts, spans(), st.data(), st.sampled_from([1, 1 << 30]))
+def test_rows_from_rows_beside_lifted_states_are_those_of_the_events(
+    found: list[dict[str, Any]], where: list[int], span: FillRequest, data: st.DataObject, memory: int
+) -> None:
+    wanted = data.draw(wanted_of(span.synopsis))
+    edges = wanted.fragments.between(span.begin, span.end).tolist()
+    edges = [edge for edge in edges if wanted.fragments.last_edge(edge) == edge]
+    if len(edges) < 2:
+        return
+    begin, end = sorted(data.draw(st.lists(st.sampled_from(edges), min_size=2, max_size=2, unique=True)))
+    request = FillRequest(wanted, begin, end, stored=(span.synopsis,))
+    given = given_by(span.synopsis, wanted)
+    if given is None:
+        # nothing but the number of tuples in common
+        assert not set(wanted.states) & set(span.synopsis.states) - {ROWS} and len(wanted.states) > 1
+        return
+    stored = pa.concat_tables(
+        [PARTIALS.empty_table(), *(partials_of([batch], STREAM, [span]) for batch in pieces(found, where))]
+    )
+    written: list[pa.Table] = []
+    derivation = Derivation([request], TaskMemory(memory), written.extend)
+    for first in range(0, len(stored), 3):
+        derivation.add(stored.slice(first, 3))
+    written += derivation.tables()
+    lifted = request.lifted
+    assert (lifted is None) == (set(wanted.states) <= set(span.synopsis.states))
+    if lifted is not None:
+        assert set(lifted.synopsis.states) == {ROWS} | set(wanted.states) - set(span.synopsis.states)
+        written += [partials_of([batch], STREAM, [lifted]) for batch in pieces(found, where)]
+    rows = pa.concat_tables([PARTIALS.empty_table(), *written])
+    assert set(rows["fingerprint"].to_pylist()) <= {wanted.fingerprint}
+    cells = Cells.decode(wanted, rows)
+    assert same(content([cells.combined()]), expected(replace(request, stored=()), found))
+
+
+def test_what_gives_nothing() -> None:
+    price, volume = state("sum", "price"), state("max", "volume")
+    stored = simple("symbol", states=(price,))
+    assert given_by(stored, stored) == stored and shares_of([stored], stored) == ([stored], None)
+    for other in (
+        replace(stored, stream="quotes"),
+        replace(stored, time="at"),
+        replace(stored, edges=((3 * SECOND, 0),)),
+        replace(stored, predicates=(*stored.predicates, *simple().predicates, STATES[0].argument)),
+        simple("symbol", "late", states=(price,)),
+        # its tuples are counted with what is lifted
+        replace(stored, states=(ROWS, volume)),
+        replace(stored, per=("symbol",)),
+        replace(stored, derived=(("symbol", STATES[0].argument),)),
+    ):
+        assert given_by(stored, other) is None
+    assert given_by(stored, replace(stored, states=(ROWS,))) == replace(stored, states=(ROWS,))
+    both = replace(stored, states=(ROWS, price, volume))
+    rest = replace(stored, states=(ROWS, volume))
+    assert given_by(stored, both) == stored and shares_of([stored], both) == ([stored], rest)
+    assert shares_of([stored, both], both) == ([stored, rest], None) and shares_of([], both) == ([], both)
+    with pytest.raises(ValueError, match="gives nothing"):
+        shares_of([stored, stored], both)
+
+
+# ------------------------------------------------------------------------------------------- whole runs
+@pytest.fixture
+def lab(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
+    monkeypatch.setattr(inspection, "expectations", lambda *given: [])
+    made = Laboratory(engine, tmp_path)
+    made.write(steady(300))
+    return made
+
+
+@contextmanager
+def watched() -> Iterator[list[FillRequest]]:
+    """What is lifted from events meanwhile."""
+    seen: list[FillRequest] = []
+    lift_task = partials_stage.lift_task
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            partials_stage,
+            "lift_task",
+            lambda *given, **named: seen.extend(chain.from_iterable(given[2])) or lift_task(*given, **named),
+        )
+        yield seen
+
+
+def query(name: str, outputs: str, window: tuple[int, int], where: str = "", group_by: str = "") -> str:
+    return (
+        f"-- name: {name}\nSELECT {group_by + ', ' if group_by else ''}{outputs} FROM trades "
+        f"WINDOW RANGE '{window[0]} minutes' SLIDE '{window[1]} minutes' ON ts"
+        f"{' WHERE ' + where if where else ''}{' GROUP BY ' + group_by if group_by else ''};\n"
+    )
+
+
+OLD = query("old", "sum(volume) AS v, min(price) AS low", (60, 10), group_by="symbol")
+
+
+def kinds(requests: Sequence[FillRequest]) -> list[set[str]]:
+    return [{state.kind for state in request.synopsis.states} for request in requests]
+
+
+def test_a_state_more_is_lifted_alone(lab: Laboratory) -> None:
+    lab.run(lab.plan(OLD), 60, 240, "old")
+    version = lab.plan(OLD + query("new", "max(volume) AS most", (30, 10), group_by="symbol"))
+    with watched() as seen:
+        record = lab.run(version, 60, 240, "new")
+    assert kinds(seen) == [{"rows", "max"}] and record.synopses_reused == 0 < record.features["partial_rows_read"]
+    assert lab.wrong(version, 60, 240) == []
+    # the day after: all of it is lifted of what is new, and nothing of what is old
+    with watched() as seen:
+        lab.run(version, 240, 290, "next")
+    assert [(request.stored, request.into) for request in seen] == [((), None)]
+    assert lab.wrong(version, 60, 290) == []
+    # without it as before: nothing is read but rows
+    back = lab.plan(OLD)
+    assert lab.run(back, 60, 300, "back").rows_scanned == 10 and lab.wrong(back, 60, 300) == []
+
+
+def test_a_query_less_reads_no_event(lab: Laboratory) -> None:
+    many = OLD + query("fine", "max(volume) AS most", (10, 5), group_by="symbol")
+    lab.run(lab.plan(many + query("other", "count(*) AS n", (30, 30))), 60, 240, "many")
+    version = lab.plan(OLD + query("all", "count(*) AS n, sum(volume) AS v", (30, 30)))
+    with watched() as seen:
+        record = lab.run(version, 60, 240, "few")
+    assert seen == [] and record.rows_scanned == 0 and "trades" not in record.scanned
+    assert lab.wrong(version, 60, 240) == []
+
+
+def test_of_files_that_changed_nothing_is_taken(lab: Laboratory) -> None:
+    lab.run(lab.plan(OLD), 60, 240, "old")
+    lab.write([*steady(300), (100.5, "A", 5.0, 7)])
+    version = lab.plan(OLD + query("new", "max(volume) AS most", (30, 10), group_by="symbol"))
+    with watched() as seen:
+        lab.run(version, 60, 240, "new")
+    assert [(request.into, kind) for request, kind in zip(seen, kinds(seen), strict=True)] == [
+        (None, {"rows", "sum", "min", "count", "max"})
+    ]
+    assert lab.wrong(version, 60, 240) == []
+
+
+def test_a_new_day_is_lifted_for_all_and_old_ones_for_what_is_new(lab: Laboratory) -> None:
+    lab.write([(minute, "AB"[minute // 20 % 2], 100.0 + minute % 7, minute // 20 % 5) for minute in range(0, 7200, 20)])
+    old = OLD.replace("60 minutes", "4320 minutes")
+    lab.run(lab.plan(old), 5750, 5760, "old")
+    new = query("new", "max(price) AS most", (4320, 10), group_by="symbol")
+    version = lab.plan(old + new)
+    with watched() as seen:
+        record = lab.run(version, 5750, 7000, "new")
+    # windows of the new query reach back over three days, of which the old one's states are stored
+    spans = [
+        (kind - {"rows"}, (request.end - request.begin) // MINUTE)
+        for request, kind in zip(seen, kinds(seen), strict=True)
+    ]
+    assert sorted(spans, key=lambda span: -span[1]) == [({"max"}, 4320), ({"sum", "min", "count", "max"}, 1240)], spans
+    assert record.scanned["trades"][2] == record.rows_scanned == record.features["events"] == 278
+    assert record.features["family_tuples"] == record.features["tree_tuples"] == record.features["events"]
+    assert lab.wrong(version, 5750, 7000) == []
