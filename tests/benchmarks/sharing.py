@@ -5,11 +5,11 @@
 
 Over a generated stream (:mod:`tests.benchmarks.trades`; for event sequences :mod:`tests.benchmarks.purchases`) and one
 Spark session, each round runs in turn, for every kind of workload: the whole shared pipeline into a fresh warehouse,
-for every number of queries (partials, finals, audit, publication); a sample of the queries by each peer
-(:mod:`tests.benchmarks.engines`), answers dropped; one plain scan-and-group of the same states at the finest
-granularity of the largest workload, written to Parquet (of event sequences none). A first round warms everything up,
-compares all answers to the sample with the published ones, and is not counted; the exit code is 1 if a shared run
-failed or a peer's answers are not its.
+for every number of queries (partials, finals, audit, publication; on Spark or in this process, as ``HEDDLE_IN_PROCESS``
+has it); a sample of the queries by each peer (:mod:`tests.benchmarks.engines`), answers dropped; one plain
+scan-and-group of the same states at the finest granularity of the largest workload, written to Parquet (of event
+sequences none). A first round warms everything up, compares all answers to the sample with the published ones, and is
+not counted; the exit code is 1 if a shared run failed or a peer's answers are not its.
 
 Seconds are CPU seconds of the whole process tree (this process, the JVMs and Python workers). What peers spend on N
 queries is what they spend on one of the sample times N. Ratios are medians of the rounds' ratios. Planning, which needs
@@ -46,6 +46,7 @@ from rich.table import Table
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.values import Workload
 from spark_jobs.results.read import read
+from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.session.session import start_session
 from tests.benchmarks.charts import draw
 from tests.benchmarks.counting import WAYS as COUNTING
@@ -217,7 +218,7 @@ def measure(
         for size, ours in found.shared.items():
             with noted(ours.run, f"{title}: {size:,} queries shared", report) as going:
                 if going:
-                    _share(setting.spark, ours, events, scratch / "warehouse", answers, warming=not number)
+                    _share(ours, events, scratch / "warehouse", answers, warming=not number)
         if kind.granule is not None:
             with noted(found.scan, f"{title}: one plain scan-and-group", report) as going:
                 if going:
@@ -227,10 +228,12 @@ def measure(
     return found
 
 
-def _share(spark: SparkSession, ours: Shared, events: int, root: Path, answers: Answers, warming: bool) -> None:
-    """One shared run; ``answers``: the peers', to be compared with it."""
+def _share(ours: Shared, events: int, root: Path, answers: Answers, warming: bool) -> None:
+    """One shared run, as ``heddle run`` does it: on Spark, or in this process where there is less to do than
+    ``HEDDLE_IN_PROCESS``. ``answers``: the peers', to be compared with it."""
     ours.planning.add(spent_by(partial(plan_of, ours.plan.workload, events))[0], warming)
-    with shared(spark, ours.plan, root) as (spent, record, warehouse):
+    # the session that there is, if it has to be one
+    with shared(OnDemand("bench", quick=False), ours.plan, root) as (spent, record, warehouse):
         ours.run.add(spent, warming)
         ours.answers = record.answers
         ours.written = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
