@@ -556,11 +556,12 @@ def allocated_between(race: Race) -> None:
 
 
 def flipped(race: Race) -> None:
-    """One bit of a page that is not compressed."""
+    """One bit of a page of the last column, the states."""
     house = race.world.warehouse
     paths = [house.root / "partials" / file["path"] for file in house.files("partials", "", "9")]
     for path in paths:
-        chunk = pq.read_metadata(path).row_group(0).column(8)
+        rows = pq.read_metadata(path).row_group(0)
+        chunk = rows.column(rows.num_columns - 1)
         content = bytearray(path.read_bytes())
         content[chunk.data_page_offset + chunk.total_compressed_size - 2] ^= 4
         path.write_bytes(content)

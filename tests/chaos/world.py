@@ -32,7 +32,7 @@ from spark_jobs.results import tables
 from spark_jobs.results.read import typed_rows
 from spark_jobs.run import checks_stage, finals_stage, preparation, publication
 from spark_jobs.warehouse import publish_log
-from spark_jobs.warehouse.plans import current_version, load_plan
+from spark_jobs.warehouse.plans import RECENT, current_version, load_plan
 from spark_jobs.warehouse.schemas import TABLES, micros
 from tests import oracle
 from tests.chaos.orders import InProcess, Orders, in_turns
@@ -215,7 +215,7 @@ class Race:
 
     def forgotten(self) -> None:
         """The plan's synopses are of no recent plan: what is stored of them goes."""
-        for number in range(maintenance_module.PLANS):
+        for number in range(RECENT):
             self.plan(QUERIES.replace("25 minutes", f"{26 + number} minutes").replace("40", f"{41 + number}"))
         self.maintain()
 
