@@ -22,6 +22,7 @@ from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.derivation import Derivation
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.lifting import partials_of
+from spark_jobs.partials.stored_coverage import _within
 from spark_jobs.run import partials_stage
 from spark_jobs.settings import TaskMemory
 from spark_jobs.warehouse.schemas import PARTIALS
@@ -224,3 +225,20 @@ def test_a_new_day_is_lifted_for_all_and_old_ones_for_what_is_new(lab: Laborator
     assert record.scanned["trades"][2] == record.rows_scanned == record.features["events"] == 278
     assert record.features["family_tuples"] == record.features["tree_tuples"] == record.features["events"]
     assert lab.wrong(version, 5750, 7000) == []
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 8)), min_size=1, max_size=2), st.data())
+def test_of_a_gap_whole_fragments_that_lie_in_a_run_are_given(
+    edges: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """A run begins and ends at edges of finer fragments: what it has of the wanted ones at both ends is not all."""
+    progressions = tuple((slide * SECOND, shift % slide * SECOND) for slide, shift in edges)
+    wanted = replace(simple("symbol"), edges=progressions)
+    instants = range(-30 * SECOND, 60 * SECOND, SECOND)
+    cut = [at for at in instants if wanted.fragments.last_edge(at) == at]
+    begin, end = sorted(data.draw(st.lists(st.sampled_from(cut), min_size=2, max_size=2, unique=True)))
+    run = sorted(data.draw(st.lists(st.sampled_from(instants), min_size=2, max_size=2, unique=True)))
+    inside = [at for at in cut if max(begin, run[0]) <= at <= min(end, run[1])]
+    first, last = _within(FillRequest(wanted, begin, end), (run[0], run[1]))
+    assert (first, last) == (inside[0], inside[-1]) if len(inside) > 1 else first >= last
