@@ -173,12 +173,12 @@ def _weight(rows: pa.Table) -> int:
 
 
 def _compact(rows: pa.Table) -> pa.Table:
-    """Rows with dictionaries of what occurs in them alone."""
-    for at, name in enumerate(rows.schema.names):
-        if pa.types.is_dictionary(rows.schema.field(name).type):
-            texts = rows[name].cast(pa.string()).combine_chunks()
+    """Rows with dictionaries of what occurs in them alone, of the same schema: they are put beside others."""
+    for at, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type):
+            texts = rows[field.name].cast(pa.string()).combine_chunks()
             texts = pa.chunked_array([texts]) if isinstance(texts, pa.Array) else texts
-            rows = rows.set_column(at, name, texts.dictionary_encode())
+            rows = rows.set_column(at, field, texts.dictionary_encode())
     return rows
 
 

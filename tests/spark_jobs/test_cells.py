@@ -32,6 +32,7 @@ from spark_jobs.arrays.numbering import (
     positions_in,
     ranked,
 )
+from spark_jobs.finals.passes import _slices
 from spark_jobs.partials import encoding
 from spark_jobs.partials.cells import Cells, buckets, buckets_of, concatenated, fragments_of
 from spark_jobs.partials.encoding import WrittenLists
@@ -296,6 +297,21 @@ def test_small_files_of_many_synopses_are_by_bucket_too(tmp_path: Path) -> None:
     assert sum(file.rows for file in files) == len(whole)
     rows = pa.concat_tables(read_buckets([str(tmp_path / file.path) for file in files], set(range(BUCKETS))))
     assert sorted(rows["key"].to_pylist()) == sorted(whole["key"].to_pylist())
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(15))
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=4), st.integers(1, 1 << 14))
+def test_pieces_of_files_of_unequal_sizes_are_put_together(
+    tmp_path_factory: pytest.TempPathFactory, fragments: list[int], most: int
+) -> None:
+    """Those that are cut, and those that are small enough as they are."""
+    root = tmp_path_factory.mktemp("unequal")
+    tables = [cells.encode() for number in fragments for cells in many_cells(groups=3, fragments=number)]
+    paths = [str(root / file.path) for table in tables for file in write_files(root, table)]
+    read = list(read_buckets(paths, set(range(BUCKETS))))
+    found = pa.concat_tables(_slices(iter(read), most))
+    whole = pa.concat_tables(read)
+    assert found.schema == whole.schema and found.to_pylist() == whole.to_pylist()
 
 
 # ------------------------------------------------------------------------------------------- numbering
