@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.aggregates.states import ROWS
@@ -26,8 +26,8 @@ from spark_jobs.partials.stored_coverage import _within
 from spark_jobs.run import partials_stage
 from spark_jobs.settings import TaskMemory
 from spark_jobs.warehouse.schemas import PARTIALS
-from tests.sizes import examples
 from tests.spark_jobs.laboratory import MINUTE, Laboratory, steady
+from tests.spark_jobs.test_cells import MANY, cuts
 from tests.spark_jobs.test_partial_aggregates import (
     SECOND,
     STATES,
@@ -41,14 +41,6 @@ from tests.spark_jobs.test_partial_aggregates import (
     spans,
     state,
 )
-
-MANY = settings(
-    max_examples=examples(60),
-    deadline=None,
-    phases=[Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-cuts = st.lists(st.integers(0, 25), max_size=3)
 
 
 @st.composite
