@@ -27,14 +27,18 @@ PENDING = 1 << 20
 """Rows that a task keeps for the files of all days together before it writes those of the fullest."""
 
 
+SHARED_TIMES = 8
+"""Answers an instant, of those that a file begins with, from which on a dictionary of instants is smaller and quicker."""
+
 _SCHEMA = pa.schema([column for column in RESULTS if column.name != "day"])
 
 _TEXTS = [column.name for column in _SCHEMA if pa.types.is_string(column.type)]
 
-_ENCODINGS = dict.fromkeys(
-    ("window_start", "window_end", "instant", "longs.list.element", "plan_version", "revision"), "DELTA_BINARY_PACKED"
-)
-"""Differences are smaller than dictionaries where values ascend or repeat, and quicker to write and to read."""
+_TIMES = ["window_start", "window_end", "instant"]
+
+_DIFFERENCES = [*_TIMES, "longs.list.element", "plan_version", "revision"]
+"""Columns that are written as differences, which are smaller than a dictionary where values ascend or repeat, and
+quicker to write and to read; but for times that many groups have in common (:func:`_are_common`)."""
 
 
 def _columns_of(queries: Sequence[ACQ]) -> list[str]:
@@ -101,19 +105,26 @@ class _File:
         self.schema = pa.schema(
             [one.with_type(pa.dictionary(pa.int32(), one.type)) if one.name in texts else one for one in stored]
         )
-        with self.file.writing():
-            self.writer = pq.ParquetWriter(
-                self.file.path,
-                self.schema,
-                compression="snappy",
-                use_dictionary=texts,
-                column_encoding={name: how for name, how in _ENCODINGS.items() if name.split(".")[0] in columns},
-                # of row groups just those that queries are found by; Delta has the whole file's
-                write_statistics=["query"],
-                write_batch_size=ROW_GROUP,
-                store_schema=False,
-                write_page_checksum=True,
-            )
+        self.writer: pq.ParquetWriter | None = None
+
+    def _open(self, instants: pa.Array) -> pq.ParquetWriter:
+        """The writer, as suits the first instants."""
+        listed = [name for name in _TEXTS if name in self.schema.names]
+        if _are_common(instants):
+            listed += _TIMES
+        differences = [name for name in _DIFFERENCES if name.split(".")[0] in self.schema.names and name not in listed]
+        return pq.ParquetWriter(
+            self.file.path,
+            self.schema,
+            compression="snappy",
+            use_dictionary=listed,
+            column_encoding=dict.fromkeys(differences, "DELTA_BINARY_PACKED"),
+            # of row groups just those that queries are found by; Delta has the whole file's
+            write_statistics=["query"],
+            write_batch_size=ROW_GROUP,
+            store_schema=False,
+            write_page_checksum=True,
+        )
 
     def add(self, answered: AnswerRows) -> None:
         self.parts.append(answered)
@@ -131,6 +142,8 @@ class _File:
         columns |= {name: found.of(name) for name in self.schema.names if name not in columns}
         self.bounds.keys += pc.min_max(columns["key"].dictionary).as_py().values()
         with self.file.writing():
+            if self.writer is None:
+                self.writer = self._open(columns["instant"])
             self.writer.write_table(pa.table(columns, schema=self.schema), row_group_size=found.rows)
         self.parts, self.pending, self.bytes, self.rows = [], 0, 0, self.rows + found.rows
 
@@ -144,8 +157,14 @@ class _File:
         self.flush()
         statistics = self.bounds.statistics(self.rows, {name: value.as_py() for name, value in self.stamp.items()})
         with self.file.writing():
+            assert self.writer is not None
             self.writer.close()
             return self.file.named(self.rows, statistics)
+
+
+def _are_common(instants: pa.Array) -> bool:
+    """Whether instants stand so often that a dictionary of them is small."""
+    return bool(SHARED_TIMES * pc.count_distinct(instants).as_py() < len(instants))
 
 
 class _Bounds:

@@ -268,7 +268,7 @@ def test_the_suite_fails_on_what_was_found_and_names_it(tmp_path: Path) -> None:
     assert all(check["success"] for check in expectations(summary))
     summary.loc[0, ["repeated", "examples"]] = [1, "q 2013-07-01 12:00:00 ['A']"]
     failed = [check for check in expectations(summary) if not check["success"]]
-    assert [check["check"] for check in failed] == ["gx:expect_column_values_to_be_in_set(repeated)"]
+    assert [check["check"] for check in failed] == ["gx:expect_column_sum_to_be_between(repeated)"]
     assert "q: 1" in failed[0]["detail"] and "12:00:00" in failed[0]["detail"]
 
 
