@@ -26,9 +26,8 @@ ROW_GROUP = 1 << 17
 PENDING = 1 << 20
 """Rows that a task keeps for the files of all days together before it writes those of the fullest."""
 
-
 SHARED_TIMES = 8
-"""Answers an instant, of those that a file begins with, from which on a dictionary of instants is smaller and quicker."""
+"""Answers an instant, of the first in a file, from which on a dictionary of instants is smaller and quicker."""
 
 _SCHEMA = pa.schema([column for column in RESULTS if column.name != "day"])
 
