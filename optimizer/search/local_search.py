@@ -1,16 +1,18 @@
 """What beats Weave Share: moves, merges and regrouping of a plan's queries after the greedy.
 
 Weave Share only merges whole trees: a query that was merged early stays where later merges made it dear. Here single
-items move to the tree where they cost least (or to one of their own), trees merge, and in between a tree is dissolved
-and its items regrouped, kept only if the whole plan got cheaper (iterated local search).
+items move to the tree where they cost least (or to one of their own), trees merge, and in between some trees are
+merged, split, dissolved or dealt anew, kept only if the whole plan got cheaper (iterated local search). Without the
+dealing, which goes uphill first, workloads of a dozen items end in plans up to 3 % dearer than the cheapest.
 
-Thousands of such steps each need edge rates of trees that never existed before, so they are not counted but looked
+Millions of such steps each need edge rates of trees that never existed before, so they are not counted but looked
 up on *probes*: the edges of all items in one composite slide (then every rate is exact) or, where that has too many,
 in a few windows at random offsets. A tree is a bitmap of the probes that it covers, a union is an OR, an edge rate
-a population count. Nothing is decided by probes: the plan that comes out is counted like any other by
-:mod:`optimizer.search.search`, and dropped if it is not cheaper.
+a population count. Nothing is decided by probes: of the plan that comes out only those changes are kept that are
+cheaper when its edges are counted.
 
-The search stops after a number of steps' work, not after a time: equal input gives equal plans.
+The search stops after a number of steps' work, not after a time, or sooner when nothing was gained for long: equal
+input gives equal plans.
 
 References
 ----------
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +34,11 @@ from optimizer.workload.values import SECOND
 
 Bits = NDArray[np.uint64]
 
-PROBES = 1 << 15
+FEWEST_PROBES, MOST_PROBES = 1 << 14, 1 << 16
 """Probes that are taken where a composite slide has more edges; up to twice as many where it has not."""
+
+PROBES = 1 << 24
+"""Probes times items: few items are looked at more closely."""
 
 MEMORY = 1 << 28
 """Most bytes of bitmaps, about (twice as many where the probes are a whole composite slide)."""
@@ -40,22 +46,45 @@ MEMORY = 1 << 28
 WINDOWS = 4
 """Random windows that the probes are taken from."""
 
-WORK_PER_SECOND = 4e8
+WORK_PER_SECOND = 4e9
 """Words of bitmaps looked at in one second of CPU, about."""
-
-STEP = 10_000
-"""Work of one step besides its words, in words."""
 
 
 def improve(problem: SearchProblem, partition: Partition, seconds: float) -> Partition:
-    """A plan that is probably cheaper than the given one, found in about ``seconds`` of CPU.
+    """A plan that is no dearer than the given one and probably cheaper, found in about ``seconds`` of CPU.
 
-    Returns the given plan where nothing better is found on the probes. Deterministic.
+    Deterministic.
     """
     if len(problem) < 2 or seconds <= 0:
         return partition
-    search = _LocalSearch(problem, partition, seconds * WORK_PER_SECOND)
-    return search.run()
+    return _certain(problem, partition, _LocalSearch(problem, partition, seconds * WORK_PER_SECOND).run())
+
+
+def _certain(problem: SearchProblem, start: Partition, found: Partition) -> Partition:
+    """The plan that was found, but where it is not certain that it is cheaper: there as it was at the start.
+
+    What can be decided apart is the trees that exchanged items, directly or through others.
+    """
+    trees = [*start, *found]
+    group = list(range(len(trees)))
+
+    def of(tree: int) -> int:
+        while group[tree] != tree:
+            group[tree] = tree = group[group[tree]]
+        return tree
+
+    home = {item: tree for tree, held in enumerate(start) for item in held}
+    for tree, held in enumerate(found, start=len(start)):
+        for item in held:
+            group[of(home[item])] = of(tree)
+    groups: dict[int, tuple[Partition, Partition]] = {}
+    for tree, held in enumerate(trees):
+        groups.setdefault(of(tree), ([], []))[tree >= len(start)].append(held)
+    certain = [
+        before if before == after or problem.cost(before) <= problem.cost(after) else after
+        for before, after in groups.values()
+    ]
+    return sorted(tree for part in certain for tree in part)
 
 
 class Probes:
@@ -79,7 +108,8 @@ class Probes:
         density = sum(1 / slide for found in ticks for slide, _ in found)
         period = math.lcm(*(found[0][0] for found in ticks))
         # of items, and two of as many trees
-        words = min(PROBES // 64, max(MEMORY // 8 // (3 * len(edges)), 16))
+        wanted = min(max(FEWEST_PROBES, PROBES // len(edges)), MOST_PROBES)
+        words = min(wanted // 64, max(MEMORY // 8 // (3 * len(edges)), 16))
         length = max(int(64 * words / min(density, 1.0)), 64)
         if period <= 2 * length:
             windows = [(0, period)]
@@ -121,292 +151,77 @@ def _count(bits: Bits) -> NDArray[np.int64]:
 
 
 class _LocalSearch:
-    """The state of the search: for every tree the probes that at least one item, and at least two items, hit."""
+    """The state of one search, in tables for :mod:`optimizer.search.move_kernels`."""
 
     def __init__(self, problem: SearchProblem, partition: Partition, work: float) -> None:
-        self.problem, self.start, self.left = problem, partition, work
-        self.probes = Probes(problem.edges)
-        self.choose = np.random.default_rng(0)
-        self.weights = np.array([float(weight) for weight in problem.weights])
-        self.fixed = float(problem.fixed)
-        self.family_fixed = np.array([float(family.fixed) for family in problem.family])
-        self.family_base = np.array([float(family.base) for family in problem.family])
+        # a plan that needs no search must not pay for the import
+        from optimizer.search import move_kernels as kernels
+
+        self.kernels, self.probes = kernels, Probes(problem.edges)
+        size, words = self.probes.hits.shape
+        weights = np.array([float(weight) for weight in problem.weights])
+        fixed = np.array([float(family.fixed) for family in problem.family])
+        base = np.array([float(family.base) for family in problem.family])
         # families that cost nothing decide nothing, and there may be as many as queries
-        if not (self.family_fixed.any() or self.family_base.any()):
-            self.family_fixed = self.family_base = np.zeros(0)
-        count = len(self.family_fixed)
-        size = -(-max(count, 1) // 8)
-        held = b"".join((bits & (1 << count) - 1).to_bytes(size, "little") for bits in problem.families)
-        self.holds = np.unpackbits(
-            np.frombuffer(held, dtype=np.uint8).reshape(len(problem), size), axis=1, count=count, bitorder="little"
+        paying = sum(1 << number for number in np.flatnonzero((fixed > 0) | (base > 0)).tolist())
+        families = [_bits_of(held & paying) for held in problem.families]
+        count = len(problem.family) if paying else 0
+        self.items = kernels.MoveItems(
+            self.probes.hits,
+            np.array(_count(self.probes.hits) * self.probes.per_hit, dtype=np.float64),
+            weights,
+            self.probes.rare,
+            np.cumsum([0, *map(len, families)]),
+            np.array([family for held in families for family in held], dtype=np.int64),
+            fixed[:count],
+            base[:count],
+            float(problem.fixed),
+            self.probes.per_hit,
+            (self.probes.fewest - 0.5) * self.probes.per_hit,
         )
-        self.families_of = [np.flatnonzero(row) for row in self.holds]
-        self.alone = _count(self.probes.hits) * self.probes.per_hit
-        # one spare row of each array: the tree that an item could have for itself
-        trees = len(partition) + 8
-        words = self.probes.hits.shape[1]
-        self.once: Bits = np.zeros((trees, words), dtype=np.uint64)
-        self.twice: Bits = np.zeros((trees, words), dtype=np.uint64)
-        self.rates = np.zeros(trees)
-        self.sums = np.zeros(trees)
-        self.bases = np.zeros(trees)
-        self.fixeds = np.zeros(trees)
-        self.held = np.zeros((trees, count), dtype=np.int32)
-        self.members: list[set[int]] = [set() for _ in range(trees)]
-        self.sizes = np.zeros(trees, dtype=np.int64)
-        self.tree_of = np.zeros(len(problem), dtype=np.int64)
-        self.changed = np.zeros(trees, dtype=np.int64)
-        self.seen = np.full(len(problem), -1, dtype=np.int64)
-        self.clock = 0
-        for number, tree in enumerate(partition):
-            self.members[number] = set(tree)
-            self.tree_of[tree] = number
-            self._recount(number)
-        costs = sum(self._cost(number) for number in range(len(partition)))
-        self.least = 1e-9 * costs
-        """Gains below this are rounding."""
+        tree_of = np.empty(size, dtype=np.int64)
+        for tree, held in enumerate(partition):
+            tree_of[held] = tree
+        # as many as items, one that an item could have for itself, and the end of lists
+        number = size + 2
+        tables: list[Any] = [
+            *(np.zeros((number, words), dtype=np.uint64) for _ in ("once", "twice")),
+            *(np.zeros(number) for _ in ("rates", "sums", "bases", "fixeds")),
+            np.zeros((number, count), dtype=np.int32),
+            *(np.zeros(number, dtype=np.int64) for _ in ("sizes", "changed")),
+            np.full(number, -1, dtype=np.int64),
+            *(np.arange(number) for _ in ("live", "place")),
+            *(np.full(number, number - 1) for _ in ("newer", "older")),
+            tree_of,
+            *(np.full(size, -1, dtype=np.int64) for _ in ("following", "before", "seen")),
+            np.zeros(1, dtype=np.int64),
+            np.array([work]),
+            np.zeros(1),
+            np.ones(1, dtype=np.uint64),
+            np.zeros(1, dtype=np.int64),
+        ]
+        self.trees = kernels.MoveTrees(*tables)
 
-    # ------------------------------------------------------------------------------------------- bookkeeping
-    def _recount(self, tree: int) -> None:
-        """Bitmaps and sums of one tree from its members."""
-        once, twice = np.zeros_like(self.once[0]), np.zeros_like(self.once[0])
-        items = sorted(self.members[tree])
-        for item in items:
-            hits = self.probes.hits[item]
-            twice |= once & hits
-            once |= hits
-        self.once[tree], self.twice[tree], self.sizes[tree] = once, twice, len(items)
-        self.rates[tree] = float(_count(once)) * self.probes.per_hit
-        self.sums[tree] = self.weights[items].sum()
-        self.held[tree] = self.holds[items].sum(axis=0, dtype=np.int32)
-        self._families(tree)
-        self._touch(tree)
-        self.left -= STEP + len(items) * len(once)
-
-    def _families(self, tree: int) -> None:
-        held = self.held[tree] > 0
-        self.bases[tree], self.fixeds[tree] = held @ self.family_base, held @ self.family_fixed
-
-    def _touch(self, tree: int) -> None:
-        self.clock += 1
-        self.changed[tree] = self.clock
-
-    def _charge(self, trees: NDArray[np.int64] | int) -> NDArray[np.float64]:
-        return np.asarray(self.sums[trees] + self.bases[trees])
-
-    def _cost(self, tree: int) -> float:
-        if not self.members[tree]:
-            return 0.0
-        return float(self.fixed + self.fixeds[tree] + self.rates[tree] * self._charge(tree))
-
-    def _total(self) -> float:
-        trees = self._live()
-        return float(np.sum(self.fixed + self.fixeds[trees] + self.rates[trees] * self._charge(trees)))
-
-    def _free_tree(self) -> int:
-        empty = np.flatnonzero(self.sizes == 0)
-        if len(empty):
-            return int(empty[0])
-        more = len(self.members)
-        for name in ("once", "twice", "rates", "sums", "bases", "fixeds", "held", "changed", "sizes"):
-            array = getattr(self, name)
-            setattr(self, name, np.concatenate([array, np.zeros_like(array)]))
-        self.members += [set() for _ in range(more)]
-        return more
-
-    def _live(self) -> NDArray[np.int64]:
-        return np.flatnonzero(self.sizes)
-
-    # ------------------------------------------------------------------------------------------------ moves
-    def _released(self, item: int) -> float:
-        """What the plan costs less without an item."""
-        tree = int(self.tree_of[item])
-        if len(self.members[tree]) == 1:
-            return self._cost(tree)
-        lone = self.probes.hits[item] & self.once[tree] & ~self.twice[tree]
-        rate = self.rates[tree] - float(_count(lone)) * self.probes.per_hit
-        families = self.families_of[item]
-        gone = families[self.held[tree, families] == 1]
-        charge = float(self._charge(tree) - self.weights[item] - self.family_base[gone].sum())
-        self.left -= len(lone)
-        fixed = self.fixed + self.fixeds[tree] - self.family_fixed[gone].sum()
-        return self._cost(tree) - float(fixed + rate * charge)
-
-    def _added(self, item: int, trees: NDArray[np.int64], below: float) -> tuple[float, int]:
-        """The least that an item costs more in one of some trees, and that tree; (inf, -1) if not below a bound."""
-        weight = self.weights[item]
-        families = self.families_of[item]
-        new = self.held[trees[:, None], families] == 0
-        new_fixed = new @ self.family_fixed[families]
-        before = self._charge(trees)
-        after = before + weight + new @ self.family_base[families]
-        self.left -= 2 * len(trees) * (4 + len(families))
-        rates = self.rates[trees]
-        least = new_fixed + np.maximum(rates, self.alone[item]) * after - rates * before
-        likely = np.flatnonzero(least < below)
-        if len(likely) == 0:
-            return math.inf, -1
-        hits = self.probes.hits[item]
-        rise = _count(hits & ~self.once[trees[likely]]) * self.probes.per_hit
-        self.left -= STEP + len(likely) * len(hits)
-        rate = rates[likely]
-        costs = new_fixed[likely] + (rate + rise) * after[likely] - rate * before[likely]
-        at = int(costs.argmin())
-        return float(costs[at]), int(trees[likely[at]])
-
-    def _own(self, item: int) -> float:
-        """Cost of an item in a tree of its own."""
-        families = self.families_of[item]
-        charge = self.weights[item] + self.family_base[families].sum()
-        return float(self.fixed + self.family_fixed[families].sum() + self.alone[item] * charge)
-
-    def _place(self, item: int, tree: int) -> None:
-        """Put an item that is in no tree into one."""
-        hits = self.probes.hits[item]
-        self.twice[tree] |= self.once[tree] & hits
-        self.once[tree] |= hits
-        self.rates[tree] = float(_count(self.once[tree])) * self.probes.per_hit
-        self.sums[tree] += self.weights[item]
-        self.held[tree] += self.holds[item]
-        self._families(tree)
-        self.members[tree].add(item)
-        self.sizes[tree] += 1
-        self.tree_of[item] = tree
-        self._touch(tree)
-        self.left -= STEP
-
-    def _move(self, item: int) -> bool:
-        """Move an item to where the plan gets cheapest; trees unchanged since its last turn are left out."""
-        home = int(self.tree_of[item])
-        since = self.seen[item]
-        if self.probes.rare[item] or since == self.clock:
-            return False
-        self.seen[item] = self.clock
-        self.left -= STEP
-        trees = self._live()
-        if self.changed[home] <= since:
-            trees = trees[self.changed[trees] > since]
-        trees = trees[trees != home]
-        if len(trees) == 0 and self.sizes[home] == 1:
-            return False
-        released = self._released(item)
-        cost, tree = self._added(item, trees, released - self.least) if len(trees) else (math.inf, -1)
-        if len(self.members[home]) > 1 and self._own(item) < min(cost, released - self.least):
-            cost, tree = self._own(item), self._free_tree()
-        if cost >= released - self.least:
-            return False
-        self.members[home].discard(item)
-        self._recount(home)
-        self._place(item, tree)
-        return True
-
-    def _moves(self) -> None:
-        """Move items until none gains."""
-        moving = True
-        while moving and self.left > 0:
-            moving = False
-            for item in range(len(self.tree_of)):
-                moving |= self._move(item)
-                if self.left <= 0:
-                    return
-
-    def _merges(self) -> None:
-        """Merge pairs of trees while the best pair gains."""
-        while self.left > 0:
-            trees = self._live()
-            # a tree that is hardly seen would seem to cost others nothing
-            trees = trees[self.rates[trees] > (self.probes.fewest - 0.5) * self.probes.per_hit]
-            best, pair = self.least, None
-            charge = self._charge(trees)
-            for at, x in enumerate(trees[:-1]):
-                later = np.arange(at + 1, len(trees))
-                families = np.flatnonzero(self.held[x])
-                both = self.held[trees[later, None], families] > 0
-                saved = self.fixed + both @ self.family_fixed[families]
-                together = charge[at] + charge[later] - both @ self.family_base[families]
-                apart = self.rates[x] * charge[at] + self.rates[trees[later]] * charge[later]
-                most = saved + apart - np.maximum(self.rates[x], self.rates[trees[later]]) * together
-                likely = np.flatnonzero(most > best)
-                self.left -= STEP + 2 * len(later) * (4 + len(families)) + len(likely) * self.once.shape[1]
-                if self.left <= 0:
-                    return
-                if len(likely) == 0:
-                    continue
-                union = _count(self.once[x] | self.once[trees[later[likely]]]) * self.probes.per_hit
-                gains = saved[likely] + apart[likely] - union * together[likely]
-                chosen = int(gains.argmax())
-                if gains[chosen] > best:
-                    best, pair = float(gains[chosen]), (int(x), int(trees[later[likely[chosen]]]))
-            if pair is None:
-                return
-            x, y = pair
-            self.members[x] |= self.members[y]
-            self.tree_of[sorted(self.members[y])] = x
-            self.members[y] = set()
-            self._recount(y)
-            self._recount(x)
-
-    # ---------------------------------------------------------------------------------------------- the search
     def run(self) -> Partition:
-        self._moves()
-        self._merges()
-        self._moves()
-        total = self._total()
-        best = self._partition()
-        turn = 0
-        while self.left > 0 and len(self._live()) > 0:
-            self._regroup(turn)
-            turn += 1
-            self._moves()
-            found = self._total()
-            if found < total - self.least:
-                total, best = found, self._partition()
-            else:
-                self._restore(best)
-        return best
+        """The cheapest plan that is found."""
+        return _trees_of(self.kernels.search(self.items, self.trees))
 
-    def _regroup(self, turn: int) -> None:
-        """Shake the plan: dissolve a tree into the others, or split one around two of its items."""
-        self.left -= STEP
-        trees = self._live()
-        tree = int(self.choose.choice(trees))
-        items = [int(i) for i in self.choose.permutation(sorted(self.members[tree])) if not self.probes.rare[i]]
-        if turn % 2 and len(items) > 1:
-            # a random part of the tree leaves for a tree of its own
-            apart = items[: int(self.choose.integers(1, len(items)))]
-            home = self._free_tree()
-            self.members[tree] -= set(apart)
-            self._recount(tree)
-            for item in apart:
-                self._place(item, home)
-            return
-        self.members[tree] -= set(items)
-        self._recount(tree)
-        for item in items:
-            trees = self._live()
-            own = self._own(item)
-            if self.left <= 0:
-                # what is left of this turn will not be better than what there was
-                self._place(item, tree)
-                continue
-            _, target = self._added(item, trees, own) if len(trees) else (own, -1)
-            self._place(item, target if target >= 0 else self._free_tree())
+    @property
+    def partition(self) -> Partition:
+        """The plan as it is."""
+        return _trees_of(self.trees.tree_of)
 
-    def _partition(self) -> Partition:
-        return sorted(sorted(items) for items in self.members if items)
 
-    def _restore(self, partition: Partition) -> None:
-        """Back to a plan: only the trees that differ from it are set up again."""
-        wanted = {frozenset(tree) for tree in partition}
-        for tree in self._live():
-            items = self.members[tree]
-            if frozenset(items) in wanted:
-                wanted.discard(frozenset(items))
-            else:
-                self.members[tree] = set()
-                self._recount(tree)
-        for items in sorted(wanted, key=min):
-            tree = self._free_tree()
-            self.members[tree] = set(items)
-            self.tree_of[sorted(items)] = tree
-            self._recount(tree)
+def _bits_of(number: int) -> list[int]:
+    """The places of the ones of a number."""
+    found = []
+    while number:
+        found.append((number & -number).bit_length() - 1)
+        number &= number - 1
+    return found
+
+
+def _trees_of(tree_of: NDArray[np.int64]) -> Partition:
+    """The trees of some items by the number of the tree of each."""
+    order = np.argsort(tree_of, kind="stable")
+    return sorted(tree.tolist() for tree in np.split(order, np.flatnonzero(np.diff(tree_of[order])) + 1))

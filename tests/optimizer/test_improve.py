@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.search import local_search as module
+from optimizer.search import move_kernels as kernels
 from optimizer.search.baselines import no_share, shared
 from optimizer.search.cost import PAPER, Partition, SearchProblem
 from optimizer.search.local_search import Probes, _LocalSearch, improve
+from optimizer.search.optimum import optimum
 from optimizer.search.weave_share import weave_share
 from optimizer.workload.values import SECOND
 from tests.optimizer.searching import problem
@@ -49,6 +51,12 @@ def probed(probes: Probes, items: list[int]) -> float:
     return float(np.bitwise_count(union).sum()) * probes.per_hit
 
 
+def started(given: SearchProblem, plan: Partition) -> _LocalSearch:
+    state = _LocalSearch(given, plan, 1e9)
+    kernels.start(state.items, state.trees)
+    return state
+
+
 def is_partition(found: Partition, size: int) -> bool:
     return sorted(i for tree in found for i in tree) == list(range(size)) and found == sorted(map(sorted, found))
 
@@ -79,34 +87,46 @@ def test_a_partition_that_is_never_dearer(given: SearchProblem, data: st.DataObj
     start = any_plan(data.draw, len(given))
     found = improve(given, start, BUDGET)
     assert is_partition(found, len(given))
-    assert given.cost(found) <= given.cost(start) * (1 + Fraction(1, 10**12))
+    assert given.cost(found) <= given.cost(start)
+
+
+STEPS = {"descend": kernels.descend, "merge": kernels.merge, "shake": kernels.shake}
 
 
 @settings(max_examples=examples(80), deadline=None)
-@given(given=costed(), data=st.data(), seed=st.integers(0, 100))
+@given(given=costed(), data=st.data(), seed=st.integers(1, 1 << 62))
 def test_its_books_are_right_after_any_steps(given: SearchProblem, data: st.DataObject, seed: int) -> None:
-    """Edge rates, weights and families of every tree, kept up through moves, merges, regrouping and going back."""
-    search = _LocalSearch(given, any_plan(data.draw, len(given)), 1e9)
-    before = search._partition()
+    """Edge rates, weights and families of every tree, kept up through moves, merges, shakes and going back."""
+    state = started(given, any_plan(data.draw, len(given)))
+    items, trees = state.items, state.trees
+    trees.random[0] = seed
+    before, wanted = state.partition, trees.tree_of.copy()
 
     def check() -> None:
-        partition = search._partition()
+        partition = state.partition
         assert is_partition(partition, len(given))
         expected = given.cost(partition) - sum(given.constants)
-        assert search._total() == pytest.approx(float(expected), rel=1e-9, abs=1e-12)
-        for item in range(len(given)):
-            assert item in search.members[search.tree_of[item]]
+        assert kernels.total(items, trees) == pytest.approx(float(expected), rel=1e-9, abs=1e-12)
+        live = trees.live[: trees.alive[0]].tolist()
+        assert set(live) == set(trees.tree_of.tolist()) == set(np.flatnonzero(trees.sizes).tolist())
+        # from the one that changed last
+        end, order = len(trees.newer) - 1, [int(trees.older[-1])]
+        while order[-1] != end:
+            order.append(int(trees.older[order[-1]]))
+        assert order[:-1] == sorted(live, key=lambda tree: -trees.changed[tree])
+        for tree in live:
+            listed = [int(trees.first[tree])]
+            while listed[-1] >= 0:
+                listed.append(int(trees.following[listed[-1]]))
+            assert sorted(listed[:-1]) == np.flatnonzero(trees.tree_of == tree).tolist()
 
     check()
-    for step in data.draw(st.lists(st.sampled_from(["moves", "merges", "regroup", "restore"]), max_size=8)):
-        if step == "regroup":
-            search._regroup(seed)
-            seed += 1
-        elif step == "restore":
-            search._restore(before)
-            assert search._partition() == before
+    for step in data.draw(st.lists(st.sampled_from(["descend", "merge", "shake", "shake", "restore"]), max_size=12)):
+        if step == "restore":
+            kernels.restore(items, trees, wanted)
+            assert state.partition == before
         else:
-            getattr(search, f"_{step}")()
+            STEPS[step](items, trees)
         check()
 
 
@@ -114,10 +134,10 @@ def test_its_books_are_right_after_any_steps(given: SearchProblem, data: st.Data
 @given(given=costed(8), data=st.data())
 def test_moves_and_merges_end_where_none_gains(given: SearchProblem, data: st.DataObject) -> None:
     """Literally: no item costs less in any other tree or alone, and no two trees cost less as one."""
-    search = _LocalSearch(given, any_plan(data.draw, len(given)), 1e8)
-    search._moves()
-    found = search._partition()
-    least = given.cost(found) * (1 - Fraction(2, 10**9))
+    state = started(given, any_plan(data.draw, len(given)))
+    kernels.descend(state.items, state.trees)
+    found = state.partition
+    least = given.cost(found) * (1 - Fraction(2, 10**9)) - Fraction(float(state.trees.least[0]))
     for tree in found:
         for item in tree:
             rest = [[i for i in other if i != item] for other in found]
@@ -126,13 +146,35 @@ def test_moves_and_merges_end_where_none_gains(given: SearchProblem, data: st.Da
                 moved = [sorted([*other, item]) if n == number else other for n, other in enumerate(rest)]
                 assert given.cost(moved) >= least
             assert given.cost([*rest, [item]]) >= least
-    search._merges()
-    found = search._partition()
-    least = given.cost(found) * (1 - Fraction(2, 10**9))
+    kernels.merge(state.items, state.trees)
+    found = state.partition
+    least = given.cost(found) * (1 - Fraction(2, 10**9)) - Fraction(float(state.trees.least[0]))
     for x in range(len(found)):
         for y in range(x):
             others = [tree for n, tree in enumerate(found) if n not in (x, y)]
             assert given.cost([*others, found[x] + found[y]]) >= least
+
+
+def test_few_items_end_in_the_optimum_nearly_always() -> None:
+    """By the search alone, from either end: what is left to miss is a plan that no shake reaches."""
+    chosen, optimal = random.Random(2), 0
+    for number in range(40):
+        slides = [chosen.choice([10, 15, 20, 30, 60, 120]) if number % 2 else chosen.randint(5, 90) for _ in range(10)]
+        given = problem([(chosen.randrange(s, 9 * s), s) for s in slides], Fraction(chosen.randint(1, 300), 10))
+        least = given.cost(optimum(given)) * (1 + Fraction(1, 10**9))
+        start = (no_share(given), shared(given))[number // 2 % 2]
+        optimal += given.cost(improve(given, start, 0.05)) <= least
+    assert optimal >= 38
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(given=costed(), data=st.data())
+def test_what_is_certain_is_never_dearer(given: SearchProblem, data: st.DataObject) -> None:
+    """Of any plan that was found, and no dearer than the better of the two."""
+    start, found = any_plan(data.draw, len(given)), any_plan(data.draw, len(given))
+    kept = module._certain(given, start, found)
+    assert is_partition(kept, len(given))
+    assert given.cost(kept) <= min(given.cost(start), given.cost(found))
 
 
 def hard(number: int, seed: int = 5) -> SearchProblem:
@@ -176,8 +218,7 @@ def test_slides_of_a_second_to_a_month(rate: str) -> None:
     for start in (no_share(given), weave_share(given)):
         found = improve(given, start, 0.2)
         assert is_partition(found, len(given))
-        # the sample may err, but not by what it has not seen
-        assert given.cost(found) <= given.cost(start) * Fraction(1001, 1000)
+        assert given.cost(found) <= given.cost(start)
 
 
 def test_one_dense_query_beside_rare_ones() -> None:
@@ -204,8 +245,7 @@ def test_as_many_families_as_queries() -> None:
 
 def test_work_ends_within_a_pass_over_pairs_of_trees() -> None:
     """Trees that do not move, thousands of pairs: the budget is looked at between rows, not between passes."""
-    given = hard(300)
-    search = _LocalSearch(given, no_share(given), 1e9)
-    search.left = 10 * module.STEP
-    search._merges()
-    assert search.left > -300 * search.once.shape[1] - 10 * module.STEP
+    state = started(hard(300), no_share(hard(300)))
+    state.trees.left[0] = 10 * kernels.STEP
+    kernels.merge(state.items, state.trees)
+    assert state.trees.left[0] > -300 * (state.trees.once.shape[1] + kernels.LOOK)
