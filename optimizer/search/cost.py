@@ -416,6 +416,10 @@ class SearchProblem:
         """Plans, baselines and candidates ask for the same trees again."""
         return {}
 
+    @cached_property
+    def _costed(self) -> dict[tuple[int, ...], Fraction]:
+        return {}
+
     def families_of(self, items: Iterable[int]) -> int:
         """Families of a tree, as bits."""
         found = 0
@@ -446,9 +450,13 @@ class SearchProblem:
 
     def tree_cost(self, items: Sequence[int], edges_per_second: Fraction | None = None) -> Fraction:
         """Cost per second of a tree of these items: at the given edge rate, else at the upper bound of its own."""
-        rate = self.edge_bounds(items)[1] if edges_per_second is None else edges_per_second
+        if edges_per_second is None:
+            key = tuple(items)
+            if key not in self._costed:
+                self._costed[key] = self.tree_cost(key, self.edge_bounds(key)[1])
+            return self._costed[key]
         constants = sum((self.constants[i] for i in items), Fraction(0))
-        return self.fixed_of(self.families_of(items)) + rate * self.charge(items) + constants
+        return self.fixed_of(self.families_of(items)) + edges_per_second * self.charge(items) + constants
 
     @cached_property
     def is_cheapest_in_one_tree(self) -> bool:

@@ -46,7 +46,7 @@ MEMORY = 1 << 28
 WINDOWS = 4
 """Random windows that the probes are taken from."""
 
-WORK_PER_SECOND = 4e9
+WORK_PER_SECOND = 3e9
 """Words of bitmaps looked at in one second of CPU, about."""
 
 

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.search.cost import SearchProblem
-from optimizer.search.weave_share import Trees, is_alike, pair_rates
+from optimizer.search.weave_share import COMPILED_FROM, Trees, compiled_pair_rates, is_alike, pair_rates
 from optimizer.windows.edge_counting import EdgeCounter
 
 Floats = NDArray[np.float64]
@@ -63,7 +63,8 @@ def least_cost(problem: SearchProblem) -> Fraction | None:
         for number, family in enumerate(problem.family):
             rates = [trees.rates[item] for item, held in enumerate(problem.families) if held >> number & 1]
             once += float(family.fixed) + float(family.base) * min(rates) if rates else 0.0
-    found = _borne(pair_rates(trees), trees.rates, problem.floats, fixed, base) + once
+    unions = (compiled_pair_rates if len(problem) >= COMPILED_FROM else pair_rates)(trees)
+    found = _borne(unions, trees.rates, problem.floats, fixed, base) + once
     return Fraction(found * (1 - ROUNDING)) + sum(problem.constants)
 
 

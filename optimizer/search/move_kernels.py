@@ -66,7 +66,7 @@ class MoveItems(NamedTuple):
 class MoveTrees(NamedTuple):
     """What changes. Of trees: ``once``, ``twice``: the probes that one item at least hits, and two, (trees, words);
     ``rates``: edges per second; ``sums``, ``bases``: cost per fragment of items and families; ``fixeds``: cost per
-    second of families; ``held``: items by family, (trees, families); ``changed``: when; ``place``: in ``live``;
+    second of families; ``of_family``: items by family, (trees, families); ``changed``: when; ``place``: in ``live``;
     ``newer``, ``older``: live trees in the order in which they changed, with the last number for both ends. Of items:
     ``tree_of``; ``following``, ``before``: in the list of their tree; ``seen``: when they were moved or stayed.
     ``clock``, ``left`` (work), ``least`` (a gain below it is rounding), ``random`` and ``alive`` (live trees): one
@@ -78,7 +78,7 @@ class MoveTrees(NamedTuple):
     sums: Floats
     bases: Floats
     fixeds: Floats
-    held: NDArray[np.int32]
+    of_family: NDArray[np.int32]
     sizes: Integers
     changed: Integers
     first: Integers
@@ -107,7 +107,7 @@ def _ones(typing_context: Any, number: Any) -> Any:
 
 
 @_step
-def _count(row: Bits) -> int:
+def _count(row: Bits) -> np.int64:
     found: Any = np.uint64(0)
     for word in row:
         found += _ones(word)
@@ -115,7 +115,7 @@ def _count(row: Bits) -> int:
 
 
 @_step
-def _count_new(hits: Bits, once: Bits) -> int:
+def _count_new(hits: Bits, once: Bits) -> np.int64:
     """Probes of an item that a tree has not."""
     found: Any = np.uint64(0)
     for at in range(len(hits)):
@@ -124,7 +124,7 @@ def _count_new(hits: Bits, once: Bits) -> int:
 
 
 @_step
-def _count_lone(hits: Bits, once: Bits, twice: Bits) -> int:
+def _count_lone(hits: Bits, once: Bits, twice: Bits) -> np.int64:
     """Probes of an item of a tree that no other item of it has."""
     found: Any = np.uint64(0)
     for at in range(len(hits)):
@@ -134,7 +134,7 @@ def _count_lone(hits: Bits, once: Bits, twice: Bits) -> int:
 
 # ---------------------------------------------------------------------------------------------------- bookkeeping
 @_step
-def _draw(trees: MoveTrees, below: int) -> int:
+def _draw(trees: MoveTrees, below: int) -> np.int64:
     """A pseudo-random number (xorshift)."""
     number: Any = trees.random[0]
     number ^= number << np.uint64(13)
@@ -201,17 +201,17 @@ def _add(items: MoveItems, trees: MoveTrees, item: int, tree: int) -> None:
     trees.sizes[tree] += 1
     for at in range(items.family_at[item], items.family_at[item + 1]):
         family = items.families[at]
-        if trees.held[tree, family] == 0:
+        if trees.of_family[tree, family] == 0:
             trees.bases[tree] += items.family_base[family]
             trees.fixeds[tree] += items.family_fixed[family]
-        trees.held[tree, family] += 1
+        trees.of_family[tree, family] += 1
     trees.left[0] -= 2 * len(hits)
 
 
 @_step
 def recount(items: MoveItems, trees: MoveTrees, tree: int) -> None:
     """Bitmaps and sums of one tree from its items."""
-    trees.once[tree, :], trees.twice[tree, :], trees.held[tree, :] = 0, 0, 0
+    trees.once[tree, :], trees.twice[tree, :], trees.of_family[tree, :] = 0, 0, 0
     trees.sums[tree] = trees.bases[tree] = trees.fixeds[tree] = 0.0
     trees.sizes[tree] = 0
     item = trees.first[tree]
@@ -282,7 +282,7 @@ def _released(items: MoveItems, trees: MoveTrees, item: int) -> float:
     fixed, charge = items.fixed + trees.fixeds[tree], trees.sums[tree] - items.weights[item] + trees.bases[tree]
     for at in range(items.family_at[item], items.family_at[item + 1]):
         family = items.families[at]
-        if trees.held[tree, family] == 1:
+        if trees.of_family[tree, family] == 1:
             fixed -= items.family_fixed[family]
             charge -= items.family_base[family]
     return _cost(items, trees, tree) - (fixed + (trees.rates[tree] - lone * items.per_hit) * charge)
@@ -295,7 +295,7 @@ def _added(items: MoveItems, trees: MoveTrees, item: int, tree: int, below: floa
     after, rate = before + items.weights[item], trees.rates[tree]
     for at in range(items.family_at[item], items.family_at[item + 1]):
         family = items.families[at]
-        if trees.held[tree, family] == 0:
+        if trees.of_family[tree, family] == 0:
             fixed += items.family_fixed[family]
             after += items.family_base[family]
     trees.left[0] -= LOOK
@@ -362,7 +362,7 @@ def _gain(items: MoveItems, trees: MoveTrees, x: int, y: int, above: float) -> f
     saved, charge = items.fixed, trees.sums[x] + trees.bases[x] + trees.sums[y] + trees.bases[y]
     apart = trees.rates[x] * (trees.sums[x] + trees.bases[x]) + trees.rates[y] * (trees.sums[y] + trees.bases[y])
     for family in range(len(items.family_fixed)):
-        if trees.held[x, family] and trees.held[y, family]:
+        if trees.of_family[x, family] and trees.of_family[y, family]:
             saved += items.family_fixed[family]
             charge -= items.family_base[family]
     trees.left[0] -= LOOK + len(items.family_fixed)

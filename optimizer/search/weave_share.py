@@ -471,20 +471,9 @@ class _CompiledWeaver(Weaver):
         return self.bounds, trees.rates, trees.charges, self.kernels.PairCosts(*trees.common, trees.fixed)
 
     def _pair_rates(self) -> Floats:
-        trees = self.trees
         # unions of trees of one slide each have a closed form
-        self.singles = np.array([edges[0][0] == edges[-1][0] for edges in trees.edges])
-        slides = np.where(self.singles, [edges[0][0] for edges in trees.edges], 0)
-        shifts = [
-            [shift for _, shift in edges] if slide else [] for edges, slide in zip(trees.edges, slides, strict=True)
-        ]
-        first = np.cumsum([0, *map(len, shifts)])
-        flat = np.array([shift for found in shifts for shift in found], dtype=np.int64)
-        found = np.empty((len(slides), len(slides)))
-        distinct, kinds = np.unique(slides, return_inverse=True)
-        tabled = TABLED * len(slides)
-        self.kernels.fill_pair_rates(distinct, kinds, first, flat, trees.rates, trees.per_second, tabled, found)
-        return found
+        self.singles = np.array([edges[0][0] == edges[-1][0] for edges in self.trees.edges])
+        return compiled_pair_rates(self.trees)
 
     def _look_through_all(self) -> None:
         self.kernels.best_partners(*self._costs, self.best, self.partner)
@@ -575,3 +564,17 @@ def pair_rates(trees: Trees) -> Floats:
         common[~single] = np.minimum(trees.rates[x], trees.rates)[~single]
         found[x] = trees.rates[x] + trees.rates - common
     return np.maximum(found, found.T) if not single.all() else found
+
+
+def compiled_pair_rates(trees: Trees) -> Floats:
+    """:func:`pair_rates` of many trees; exact to floats for two trees of one slide each."""
+    from optimizer.search.pair_kernels import fill_pair_rates
+
+    slides = np.array([edges[0][0] if edges[0][0] == edges[-1][0] else 0 for edges in trees.edges])
+    shifts = [[shift for _, shift in edges] if slide else [] for edges, slide in zip(trees.edges, slides, strict=True)]
+    first = np.cumsum([0, *map(len, shifts)])
+    flat = np.array([shift for of_tree in shifts for shift in of_tree], dtype=np.int64)
+    found = np.empty((len(slides), len(slides)))
+    distinct, kinds = np.unique(slides, return_inverse=True)
+    fill_pair_rates(distinct, kinds, first, flat, trees.rates, trees.per_second, TABLED * len(slides), found)
+    return found
