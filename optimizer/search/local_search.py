@@ -60,12 +60,12 @@ def improve(problem: SearchProblem, partition: Partition, seconds: float) -> Par
     return _certain(problem, partition, _LocalSearch(problem, partition, seconds * WORK_PER_SECOND).run())
 
 
-def _certain(problem: SearchProblem, start: Partition, found: Partition) -> Partition:
+def _certain(problem: SearchProblem, start: Partition, better: Partition) -> Partition:
     """The plan that was found, but where it is not certain that it is cheaper: there as it was at the start.
 
     What can be decided apart is the trees that exchanged items, directly or through others.
     """
-    trees = [*start, *found]
+    trees = [*start, *better]
     group = list(range(len(trees)))
 
     def of(tree: int) -> int:
@@ -74,7 +74,7 @@ def _certain(problem: SearchProblem, start: Partition, found: Partition) -> Part
         return tree
 
     home = {item: tree for tree, held in enumerate(start) for item in held}
-    for tree, held in enumerate(found, start=len(start)):
+    for tree, held in enumerate(better, start=len(start)):
         for item in held:
             group[of(home[item])] = of(tree)
     groups: dict[int, tuple[Partition, Partition]] = {}
