@@ -39,9 +39,12 @@ MERGE, SPLIT, DEAL, KINDS = 0, 1, 4, 6
 """Kinds of shakes: from :data:`DEAL` on items are dealt, below it those of whole trees go where they cost least."""
 
 
-_step = njit(cache=True, _nrt=False)
+_step = njit(cache=True, _nrt=False, no_cfunc_wrapper=True)
 """Compiled without counting references, which would take ten times as long as what is done: none of these functions
 makes an array, and all that they are given outlive the call."""
+
+_part = njit(cache=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""The same for functions that Python does not call."""
 
 
 class MoveItems(NamedTuple):
@@ -106,7 +109,7 @@ def _ones(typing_context: Any, number: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-@_step
+@_part
 def _count(row: Bits) -> np.int64:
     found: Any = np.uint64(0)
     for word in row:
@@ -114,7 +117,7 @@ def _count(row: Bits) -> np.int64:
     return np.int64(found)
 
 
-@_step
+@_part
 def _count_new(hits: Bits, once: Bits) -> np.int64:
     """Probes of an item that a tree has not."""
     found: Any = np.uint64(0)
@@ -123,7 +126,7 @@ def _count_new(hits: Bits, once: Bits) -> np.int64:
     return np.int64(found)
 
 
-@_step
+@_part
 def _count_lone(hits: Bits, once: Bits, twice: Bits) -> np.int64:
     """Probes of an item of a tree that no other item of it has."""
     found: Any = np.uint64(0)
@@ -133,7 +136,7 @@ def _count_lone(hits: Bits, once: Bits, twice: Bits) -> np.int64:
 
 
 # ---------------------------------------------------------------------------------------------------- bookkeeping
-@_step
+@_part
 def _draw(trees: MoveTrees, below: int) -> np.int64:
     """A pseudo-random number (xorshift)."""
     number: Any = trees.random[0]
@@ -144,7 +147,7 @@ def _draw(trees: MoveTrees, below: int) -> np.int64:
     return np.int64((number >> np.uint64(20)) % np.uint64(below))
 
 
-@_step
+@_part
 def _unlink(trees: MoveTrees, item: int) -> None:
     """Take an item out of the list of its tree."""
     ahead, behind = trees.before[item], trees.following[item]
@@ -156,7 +159,7 @@ def _unlink(trees: MoveTrees, item: int) -> None:
         trees.before[behind] = ahead
 
 
-@_step
+@_part
 def _link(trees: MoveTrees, item: int, tree: int) -> None:
     """Put an item into the list of a tree."""
     head = trees.first[tree]
@@ -166,7 +169,7 @@ def _link(trees: MoveTrees, item: int, tree: int) -> None:
     trees.first[tree], trees.tree_of[item] = item, tree
 
 
-@_step
+@_part
 def _touch(trees: MoveTrees, tree: int) -> None:
     """A tree has changed: it is the newest of the live ones, if it has items."""
     trees.clock[0] += 1
@@ -190,7 +193,7 @@ def _touch(trees: MoveTrees, tree: int) -> None:
     trees.place[other], trees.place[tree] = at, end
 
 
-@_step
+@_part
 def _add(items: MoveItems, trees: MoveTrees, item: int, tree: int) -> None:
     """Count an item of a tree."""
     hits, once, twice = items.hits[item], trees.once[tree], trees.twice[tree]
@@ -223,7 +226,7 @@ def recount(items: MoveItems, trees: MoveTrees, tree: int) -> None:
     _touch(trees, tree)
 
 
-@_step
+@_part
 def _place(items: MoveItems, trees: MoveTrees, item: int, tree: int) -> None:
     """Put an item that is in no tree into one, or one of its :data:`OWN`."""
     if tree == OWN:
@@ -255,13 +258,13 @@ def total(items: MoveItems, trees: MoveTrees) -> float:
     return found
 
 
-@_step
+@_part
 def _cost(items: MoveItems, trees: MoveTrees, tree: int) -> float:
     return items.fixed + trees.fixeds[tree] + trees.rates[tree] * (trees.sums[tree] + trees.bases[tree])
 
 
 # ---------------------------------------------------------------------------------------------------------- moves
-@_step
+@_part
 def _own(items: MoveItems, item: int) -> float:
     """Cost of an item in a tree of its own."""
     fixed, charge = items.fixed, items.weights[item]
@@ -271,7 +274,7 @@ def _own(items: MoveItems, item: int) -> float:
     return fixed + items.alone[item] * charge
 
 
-@_step
+@_part
 def _released(items: MoveItems, trees: MoveTrees, item: int) -> float:
     """What the plan costs less without an item."""
     tree = trees.tree_of[item]
@@ -288,7 +291,7 @@ def _released(items: MoveItems, trees: MoveTrees, item: int) -> float:
     return _cost(items, trees, tree) - (fixed + (trees.rates[tree] - lone * items.per_hit) * charge)
 
 
-@_step
+@_part
 def _added(items: MoveItems, trees: MoveTrees, item: int, tree: int, below: float) -> float:
     """What the plan costs more with an item in a tree; infinite if that is certainly not below a bound."""
     fixed, before = 0.0, trees.sums[tree] + trees.bases[tree]
@@ -306,7 +309,7 @@ def _added(items: MoveItems, trees: MoveTrees, item: int, tree: int, below: floa
     return fixed + (rate + rise) * after - rate * before
 
 
-@_step
+@_part
 def _move(items: MoveItems, trees: MoveTrees, item: int) -> bool:
     """Move an item to where the plan gets cheapest; trees unchanged since its last turn are left out."""
     since, home = trees.seen[item], trees.tree_of[item]
@@ -343,7 +346,7 @@ def descend(items: MoveItems, trees: MoveTrees) -> None:
                 return
 
 
-@_step
+@_part
 def _merge(items: MoveItems, trees: MoveTrees, x: int, y: int) -> None:
     """Put the items of tree y into tree x."""
     item = trees.first[y]
@@ -356,7 +359,7 @@ def _merge(items: MoveItems, trees: MoveTrees, x: int, y: int) -> None:
     recount(items, trees, x)
 
 
-@_step
+@_part
 def _gain(items: MoveItems, trees: MoveTrees, x: int, y: int, above: float) -> float:
     """What merging two trees saves; minus infinity if that is certainly not above a bound."""
     saved, charge = items.fixed, trees.sums[x] + trees.bases[x] + trees.sums[y] + trees.bases[y]
@@ -396,7 +399,7 @@ def merge(items: MoveItems, trees: MoveTrees) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- shakes
-@_step
+@_part
 def _take(items: MoveItems, trees: MoveTrees, tree: int, out: Integers, count: int) -> int:
     """Take the items that may be moved out of a tree, into ``out`` after its first ``count``: how many that makes."""
     item = trees.first[tree]
