@@ -52,17 +52,15 @@ class _Arguments:
         sql, kind = self.translate(expression)
         return self.columns.setdefault(sql, (len(self.columns), kind))
 
-    def values(self, rows: Sequence[dict[str, Any]], at: tuple[int, str]) -> list[Any]:
-        """The values of an expression in some rows."""
-        name = f"v{at[0]}"
-        values = [row[name] for row in rows]
+    def values(self, columns: Sequence[list[Any]], at: tuple[int, str]) -> list[Any]:
+        """The values of an expression, of what :attr:`listed` gives."""
+        values = columns[at[0]]
         return [None if value is None else _moment(value) for value in values] if at[1] == "timestamp" else values
 
     @property
-    def packed(self) -> str:
-        """SQL of all of them as one value."""
-        fields = [f"v{at} := {sql}" for sql, (at, _) in self.columns.items()]
-        return f"struct_pack({', '.join(fields or ['nothing := 0'])})"
+    def listed(self) -> list[str]:
+        """SQL of all of them, in order: a value an event each."""
+        return list(self.columns) or ["0"]
 
 
 def _recomputed(
@@ -77,34 +75,40 @@ def _recomputed(
     arguments = _Arguments(translate)
     outputs = [part for output in (*query.outputs, *compared_outputs(query)) for part in recomputed_parts(output)]
     places = [_places(arguments, output) for output in outputs]
-    read = arguments.packed
+    read = arguments.listed
+    time, values = names[time_column], len(read)
+    types: tuple[str, ...] = ()
     if query.pattern is not None:
-        per = ", ".join(f"{names[name]}::VARCHAR" for name in query.pattern.per)
-        event = f"t := {names[time_column]}, e := {names[query.pattern.on]}::VARCHAR"
-        read = f"struct_pack({event}, p := list_value({per}), v := {read})"
-    keys = ", ".join(['"since"', '"until"', *groups])
-    time = names[time_column]
+        types, on = query.pattern.events, f"{names[query.pattern.on]}::VARCHAR"
+        # events of other types are in no sequence
+        where = f"({where}) AND {on} IN (SELECT type FROM types)"
+        read = [*read, time, on, *(f"{names[name]}::VARCHAR" for name in query.pattern.per)]
+    keys = ['"since"', '"until"', *groups]
+    # one list a column, all in one order: an object an event would take longer than everything else
+    lists = [f"list({sql})" for sql in read]
     connection = _database()
     connection.register("events", _plain(events, names))
     connection.register(
         "windows", pa.table({"since": [one for one, _ in windows], "until": [end for _, end in windows]})
     )
+    connection.register("types", pa.table({"type": pa.array(types, pa.string())}))
     try:
         found = connection.execute(
-            f"SELECT {keys}, list({read}) FROM events JOIN windows ON {time} >= since AND {time} < until "
-            f"WHERE {where} GROUP BY {keys}"
+            f"SELECT {', '.join(keys + lists)} FROM events JOIN windows ON {time} >= since AND {time} < until "
+            f"WHERE {where} GROUP BY {', '.join(keys)}"
         ).fetchall()
     finally:
-        connection.unregister("events")
-        connection.unregister("windows")
+        for name in ("events", "windows", "types"):
+            connection.unregister(name)
     rows = []
-    for since, until, *group, packed_rows in found:
+    for since, until, *columns in found:
+        group, columns = columns[: len(groups)], columns[len(groups) :]
         row = {"window_start": _moment(since), "window_end": _moment(until), **dict(zip(told, group, strict=True))}
         if query.pattern is None:
             for output, place in zip(outputs, places, strict=True):
-                row |= _named(output, evidence(output, *_values(arguments, output, place, packed_rows)))
+                row |= _named(output, evidence(output, *_values(arguments, output, place, columns)))
             rows.append(row)
-        elif (matched := _matched(query, outputs, arguments, places, packed_rows)) is not None:
+        elif (matched := _matched(query, outputs, arguments, places, columns, values)) is not None:
             rows.append(row | matched)
     return rows
 
@@ -120,12 +124,12 @@ def _places(arguments: _Arguments, output: Output) -> list[tuple[int, str]]:
 
 
 def _values(
-    arguments: _Arguments, output: Output, places: Sequence[tuple[int, str]], packed_rows: Sequence[dict[str, Any]]
+    arguments: _Arguments, output: Output, places: Sequence[tuple[int, str]], read: Sequence[list[Any]]
 ) -> tuple[list[Any], list[Any]]:
     """The values of an output's arguments that count."""
     if not places:
-        return list(packed_rows), []
-    columns = [arguments.values(packed_rows, place) for place in places]
+        return read[0], []
+    columns = [arguments.values(read, place) for place in places]
     if output.argument_type is not None and output.argument_type.name == "decimal":
         # integers whose arithmetic needs more than 64 bits are decimals in answers
         unit = Decimal(1).scaleb(-output.argument_type.scale)
@@ -147,22 +151,25 @@ def _matched(
     outputs: Sequence[Output],
     arguments: _Arguments,
     places: Sequence[Sequence[tuple[int, str]]],
-    packed_rows: Sequence[dict[str, Any]],
+    read: Sequence[list[Any]],
+    values: int,
 ) -> dict[str, Any] | None:
-    """What is said of the sequences of the events of one window and group; None if there is none."""
-    packed = [event["v"] for event in packed_rows]
-    columns = [arguments.values(packed, place[0]) if place else [None] * len(packed_rows) for place in places]
+    """What is said of the sequences of the events of one window and group; None if there is none. ``read``: of each
+    event its ``values``, its time, its type and its key."""
+    moments, types, *per = read[values:]
+    nothing = [None] * len(moments)
+    columns = [arguments.values(read, place[0]) if place else nothing for place in places]
+    each = list(zip(*columns, strict=True)) if columns else [()] * len(moments)
     by_key: dict[Hashable, list[sequences.Event]] = {}
-    for at, event in enumerate(packed_rows):
-        values = tuple(column[at] for column in columns)
-        by_key.setdefault(tuple(event["p"]), []).append((event["t"], event["e"], values))
+    for key, *event in zip(zip(*per, strict=True) if per else nothing, moments, types, each, strict=True):
+        by_key.setdefault(key, []).append(tuple(event))
     found = sequences.answer(query, outputs, by_key.values())
     if found is None:
         return None
     row: dict[str, Any] = {}
     for output, told in zip(outputs, found, strict=True):
-        types = sequences.evidence_of(output)
-        row |= _named(output, {what: pa.scalar(told[what], arrow_type(type)).as_py() for what, type in types.items()})
+        kinds = sequences.evidence_of(output)
+        row |= _named(output, {what: pa.scalar(told[what], arrow_type(type)).as_py() for what, type in kinds.items()})
     return row
 
 

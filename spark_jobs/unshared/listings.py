@@ -87,8 +87,8 @@ def agrees_least(output: Output, value: Any, evidence: Mapping[str, Any]) -> boo
 def agrees_histogram(output: Output, value: Any, evidence: Mapping[str, Any]) -> bool:
     """Whether every value is in its bin, but for those at an edge."""
     assert output.parameter is not None
-    if not evidence["count"]:
-        return value is None
+    if value is None or not evidence["count"]:
+        return value is None and not evidence["count"]
     listed, bins = json.loads(value), int(output.parameter)
     least, most, total = evidence["least"], evidence["greatest"], evidence[""]
     if least is None or least == most:
