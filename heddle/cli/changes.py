@@ -45,8 +45,9 @@ def show_diff(change: PlanDiff, new: SharingPlan) -> None:
             ("old", "new", "cost before", "cost after"),
             [(old or "-", tree or "-", f"{before:.6g}", f"{after:.6g}") for old, tree, before, after in rows],
         )
+    derived = f", {change.derived} made of stored rows" if change.derived else ""
     terminal.console.print(
-        f"  stored partials: {number_of(change.reused, 'synopsis')} kept, {change.built} new; "
+        f"  stored partials: {number_of(change.reused, 'synopsis')} kept, {change.built} new{derived}; "
         f"{len(change.rebuilt)} of {number_of(len(new.workload.queries), 'query')} to read history again",
         highlight=False,
     )

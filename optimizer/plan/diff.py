@@ -118,18 +118,25 @@ class PlanDiff:
         found += [f"  sequences: {line}" for one in self.sequences if not one.is_empty for line in one.lines()]
         found += [f"  refreshes: {line}" for line in self.refreshes]
         if self.derived:
-            found.append(f"  stored partials: {self.derived} synopses are made of stored rows at the next run")
+            made = _some(self.derived, "synopsis is", "synopses are")
+            found.append(f"  stored partials: {made} made of stored rows at the next run")
         if self.rebuilt:
             windows = sum(windows for _, _, windows in self.rebuilt)
+            kept, built = _some(self.reused, "synopsis stays", "synopses stay"), _some(self.built, "is", "are")
+            queries, open_ = _some(len(self.rebuilt), "query", "queries"), _some(windows, "open window", "open windows")
             found.append(
-                f"  stored partials: {self.reused} synopses stay valid, {self.built} are computed from history at the "
-                f"next run, for {len(self.rebuilt)} queries ({windows} open windows a group)"
+                f"  stored partials: {kept} valid, {built} computed from history at the next run, for {queries} "
+                f"({open_} a group)"
             )
             for reason in dict.fromkeys(reason for _, reason, _ in self.rebuilt):
                 names = [query for query, why, _ in self.rebuilt if why == reason]
                 more = f", … {len(names) - NAMED} more" if len(names) > NAMED else ""
                 found.append(f"    {reason}: {', '.join(names[:NAMED])}{more}")
         return found
+
+
+def _some(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}"
 
 
 def what_changed(was: ACQ, now: ACQ) -> str:

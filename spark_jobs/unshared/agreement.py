@@ -296,10 +296,14 @@ def _sum_slack(output: Output, evidence: Evidence) -> float:
 
 
 def _agrees_average(output: Output, value: Any, total: Decimal | None, count: int) -> bool:
-    if total is None or value is None:
+    if not count:
+        return value is None
+    if total is None:
         # a total beyond 38 digits is null in Spark: nothing to compare with
-        return count > 0 or value is None
+        return True
     mean = _mean(output, total, count)
+    if value is None:
+        return output.type.name == "decimal" and abs(mean) >= 10 ** (output.type.precision - output.type.scale)
     if output.type.name == "decimal":
         return bool(Decimal(value) == mean)
     return bool(abs(value - mean) <= abs(mean) * 2 * EPSILON)
