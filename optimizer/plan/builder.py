@@ -58,8 +58,8 @@ def build_plan(
         on it, and how many groups a fragment has where the model does not know it. Without one every filter and
         group-by has a synopsis of its own, and a fragment counts as one row (:attr:`SharingPlan.blind`).
     sharing
-        Names of queries that share a synopsis, to be kept as those of ``previous`` are
-        (:attr:`optimizer.plan.definition.SharingPlan.together`).
+        Names of queries that share a synopsis or have one of their own, to be kept as those of ``previous`` are
+        (:attr:`optimizer.plan.definition.SharingPlan.synopses_by_name`).
 
     Raises
     ------
@@ -75,10 +75,11 @@ def build_plan(
     within = Fraction(tolerance) if math.isfinite(tolerance) else Fraction(10**9)
     read = {query.stream for query in workload.queries}
     workload = Workload(workload.queries, tuple(s for s in workload.streams if s.name in read))
-    known = [*(previous.together if previous else ()), *sharing]
+    known = [*(previous.synopses_by_name if previous else ()), *map(tuple, sharing)]
     together = _together(chosen, workload, profiles or {}, known)
     chosen = _informed(chosen, workload, profiles or {}, together)
-    planning = _Planning(algorithm, chosen, counter, seconds, previous, tolerance, within, profiles or {}, together)
+    sampled = profiles or {}
+    planning = _Planning(algorithm, chosen, counter, seconds, previous, tolerance, within, sampled, together, known)
     plans: list[_DomainPlan] = []
     for stream, queries in _domains(workload):
         numbered = sum(len(plan.trees) for plan in plans if plan.stream == stream.name)
@@ -118,7 +119,7 @@ def _together(
     for stream in workload.streams:
         queries = [query for query in workload.queries_of(stream.name) if pays_by_synopsis(model, query)]
         found += choose(profiles.get(stream.name), queries, model.coefficients, known)
-    return tuple(found) if model.name == "measured" else tuple(map(tuple, known))
+    return tuple(found) if model.name == "measured" else tuple(names for names in map(tuple, known) if len(names) > 1)
 
 
 def _informed(
@@ -135,7 +136,7 @@ def _informed(
 
 class _Planning(NamedTuple):
     """What :func:`build_plan` was asked for; ``within``: the tolerance as a fraction; ``together``: names of queries
-    that share a synopsis."""
+    that share a synopsis; ``known``: those that did before, and each that had one of its own."""
 
     algorithm: str
     model: CostModel
@@ -146,6 +147,7 @@ class _Planning(NamedTuple):
     within: Fraction
     profiles: Mapping[str, Profile]
     together: tuple[tuple[str, ...], ...]
+    known: Sequence[tuple[str, ...]]
 
     @property
     def earlier(self) -> tuple[ExecutionTree, ...]:
@@ -238,8 +240,9 @@ def _tree(planning: _Planning, name: str, queries: tuple[ACQ, ...], rate: Fracti
     stream, model = queries[0].stream, planning.model
     sharing: tuple[tuple[str, ...], ...] = ()
     if queries[0].is_plain:
-        profile = None if pays_by_synopsis(model, queries[0]) else planning.profiles.get(stream)
-        sharing = choose(profile, queries, Coefficients(), planning.together)
+        chosen = pays_by_synopsis(model, queries[0])
+        profile = None if chosen else planning.profiles.get(stream)
+        sharing = choose(profile, queries, Coefficients(), planning.together if chosen else planning.known)
     sequences: tuple[SequencePlan, ...] = ()
     if queries[0].pattern is not None:
         known = [plan for tree in planning.earlier for plan in tree.sequences]

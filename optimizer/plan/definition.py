@@ -229,6 +229,13 @@ class SharingPlan:
         return tuple(names for tree in self.trees for names in tree.together)
 
     @property
+    def synopses_by_name(self) -> tuple[tuple[str, ...], ...]:
+        """As :attr:`together`, and each query whose filter and group-by have a synopsis of their own."""
+        named = {name for names in self.together for name in names}
+        alone = (query.name for tree in self.trees for query in tree.queries if query.is_plain)
+        return (*self.together, *((name,) for name in alone if name not in named))
+
+    @property
     def blind(self) -> tuple[str, ...]:
         """Streams of which the ``measured`` model knew no groups a fragment, so that it took one: nothing was stored
         yet, and no sample could be read."""

@@ -119,23 +119,29 @@ def choose(
 ) -> Together:
     """The families of one tree that share a synopsis, by cost: greedily, the pair that saves most first.
 
-    ``queries``: of one tree, windows of time. ``earlier``: what shared a synopsis in the plan in force; kept while it
-    costs at most :data:`LOYALTY` times as much, for a new synopsis has to be filled from history, and kept without
-    a sample. O(k^2) counts of a sample for k families. Names come in the order of the queries.
+    ``queries``: of one tree, windows of time. ``earlier``: what shared a synopsis in the plan in force, or had one of
+    its own; kept while it costs at most :data:`LOYALTY` times as much, for a new synopsis has to be filled from
+    history, and kept without a sample. O(k^2) counts of a sample for k families. Names come in the order of the
+    queries.
     """
     members = families_of(queries)
     if len(members) < 2:
         return ()
     family_of = {query.name: family for family, mine in members.items() for query in mine}
-    kept = [list(dict.fromkeys(family_of[name] for name in names if name in family_of)) for names in earlier]
-    # several trees of a plan may have named the same
-    kept = [families for families in {frozenset(one): one for one in kept}.values() if len(families) > 1]
+    named = [list(dict.fromkeys(family_of[name] for name in names if name in family_of)) for names in earlier]
+    # several trees of a plan may have named the same, and a family that is alone in one be together in another
+    kept = list({frozenset(one): one for one in named if one}.values())
+    joined = {family for families in kept if len(families) > 1 for family in families}
+    kept = [families for families in kept if len(families) > 1 or families[0] not in joined]
     apart = [[family] for family in members if not any(family in families for families in kept)]
+    if sum(map(len, kept + apart)) != len(members):  # families that were in two synopses cannot stay in both
+        kept, apart = [], [[family] for family in members]
     found = kept + apart
-    if sum(map(len, found)) != len(members):  # families that were in two synopses cannot stay in both
-        found = [[family] for family in members]
     if profile is not None and len(profile.times):
         cheapest = _cheapest(profile, members, coefficients)
+        if kept and len(apart) > 1:
+            # those that are new, among themselves
+            found = kept + _cheapest(profile, {family: members[family] for (family,) in apart}, coefficients)
         before, now = (
             sum(cost(profile, _edges(members, families), families, coefficients) for families in groups)
             for groups in (found, cheapest)

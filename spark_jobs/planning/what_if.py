@@ -101,7 +101,7 @@ def what_if(
         found,
         algorithm or base.algorithm,
         chosen,
-        sharing=base.together,
+        sharing=base.synopses_by_name,
     )
     return WhatIf(before, _kept(base, wanted, found, chosen), after, diff(before, after))
 
