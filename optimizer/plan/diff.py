@@ -135,8 +135,8 @@ class PlanDiff:
         return found
 
 
-def _some(number: int, one: str, several: str) -> str:
-    return f"{number} {one if number == 1 else several}"
+def _some(number: int, singular: str, plural: str) -> str:
+    return f"{number} {singular if number == 1 else plural}"
 
 
 def what_changed(was: ACQ, now: ACQ) -> str:
