@@ -10,8 +10,10 @@ go to its sink ``blackhole``), or Parquet in the folder. Needs the engine and Py
 from __future__ import annotations
 
 import base64
+import ctypes
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -103,7 +105,13 @@ ENGINES: dict[str, Callable[[int], Run]] = {
 }
 
 
+PDEATHSIG = 1
+
+
 def main() -> None:
+    if sys.platform == "linux":
+        # a benchmark that was stopped waits for no answer: this ends with it
+        ctypes.CDLL(None).prctl(PDEATHSIG, signal.SIGKILL)
     # engines print as they like: the answers have standard output to themselves
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
