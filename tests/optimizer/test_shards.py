@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optimizer.plan.builder import build_plan
 from optimizer.search.cost import PAPER, Coefficients, measured
-from optimizer.synopses.sharing import LOYALTY, Profile, choose, cost, groups_per_fragment
+from optimizer.synopses import sharing
+from optimizer.synopses.sharing import Profile, choose, cost, groups_per_fragment
 from optimizer.synopses.synopsis import Family, families_of, synopses_of
 from optimizer.windows.alignment import Fragments
 from optimizer.workload.values import (
@@ -176,13 +178,14 @@ def test_what_comes_leaves_what_is_there_where_it_is(data: st.DataObject) -> Non
     held = data.draw(st.lists(st.sampled_from(families), unique=True))
     inner = data.draw(st.sampled_from(list(partitions(held))))
     named = [[found.name for family in group for found in families_of(queries)[family]] for group in inner]
-    found = [
-        frozenset(families_of(members))
-        for members in synopses_of(STREAM, queries, choose(profile, queries, COSTS, named)).values()
-    ]
+    loyalty = data.draw(st.sampled_from([1.1, 1.5, 3.0]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharing, "LOYALTY", loyalty)
+        together = choose(profile, queries, COSTS, named)
+    found = [frozenset(families_of(members)) for members in synopses_of(STREAM, queries, together).values()]
     if any(frozenset(group) not in found for group in inner):
         new = [[family] for family in families if family not in held]
-        assert priced(profile, queries, [*inner, *new]) > LOYALTY * priced(profile, queries, found)
+        assert priced(profile, queries, [*inner, *new]) > loyalty * priced(profile, queries, found)
 
 
 def test_a_plan_carries_what_shares_a_synopsis_through_rows_and_refreshes() -> None:
