@@ -5,28 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from optimizer.aggregates.states import ROWS
+from optimizer.language.parser import parse
+from optimizer.plan.builder import build_plan
+from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.derivation import given_by, shares_of
 from optimizer.synopses.synopsis import Synopsis
+from optimizer.workload.values import Source, Stream, Workload
 from spark_jobs.checks import inspection
 from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.derivation import Derivation
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.lifting import partials_of
 from spark_jobs.partials.stored_coverage import _within
+from spark_jobs.planning.publication import publish_plan
 from spark_jobs.run import partials_stage
 from spark_jobs.settings import TaskMemory
 from spark_jobs.warehouse.schemas import PARTIALS
-from tests.spark_jobs.laboratory import MINUTE, Laboratory, steady
+from tests.sizes import examples
+from tests.spark_jobs.laboratory import MINUTE, SCHEMA, Laboratory, steady
 from tests.spark_jobs.test_cells import MANY, cuts
 from tests.spark_jobs.test_partial_aggregates import (
     SECOND,
@@ -217,6 +224,51 @@ def test_a_new_day_is_lifted_for_all_and_old_ones_for_what_is_new(lab: Laborator
     assert record.scanned["trades"][2] == record.rows_scanned == record.features["events"] == 278
     assert record.features["family_tuples"] == record.features["tree_tuples"] == record.features["events"]
     assert lab.wrong(version, 5750, 7000) == []
+
+
+AGGREGATES = ("sum(volume) AS v", "min(price) AS a, count(*) AS b", "avg(price) AS v", "count(DISTINCT volume) AS v")
+
+
+@st.composite
+def texts_of_queries(draw: st.DrawFn, name: str) -> str:
+    """A query over trades: of few aggregates, windows, filters and groups, so that several have some in common."""
+    group_by = draw(st.sampled_from(["", "symbol", "volume", "symbol, volume"]))
+    where = draw(st.sampled_from(["", "volume > 3", "price > 100.4", "symbol = 'A'"]))
+    window = draw(st.sampled_from([(60, 10), (30, 10), (30, 5), (45, 15), (20, 20)]))
+    return query(name, draw(st.sampled_from(AGGREGATES)), window, where, group_by)
+
+
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_changes_of_a_workload_are_answered_as_the_oracle_does(
+    engine: Any, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Queries come, go and change, share synopses in any way, and history is answered again, up to some time later."""
+    lab = Laboratory(engine, tmp_path_factory.mktemp("changes"))
+    lab.write(steady(200))
+    stream = Stream("trades", Source("parquet", str(lab.source())), SCHEMA, "ts")
+    names, held, end = [f"q{number}" for number in range(5)], dict[str, str](), 100
+    plan: SharingPlan | None = None
+    for step in range(data.draw(st.integers(2, 4))):
+        for name in data.draw(st.lists(st.sampled_from(names), max_size=3, unique=True)):
+            held.pop(name, None)
+            if data.draw(st.booleans()):
+                held[name] = data.draw(texts_of_queries(name))
+        held = held or {"q0": OLD.replace("old", "q0")}
+        place = {name: data.draw(st.integers(0, 2)) for name in held}
+        plan = build_plan(
+            Workload(parse("".join(held.values()), {"trades": stream}).queries, (stream,)),
+            {"trades": Fraction(1)},
+            data.draw(st.sampled_from(["weave-share", "shared", "no-share"])),
+            previous=plan if data.draw(st.booleans()) else None,
+            sharing=[[name for name in held if place[name] == number] for number in range(3)],
+        )
+        version, _ = publish_plan(lab.warehouse, plan)
+        end += data.draw(st.sampled_from([0, 0, 30]))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(inspection, "expectations", lambda *given: [])
+            lab.run(version, 60, end, f"step {step}")
+        assert lab.wrong(version, 60, end) == []
 
 
 @settings(deadline=None)
