@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from optimizer.errors.diagnostics import count
 from optimizer.plan.definition import NAMED, SharingPlan
 from optimizer.plan.rhythms import changes
 from optimizer.sequences.sharing_plan import SequenceDiff
@@ -118,15 +119,14 @@ class PlanDiff:
         found += [f"  sequences: {line}" for one in self.sequences if not one.is_empty for line in one.lines()]
         found += [f"  refreshes: {line}" for line in self.refreshes]
         if self.derived:
-            made = _some(self.derived, "synopsis is", "synopses are")
+            made = f"{count(self.derived, 'synopsis')} {_verb(self.derived)}"
             found.append(f"  stored partials: {made} made of stored rows at the next run")
         if self.rebuilt:
             windows = sum(windows for _, _, windows in self.rebuilt)
-            kept, built = _some(self.reused, "synopsis stays", "synopses stay"), _some(self.built, "is", "are")
-            queries, open_ = _some(len(self.rebuilt), "query", "queries"), _some(windows, "open window", "open windows")
+            kept = f"{count(self.reused, 'synopsis')} {'stays' if self.reused == 1 else 'stay'} valid"
             found.append(
-                f"  stored partials: {kept} valid, {built} computed from history at the next run, for {queries} "
-                f"({open_} a group)"
+                f"  stored partials: {kept}, {self.built} {_verb(self.built)} computed from history at the next run, "
+                f"for {count(len(self.rebuilt), 'query')} ({count(windows, 'open window')} a group)"
             )
             for reason in dict.fromkeys(reason for _, reason, _ in self.rebuilt):
                 names = [query for query, why, _ in self.rebuilt if why == reason]
@@ -135,8 +135,8 @@ class PlanDiff:
         return found
 
 
-def _some(number: int, singular: str, plural: str) -> str:
-    return f"{number} {singular if number == 1 else plural}"
+def _verb(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def what_changed(was: ACQ, now: ACQ) -> str:
