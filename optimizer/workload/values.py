@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from optimizer.workload.nested import LeafTypes, Nested
@@ -397,7 +398,7 @@ class ACQ:
             found |= set(output.columns())
         return sorted(found)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Hash of what the query answers: its meaning, neither its owner, table or asset nor its layout or comments."""
         meaning = to_json(self)
@@ -405,7 +406,7 @@ class ACQ:
             meaning.pop(cosmetic, None)
         return digest(meaning)
 
-    @property
+    @cached_property
     def definition(self) -> str:
         """The fingerprint of the query as it is registered, whichever instants a run answers of it."""
         return replace(self, window=replace(self.window, at=None)).fingerprint
