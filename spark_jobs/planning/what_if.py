@@ -1,4 +1,7 @@
-"""What a plan would become if queries came or went or rates changed. Nothing is stored, and no JVM is started."""
+"""What a plan would become if queries came or went or rates changed. Nothing is stored, and no JVM is started.
+
+It is planned as a refresh would, by a sample of each stream whose source can be read.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from optimizer.plan.diff import PlanDiff, diff
 from optimizer.plan.prices import tree_cost
 from optimizer.search.cost import CostModel
 from optimizer.workload.values import ACQ, Workload
-from spark_jobs.planning.requested import parse_rate
+from spark_jobs.planning.requested import parse_rate, profiles_of
 
 _RATE = re.compile(r"\s*(.*\S)\s*([=×x*])\s*([0-9.][0-9./eE+-]*)\s*", re.DOTALL)
 
@@ -85,7 +88,6 @@ def what_if(
         without a rate.
     """
     chosen = model or base.model
-    before = base if chosen == base.model else _repriced(base, chosen)
     held = {query.name: query for query in base.workload.queries}
     if unknown := [name for name in remove if name not in held]:
         raise HeddleError("HDL-507", f"there is no query {unknown[0]} in the plan", meant(unknown[0], held))
@@ -96,14 +98,18 @@ def what_if(
         if change.stream not in found:
             raise HeddleError("HDL-407", f"a rate is given for {change.stream}, which the plan does not read")
         found[change.stream] = change.number * (found[change.stream] if change.is_factor else 1)
+    workload = Workload(tuple(wanted.values()), tuple(declared.values()))
     after = build_plan(
-        Workload(tuple(wanted.values()), tuple(declared.values())),
+        workload,
         found,
         algorithm or base.algorithm,
         chosen,
+        profiles=profiles_of(workload, found, chosen),
         sharing=base.synopses_by_name,
     )
-    return WhatIf(before, _kept(base, wanted, found, chosen), after, diff(before, after))
+    # with the groups a fragment that a sample has shown
+    before = base if after.model == base.model else _repriced(base, after.model)
+    return WhatIf(before, _kept(base, wanted, found, after.model), after, diff(before, after))
 
 
 def _repriced(plan: SharingPlan, model: CostModel) -> SharingPlan:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +16,8 @@ from hypothesis import strategies as st
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
-from optimizer.workload.values import ACQ, LONG, SECOND, TIMESTAMP, Output, Source, Stream, Window, Workload
+from optimizer.search.cost import measured
+from optimizer.workload.values import ACQ, LONG, SECOND, STRING, TIMESTAMP, Output, Source, Stream, Window, Workload
 from spark_jobs.planning.what_if import RateChange, what_if
 from tests.optimizer.searching import window_lists
 from tests.sizes import examples
@@ -76,6 +82,28 @@ def test_nothing_changes_if_nothing_is_asked() -> None:
     base = planned([query("a", 16, 4), query("b", 10, 5)], Fraction(6, 5), "weave-share")
     found = what_if(base)
     assert found.after == base and found.kept == base.cost and found.diff.is_empty and not found.diff.rebuilt
+
+
+def test_newcomers_share_as_a_sample_of_the_stream_says(tmp_path: Path) -> None:
+    events = 20_000
+    columns = {
+        "ts": pa.array(np.arange(events) * 2 * SECOND, pa.timestamp("us", "UTC")),
+        "symbol": [f"S{number % 7}" for number in range(events)],
+        "side": ["BS"[number % 2] for number in range(events)],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "trades.parquet")
+    types = (("ts", TIMESTAMP), ("symbol", STRING), ("side", STRING))
+    stream = Stream("trades", Source("parquet", str(tmp_path / "trades.parquet")), types, "ts")
+
+    def by(name: str, *columns: str) -> ACQ:
+        return replace(query(name, 7200, 3600), group_by=tuple((column, STRING) for column in columns))
+
+    rates, model = {"trades": Fraction(1, 2)}, measured()
+    base = build_plan(Workload((by("a", "symbol"),), (stream,)), rates, "best", model)
+    found = what_if(base, [by("b", "side"), by("c", "symbol", "side")])
+    assert found.after.together == (("a", "c"),) and not found.after.blind
+    (tmp_path / "trades.parquet").unlink()
+    assert what_if(base, [by("b", "side"), by("c", "symbol", "side")]).after.blind == ("trades",)
 
 
 def test_what_does_not_exist() -> None:
