@@ -19,7 +19,7 @@ from optimizer.plan.definition import SharingPlan
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.results.revisions import Readers
-from spark_jobs.session.session import cpu_seconds
+from spark_jobs.session.session import CpuSeconds
 from spark_jobs.settings import CHECKS
 from spark_jobs.sources.ledger import Ledger
 from spark_jobs.sources.splits import Split
@@ -81,7 +81,7 @@ class Run:
     def stage(self, name: str, saying: str) -> Iterator[None]:
         """Report the start of a stage, and measure its CPU and wall seconds; what ends the run in it is logged."""
         self.report(saying)
-        cpu, wall = cpu_seconds(), time.perf_counter()
+        cpu, wall = CpuSeconds(), time.perf_counter()
         ending: BaseException | None = None
         try:
             yield
@@ -90,8 +90,7 @@ class Run:
             raise
         finally:
             for book, spent in (
-                # a worker that nobody waited for takes with it what it had used before
-                (self.record.cpu_seconds, max(0.0, cpu_seconds() - cpu)),
+                (self.record.cpu_seconds, cpu.spent()),
                 (self.record.wall_seconds, time.perf_counter() - wall),
             ):
                 book[name] = round(book.get(name, 0.0) + spent, 3)

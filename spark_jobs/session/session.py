@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import psutil
 
@@ -151,21 +151,61 @@ def _quiet() -> Iterator[None]:
             os.close(before)
 
 
-def cpu_seconds() -> float:
-    """CPU seconds used so far by this process, the JVM and the Python workers, and by those of them that ended and that
-    the one who started them waited for: after another's end it is less than before."""
-    total = 0.0
+class _Used(NamedTuple):
+    """CPU seconds that one process used, its ``own`` and those of its ended children that it ``waited`` for, and its
+    ``parent``."""
+
+    own: float
+    waited: float
+    parent: tuple[int, float] | None
+
+
+class CpuSeconds:
+    """CPU seconds of this process, the JVM and the Python workers from here on.
+
+    Spark ends Python workers that were idle for a minute, and nobody waits for those: a difference of two sums over the
+    processes that live would lose what they had used before. So each process is compared with itself. What is lost is
+    what a worker used from here on before it was idle and ended.
+    """
+
+    def __init__(self) -> None:
+        self._before = _processes()
+
+    def spent(self) -> float:
+        """CPU seconds so far."""
+        now = _processes()
+        earlier = dict.fromkeys(now, 0.0)
+        for process in self._before.keys() - now.keys():
+            # of one that ended whoever waited for it has all that it ever used
+            heir = self._before[process].parent
+            while heir in self._before and heir not in now:
+                heir = self._before[heir].parent
+            if heir in earlier:
+                earlier[heir] += self._before[process].own + self._before[process].waited
+        total = 0.0
+        for process, used in now.items():
+            own, waited, _ = self._before.get(process, _Used(0.0, 0.0, None))
+            total += used.own - own + max(0.0, used.waited - waited - earlier[process])
+        return total
+
+
+def _processes() -> dict[tuple[int, float], _Used]:
+    """This process, the JVM and the Python workers, by number and start."""
     here = psutil.Process()
     parent = here.parent()
     # under spark-submit the JVM is the parent of this process, in local mode its child
     top = parent if parent is not None and "java" in parent.name() else here
-    for process in [top, *top.children(recursive=True)]:
+    found: dict[tuple[int, float], _Used] = {}
+    by_number: dict[int, tuple[int, float]] = {}
+    for process in [top, *top.children(recursive=True)]:  # parents first
         try:
-            times = process.cpu_times()
+            times, key = process.cpu_times(), (process.pid, process.create_time())
+            above = by_number.get(process.ppid())
         except psutil.NoSuchProcess:
             continue
-        total += times.user + times.system + times.children_user + times.children_system
-    return total
+        by_number[process.pid] = key
+        found[key] = _Used(times.user + times.system, times.children_user + times.children_system, above)
+    return found
 
 
 def fetch_jars() -> Path:

@@ -17,7 +17,7 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import history_start
 from optimizer.workload.streams import TIME_UNITS
 from optimizer.workload.values import ACQ, LONG, STRING, Stream
-from spark_jobs.session.session import cpu_seconds
+from spark_jobs.session.session import CpuSeconds
 from spark_jobs.sources import csv_source
 from spark_jobs.sources.splits import splits_of
 from spark_jobs.storage import Place
@@ -180,7 +180,7 @@ def measure(
             first = history_start([query.window], begin, end)
             frame = frame.where(time_column >= F.timestamp_micros(F.lit(first)))
         rows = frame.count() if number else 0
-        cpu, wall = cpu_seconds(), time.perf_counter()
+        cpu, wall = CpuSeconds(), time.perf_counter()
         ends, ago = F.col("window_end"), query.window.ago
         answers = unshared(frame, query, stream.time).where(
             (ends > F.timestamp_micros(F.lit(begin - ago))) & (ends <= F.timestamp_micros(F.lit(end - ago)))
@@ -191,7 +191,7 @@ def measure(
                 {
                     "query": query.name,
                     "rows_scanned": rows,
-                    "cpu_seconds": round(max(0.0, cpu_seconds() - cpu), 3),
+                    "cpu_seconds": round(cpu.spent(), 3),
                     "wall_seconds": round(time.perf_counter() - wall, 3),
                 }
             )

@@ -28,7 +28,7 @@ from spark_jobs.planning.publication import publish_plan
 from spark_jobs.run.history import outdated
 from spark_jobs.run.interval import run
 from spark_jobs.session.in_process import InProcess
-from spark_jobs.session.session import cpu_seconds
+from spark_jobs.session.session import CpuSeconds
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.spark_jobs.laboratory import ARROW, DAY, MINUTE, QUERIES, SCHEMA
@@ -66,12 +66,12 @@ def repaired(folder: Path, tables: list[pa.Table], days: int, has_feed: bool) ->
         first = DAY + day * SPAN
         run(engine, house, version, first, first + SPAN, f"day {day}", as_of=clock, checks="none")  # type: ignore[arg-type]
     DeltaTable(path).update(predicate=f"volume = {1000 + days // 2}", updates={"volume": "1"})
-    begun, records = cpu_seconds(), []
+    begun, records = CpuSeconds(), []
     for each in outdated(house, clock):
         run_id = f"repair {each.begin}"
         found = run(engine, house, version, each.begin, each.end, run_id, as_of=clock, checks="none")  # type: ignore[arg-type]
         records.append(found)
-    return records, cpu_seconds() - begun
+    return records, begun.spent()
 
 
 def main() -> None:

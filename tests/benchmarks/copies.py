@@ -22,7 +22,7 @@ from optimizer.workload.streams import with_copy
 from optimizer.workload.values import Origin
 from spark_jobs.copies.copying import bring_up_to_date
 from spark_jobs.planning.publication import publish_plan
-from spark_jobs.session.session import cpu_seconds, start_session
+from spark_jobs.session.session import CpuSeconds, start_session
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.benchmarks.peers import plan_of, shared_run
 from tests.benchmarks.trades import generate, workload_of
@@ -55,15 +55,15 @@ def main() -> None:
                 for name, stream in (("direct", direct), ("spark", copied)):
                     workload = replace(plan.workload, streams=(stream,))
                     version, _ = publish_plan(houses[name], replace(plan, workload=workload))
-                    cpu, begun = cpu_seconds(), time.perf_counter()
+                    cpu, begun = CpuSeconds(), time.perf_counter()
                     if name == "spark":
                         bring_up_to_date(spark, stream, time.time_ns() // 1000)
-                        spent, took = cpu_seconds() - cpu, time.perf_counter() - begun
+                        spent, took = cpu.spent(), time.perf_counter() - begun
                         table.add_row(str(number), step, "  its copy", f"{spent:.1f}", f"{took:.1f}", "")
                     shared_run(spark, houses[name], version)
                     files = copies.rglob("*.parquet") if name == "spark" else ()
                     size = sum(file.stat().st_size for file in files) / 1e6
-                    spent, took = cpu_seconds() - cpu, time.perf_counter() - begun
+                    spent, took = cpu.spent(), time.perf_counter() - begun
                     table.add_row(str(number), step, name, f"{spent:.1f}", f"{took:.1f}", f"{size:.0f}" if size else "")
                 if step == "first":
                     pq.write_table(rows.slice(last), source / "1.parquet", row_group_size=1 << 20)

@@ -30,8 +30,6 @@ from spark_jobs.costs.learned import (
     known_costs,
 )
 from spark_jobs.costs.measurements import Measured, Recorded, newest_costs
-from spark_jobs.run.values import Run
-from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
 
 HERE, ELSEWHERE = "here", "elsewhere"
@@ -198,15 +196,6 @@ def test_whatever_was_recorded_a_price_can_be_told(
     ]
     found = learned(told).predict({"runs": 1, "events": abs(events)}, "plan")
     assert 0 <= found.least <= found.cpu_seconds <= found.most < float("inf")
-
-
-def test_a_stage_never_takes_less_than_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([5.0, 3.0])  # as when a worker ends that nobody waits for
-    monkeypatch.setattr("spark_jobs.run.values.cpu_seconds", lambda: next(clock))
-    record = RunRecord("run", 1, 0, 1)
-    with Run(None, None, None, record, lambda _: None).stage("finals", "finals"):  # type: ignore[arg-type]
-        pass
-    assert record.cpu_seconds == {"finals": 0.0}
 
 
 # ------------------------------------------------------------------------------------------------ solver
