@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -133,13 +133,14 @@ class Checkpoint:
 class Piece:
     """Answers of a query for (begin, end] by a plan version, published at some time (microseconds of the clock);
     ``frozen`` once the interval was published again without the query, which was paused or is registered no more:
-    what was published stays."""
+    what was published stays. ``failed``: its stream could not be read, so nothing was."""
 
     begin: int
     end: int
     version: int
     at: int
     frozen: bool = False
+    failed: bool = False
 
 
 @dataclass
@@ -337,17 +338,22 @@ class Soak:
         rows = [row for row in self.warehouse.rows("publish_log") if row["event"] == "published"]
         for row in sorted(rows, key=lambda row: row["table_version"]):
             begin, end, at = (micros(row[name]) for name in ("interval_start", "interval_end", "at"))
-            planned = {query.name for query in load_plan(self.warehouse, row["plan_version"]).workload.queries}
+            queries = load_plan(self.warehouse, row["plan_version"]).workload.queries
+            planned, failed = {query.name for query in queries}, json.loads(row["record"]).get("failed", [])
+            unread = {query.name for query in queries if query.stream in failed}
             for name in planned | set(found):
                 inside = [piece for piece in found.get(name, []) if piece.begin < end and piece.end > begin]
                 rest = [piece for piece in found.get(name, []) if piece not in inside]
+                if name in unread and inside:
+                    continue
                 for piece in inside:
-                    rest += [Piece(piece.begin, begin, piece.version, piece.at, piece.frozen)] * (piece.begin < begin)
-                    rest += [Piece(end, piece.end, piece.version, piece.at, piece.frozen)] * (piece.end > end)
-                    if name not in planned:
+                    rest += [replace(piece, end=begin)] * (piece.begin < begin)
+                    rest += [replace(piece, begin=end)] * (piece.end > end)
+                    if name not in planned and not piece.failed:
                         held = max(begin, piece.begin), min(end, piece.end)
                         rest.append(Piece(*held, piece.version, piece.at, True))
-                found[name] = rest + [Piece(begin, end, row["plan_version"], at)] * (name in planned)
+                made = Piece(begin, end, row["plan_version"], at, failed=name in unread)
+                found[name] = rest + [made] * (name in planned)
         return found
 
     def held(self, query: ACQ, piece: Piece) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,33 +53,50 @@ def test_neighbours_of_one_plan_are_judged_as_one() -> None:
 
 
 def test_what_was_published_stays_where_its_query_is_registered_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A repair by a plan without it publishes the interval again: the others' answers are of all events then."""
-    published = [(1, 0, 30), (2, 10, 20)]
-    rows = [
-        {
-            "event": "published",
-            "table_version": n,
-            "interval_start": begin,
-            "interval_end": end,
-            "at": n,
-            "plan_version": n,
-        }
-        for n, begin, end in published
-    ]
-    plans = {1: ("a", "extra"), 2: ("a",)}
-    soak = Soak.__new__(Soak)
-    soak.warehouse = SimpleNamespace(rows=lambda table: rows)  # type: ignore[assignment]
-    monkeypatch.setattr("tests.soak.soak.micros", lambda moment: moment)
-    monkeypatch.setattr("tests.soak.soak.load_plan", lambda house, version: plan_with(plans[version]))
+    soak = judged_by([(1, 0, 30, ""), (2, 10, 20, "")], monkeypatch)
     found = {name: sorted(pieces, key=lambda piece: piece.begin) for name, pieces in soak.pieces().items()}
     assert found["a"] == [Piece(0, 10, 1, 1), Piece(10, 20, 2, 2), Piece(20, 30, 1, 1)]
     assert found["extra"] == [Piece(0, 10, 1, 1), Piece(10, 20, 1, 1, True), Piece(20, 30, 1, 1)]
 
 
+def test_what_could_not_be_read_is_asked_for_as_long_as_its_query_is_registered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unread = judged_by([(1, 0, 10, ""), (3, 10, 20, "trades"), (3, 0, 10, "trades")], monkeypatch).pieces()
+    assert unread["a"] == [Piece(0, 10, 1, 1), Piece(10, 20, 3, 2, failed=True)]
+    # a repair by a plan with the query, and by one without it
+    assert judged_by([(1, 0, 10, "trades"), (1, 0, 10, "")], monkeypatch).pieces()["extra"] == [Piece(0, 10, 1, 2)]
+    assert judged_by([(1, 0, 10, "trades"), (2, 0, 10, "")], monkeypatch).pieces()["extra"] == []
+
+
+def judged_by(published: Sequence[tuple[int, int, int, str]], monkeypatch: pytest.MonkeyPatch) -> Soak:
+    """A soak that knows of publications, one after the other: plan version, begin, end, the stream that failed."""
+    rows = [
+        {
+            "event": "published",
+            "table_version": number,
+            "interval_start": begin,
+            "interval_end": end,
+            "at": number,
+            "plan_version": version,
+            "record": json.dumps({"failed": [failed]} if failed else {}),
+        }
+        for number, (version, begin, end, failed) in enumerate(published, 1)
+    ]
+    plans = {1: ("a", "extra"), 2: ("a",), 3: ("a",)}
+    soak = Soak.__new__(Soak)
+    soak.warehouse = SimpleNamespace(rows=lambda table: rows)  # type: ignore[assignment]
+    monkeypatch.setattr("tests.soak.soak.micros", lambda moment: moment)
+    monkeypatch.setattr("tests.soak.soak.load_plan", lambda house, version: plan_with(plans[version]))
+    return soak
+
+
 def plan_with(names: Sequence[str]) -> SimpleNamespace:
-    return SimpleNamespace(workload=SimpleNamespace(queries=[SimpleNamespace(name=name) for name in names]))
+    queries = [SimpleNamespace(name=name, stream="trades") for name in names]
+    return SimpleNamespace(workload=SimpleNamespace(queries=queries))
 
 
 @pytest.mark.slow
