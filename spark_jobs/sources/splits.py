@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -143,7 +144,7 @@ def snapshot_token(splits: list[Split], begin: int, end: int) -> str:
 class SourceFiles:
     """The files of a stream as a listing has them, in a fixed order, none of them opened.
 
-    Of each file its ``paths`` (of those in a store: URLs) and ``marks``: what a listing says of it beside its name. Of
+    Of each file its ``paths`` (of those in a store: URLs) and what it is ``marked`` with, in a listing: of
     a file of this machine or a table that is its identity, and of the former in another line ``inode|time of change``;
     of a CSV or Parquet file of a store ``size|time of modification (microseconds)``, by which alone it is not known.
     ``opened`` gives the splits of some of them, by their numbers, and raises what :func:`splits_of` raises. ``commit``:
@@ -153,11 +154,16 @@ class SourceFiles:
     """
 
     paths: Sequence[str]
-    marks: Sequence[str] | pa.Array
+    marked: Callable[[], Sequence[str] | pa.Array]
     opened: Callable[[Sequence[int]], list[Split]]
     commit: str | None = None
     is_settling: bool = True
     passed: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    @cached_property
+    def marks(self) -> Sequence[str] | pa.Array:
+        """What a listing says of each file beside its name: of files of this machine it is asked for only now."""
+        return self.marked()
 
 
 class KnownFiles(NamedTuple):
@@ -215,32 +221,59 @@ def declared(stream: Stream) -> str:
 
 def _files_here(stream: Stream, known: KnownFiles | None) -> SourceFiles:
     """The CSV or Parquet files of this machine, those that are known passed over."""
-    paths, found, passed = _files(stream, known)
+    paths, passed = _files(stream, known)
+    statuses = _Statuses(paths)
 
     def identity(number: int) -> str:
-        return f"{paths[number]}|{found.sizes[number]}|{found.written[number]}"
+        size, written, _, _ = statuses.of(number)
+        return f"{paths[number]}|{size}|{written}"
 
     def opened(numbers: Sequence[int]) -> list[Split]:
         if stream.source.format == "csv":
             return [Split("csv", paths[number], identity(number)) for number in numbers]
         return [each for number in numbers for each in _parquet_splits(stream, paths[number], identity(number))]
 
-    # the texts of all files at once
-    size, written, inode, changed = (pa.array(np.asarray(column)).cast(pa.string()) for column in found)
-    identities = pc.binary_join_element_wise(pa.array(paths, pa.string()), size, written, "|")
-    status = pc.binary_join_element_wise(inode, changed, "|")
-    marks = pc.binary_join_element_wise(identities, pa.scalar(f"{declared(stream)}\n"), status, "")
-    return SourceFiles(paths, marks, _opening(stream, opened), passed=passed)
+    def marked() -> pa.Array:
+        # the texts of all files at once
+        size, written, inode, changed = (pa.array(np.asarray(column)).cast(pa.string()) for column in statuses.all)
+        identities = pc.binary_join_element_wise(pa.array(paths, pa.string()), size, written, "|")
+        status = pc.binary_join_element_wise(inode, changed, "|")
+        return pc.binary_join_element_wise(identities, pa.scalar(f"{declared(stream)}\n"), status, "")
+
+    return SourceFiles(paths, marked, _opening(stream, opened), passed=passed)
 
 
-class _Statuses(NamedTuple):
-    """What a folder says of files: bytes, the times of modification and of change (nanoseconds), inodes. Columns: an
-    object for each of a hundred thousand files is most of what listing them costs."""
+class _Statuses:
+    """What the file system says of files: bytes, the times of modification and of change (nanoseconds), inodes. To ask
+    takes longer than to list them: it is asked of those alone that it is needed of, and of each once."""
 
-    sizes: array[int]
-    written: array[int]
-    inodes: array[int]
-    changed: array[int]
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths, self._known = paths, dict[int, tuple[int, int, int, int]]()
+
+    def of(self, number: int) -> tuple[int, int, int, int]:
+        """Of one file: bytes, time of modification, inode, time of change."""
+        if "all" in self.__dict__:
+            size, written, inode, changed = self.all
+            return size[number], written[number], inode[number], changed[number]
+        if number not in self._known:
+            self._known[number] = self._asked(number)
+        return self._known[number]
+
+    @cached_property
+    def all(self) -> tuple[array[int], array[int], array[int], array[int]]:
+        """Of all files. Columns: an object for each of a hundred thousand is most of what listing them costs."""
+        sizes, written, inodes, changed = array("q"), array("q"), array("Q"), array("q")
+        for number in range(len(self._paths)):
+            size, modified, inode, change = self._known.get(number) or self._asked(number)
+            sizes.append(size)
+            written.append(modified)
+            inodes.append(inode)
+            changed.append(change)
+        return sizes, written, inodes, changed
+
+    def _asked(self, number: int) -> tuple[int, int, int, int]:
+        status = os.stat(self._paths[number])  # noqa: PTH116 - of a hundred thousand
+        return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
 
 
 def _files_in_store(stream: Stream) -> SourceFiles:
@@ -261,7 +294,7 @@ def _files_in_store(stream: Stream) -> SourceFiles:
             for split in _parquet_splits(stream, path, _stored_identity(path, version), metadata=footer)
         ]
 
-    return SourceFiles(paths, [f"{file.size}|{file.modified}" for _, file in files], _opening(stream, opened))
+    return SourceFiles(paths, lambda: [f"{file.size}|{file.modified}" for _, file in files], _opening(stream, opened))
 
 
 def _stored_identity(path: str, version: ObjectVersion) -> str:
@@ -334,22 +367,13 @@ def check_place(stream: Stream, path: Path | Place) -> None:
         raise HeddleError("HDL-458", message, f"{hint}; links and the paths in a Delta log count as well")
 
 
-def _files(stream: Stream, known: KnownFiles | None) -> tuple[list[str], _Statuses, NDArray[np.int64]]:
+def _files(stream: Stream, known: KnownFiles | None) -> tuple[list[str], NDArray[np.int64]]:
     """The CSV or Parquet files of a folder of this machine, or the file that the source is, by their paths' parts; and
     the numbers of the known ones that are passed over."""
     root, suffix = Path(stream.source.path), f".{stream.source.format}"
     check_place(stream, root)
-    paths: list[str] = []
-    found = sizes, written, inodes, changed = _Statuses(array("q"), array("q"), array("Q"), array("q"))
     if root.is_file():
-        status = root.stat()
-        alone = _Statuses(
-            array("q", [status.st_size]),
-            array("q", [status.st_mtime_ns]),
-            array("Q", [status.st_ino]),
-            array("q", [status.st_ctime_ns]),
-        )
-        return [str(root)], alone, np.zeros(0, dtype=np.int64)
+        return [str(root)], np.zeros(0, dtype=np.int64)
     if not root.exists():
         raise HeddleError(
             "HDL-401",
@@ -357,8 +381,10 @@ def _files(stream: Stream, known: KnownFiles | None) -> tuple[list[str], _Status
             "check `path`: it is relative to streams.yaml",
         )
     entries, passed = _passed(_walked(str(root)), known)
-    named = (entry for entry in entries if entry.name.endswith(suffix) and entry.name[0] not in "_.")
-    for entry in sorted(named, key=lambda entry: entry.path.replace("/", "\0")):
+    paths: list[str] = []
+    for entry in entries:
+        if not entry.name.endswith(suffix) or entry.name[0] in "_.":
+            continue
         try:
             is_file = entry.is_file()
         except OSError:  # a link that leads to itself
@@ -367,15 +393,16 @@ def _files(stream: Stream, known: KnownFiles | None) -> tuple[list[str], _Status
             # folders that are links are not gone into
             if entry.is_symlink():
                 check_place(stream, Path(entry.path))
-            status = entry.stat()
-            sizes.append(status.st_size)
-            written.append(status.st_mtime_ns)
-            inodes.append(status.st_ino)
-            changed.append(status.st_ctime_ns)
             paths.append(entry.path)
     if not paths and not len(passed):
         raise HeddleError("HDL-401", f"stream {stream.name}: no {suffix} file in {root}", "check `path` and `format`")
-    return paths, found, passed
+    return _by_parts(paths), passed
+
+
+def _by_parts(paths: list[str]) -> list[str]:
+    """Paths by their parts."""
+    is_flat = len({path.rpartition("/")[0] for path in paths}) <= 1
+    return sorted(paths) if is_flat else sorted(paths, key=lambda path: path.replace("/", "\0"))
 
 
 def _walked(root: str) -> list[os.DirEntry[str]]:
@@ -567,7 +594,7 @@ def _files_of_table(stream: Stream, table: pa.Schema, files: Sequence[DeltaFile]
     behind = declared(stream)
     return SourceFiles(
         [file.path for file in files],
-        [f"{file.identity}{behind}" for file in files],
+        lambda: [f"{file.identity}{behind}" for file in files],
         _opening(stream, lambda numbers: table_splits(stream, table, [files[number] for number in numbers])),
         files[0].commit if files else None,
         # what the columns of a file are called is known once it is opened
