@@ -25,7 +25,7 @@ from spark_jobs.arrays.texts import as_texts
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.expressions import evaluate
 from spark_jobs.sources.splits import LAST, Split, files_of
-from spark_jobs.warehouse.schemas import INSTANT, micros
+from spark_jobs.warehouse.schemas import INSTANT
 from spark_jobs.warehouse.warehouse import Warehouse
 
 FEATURES: dict[str, str] = {
@@ -272,12 +272,14 @@ def _newest(
 ) -> list[dict[str, Any]]:
     """The newest measurements, at most so many, the newest first."""
     chosen = ds.field("at").is_valid() if where is None else where
-    found: list[dict[str, Any]] = []
+    found = pa.table({})
     for rows, bound in warehouse.newest_first("stream_statistics", "at", [*columns, "at"], chosen):
-        found = sorted([*found, *rows.to_pylist()], key=lambda row: row["at"], reverse=True)[:most]
-        if len(found) == most and (bound is None or micros(found[-1]["at"]) >= bound):
+        found = pa.concat_tables([found, rows]) if len(found) else rows
+        # of equal moments those that came first
+        found = found.sort_by([("at", "descending")]).slice(0, most)
+        if len(found) == most and (bound is None or found["at"][-1].value >= bound):
             break
-    return found
+    return list(found.to_pylist())
 
 
 def last_measured(warehouse: Warehouse, stream: str) -> Fraction | None:

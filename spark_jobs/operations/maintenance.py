@@ -60,11 +60,18 @@ BATCH = 512 << 20
 MANY = 64
 """Files of a log, each a few rows, from which on a live session merges them."""
 
-ROWS_IN_GROUPS = {"publish_log": 500, "quality_results": 5_000, "sharing_plans": 200, "stream_statistics": 5_000}
+ROWS_IN_GROUPS = {"publish_log": 500, "quality_results": 5_000, "sharing_plans": 600, "stream_statistics": 1_000}
 """Rows of a group of rows in merged files, where who asks wants the newest, and rows are long or many."""
 
-MERGED = 16 << 20
+MERGED = 2 << 20
 """Bytes of a merged file of a small table: who asks for the newest opens few of a year's, and reads short footers."""
+
+CODEC = "ZSTD"
+"""Of merged files: what runs record is much alike from run to run, and takes a tenth or less."""
+
+BOUND = 64
+"""Bytes of the least and the greatest text of a group of rows, beyond which they are cut (the greatest upwards): whole
+records in footers are longer than what is asked for."""
 
 COUNTED: dict[str, log_counts.Counted] = {
     "publish_log": publish_log.count_intervals,
@@ -182,11 +189,16 @@ def _merge_small(warehouse: Warehouse, name: str, token: int) -> None:
     chosen = None if days is None else [("day", "in", days)]
     counted = log_counts.counted_log(warehouse, name, COUNTED[name]) if name in COUNTED else None
     with warehouse.exactly(name, table) as once:
-        groups = WriterProperties(max_row_group_size=ROWS_IN_GROUPS.get(name))
         target = MERGED if name in TABLES else None
-        table.optimize.compact(chosen, target, commit_properties=once, writer_properties=groups)
+        table.optimize.compact(chosen, target, commit_properties=once, writer_properties=written_as(name))
     if counted is not None:
         log_counts.keep_counts(warehouse, name, counted)
+
+
+def written_as(name: str) -> WriterProperties:
+    """How the merged files of a small table are written."""
+    rows = ROWS_IN_GROUPS.get(name)
+    return WriterProperties(max_row_group_size=rows, compression=CODEC, statistics_truncate_length=BOUND)
 
 
 def _swept(warehouse: Warehouse, name: str, retention: int, dry_run: bool) -> int:

@@ -49,7 +49,7 @@ from spark_jobs.warehouse.data_files import log_place
 from spark_jobs.warehouse.plans import PlannedQuery, facts_of, planned
 from spark_jobs.warehouse.publish_log import LogRow
 from spark_jobs.warehouse.quarantine import LeftOut
-from spark_jobs.warehouse.schemas import INSTANT, micros, moment
+from spark_jobs.warehouse.schemas import INSTANT, moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
 RUNS = 50
@@ -89,7 +89,8 @@ def read_operations(warehouse: Warehouse, now: datetime | None = None, look: boo
     version = newest_plan(warehouse)
     plan = books_of(warehouse, version).plan if version is not None else None
     log = _log(warehouse)
-    runs = _runs(warehouse, log)
+    shown = _shown(warehouse, log)
+    runs = _runs(warehouse, shown)
     failed, passed, wrong, sampled = _checks(warehouse, log)
     savings, unpriced, priced = _savings(warehouse, runs)
     stale, looked_at = _stale(warehouse, log, now) if look else (None, 0)
@@ -98,7 +99,7 @@ def read_operations(warehouse: Warehouse, now: datetime | None = None, look: boo
         version,
         len(plan.workload.queries) if plan else 0,
         tuple(runs),
-        _refreshed(plan, warehouse, runs) if plan else (),
+        _refreshed(plan, shown, runs) if plan else (),
         failed,
         (passed, wrong),
         sampled,
@@ -133,7 +134,7 @@ def _identity(row: LogRow) -> tuple[Any, ...]:
     return *_attempt(row), row.event, row.at
 
 
-def _runs(warehouse: Warehouse, log: Sequence[LogRow]) -> list[Run]:
+def _shown(warehouse: Warehouse, log: Sequence[LogRow]) -> list[LogRow]:
     """The newest runs: those that ended, and those that were given a revision and have no end."""
     ended = {_attempt(row) for row in log if row.event != "allocated"}
     shown: list[LogRow] = []
@@ -144,8 +145,13 @@ def _runs(warehouse: Warehouse, log: Sequence[LogRow]) -> list[Run]:
             ended.add(_attempt(row))
         if len(shown) == RUNS:
             break
+    return _with_records(warehouse, shown)
+
+
+def _runs(warehouse: Warehouse, shown: Sequence[LogRow]) -> list[Run]:
+    """The runs of some rows of the log."""
     pages = documents(warehouse.place / FOLDER)
-    return [_run(row, pages) for row in _with_records(warehouse, shown)]
+    return [_run(row, pages) for row in shown]
 
 
 def _attempt(row: LogRow) -> tuple[Any, ...]:
@@ -190,11 +196,11 @@ def _diagnostic(stored: Mapping[str, Any]) -> Diagnostic:
     return Diagnostic(**({"code": "", "message": ""} | known))
 
 
-def _refreshed(plan: SharingPlan, warehouse: Warehouse, runs: Sequence[Run]) -> tuple[Refreshed, ...]:
+def _refreshed(plan: SharingPlan, shown: Sequence[LogRow], runs: Sequence[Run]) -> tuple[Refreshed, ...]:
     """Of each query with a refresh bound when it was answered last, and how late it was in the runs shown."""
     published = [run for run in runs if run.status == "published"]
     newest = max((run for run in published if run.live), key=lambda run: run.end, default=None)
-    answered = _answered(warehouse, published)
+    answered = _answered(shown)
     found = []
     for one in (one for schedule in plan.schedules for one in rhythms(schedule)):
         late = [late for run in published for name, late in run.lateness if name == one.query]
@@ -213,15 +219,13 @@ def _refreshed(plan: SharingPlan, warehouse: Warehouse, runs: Sequence[Run]) -> 
     return tuple(found)
 
 
-def _answered(warehouse: Warehouse, runs: Sequence[Run]) -> dict[str, int]:
+def _answered(shown: Sequence[LogRow]) -> dict[str, int]:
     """When each query with a refresh bound was answered last, as the runs that ended latest left it."""
-    if not runs:
-        return {}
-    rows = publish_log.rows(warehouse, publish_log.written_at(micros(run.at) for run in runs) & publish_log.PUBLISHED)
     found: dict[str, int] = {}
-    for row in rows:
-        for name, at in row.record.refreshed.items():
-            found[name] = max(found.get(name, at), at)
+    for row in shown:
+        if row.event == "published":
+            for name, at in row.record.refreshed.items():
+                found[name] = max(found.get(name, at), at)
     return found
 
 
@@ -229,11 +233,8 @@ def _checks(warehouse: Warehouse, log: Sequence[LogRow]) -> tuple[tuple[Check, .
     """The newest checks that failed, how many passed and failed ever, and the recomputed queries of each run in the
     log, newest first."""
     ever = checks_log.counts(warehouse)
-    wrong = checks_log.rows(warehouse, checks_log.FAILED, details=True) if ever.failed else []
-    newest = sorted(wrong, key=lambda row: -row.at)
-    failed = tuple(
-        Check(row.run_id, moment(row.at), row.begin, row.end, row.check, row.detail) for row in newest[:FAILED_CHECKS]
-    )
+    wrong = checks_log.newest_failed(warehouse, FAILED_CHECKS) if ever.failed else []
+    failed = tuple(Check(row.run_id, moment(row.at), row.begin, row.end, row.check, row.detail) for row in wrong)
     recomputed = checks_log.named(RECOMPUTED)
     if len(log) == LOGGED:
         recomputed &= ds.field("at") >= moment(log[-1].at)
@@ -268,16 +269,8 @@ def _audits(rows: Sequence[CheckRow]) -> list[Sampled]:
 
 def _revised(warehouse: Warehouse) -> tuple[Revised, ...]:
     """The intervals that were published more than once, those published last first."""
-    again = publish_log.rows(warehouse, publish_log.PUBLISHED & (ds.field("revision") > 1), records=False)
-    several: list[list[LogRow]] = []
-    for begin, end in dict.fromkeys((row.begin, row.end) for row in sorted(again, key=lambda row: -row.at)):
-        rows = [row for row in publish_log.rows_of_interval(warehouse, begin, end) if row.event == "published"]
-        if len(rows) > 1:
-            several.append(rows)
-        if len(several) == REVISED:
-            break
     found = []
-    for rows in several:
+    for rows in publish_log.newest_revised(warehouse, REVISED):
         publications: list[Publication] = []
         before: LogRow | None = None
         for row in sorted(rows, key=lambda row: row.revision):

@@ -126,11 +126,17 @@ def _near(rows: Sequence[LogRow]) -> Iterator[list[LogRow]]:
 def _in_doubt(warehouse: Warehouse, known: Publications, clock: int) -> NDArray[np.int64]:
     """The numbers of the publications of which something that they read may have changed since."""
     doubt = ~known.is_told
-    names, declared = (known.reads[name].to_numpy() for name in ("stream", "of"))
     begins, ends, listed_at = (known.reads[name].to_numpy() for name in ("begin", "end", "listed"))
-    for name, of in sorted(set(zip(names.tolist(), declared.tolist(), strict=True))):
-        mine = np.flatnonzero((names == name) & (declared == of))
-        arrivals = _arrivals(warehouse, known, name, of, known.owner[mine], clock)
+    names, declared = (known.reads[name].combine_chunks().dictionary_encode() for name in ("stream", "of"))
+    # of a hundred thousand there are few pairs
+    pairs = names.indices.to_numpy().astype(np.int64) * len(declared.dictionary) + declared.indices.to_numpy()
+    for pair in np.flatnonzero(np.bincount(pairs)).tolist():
+        name, of = (
+            names.dictionary[pair // len(declared.dictionary)],
+            declared.dictionary[pair % len(declared.dictionary)],
+        )
+        mine = np.flatnonzero(pairs == pair)
+        arrivals = _arrivals(warehouse, known, name.as_py(), of.as_py(), known.owner[mine], clock)
         newer = np.ones(len(mine), dtype=bool)
         if arrivals is not None:
             newer = arrivals.newest_in(begins[mine], ends[mine]) > listed_at[mine]
@@ -143,7 +149,7 @@ def _arrivals(
 ) -> Ledger | None:
     """The ledger of a stream as some publications knew it declared, with what came and went since; None: it cannot be
     told."""
-    (row, *_) = publish_log.logged_publications(warehouse, [int(known.at[owners[-1]])])
+    (row, *_) = publish_log.logged_publications(warehouse, [int(known.at[owners].max())])
     stream = load_plan(warehouse, row.plan_version).workload.stream(name)
     if declaration_hash(stream) != of:
         return None

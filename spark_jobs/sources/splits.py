@@ -380,41 +380,40 @@ def _files(stream: Stream, known: KnownFiles | None) -> tuple[list[str], NDArray
             f"stream {stream.name}: there is no {root}",
             "check `path`: it is relative to streams.yaml",
         )
-    entries, passed = _passed(_walked(str(root)), known)
-    paths: list[str] = []
-    for entry in entries:
-        if not entry.name.endswith(suffix) or entry.name[0] in "_.":
-            continue
-        try:
-            is_file = entry.is_file()
-        except OSError:  # a link that leads to itself
-            continue
-        if is_file:
-            # folders that are links are not gone into
-            if entry.is_symlink():
-                check_place(stream, Path(entry.path))
-            paths.append(entry.path)
+    walked, is_flat = _walked(str(root))
+    entries, passed = _passed(walked, known)
+    named = [entry for entry in entries if entry.name.endswith(suffix) and entry.name[0] not in "_."]
+    paths = [entry.path for entry in named if entry.is_file(follow_symlinks=False)]
+    # folders that are links are not gone into
+    paths += [entry.path for entry in named if entry.is_symlink() and _leads_to_file(stream, entry)]
     if not paths and not len(passed):
         raise HeddleError("HDL-401", f"stream {stream.name}: no {suffix} file in {root}", "check `path` and `format`")
-    return _by_parts(paths), passed
+    paths.sort(key=None if is_flat else lambda path: path.replace("/", "\0"))
+    return paths, passed
 
 
-def _by_parts(paths: list[str]) -> list[str]:
-    """Paths by their parts."""
-    is_flat = len({path.rpartition("/")[0] for path in paths}) <= 1
-    return sorted(paths) if is_flat else sorted(paths, key=lambda path: path.replace("/", "\0"))
+def _leads_to_file(stream: Stream, link: os.DirEntry[str]) -> bool:
+    """Whether a link leads to a file. Raises HDL-458 if that lies where no stream is read from."""
+    try:
+        is_file = link.is_file()
+    except OSError:  # one that leads to itself
+        return False
+    if is_file:
+        check_place(stream, Path(link.path))
+    return is_file
 
 
-def _walked(root: str) -> list[os.DirEntry[str]]:
-    """What lies in a folder and its folders, but for hidden ones and what is in them."""
-    folders, found = [root], list[os.DirEntry[str]]()
+def _walked(root: str) -> tuple[list[os.DirEntry[str]], bool]:
+    """What lies in a folder and its folders, but for hidden ones and what is in them; and whether it has no folders."""
+    folders, found, is_flat = [root], list[os.DirEntry[str]](), True
     while folders:
         with os.scandir(folders.pop()) as entries:
             here = list(entries)
         inner = [entry for entry in here if entry.is_dir(follow_symlinks=False)]
         folders += [entry.path for entry in inner if entry.name[0] not in "_."]
-        found += here
-    return [entry for entry in found if not entry.is_dir(follow_symlinks=False)]
+        found += [entry for entry in here if not entry.is_dir(follow_symlinks=False)] if inner else here
+        is_flat &= not inner
+    return found, is_flat
 
 
 def _passed(
@@ -429,7 +428,7 @@ def _passed(
     except UnicodeEncodeError:  # a name that is no text
         return entries, nothing
     # an inode is told by the folder: that of a link is its own, and no other file's
-    inodes = np.array([entry.inode() for entry in entries], dtype=np.uint64)
+    inodes = np.fromiter((entry.inode() for entry in entries), np.uint64, len(entries))
     at = pc.fill_null(pc.index_in(paths, known.paths), -1).to_numpy(zero_copy_only=False).astype(np.int64)
     is_known = (at >= 0) & (known.inodes[at] == inodes)
     return [entries[number] for number in np.flatnonzero(~is_known).tolist()], at[is_known]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
@@ -51,11 +51,27 @@ def log(warehouse: Warehouse, rows: Sequence[CheckRow]) -> None:
     warehouse.leased(lambda token: warehouse.append("quality_results", stored, token))
 
 
-def rows(warehouse: Warehouse, where: ds.Expression | None = None, details: bool = False) -> list[CheckRow]:
-    """What was found, oldest first. ``where``: a condition on the table's columns; ``details``: also the long texts."""
-    names = ["run_id", "interval_start", "interval_end", "check", "success", "at", *(["detail"] if details else [])]
+def rows(warehouse: Warehouse, where: ds.Expression | None = None) -> list[CheckRow]:
+    """What was found, oldest first, without details. ``where``: a condition on the table's columns."""
     table = warehouse.dataset("quality_results", where=where)
-    stored: list[dict[str, Any]] = table.to_table(names, filter=where).sort_by("at").to_pylist()
+    return _of_table(table.to_table(_LIGHT, filter=where).sort_by("at"))
+
+
+def newest_failed(warehouse: Warehouse, most: int) -> list[CheckRow]:
+    """The checks that failed last, at most so many, the latest first, with their details; no more of the log is read
+    than that takes."""
+    found: list[CheckRow] = []
+    for stored, bound in warehouse.newest_first("quality_results", "at", [*_LIGHT, "detail"], FAILED):
+        found = sorted([*found, *_of_table(stored)], key=lambda row: -row.at)[:most]
+        if len(found) == most and (bound is None or found[-1].at >= bound):
+            break
+    return found
+
+
+_LIGHT = ["run_id", "interval_start", "interval_end", "check", "success", "at"]
+
+
+def _of_table(stored: pa.Table) -> list[CheckRow]:
     return [
         CheckRow(
             row["run_id"],
@@ -66,7 +82,7 @@ def rows(warehouse: Warehouse, where: ds.Expression | None = None, details: bool
             micros(row["at"]),
             row.get("detail") or "",
         )
-        for row in stored
+        for row in stored.to_pylist()
     ]
 
 

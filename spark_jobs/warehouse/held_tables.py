@@ -67,6 +67,9 @@ def current_table(url: str, identity: str, log: Path | None = None) -> DeltaTabl
     # before the log is read: what changes meanwhile is another one the next time
     checkpoint = _status(log, "_last_checkpoint")
     if known is not None and (_commit(log, known), checkpoint) == stamp:
+        # versions follow one another: to look for a file takes a hundredth of listing a log
+        if log is not None and _status(log, f"{known.version() + 1:020}.json") is None:
+            return TableAt(known)
         # its log may no longer go on from where it was
         with suppress(DeltaError):
             known.update_incremental()

@@ -287,14 +287,37 @@ def count_intervals(warehouse: Warehouse, log: ds.Dataset, before: Mapping[str, 
     return {"intervals": before.get("intervals", 0) + len(new)}
 
 
-def _of_intervals(warehouse: Warehouse, intervals: Collection[tuple[int, int]]) -> list[LogRow]:
+def newest_revised(warehouse: Warehouse, most: int) -> list[list[LogRow]]:
+    """The publications, with their records, of the intervals with several that were published again last, at most so
+    many, the latest first; no more of the log is read than that takes."""
+    again = PUBLISHED & (ds.field("revision") > 1)
+    newest: dict[tuple[int, int], int] = {}
+    looked_at: set[tuple[int, int]] = set()
+    found: list[list[LogRow]] = []
+    for stored, bound in warehouse.newest_first("publish_log", "at", _LIGHT, again):
+        for row in _of_table(stored):
+            newest[row.begin, row.end] = max(newest.get((row.begin, row.end), row.at), row.at)
+        certain = (interval for interval in newest if bound is None or newest[interval] >= bound)
+        ordered = sorted((each for each in certain if each not in looked_at), key=lambda each: -newest[each])
+        for first in range(0, len(ordered), most):
+            chosen: dict[tuple[int, int], list[LogRow]] = {each: [] for each in ordered[first : first + most]}
+            looked_at |= chosen.keys()
+            for row in _of_intervals(warehouse, chosen, records=True):
+                chosen[row.begin, row.end].append(row)
+            found += [rows for rows in chosen.values() if len(rows) > 1]
+            if len(found) >= most:
+                return found[:most]
+    return found
+
+
+def _of_intervals(warehouse: Warehouse, intervals: Collection[tuple[int, int]], records: bool = False) -> list[LogRow]:
     """The publications of some intervals."""
     if not intervals:
         return []
     begins = pa.array([begin for begin, _ in intervals], INSTANT)
     bounds = pc.min_max(begins)
     between = (ds.field("interval_start") >= bounds["min"]) & (ds.field("interval_start") <= bounds["max"])
-    found = rows(warehouse, PUBLISHED & between & ds.field("interval_start").isin(begins), records=False)
+    found = rows(warehouse, PUBLISHED & between & ds.field("interval_start").isin(begins), records)
     return [row for row in found if (row.begin, row.end) in intervals]
 
 
@@ -332,7 +355,7 @@ def rows_of_interval(warehouse: Warehouse, begin: int, end: int) -> list[LogRow]
 
 @dataclass(frozen=True)
 class Publications:
-    """All publications as columns, oldest first: their intervals (n, in microseconds), the versions of ``results`` that
+    """All publications as columns, in no order: their intervals (n, in microseconds), the versions of ``results`` that
     they made (n,), the moments at which they were logged (n,), and what decided them: of ``reads`` (m rows of
     :data:`spark_jobs.warehouse.schemas.READ`) those whose ``owner`` (m,) they are; ``is_told`` (n,): by that alone."""
 
@@ -357,7 +380,7 @@ def publications_read(warehouse: Warehouse, since: int | None) -> Publications:
     with reading(warehouse.path("publish_log")):
         table = warehouse.dataset("publish_log", where=chosen)
         is_known = "read" in table.schema.names  # an earlier Heddle has made it
-        stored = table.to_table([*columns, "read"] if is_known else columns, filter=chosen).sort_by("at")
+        stored = table.to_table([*columns, "read"] if is_known else columns, filter=chosen)
     told = stored["read"].combine_chunks() if is_known else pa.nulls(len(stored), pa.list_(READ))
     reads = pa.Table.from_struct_array(pc.list_flatten(told))
     begin, end, made, at = (pc.fill_null(stored[name].cast(pa.int64()), 0).to_numpy() for name in columns)

@@ -351,9 +351,9 @@ class Warehouse:
             while waiting:
                 _, _, piece, is_group = heapq.heappop(waiting)
                 if not is_group:
+                    latest_of = _latest(piece.metadata, by)
                     for group in piece.split_by_row_group(filter=where):
-                        told = (group.row_groups[0].statistics or {}).get(by)
-                        known = FAR if told is None else pa.scalar(told["max"], INSTANT).value
+                        known = latest_of[group.row_groups[0].id]
                         heapq.heappush(waiting, (-known, next(number), group, True))
                     continue
                 rows = piece.to_table(columns=list(columns), filter=where)
@@ -631,6 +631,14 @@ class Rewritten:
     def add(self, file: DataFile) -> None:
         """One file more."""
         self.files, self.bytes, self.rows = self.files + 1, self.bytes + file.size, self.rows + file.rows
+
+
+def _latest(footer: pq.FileMetaData, by: str) -> list[int]:
+    """The latest moment (microseconds) of a column in each group of rows of a file. Of no other column: the statistics
+    of all of them, of a hundred groups, take ten milliseconds."""
+    (column,) = (number for number in range(footer.num_columns) if footer.schema.column(number).path == by)
+    groups = (footer.row_group(number).column(column).statistics for number in range(footer.num_row_groups))
+    return [FAR if each is None or not each.has_min_max else pa.scalar(each.max, INSTANT).value for each in groups]
 
 
 def _file_name(path: str) -> str:

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -123,9 +124,11 @@ def build(folder: Path, days: int, console: Console, files: int = DAY // EVERY, 
     plan = build_plan(workload, {"trades": Fraction(1, 30)}, "weave-share")
     version, _ = publish_plan(warehouse, plan)
     house, spark = House(warehouse, days), OnDemand("year")
-    for first in range(oldest, days, 30):
-        begin, end = FIRST + first * DAY, FIRST + min(first + 30, days) * DAY
-        run(spark, warehouse, version, begin, end, f"history {first}", checks="none", as_of=house.end)
+    # each is the publication of a month, such as no refresh is: logged before all of those
+    with logged_at(FIRST):
+        for first in range(oldest, days, 30):
+            begin, end = FIRST + first * DAY, FIRST + min(first + 30, days) * DAY
+            run(spark, warehouse, version, begin, end, f"history {first}", checks="none", as_of=house.end)
     # the record of a real refresh, once for every refresh that was
     last = run(
         spark, warehouse, version, house.end - EVERY, house.end, "last", live=True, as_of=house.end, recompute=True
@@ -137,6 +140,16 @@ def build(folder: Path, days: int, console: Console, files: int = DAY // EVERY, 
     return house
 
 
+@contextmanager
+def logged_at(moment: int) -> Iterator[None]:
+    """What is published meanwhile is logged at a moment (microseconds)."""
+    clock, publish_log.now_micros = publish_log.now_micros, lambda: moment
+    try:
+        yield
+    finally:
+        publish_log.now_micros = clock
+
+
 def warehouse_rows(warehouse: Warehouse, written: list[LogRow], days: int) -> None:
     """Append what each refresh of the days before has logged."""
     checks = warehouse.rows("quality_results")
@@ -146,6 +159,7 @@ def warehouse_rows(warehouse: Warehouse, written: list[LogRow], days: int) -> No
     for day in range(days):
         rows: list[dict[str, Any]] = []
         checked: list[dict[str, Any]] = []
+        measured: list[dict[str, Any]] = []
         for at in range(FIRST + day * DAY, FIRST + (day + 1) * DAY, EVERY):
             for row in written:
                 record = dict(row.stored_record) | {"begin": format_instant(at), "end": format_instant(at + EVERY)}
@@ -156,11 +170,11 @@ def warehouse_rows(warehouse: Warehouse, written: list[LogRow], days: int) -> No
                 rows.append(moved.to_row())
             times = {"interval_start": moment(at), "interval_end": moment(at + EVERY), "at": moment(at + EVERY)}
             checked += [check | times for check in checks[-15:]]
-        count = DAY // EVERY
+            measured.append(statistics[-1] | {"at": moment(at + EVERY)})
         with warehouse.lease() as token:
             warehouse.append("publish_log", rows, token)
             warehouse.append("quality_results", checked, token)
-            warehouse.append("stream_statistics", statistics[-1:] * count, token)
+            warehouse.append("stream_statistics", measured, token)
         more = []
         for _ in range(PLANS):
             version += 1

@@ -13,11 +13,15 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spark_jobs.operations.maintenance import written_as
 from spark_jobs.warehouse.held_tables import pruned_dataset
 from spark_jobs.warehouse.schemas import INSTANT
 from tests.sizes import examples
 
 SCHEMA = pa.schema([("day", pa.string()), ("at", INSTANT), ("number", pa.int64()), ("name", pa.string())])
+LONG = ["b" * 80, "b" * 80 + "a", "é" * 50, "\U0010ffff" * 20]
+"""Of which merged files have no more than the beginning as bounds."""
+
 moments = st.one_of(st.none(), st.integers(0, 5000))
 rows = st.lists(
     st.fixed_dictionaries(
@@ -25,7 +29,7 @@ rows = st.lists(
             "day": st.sampled_from(["2024-01-01", "2024-01-02"]),
             "at": moments,
             "number": st.one_of(st.none(), st.integers(-3, 3)),
-            "name": st.one_of(st.none(), st.sampled_from(["", "a", "b" * 40, "é", "number"])),
+            "name": st.one_of(st.none(), st.sampled_from(["", "a", "b" * 40, "é", "number", *LONG])),
         }
     ),
     min_size=1,
@@ -36,7 +40,7 @@ conditions = st.lists(
     st.one_of(
         st.tuples(st.just("at"), compared, st.integers(0, 5000).map(lambda at: pa.scalar(at, INSTANT))),
         st.tuples(st.just("number"), compared, st.integers(-3, 3)),
-        st.tuples(st.just("name"), compared, st.sampled_from(["", "a", "b" * 40, "b" * 32, "é", "z", "at"])),
+        st.tuples(st.just("name"), compared, st.sampled_from(["", "a", "b" * 40, "b" * 32, "é", "z", "at", *LONG])),
         st.tuples(st.just("day"), compared, st.sampled_from(["2024-01-01", "2024-01-02", "2023"])),
     ),
     min_size=1,
@@ -56,9 +60,20 @@ def condition(parts: list[tuple[str, str, Any]], is_all: bool) -> ds.Expression:
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(files=st.lists(rows, min_size=1, max_size=4), parts=conditions, is_all=st.booleans(), is_not=st.booleans())
+@given(
+    files=st.lists(rows, min_size=1, max_size=4),
+    parts=conditions,
+    is_all=st.booleans(),
+    is_not=st.booleans(),
+    merged=st.integers(0, 4),
+)
 def test_what_is_passed_over_has_no_such_row(
-    tmp_path_factory: pytest.TempPathFactory, files: list[Any], parts: list[Any], is_all: bool, is_not: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    files: list[Any],
+    parts: list[Any],
+    is_all: bool,
+    is_not: bool,
+    merged: int,
 ) -> None:
     folder = tmp_path_factory.mktemp("pruned")
     where = condition(parts, is_all)
@@ -68,6 +83,8 @@ def test_what_is_passed_over_has_no_such_row(
         write_deltalake(folder, data, mode="append", partition_by=["day"])
         # what is known of files before is used again
         found = of(folder, where) if number % 2 else None
+        if number + 1 == merged:
+            DeltaTable(folder).optimize.compact(writer_properties=written_as("publish_log"))
     everything = DeltaTable(folder).to_pyarrow_table()
     expected = everything.filter(where).select(SCHEMA.names).to_pylist()
     found = of(folder, where)

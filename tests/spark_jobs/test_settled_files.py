@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from optimizer.workload.values import LONG, STRING, TIMESTAMP, Source, Stream, W
 from spark_jobs.run.preparation import listed, prepare
 from spark_jobs.run.values import RunRequest
 from spark_jobs.sources import splits as splits_module
-from spark_jobs.sources.ledger import Ledger, ledger
+from spark_jobs.sources.ledger import Arrival, Ledger, _by_moment, ledger
 from spark_jobs.warehouse.schemas import TABLES
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.sizes import examples
@@ -218,7 +219,7 @@ def test_a_file_of_a_store_is_known_by_its_moment_an_hour_later(written: int) ->
     def settled(mark: str, at: int, suffix: str = "") -> list[bool]:
         then = row | {"at": at, "identity": f"{row['identity']}{suffix}"}
         rows = pa.Table.from_pylist([then], TABLES["source_files"][0])
-        files = splits_module.SourceFiles([name], [mark], lambda numbers: [])
+        files = splits_module.SourceFiles([name], lambda: [mark], lambda numbers: [])
         return list(Ledger("trades", 1, rows).settled_in(stream, files, (2 * DAY, 3 * DAY))[0])
 
     assert settled(f"12|{written}", noted + 1) == [True]
@@ -242,3 +243,46 @@ def test_nothing_of_the_ledger_is_lost_in_columns(tmp_path: Path) -> None:
     assert found.extent == (DAY + 48 * HOURS + 2, DAY + 71 * HOURS + 3)
     assert [one.event for one in found.since(0)] == ["gone", "came"] and found.since(found.newest) == []
     assert found.newest == max(one.noted for one in found.values())
+
+
+bounds = st.one_of(st.none(), st.integers(0, 12))
+spans_asked = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 4)), max_size=5)
+files_noted = st.lists(st.tuples(st.integers(0, 5), bounds, bounds, st.integers(1, 9)), max_size=9)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(
+    rows=files_noted, added=files_noted, spans=st.lists(st.tuples(st.integers(0, 12), st.integers(1, 4)), max_size=5)
+)
+def test_the_newest_entry_of_a_span_is_that_of_all_files(rows: list[Any], added: list[Any], spans: list[Any]) -> None:
+    def arrival(name: int, begin: int | None, end: int | None, noted: int) -> Arrival:
+        if begin is not None and end is not None:
+            begin, end = min(begin, end), max(begin, end) + 1
+        return Arrival("trades", f"{name}|0|0", f"{name}", "came", noted, noted, begin, end)
+
+    # what is added comes after all that is stored
+    stored = sorted((arrival(*row) for row in rows), key=lambda one: one.noted)
+    more = {one.identity: one for one in (arrival(name, begin, end, noted + 9) for name, begin, end, noted in added)}
+    table = pa.Table.from_pylist([one.row() for one in stored], TABLES["source_files"][0])
+    found = Ledger("trades", 1, table, more)
+    # of one of the table that does not say both of its bounds any time counts
+    last = {
+        one.identity: replace(one, begin=None, end=None) if None in (one.begin, one.end) else one for one in stored
+    } | more
+    begins, lengths = (np.array([span[at] for span in spans], dtype=np.int64) for at in (0, 1))
+    expected = []
+    for begin, end in zip(begins.tolist(), (begins + lengths).tolist(), strict=True):
+        expected.append(max((one.noted for one in last.values() if one.meets(begin, end)), default=0))
+    assert found.newest_in(begins, begins + lengths).tolist() == expected
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(pieces=st.lists(st.lists(st.integers(0, 20), max_size=4), max_size=4))
+def test_rows_of_a_ledger_are_ordered_by_their_moments(pieces: list[list[int]]) -> None:
+    schema, number, tables = pa.schema([("at", pa.timestamp("us")), ("number", pa.int64())]), 0, list[pa.Table]()
+    for piece in pieces:
+        numbers = range(number, number + len(piece))
+        tables.append(pa.table({"at": pa.array(piece, schema.field("at").type), "number": numbers}, schema))
+        number += len(piece)
+    rows = pa.concat_tables([schema.empty_table(), *tables])
+    assert _by_moment(rows).equals(rows.sort_by("at"))

@@ -1,0 +1,73 @@
+"""The newest rows of logs, which are read no further than that takes, are those that the whole logs have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_jobs.operations import maintenance
+from spark_jobs.warehouse import checks_log, publish_log
+from spark_jobs.warehouse.checks_log import CheckRow
+from spark_jobs.warehouse.publish_log import LogRow
+from spark_jobs.warehouse.warehouse import Warehouse
+from tests.sizes import examples
+
+batches = st.lists(
+    st.one_of(
+        st.just("merge"),
+        # of each row its interval, whether it failed, and how much later or earlier it is than the one before
+        st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(-3, 9)), min_size=1, max_size=6),
+    ),
+    min_size=1,
+    max_size=7,
+)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(history=batches, most=st.integers(1, 4))
+def test_the_newest_are_those_of_the_whole_logs(
+    tmp_path_factory: pytest.TempPathFactory, history: list[Any], most: int
+) -> None:
+    warehouse = Warehouse.open(tmp_path_factory.mktemp("newest") / "house")
+    revisions: dict[int, int] = {}
+    logged: list[LogRow] = []
+    checks: list[CheckRow] = []
+    at = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(maintenance, "ROWS_IN_GROUPS", {"publish_log": 2, "quality_results": 2})
+        for batch in history:
+            if batch == "merge":
+                maintenance.merge_logs(warehouse, most=0)
+                continue
+            rows: list[LogRow] = []
+            for interval, failed, step in batch:
+                at += step * 1_000_000
+                # no two at one moment: which of those comes first is not said
+                moment = at * 100 + len(logged) + len(rows)
+                revisions[interval] = revisions.get(interval, 0) + 1
+                event: Any = "failed" if failed else "published"
+                span = interval * 10, interval * 10 + 10
+                rows.append(LogRow(*span, revisions[interval], "a", event, 1, None, 0, moment, moment, "{}"))
+            found = [CheckRow("a", 0, 1, "gx:x", row.event == "published", row.at, f"{row.at}") for row in rows]
+            checks_log.log(warehouse, found)
+            with warehouse.lease() as token:
+                warehouse.append("publish_log", [row.to_row() for row in rows], token)
+            logged += rows
+            checks += found
+    failures = sorted((check for check in checks if not check.success), key=lambda check: -check.at)
+    assert checks_log.newest_failed(warehouse, most) == failures[:most]
+    published = [row for row in logged if row.event == "published"]
+    again: dict[int, int] = {}
+    for row in published:
+        if row.revision > 1:
+            again[row.begin] = max(again.get(row.begin, row.at), row.at)
+    of_interval = {begin: [row for row in published if row.begin == begin] for begin in again}
+    several = [begin for begin in sorted(again, key=lambda begin: -again[begin]) if len(of_interval[begin]) > 1]
+    revised = publish_log.newest_revised(warehouse, most)
+    assert [sorted(row.at for row in rows) for rows in revised] == [
+        sorted(row.at for row in of_interval[begin]) for begin in several[:most]
+    ]
+    assert all(row.text == "{}" for rows in revised for row in rows)
