@@ -586,10 +586,8 @@ def test_a_rate_of_many_files_is_that_of_a_sample(tmp_path: Path, monkeypatch: p
     read: list[str] = []
     metadata = pq.read_metadata
     monkeypatch.setattr(pq, "read_metadata", lambda path, **given: read.append(str(path)) or metadata(path, **given))
-    asked: list[int] = []
-    of_file = splits_module._Statuses._asked
-    monkeypatch.setattr(
-        splits_module._Statuses, "_asked", lambda files, number: asked.append(number) or of_file(files, number)
-    )
+    asked: list[str] = []
+    status = splits_module._status
+    monkeypatch.setattr(splits_module, "_status", lambda path: asked.append(path) or status(path))
     assert measure_source(stream("parquet", tmp_path)) == every
     assert len(set(read)) <= 4 and len(asked) <= 4
