@@ -47,6 +47,7 @@ from optimizer.workload.values import Stream, digest
 from spark_jobs.sources.change_feed import ChangedRows, changed_rows
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.looks import Look
+from spark_jobs.sources.newest_entries import newest_in
 from spark_jobs.sources.replacements import FAR, FileSpan, Replacement, Replacements, disjoint
 from spark_jobs.sources.splits import FIRST, LAST, KnownFiles, SourceFiles, Split, declared, failures_of, files_of
 from spark_jobs.storage import Place
@@ -281,30 +282,7 @@ class Ledger(Mapping[str, Arrival]):
             np.concatenate([known, np.array([one[at] for one in more], dtype=np.int64)])
             for at, known in enumerate((lows, highs, noted))
         )
-        # np.unique takes a hundred times as long
-        edges = np.sort(np.concatenate([lows, highs]))
-        edges = edges[np.append(True, edges[1:] > edges[:-1])] if len(edges) else edges
-        if len(edges) < 2:
-            return np.zeros(len(begins), dtype=np.int64)
-        # of each piece between two edges the newest
-        newest = np.zeros(len(edges) - 1, dtype=np.int64)
-        first, last = np.searchsorted(edges, lows), np.searchsorted(edges, highs)
-        is_one = last == first + 1
-        np.maximum.at(newest, first[is_one], noted[is_one])
-        for low, high, at in zip(*(each[~is_one].tolist() for each in (first, last, noted)), strict=True):
-            np.maximum(newest[low:high], at, out=newest[low:high])
-        # of 2^k pieces from each on
-        tables = [newest]
-        while 2 << (len(tables) - 1) <= len(newest):
-            step, before = 1 << (len(tables) - 1), tables[-1]
-            tables.append(np.maximum(before[:-step], before[step:]))
-        low = np.maximum(np.searchsorted(edges, begins, side="right") - 1, 0)
-        high = np.minimum(np.searchsorted(edges, ends, side="left"), len(newest))
-        found = np.zeros(len(begins), dtype=np.int64)
-        for level, table in enumerate(tables):
-            mine = np.flatnonzero((high - low >= 1 << level) & (high - low < 2 << level))
-            found[mine] = np.maximum(table[low[mine]], table[high[mine] - (1 << level)])
-        return found
+        return newest_in(lows, highs, noted, begins, ends)
 
     def since(self, noted: int) -> list[Arrival]:
         """The files of which something was noted after a moment."""
