@@ -409,6 +409,8 @@ class ACQ:
     @cached_property
     def definition(self) -> str:
         """The fingerprint of the query as it is registered, whichever instants a run answers of it."""
+        if self.window.at is None:
+            return self.fingerprint
         return replace(self, window=replace(self.window, at=None)).fingerprint
 
 
