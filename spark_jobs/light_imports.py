@@ -64,6 +64,8 @@ class Uncollected:
         gc.disable()
 
     def __exit__(self, *ending: object) -> None:
+        # nor is there any later: to look through them, once and when the process ends, takes as long as to import them
+        gc.freeze()
         if self.enabled:
             gc.enable()
 

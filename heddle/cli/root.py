@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -48,6 +49,8 @@ class _App(typer.Typer):
     def __call__(self, *given: Any, **named: Any) -> Any:
         # modules and tables are no garbage: to look for it while they are made takes a tenth of a short command
         gc.set_threshold(100_000)
+        # nor once all ends, where Python looks through everything: a fifth of a short command
+        atexit.register(gc.freeze)
         if "_HEDDLE_COMPLETE" in os.environ:
             # a shell asks: what goes wrong is not to stand in the line that somebody types
             sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
