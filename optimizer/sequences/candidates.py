@@ -68,8 +68,8 @@ ITERATION = 1000
 ROUNDED = (0.3, 0.4, 0.5)
 """A relaxation is rounded to the patterns that it counts by more than this."""
 
-PASSES = 6
-"""Most passes over all patterns that improve a plan that cannot be proven."""
+SHAKES = 2000
+"""How often a good plan is shaken and descends again, where the relaxation does not prove it."""
 
 PLANS = 200_000
 """Plans that :func:`find_plan` may consider by default, and candidates to which :func:`expand` may expand a graph."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +14,9 @@ from numpy.typing import NDArray
 from optimizer.sequences.candidates import (
     INT32,
     ITERATION,
-    PASSES,
     PROVEN,
     ROUNDED,
+    SHAKES,
     WORK,
     Candidate,
     Floats,
@@ -31,6 +30,7 @@ from optimizer.sequences.candidates import (
     sharing_of,
     sharon_graph,
 )
+from optimizer.sequences.sharing_search import Router
 
 
 class _Program:
@@ -148,8 +148,9 @@ def cheapest(problem: SequenceProblem, work: int | None = WORK) -> Cheapest:
 
     Often the relaxation is integral, which is a proof. Otherwise it is rounded to good plans, which are improved by
     opening and closing one shared pattern at a time, and with the best one's cost columns are ruled out. If few are
-    left the integer program is solved; if not the plan is the good one, not proven, but the relaxation's cost tells how
-    far it is from the cheapest at most. Where not even the relaxation can be solved, GWMIN's plan is improved.
+    left the integer program is solved. If not the plan is improved further, by :data:`SHAKES` random changes, and is
+    the one to return if columns are still too many: not proven, but the relaxation's cost tells how far it is from the
+    cheapest at most. Where not even the relaxation can be solved, GWMIN's plan is improved.
 
     Parameters
     ----------
@@ -180,21 +181,29 @@ def cheapest(problem: SequenceProblem, work: int | None = WORK) -> Cheapest:
     unit = known[0] * 1e-6
     relaxation = program.relaxed(unit, None if work is None else work // ITERATION)
     if relaxation is None:
-        return cheapest_of(0.0, Router(problem).descend(problem.shared(greedy).keys()))
+        return cheapest_of(0.0, Router(problem).descend(problem.shared(greedy).keys(), SHAKES))
     values, bound = relaxation.values, relaxation.cost
     fractional = int(np.count_nonzero(np.abs(values - np.round(values)) > 1e-9))
     if not fractional and (integral := cheapest_of(bound, chosen(values))).proven:
         return integral
     starts = [{types for types, column in counted.items() if values[column] > least} for least in ROUNDED]
-    good = cheapest_of(bound, *map(Router(problem).descend, starts))
-    if good.proven:
+    router = Router(problem)
+    good = cheapest_of(bound, *(router.descend(start) for start in starts))
+
+    def useful() -> NDArray[np.bool_]:
+        # in a cheaper plan no column is one that would lift the bound above what is known
+        return relaxation.reduced_costs <= good.cost - bound + 1e-9 * good.cost
+
+    def is_too_much() -> bool:
+        return work is not None and program.entries(useful()) * fractional > work
+
+    if not good.proven and is_too_much():
+        # a better plan rules out more columns, and is the one to return if they are still too many
+        good = cheapest_of(bound, router.descend(problem.shared(good.sharing).keys(), SHAKES))
+    if good.proven or is_too_much():
         return good
-    # in a cheaper plan no column is one that would lift the bound above what is known
-    useful = relaxation.reduced_costs <= good.cost - bound + 1e-9 * good.cost
-    entries = program.entries(useful)
-    if work is not None and entries * fractional > work:
-        return good
-    solution, proof = program.solve(unit, useful, None if work is None else work // entries)
+    columns = useful()
+    solution, proof = program.solve(unit, columns, None if work is None else work // program.entries(columns))
     return cheapest_of(max(bound, proof), good.sharing, *([] if solution is None else [chosen(solution)]))
 
 
@@ -259,156 +268,6 @@ def _segment_program(
 
 def _by_position() -> defaultdict[int, list[int]]:
     return defaultdict(list)
-
-
-class Router:
-    """Cheapest ways to cut queries into segments where some patterns are counted anyway."""
-
-    def __init__(self, problem: SequenceProblem) -> None:
-        self.problem = problem
-        places = problem.occurrences()
-        self.patterns = list(places)
-        longest = max((len(query.types) for query in problem.queries), default=0)
-        self.lengths = np.array([len(query.types) for query in problem.queries], dtype=np.int64)
-        self.rates = np.zeros((len(problem.queries), longest))
-        for row, one in zip(self.rates, problem.queries, strict=True):
-            row[: len(one.types)] = [problem.rates[kind] for kind in one.types]
-        # the pattern of every span of every query, -1 where it is none
-        self.spans = np.full((len(problem.queries), longest, longest + 1), -1, dtype=np.int64)
-        for number, (types, occurrences) in enumerate(places.items()):
-            for query, begin in occurrences:
-                self.spans[query, begin, begin + len(types)] = number
-        self.holders = [np.unique([query for query, _ in occurrences]) for occurrences in places.values()]
-        self.counting = np.array([problem.counting(types) for types in self.patterns])
-
-    def route(self, query: int, shared: Set[Types], through: Span | None = None) -> tuple[Span, ...]:
-        """The shared spans of one query if ``shared`` patterns cost nothing; ``through`` is one of them in any case."""
-        prices = np.array([0.0 if types in shared else np.inf for types in self.patterns])
-        row = slice(query, query + 1)
-        spans = self.spans[row].copy()
-        if through:
-            # a segment that is worth more than all others can cost
-            spans[0, through[0], through[1]] = len(prices)
-            prices = np.append(prices, -4.0 * self.problem.unshared(query) - 1.0)
-        chosen, own = np.empty((1, spans.shape[1]), dtype=np.int64), np.empty(1)
-        _compiled()(np.zeros(1, np.int64), self.lengths[row], self.rates[row], spans, prices, chosen, own)
-        sizes = [*map(len, self.patterns), through[1] - through[0] if through else 0]
-        return _spans(chosen, sizes)[0]
-
-    def descend(self, shared: Set[Types]) -> Sharing:
-        """A good plan near one that shares the patterns ``shared``, one pattern opened or closed at a time.
-
-        All queries go their cheapest ways through the open patterns; those that fewer than two places use are closed.
-        Opening or closing one lets only the queries go elsewhere that have it or use it. Ends where no such move
-        saves, or after :data:`PASSES` over all patterns.
-        """
-        route = _compiled()
-        patterns = len(self.patterns)
-        prices = np.array([0.0 if types in shared else np.inf for types in self.patterns])
-        chosen = np.empty((len(self.lengths), self.spans.shape[1]), dtype=np.int64)
-        own = np.empty(len(self.lengths))
-
-        def settled(rows: NDArray[np.int64]) -> float:
-            """Cost once queries are routed anew, and patterns closed that are not shared any more."""
-            while True:
-                route(rows, self.lengths, self.rates, self.spans, prices, chosen, own)
-                places = np.bincount(chosen.ravel() + 1, minlength=patterns + 1)[1:]
-                prices[places < 2] = np.inf
-                if not (places == 1).any():
-                    return float(own.sum() + self.counting[places > 0].sum())
-                # what is not chosen, -1, is the last entry
-                rows = np.flatnonzero(np.append(places == 1, False)[chosen].any(axis=1))
-
-        best = settled(np.arange(len(self.lengths)))
-        state = prices.copy(), chosen.copy(), own.copy()
-        for _ in range(PASSES):
-            before = best
-            for pattern in np.argsort(-self.counting, kind="stable"):
-                prices[:], chosen[:], own[:] = state
-                closing = prices[pattern] == 0
-                prices[pattern] = np.inf if closing else 0.0
-                rows = np.flatnonzero((chosen == pattern).any(axis=1)) if closing else self.holders[pattern]
-                if (cost := settled(rows)) < best * (1 - 1e-12):
-                    best, state = cost, (prices.copy(), chosen.copy(), own.copy())
-            if best == before:
-                break
-        return _spans(state[1], [*map(len, self.patterns)])
-
-
-def _spans(chosen: NDArray[np.int64], sizes: Sequence[int]) -> Sharing:
-    """Shared spans from the number of the pattern that begins at each position (-1: none), given their lengths."""
-    return tuple(tuple((int(at), int(at) + sizes[row[at]]) for at in np.flatnonzero(row >= 0)) for row in chosen)
-
-
-@cache
-def _compiled() -> Any:
-    # a plan that the relaxation proves must not pay for the import
-    from numba import njit
-
-    return njit(cache=True)(_route)
-
-
-def _route(
-    rows: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    rates: Floats,
-    spans: NDArray[np.int64],
-    prices: Floats,
-    chosen: NDArray[np.int64],
-    own: Floats,
-) -> None:
-    """Shortest paths through the patterns of some queries, to be compiled.
-
-    ``spans`` (n, l, l + 1): the pattern of each [begin, end), or -1; ``prices``: of the patterns, infinite where they
-    are closed. Sets their rows of ``chosen`` (n, l), the pattern that begins as a shared segment at each position or
-    -1, and of ``own`` (n,), what they cost (:meth:`SequenceProblem.own_cost`, and the prices).
-    """
-    size = rates.shape[1] + 1
-    # by position: is the segment that comes next the second, does it follow one of the query's own
-    costs = np.empty((size, 2, 2))
-    came = np.empty((size, 2, 2, 4), np.int64)
-    total = np.zeros(size)
-    for query in rows:
-        length, rate = lengths[query], rates[query]
-        for at in range(length):
-            total[at + 1] = total[at] + rate[at]
-        costs[:] = np.inf
-        costs[0, 0, 0] = 0.0
-        for begin in range(length):
-            for second in range(2):
-                for after_own in range(2):
-                    before = costs[begin, second, after_own]
-                    if before == np.inf:
-                        continue
-                    for end in range(begin + 1, length + 1):
-                        combined = 0.0
-                        if begin and end < length:
-                            combined = rate[0] * rate[begin] * rate[end]
-                        elif begin and second:
-                            combined = rate[0] * rate[begin]
-                        after = int(begin == 0)
-                        pattern = spans[query, begin, end]
-                        if pattern >= 0:
-                            cost = before + combined + prices[pattern]
-                            if cost < costs[end, after, 0]:
-                                costs[end, after, 0] = cost
-                                came[end, after, 0] = begin, second, after_own, pattern
-                        if not after_own:
-                            cost = before + combined + rate[begin] * (total[end] - total[begin])
-                            if cost < costs[end, after, 1]:
-                                costs[end, after, 1] = cost
-                                came[end, after, 1] = begin, second, after_own, -1
-        at, second, after_own = length, 0, 0
-        for one in range(2):
-            for other in range(2):
-                if costs[length, one, other] < costs[at, second, after_own]:
-                    second, after_own = one, other
-        own[query] = costs[at, second, after_own]
-        chosen[query] = -1
-        while at:
-            begin, one, other, pattern = came[at, second, after_own]
-            chosen[query, begin] = pattern
-            at, second, after_own = begin, one, other
 
 
 def best_score(problem: SequenceProblem) -> tuple[tuple[Candidate, ...], float]:

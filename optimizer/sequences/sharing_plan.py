@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from optimizer.sequences.candidates import WORK, Pattern, SequenceProblem, Sharing, Types
-from optimizer.sequences.cheapest_sharing import Router, cheapest
+from optimizer.sequences.cheapest_sharing import cheapest
+from optimizer.sequences.sharing_search import Router
 
 
 @dataclass(frozen=True)
