@@ -24,16 +24,19 @@ class Costs:
     matter.
 
     Node by node: per relevant ``event``; for each event of a node's type for the ``node``, and per ``vector`` of its
-    row (with doubles ``doubles`` times that); per node and ``block``. Event by event: ``lone_event``, ``lone_node``,
-    ``lone_vector``. Per window and query an ``answer``; per window and node to ``clear`` its lane; per fragment, cut of
-    a node's prefix and vector to ``append`` cells; per query and window to join rows at a landmark: ``shot``, and
-    ``cut`` for each cut of its pattern.
+    row (with doubles ``doubles`` times that, ``mixed`` where some prefixes take 128 bits); per node and ``block``.
+    Event by event: ``lone_event``, ``lone_node``, ``lone_vector``. Per window and query an ``answer``; per window and
+    node to ``clear`` its lane; per fragment, cut of a node's prefix and vector to ``append`` cells; per query and
+    window to join rows at a landmark: ``shot``, and ``cut`` for each cut of its pattern. Rows that are ``kept`` for
+    another pass, and each ``product`` with one, are so many times as dear as a row that is at hand: they are rows of
+    all events, which no cache holds.
     """
 
     event: float = 6.5
     node: float = 0.9
     vector: float = 1.1
     doubles: float = 1.8
+    mixed: float = 1.2
     block: float = 16.0
     lone_event: float = 20.0
     lone_node: float = 4.0
@@ -43,6 +46,8 @@ class Costs:
     append: float = 1.6
     shot: float = 12.0
     cut: float = 2.0
+    kept: float = 6.0
+    product: float = 12.0
 
 
 COSTS = Costs()
@@ -137,13 +142,14 @@ class _Load:
         nodes, relevant = self._of(patterns)
         overlap = -(-range_ // slide)
         vectors = lanes_for(overlap) // kernels.LANES
-        work = nodes.work
+        work, bits = nodes.work, self.bits(patterns, range_)
+        times = 1.0 if bits < NARROW - CLOSE else COSTS.mixed if bits < MIXED else COSTS.doubles
         blocks = min(
             relevant, self._ticks / (slide * (lanes_for(overlap) - overlap + 1)) + relevant / BLOCK + self._keys
         )
         dense = (
             relevant * COSTS.event
-            + work * (COSTS.node + vectors * self._vector(patterns, range_))
+            + work * (COSTS.node + vectors * COSTS.vector * times)
             + len(nodes.depth) * blocks * COSTS.block
         )
         alone = relevant * COSTS.lone_event + work * (COSTS.lone_node + vectors * COSTS.lone_vector)
@@ -192,8 +198,9 @@ class _Load:
         windows = self._windows(relevant, slide, range_)
         return (
             2 * relevant * COSTS.event
-            + (ahead.work + back.work + kept) * (COSTS.node + vectors)
-            + products * (COSTS.node + PRODUCT * vectors)
+            + (ahead.work + back.work) * (COSTS.node + vectors)
+            + kept * (COSTS.node + COSTS.kept * vectors)
+            + products * (COSTS.node + COSTS.product * vectors)
             + nodes * blocks * COSTS.block
             + windows * (len(patterns) * COSTS.answer + nodes * COSTS.clear)
         )
@@ -284,6 +291,13 @@ def _merged_groups(load: _Load, executor: str, queries: Sequence[SequenceQuery],
 
 NARROW, MIDDLING, BROAD = 64.0, 100.0, 127.0
 """Up to about so many bits counts are known not to wrap in 64 bits, or told by doubles beside them; or in 128 bits."""
+
+MIXED = 78.0
+"""Up to about so many bits most prefixes still do with 64, which a pass in 128 bits finds out prefix by prefix; then it
+is quicker than one with doubles beside all residues."""
+
+CLOSE = 3.0
+"""So close to 64 bits some counts of most keys pass them."""
 
 MARGIN = 5.0
 """Bits that an expected count may fall short by."""

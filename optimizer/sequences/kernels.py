@@ -2337,9 +2337,9 @@ def read_totals(low, high, size, over):
 
 
 @_kernel
-def by_type(kind, kinds, runs):
-    """The events (n,) by local type, those of one type as they come, and where those of each type and run begin among
-    them (types, k + 1); ``runs`` (k + 1,)."""
+def by_type(kind, kinds, runs, time):
+    """The events (n,) by local type, those of one type as they come, their times, and where those of each type and run
+    begin among them (types, k + 1); ``runs`` (k + 1,)."""
     keys = len(runs) - 1
     first = np.zeros((kinds, keys + 1), np.int64)
     for run in range(keys):
@@ -2351,11 +2351,52 @@ def by_type(kind, kinds, runs):
             count = first[own, run]
             first[own, run] = total
             total += count
-    order, at = np.empty(len(kind), np.int64), first[:, 0].copy()
+    order, times, at = np.empty(len(kind), np.int64), np.empty(len(kind), np.int64), first[:, 0].copy()
     for event in range(len(kind)):
-        order[at[kind[event]]] = event
+        place = at[kind[event]]
+        order[place], times[place] = event, time[event]
         at[kind[event]] += 1
-    return order, first
+    return order, times, first
+
+
+@_kernel
+def most_often(stream, most):
+    """How often the events of each local type (and of others, the last) that are compacted most came: ``most`` (types,)
+    is raised to it."""
+    last = np.uint32(stream.codes - 1)
+    for event in range(len(stream.count)):
+        kind = stream.local[min(np.uint32(stream.type[event]), last)]
+        most[kind] = max(most[kind], stream.count[event])
+
+
+@_kernel
+def marks_of(time, first, slide, bases, marks):
+    """Where the events of each type and run from every multiple of ``slide`` on begin: ``marks`` (types, m) is filled.
+    ``time`` (n,) and ``first`` as of :func:`by_type`; ``bases`` (k + 1, 2): of each run the number of the first
+    multiple, and where its marks begin (of the last: their end)."""
+    for kind in range(len(marks)):
+        for run in range(len(bases) - 1):
+            at, last = first[kind, run], first[kind, run + 1]
+            begin, end = bases[run, 1], bases[run + 1, 1]
+            bound = bases[run, 0] * slide
+            for place in range(begin, end):
+                while at < last and time[at] < bound:
+                    at += 1
+                marks[kind, place] = at
+                bound += slide
+
+
+@_kernel
+def extreme_values(rows, known, best, absent):
+    """The ``best`` values (m, 1) of some events (m,) that have one, else ``absent``; and how many before each have one
+    (m + 1,)."""
+    values, before = np.empty((len(rows), 1), np.int64), np.empty(len(rows) + 1, np.int64)
+    before[0] = 0
+    for i in range(len(rows)):
+        there = known[rows[i]] > 0
+        values[i, 0] = best[rows[i]] if there else absent
+        before[i + 1] = before[i] + there
+    return values, before
 
 
 @_kernel
@@ -2385,22 +2426,30 @@ def with_more(key, time, kind, count, rows, kinds, counts):
 
 
 @_inner
-def _gallop(time, first, last, bound):
-    """The first index in [first, last) whose time is not below the bound; by steps that double, then by halves."""
+def _gallop(time, first, near, last, bound):
+    """The first index in [first, last) whose time is not below the bound; by steps from ``near`` that double, then by
+    halves."""
     step = 1
-    while first + step <= last and time[first + step - 1] < bound:
-        first += step
+    if near > first and time[near - 1] >= bound:
+        near -= 1
+        while near - step >= first and time[near - step] >= bound:
+            near -= step
+            step *= 2
+        return _index_from(time, max(first, near - step + 1), near, bound)
+    while near + step <= last and time[near + step - 1] < bound:
+        near += step
         step *= 2
-    return _index_from(time, first, min(last, first + step - 1), bound)
+    return _index_from(time, near, min(last, near + step - 1), bound)
 
 
 @_kernel
-def taking_part(time, first, pattern, position, run, start, range_, low, high):
+def taking_part(time, first, pattern, position, run, start, range_, slide, bases, marks, low, high):
     """Which events [low, high) of the type at a position of a pattern take part in a match, of each answer (a,).
 
     Those behind the earliest match of what comes before the position and ahead of the latest match of what comes
     behind it. ``time`` (n,): by type, key and time; ``first`` (types, k + 1): where those of each begin; ``pattern``
-    (l,): local types. Answers are ascending by ``run`` and ``start``, and have a match.
+    (l,): local types. Answers are ascending by ``run`` and ``start``, and have a match. ``bases``, ``marks``: as of
+    :func:`marks_of`, where to begin to look; None: where the answer before ended.
     """
     length, before = len(pattern), np.int64(-1)
     ahead, behind = np.zeros(length, np.int64), np.zeros(length, np.int64)
@@ -2409,13 +2458,23 @@ def taking_part(time, first, pattern, position, run, start, range_, low, high):
             before = run[i]
             for j in range(length):
                 ahead[j] = behind[j] = first[pattern[j], before]
+        if marks is not None:
+            begin, most = bases[before, 1] - bases[before, 0], bases[before + 1, 1] - 1
+            front = min(max(begin + start[i] // slide, bases[before, 1]), most)
+            back = min(begin + (start[i] + range_) // slide, most)
+            for j in range(position + 1):
+                ahead[j] = marks[pattern[j], front]
+            for j in range(position, length):
+                behind[j] = marks[pattern[j], back]
         bound = start[i]
         for j in range(position + 1):
-            ahead[j] = _gallop(time, ahead[j], first[pattern[j], before + 1], bound)
+            kind = pattern[j]
+            ahead[j] = _gallop(time, first[kind, before], ahead[j], first[kind, before + 1], bound)
             bound = time[ahead[j]] + 1
         low[i] = ahead[position]
         bound = start[i] + range_
         for j in range(length - 1, position - 1, -1):
-            behind[j] = _gallop(time, behind[j], first[pattern[j], before + 1], bound)
+            kind = pattern[j]
+            behind[j] = _gallop(time, first[kind, before], behind[j], first[kind, before + 1], bound)
             bound = time[behind[j] - 1]
         high[i] = behind[position]

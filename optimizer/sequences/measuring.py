@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,9 @@ WEIGHT_BITS = 48
 PIECE_BITS, MOST_PIECES = 31, 3
 """Digits of a piece of a double, and pieces: vectors multiply by what is shorter than 32 bits."""
 
+MARKED = 4
+"""Events for each mark, of one type and key at one multiple of a slide, from which on marks pay."""
+
 Rows = tuple[Longs, Longs, Integers]
 """Of each answer its run of events and the start of its window, ascending, and the count."""
 
@@ -59,6 +62,16 @@ class _Weight:
     exponent: int
 
 
+class Placed(NamedTuple):
+    """Events by type (n,), their ``times`` (n,), the number of each type, and where those of each type and key begin
+    (t, k + 1)."""
+
+    order: Longs
+    times: Longs
+    numbers: dict[int, int]
+    first: Longs
+
+
 class Weighing:
     """Collects the weighted events that the measures of some queries need, beside the events."""
 
@@ -70,27 +83,40 @@ class Weighing:
         self._parts: list[tuple[Longs, Longs]] = []
         self._of: dict[tuple[str, str, int], list[_Weight] | None] = {}
         self._extremes: dict[tuple[str, str, int], tuple[Longs, Longs, int]] = {}
+        self._marks: dict[int, tuple[Longs, Longs] | tuple[None, None]] = {}
 
     @cached_property
-    def placed(self) -> tuple[Longs, dict[int, int], Longs]:
-        """The events by type (n,), the number of each type, and where those of each type and key begin (t, k + 1)."""
+    def placed(self) -> Placed:
+        """The events by type."""
         types: NDArray[Any] = self.given.type
         numbers = {code: code for code in range(int(types.max(initial=-1)) + 1)}
         if types.min(initial=0) < 0 or len(numbers) > 1 << 12:
             codes, places = np.unique(types, return_inverse=True)
             numbers = {code: number for number, code in enumerate(codes.tolist())}
             types = places.astype(np.int32)
-        order, first = kernels.by_type(types, len(numbers), kernels.runs_of(self.given.key))
-        return order, numbers, first
+        order, times, first = kernels.by_type(
+            types, len(numbers), kernels.runs_of(self.given.key), np.ascontiguousarray(self.given.time)
+        )
+        return Placed(order, times, numbers, first)
 
-    @cached_property
-    def times(self) -> Longs:
-        """The times (n,) of the events by type."""
-        return self.given.time[self.placed[0]]
+    def marks(self, slide: int) -> tuple[Longs, Longs] | tuple[None, None]:
+        """Where the events of each type and key lie at the multiples of a slide (:func:`kernels.marks_of`): if those
+        are far fewer than events."""
+        if slide not in self._marks:
+            runs, time = kernels.runs_of(self.given.key), self.given.time
+            bases = np.zeros((len(runs), 2), np.int64)
+            bases[:-1, 0] = time[runs[:-1]] // slide
+            np.cumsum(time[runs[1:] - 1] // slide + 2 - bases[:-1, 0], out=bases[1:, 1])
+            marks, size = None, int(bases[-1, 1]) * len(self.placed.numbers)
+            if size * MARKED < len(time):
+                marks = np.empty((len(self.placed.numbers), int(bases[-1, 1])), np.int64)
+                kernels.marks_of(self.placed.times, self.placed.first, slide, bases, marks)
+            self._marks[slide] = (None, None) if marks is None else (bases, marks)
+        return self._marks[slide]
 
     def rows(self, type: int) -> Longs:
         """The events of a type, ascending."""
-        order, numbers, first = self.placed
+        order, _, numbers, first = self.placed
         if type not in numbers:
             return order[:0]
         of_type = first[numbers[type]]
@@ -109,9 +135,8 @@ class Weighing:
             rows, attribute = self.rows(measure.type), self.given.attributes[measure.attribute]
             greatest = measure.function == "max"
             absent = int(np.iinfo(np.int64).min if greatest else np.iinfo(np.int64).max)
-            there = attribute.known[rows] > 0
-            values = np.where(there, (attribute.greatest if greatest else attribute.least)[rows], absent)
-            self._extremes[key] = values[:, None], np.append(0, np.cumsum(there)), absent
+            best = attribute.greatest if greatest else attribute.least
+            self._extremes[key] = *kernels.extreme_values(rows, attribute.known, best, absent), absent
         return self._extremes[key]
 
     def weights(self, measure: Measure) -> list[_Weight] | None:
@@ -291,11 +316,13 @@ class Measuring:
         greatest = measure.function == "max"
         values, before, absent = self._weighing.extremes(measure)
         best, known = np.full(len(run), absent), np.zeros(len(run), dtype=np.bool_)
-        _, numbers, first = self._weighing.placed
+        _, times, numbers, first = self._weighing.placed
+        bases, marks = self._weighing.marks(self._query.slide)
         for place in self._places(measure) if len(run) else []:
             local = np.array([numbers[type_] for type_ in self._query.pattern])
             low, high = np.empty(len(run), np.int64), np.empty(len(run), np.int64)
-            kernels.taking_part(self._weighing.times, first, local, place, run, start, self._query.range, low, high)
+            windows = run, start, self._query.range, self._query.slide
+            kernels.taking_part(times, first, local, place, *windows, bases, marks, low, high)
             low -= first[local[place], 0]
             high -= first[local[place], 0]
             found = combine_runs(values, MAX if greatest else MIN, run, low, high)[:, 0]

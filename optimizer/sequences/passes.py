@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from optimizer.combine.elements import doubles
 from optimizer.sequences import kernels
 from optimizer.sequences.events import Events, Longs
-from optimizer.sequences.executors import BLOCK, BROAD, MARGIN, MIDDLING, NARROW, SAMPLE, Group, cuts
+from optimizer.sequences.executors import BLOCK, BROAD, CLOSE, MARGIN, MIDDLING, MIXED, NARROW, SAMPLE, Group, cuts
 from optimizer.sequences.matches import Integers, Measure, Numbers, SequenceQuery, lanes_for
 from optimizer.sequences.prefixes import prefixes
 
@@ -162,16 +162,23 @@ class Pass:
         dense = self._dense(trie, self._group.loose_bits > NARROW - MARGIN)
         low = kernels.aligned(len(trie.kind) * self._lanes, np.uint64)
         yield from self._lone(trie, low)
-        if self._group.bits < NARROW:
+        bits = self._group.bits
+
+        def broad(chosen: Longs) -> Taken:
+            high = kernels.aligned(len(low), np.uint64)
+            rows = self._dense(trie, self._group.loose_bits > BROAD - MARGIN, wide=True)
+            return self._slide(trie, kernels.Counts(low, high, None), None, rows, False, chosen)
+
+        if bits < NARROW - CLOSE:
             yield lambda chosen: self._slide(trie, kernels.Counts(low, None, None), None, dense, False, chosen)
-        if self._group.bits < MIDDLING:
+        if bits < MIXED:
+            yield broad
+        if bits < MIDDLING:
             size = kernels.aligned(len(low), np.float64)
             loose = dense._replace(strict=False)
             yield lambda chosen: self._slide(trie, kernels.Counts(low, None, size), None, loose, True, chosen)
-        if self._group.bits < BROAD:
-            high = kernels.aligned(len(low), np.uint64)
-            broad = self._dense(trie, self._group.loose_bits > BROAD - MARGIN, wide=True)
-            yield lambda chosen: self._slide(trie, kernels.Counts(low, high, None), None, broad, False, chosen)
+        if MIXED <= bits < BROAD:
+            yield broad
 
     def _lone(self, trie: kernels.Trie, low: NDArray[np.uint64]) -> Iterator[Taker]:
         """The keys with few events, if there are any."""
@@ -218,8 +225,7 @@ class Pass:
         if self._events.count.max(initial=1) == 1:
             return 0.0
         most = np.ones(len(self._local) + 1, dtype=np.int64)
-        local = self._streams[0].local
-        np.maximum.at(most, local[np.minimum(self._events.type, len(local) - 1)], self._events.count)
+        kernels.most_often(self._streams[0], most)
         bits = np.log2(most.astype(float))
         return max(sum(bits[kind] for kind in pattern) for pattern in self._patterns)
 
