@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from optimizer.sequences import kernels
 from optimizer.sequences.events import Events
 from optimizer.sequences.executors import choose
 from optimizer.sequences.matches import Answers, Integers, Measure, Numbers, SequenceQuery
@@ -40,7 +39,7 @@ def answers(
             if value is not None:
                 found[i, measure] = value
     found |= _measured(events, queries, ends, found)
-    keys = events.key[kernels.runs_of(events.key)[:-1]]
+    keys = events.key[events.runs[:-1]]
     answered = []
     for i, query in enumerate(queries):
         run, start, count = counted[patterns[i]]
@@ -54,11 +53,10 @@ def _counted(
 ) -> dict[SequenceQuery, Rows]:
     """What each of the queries counts; those that are alike are counted once."""
     distinct = list(dict.fromkeys(queries))
-    runs = kernels.runs_of(events.key)
     counted: dict[SequenceQuery, Rows] = {}
     for group in choose(events, distinct, executor):
         members = [distinct[i] for i in group.members]
-        counts = Pass(events, runs, members, ends, group).counts()
+        counts = Pass(events, members, ends, group).counts()
         counted |= zip(members, counts, strict=True)
     return counted
 
@@ -75,13 +73,12 @@ def _measured(
         for measure in query.measures:
             if (i, measure) not in known:
                 left.setdefault(measure, []).append(i)
-    runs = kernels.runs_of(events.key)
     measured: dict[tuple[int, Measure], Integers | Numbers] = {}
     for measure, which in left.items():
         members = list(dict.fromkeys(which))
         for group in choose(events, [queries[i] for i in members], "windows"):
             mine = [members[place] for place in group.members]
-            columns = Pass(events, runs, [queries[i] for i in mine], ends, group).measured(measure)
+            columns = Pass(events, [queries[i] for i in mine], ends, group).measured(measure)
             measured |= {(i, measure): column for i, column in zip(mine, columns, strict=True)}
     return measured
 

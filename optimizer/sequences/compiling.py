@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from optimizer.sequences import kernels
 from optimizer.sequences.answering import answers
 from optimizer.sequences.events import Events
 from optimizer.sequences.executors import choose
@@ -30,8 +29,8 @@ def compile_kernels(executors: Sequence[str] = EXECUTORS) -> None:
     for executor in executors:
         events = Events.of(*raw)
         (group,) = choose(events, asked, executor)
-        runs, none = kernels.runs_of(events.key), np.zeros(0, dtype=np.int64)
-        for take in Pass(events, runs, asked, None, replace(group, bits=0.0)).ladder():
+        none = np.zeros(0, dtype=np.int64)
+        for take in Pass(events, asked, None, replace(group, bits=0.0)).ladder():
             take(none)
     if "windows" in executors:
         # so often that sums take 128 bits
@@ -41,7 +40,7 @@ def compile_kernels(executors: Sequence[str] = EXECUTORS) -> None:
         answers(events, [measured])
         (group,) = choose(events, [measured], "windows")
         for measure in measures:
-            Pass(events, kernels.runs_of(events.key), [measured], None, group).measured(measure)
+            Pass(events, [measured], None, group).measured(measure)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,11 @@ class Events:
 
     def __len__(self) -> int:
         return len(self.key)
+
+    @cached_property
+    def runs(self) -> Longs:
+        """Where the events of each key begin (k + 1,)."""
+        return kernels.runs_of(self.key)
 
 
 def compacted(parts: Iterable[Events]) -> Events:

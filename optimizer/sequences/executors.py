@@ -105,7 +105,7 @@ class _Load:
         self._of, self.bits = cache(self._nodes_of), cache(self._bits)
         self._events = dict(zip(codes.tolist(), (counts * scale).tolist(), strict=True))
         self._occurrences = dict(zip(codes.tolist(), (each * scale).tolist(), strict=True))
-        runs = kernels.runs_of(events.key)
+        runs = events.runs
         self._keys = len(runs) - 1
         self._ticks = float((events.time[runs[1:] - 1] - events.time[runs[:-1]]).sum()) + self._keys
 

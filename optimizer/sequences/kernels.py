@@ -1767,7 +1767,7 @@ def _without_ended(room, windows, node, oldest):
         room.clean[node] = oldest
 
 
-@_inner
+@_inlined
 def _follow_lone(trie, room, windows, first, last, often, oldest, newest, latest):
     """Let the nodes ``of_kind[first:last]`` follow their parents. Returns the last window in which a query may match,
     ``latest`` before."""
@@ -1798,7 +1798,7 @@ def _follow_lone(trie, room, windows, first, last, often, oldest, newest, latest
     return latest
 
 
-@_inner
+@_inlined
 def _close_lone(trie, room, windows, span, first, last, run, answers, filled):
     """Report what the queries of a range have answers in the windows ``first`` to ``last``."""
     for window in range(first, last + 1):

@@ -95,7 +95,7 @@ class Weighing:
             numbers = {code: number for number, code in enumerate(codes.tolist())}
             types = places.astype(np.int32)
         order, times, first = kernels.by_type(
-            types, len(numbers), kernels.runs_of(self.given.key), np.ascontiguousarray(self.given.time)
+            types, len(numbers), self.given.runs, np.ascontiguousarray(self.given.time)
         )
         return Placed(order, times, numbers, first)
 
@@ -103,7 +103,7 @@ class Weighing:
         """Where the events of each type and key lie at the multiples of a slide (:func:`kernels.marks_of`): if those
         are far fewer than events."""
         if slide not in self._marks:
-            runs, time = kernels.runs_of(self.given.key), self.given.time
+            runs, time = self.given.runs, self.given.time
             bases = np.zeros((len(runs), 2), np.int64)
             bases[:-1, 0] = time[runs[:-1]] // slide
             np.cumsum(time[runs[1:] - 1] // slide + 2 - bases[:-1, 0], out=bases[1:, 1])
@@ -171,10 +171,10 @@ class Weighing:
 
     @cached_property
     def events(self) -> Events:
-        """All events, and the weighted ones; without attributes."""
+        """All events, and the weighted ones; then without attributes."""
         given = self.given
         if not self._parts:
-            return replace(given, attributes={})
+            return given
         rows = np.concatenate([rows for rows, _ in self._parts])
         sizes = [len(rows) for rows, _ in self._parts]
         codes = np.repeat(np.arange(self._next - len(self._parts), self._next, dtype=np.int32), sizes)

@@ -65,9 +65,9 @@ class Pass:
     """
 
     def __init__(
-        self, events: Events, runs: Longs, queries: Sequence[SequenceQuery], ends: tuple[int, int] | None, group: Group
+        self, events: Events, queries: Sequence[SequenceQuery], ends: tuple[int, int] | None, group: Group
     ) -> None:
-        self._events, self._runs, self._queries, self._ends, self._group = events, runs, queries, ends, group
+        self._events, self._runs, self._queries, self._ends, self._group = events, events.runs, queries, ends, group
         types = sorted({code for query in queries for code in query.pattern})
         self._local = {code: number for number, code in enumerate(types)}
         self._kinds = sorted({(query.range, query.slide) for query in queries})
@@ -460,7 +460,7 @@ FAR = 1 << 62
 DENSE = (60.0, 4.0, 20.0)
 """When a block is processed node by node: see :class:`optimizer.sequences.kernels.Dense`."""
 
-ROOM = 1 << 18
+ROOM = 1 << 19
 """Answers that there is room for at first; what is not written is not taken from the machine, whose pages have 2 MB
 where there is room for more."""
 

@@ -171,7 +171,7 @@ def test_every_way_to_count_counts_as_dynamic_programming_does(
     for group in executors.choose(events, queries, executor):
         mine = [queries[i] for i in group.members]
         for number in range(6):
-            one_pass = passes.Pass(events, runs, mine, None, replace(group, bits=0.0))
+            one_pass = passes.Pass(events, mine, None, replace(group, bits=0.0))
             ways = list(one_pass.ladder())
             if number >= len(ways):
                 break
@@ -193,7 +193,7 @@ def test_answers_ascend_when_keys_are_counted_in_different_ways(
     runs = kernels.runs_of(events.key)
     for group in executors.choose(events, queries, executor):
         mine = [queries[i] for i in group.members]
-        one_pass = passes.Pass(events, runs, mine, None, replace(group, bits=0.0))
+        one_pass = passes.Pass(events, mine, None, replace(group, bits=0.0))
         ways = list(one_pass.ladder())
         some = np.array([chosen >> place & 1 == 0 for place in range(len(runs) - 1)], dtype=np.bool_)
         ladder = [partial(_some_of, ways[numbers[0] % len(ways)], some), ways[numbers[1] % len(ways)], ways[-1]]
