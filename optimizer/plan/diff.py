@@ -272,7 +272,8 @@ def _reuse(
             derived.add(synopsis.fingerprint)
             continue
         built.add(synopsis.fingerprint)
-        added = "; only states that are new are computed" if sources else ""
+        what = "states" if synopsis.sequenced is None else "event types"
+        added = f"; only {what} that are new are computed" if sources else ""
         for query in queries:
             why = _why(synopsis, answered.get(query.name), query.name in changed)
             rebuilt.append((query.name, why + added, _windows_back(query.window)))

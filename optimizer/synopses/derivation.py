@@ -2,7 +2,9 @@
 
 A stored row says the same under any synopsis whose fragments, shards and groups are unions of its own. So the rows of
 one synopsis give those of a coarser one (longer fragments, fewer filters, fewer group columns, fewer states), without
-an event being read; and where the coarser one has states that the rows lack, those states alone are lifted.
+an event being read; and where the coarser one has states that the rows lack, those states alone are lifted. Of event
+sequences rows hold the events themselves: they give those of the event types that both have, and the events of other
+types are lifted beside them.
 
 References: Gray et al., "Data Cube" (1997), for the roll-up; the states of a cell combine one by one
 (:mod:`optimizer.aggregates.states`), so those of one cell may come from rows apart.
@@ -21,14 +23,18 @@ from optimizer.workload.values import WindowKind
 
 
 def given_by(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
-    """What rows of a stored synopsis give of another over the same events: the latter, of the states that they have.
+    """What rows of a stored synopsis give of another over the same events: the latter, of the states that they have; of
+    event sequences, of the event types.
 
     None if they give nothing that is worth it: other events or keys, fragments that they do not cut, shards that they
-    do not tell apart, no state but the number of tuples where others are wanted.
+    do not tell apart, no state but the number of tuples where others are wanted; of event sequences, another filter or
+    column of types, an attribute that they lack, no event type.
     """
-    if (stored.stream, stored.time) != (wanted.stream, wanted.time):
+    if (stored.stream, stored.time, stored.kind) != (wanted.stream, wanted.time, wanted.kind):
         return None
-    if stored.kind is not WindowKind.TIME or wanted.kind is not WindowKind.TIME:
+    if wanted.kind is WindowKind.SEQUENCE:
+        return _events_given(stored, wanted)
+    if wanted.kind is not WindowKind.TIME:
         return None
     columns = dict(stored.derived)
     if any(columns.get(name) != expression for name, expression in _computed(wanted)):
@@ -41,32 +47,62 @@ def given_by(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
     return replace(wanted, states=states) if len(states) > 1 or len(states) == len(wanted.states) else None
 
 
+def _events_given(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
+    assert stored.sequenced is not None and wanted.sequenced is not None
+    alike = (stored.predicates, stored.group_by, stored.bucket_by, stored.sequenced.on)
+    if alike != (wanted.predicates, wanted.group_by, wanted.bucket_by, wanted.sequenced.on):
+        return None
+    if not set(wanted.sequenced.attributes) <= set(stored.sequenced.attributes):
+        return None
+    types = tuple(type_ for type_ in wanted.sequenced.types if type_ in stored.sequenced.types)
+    return _of_types(wanted, types) if types else None
+
+
+def _of_types(synopsis: Synopsis, types: tuple[str, ...]) -> Synopsis:
+    assert synopsis.sequenced is not None
+    return replace(synopsis, sequenced=replace(synopsis.sequenced, types=types))
+
+
+def amount_of(given: Synopsis) -> int:
+    """How much of a synopsis is given: states, or event types."""
+    return len(given.states) if given.sequenced is None else len(given.sequenced.types)
+
+
+def _without(wanted: Synopsis, given: Synopsis) -> Synopsis:
+    """What of a synopsis is left to be given: but for the number of tuples it may be nothing."""
+    if wanted.sequenced is None or given.sequenced is None:
+        return replace(wanted, states=(ROWS, *(state for state in wanted.states if state not in given.states)))
+    given_types = given.sequenced.types
+    return _of_types(wanted, tuple(type_ for type_ in wanted.sequenced.types if type_ not in given_types))
+
+
 def shares_of(stored: Iterable[Synopsis], wanted: Synopsis) -> tuple[list[Synopsis], Synopsis | None]:
-    """What of a synopsis each of some stored ones gives, a state once, by the first that has it; and what has to be
-    lifted from events beside (None: nothing). All but the first part count no tuples.
+    """What of a synopsis each of some stored ones gives, a state (an event type) once, by the first that has it; and
+    what has to be lifted from events beside (None: nothing). All but the first part count no tuples.
 
     Raises ValueError if one of them gives nothing.
     """
     found: list[Synopsis] = []
-    left = wanted.states
+    rest = wanted
     for one in stored:
-        given = given_by(one, replace(wanted, states=left))
+        given = given_by(one, rest)
         if given is None:
             raise ValueError(f"synopsis {one.fingerprint} gives nothing of {wanted.fingerprint}")
         found.append(given)
-        left = (ROWS, *(state for state in left if state not in given.states))
+        rest = _without(rest, given)
     if not found:
         return [], wanted
-    return found, replace(wanted, states=left) if len(left) > 1 else None
+    # the number of tuples alone is nothing
+    return found, rest if amount_of(rest) > (1 if rest.sequenced is None else 0) else None
 
 
 def sources_of(stored: Iterable[Synopsis], wanted: Synopsis) -> list[Synopsis]:
-    """Of some stored synopses those that give most states of another, each some that those before it do not give."""
+    """Of some stored synopses those that give most of another, each some that those before it do not give."""
     found: list[Synopsis] = []
     stored = list(stored)
     rest: Synopsis | None = wanted
     while rest is not None:
-        giving = [(len(given.states), one) for one in stored if (given := given_by(one, rest)) is not None]
+        giving = [(amount_of(given), one) for one in stored if (given := given_by(one, rest)) is not None]
         if not giving:
             break
         found.append(max(giving, key=lambda pair: pair[0])[1])

@@ -37,8 +37,8 @@ class FillRequest:
     """Fill a synopsis for the fragments that start in [begin, end) (microseconds; both are edges).
 
     ``most_groups``: that one task may fill; None: however many there are. ``stored``: synopses all of whose rows are
-    there and give states of it (:mod:`optimizer.synopses.derivation`); the others come from events. ``into``: what it
-    fills beside rows that give the other states; None: its own synopsis.
+    there and give states of it (:mod:`optimizer.synopses.derivation`), or event types; the others come from events.
+    ``into``: what it fills beside rows that give those; None: its own synopsis.
     """
 
     synopsis: Synopsis
@@ -47,6 +47,11 @@ class FillRequest:
     most_groups: int | None = None
     stored: tuple[Synopsis, ...] = ()
     into: Synopsis | None = None
+
+    @property
+    def filled(self) -> Synopsis:
+        """The synopsis whose rows it fills."""
+        return self.synopsis if self.into is None else self.into
 
     @property
     def given(self) -> list[Synopsis]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from optimizer.synopses.derivation import given_by
+from optimizer.synopses.derivation import amount_of, given_by
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import day_label, day_pieces
 from optimizer.workload.values import Stream, WindowKind
@@ -59,7 +59,7 @@ def uncovered(
     return requests
 
 
-DERIVED = (WindowKind.TIME,)
+DERIVED = (WindowKind.TIME, WindowKind.SEQUENCE)
 """The kinds of windows whose rows may come from other rows."""
 
 Runs = list[tuple[Synopsis, list[tuple[int, int]]]]
@@ -105,7 +105,7 @@ def _derived(gap: FillRequest, stored: Runs, most: int) -> list[FillRequest]:
         for run in runs if given is not None else ():
             assert given is not None
             begin, end = _within(gap, run)
-            worth = given.states == gap.synopsis.states, len(given.states), end - begin
+            worth = amount_of(given) == amount_of(gap.synopsis), amount_of(given), end - begin
             if begin < end and (best is None or worth > best[0]):
                 best = worth, other, begin, end
     if best is None:
@@ -130,10 +130,10 @@ def _within(gap: FillRequest, run: tuple[int, int]) -> tuple[int, int]:
 
 
 def _completed_by_others(request: FillRequest, stored: Runs) -> FillRequest:
-    """A request that is given states by other synopses, too, as long as those give some that nobody has given."""
+    """A request that is given something by other synopses, too, as long as those give what nobody has given."""
     while (rest := request.lifted) is not None:
         giving = [
-            (len(given.states), other)
+            (amount_of(given), other)
             for other, runs in stored
             if any(_within(rest, run) == (rest.begin, rest.end) for run in runs)
             and (given := given_by(other, rest.synopsis)) is not None

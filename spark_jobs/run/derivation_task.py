@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from spark_jobs.partials.derivation import Derivation
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.writing import PartialsFiles
+from spark_jobs.run.window_kinds import KINDS
 from spark_jobs.settings import TaskMemory
 from spark_jobs.warehouse.data_files import BUCKETS, DataFile, SynopsisFailure, Task, read_buckets
 
@@ -22,13 +23,19 @@ def derivation_task(
 
     def task(numbers: Iterable[int]) -> Iterator[DataFile | SynopsisFailure]:
         writing = PartialsFiles(root, memory)
-        derivation = Derivation(requests, memory, writing.write)
+        by_class: dict[Any, list[FillRequest]] = {}
+        for request in requests:
+            by_class.setdefault(KINDS[request.synopsis.kind].deriving(), []).append(request)
+        share = replace(memory, bytes=memory.bytes // max(1, len(by_class)))
+        derivations = [deriving(asked, share, writing.write) for deriving, asked in by_class.items()]
         for number in numbers:
             for stored in read_buckets([paths[number]], set(range(BUCKETS)), memory.piece):
-                derivation.add(stored)
-                yield from writing.taken()
-        writing.write(derivation.tables())
-        yield from writing.taken()
-        rows.add(derivation.rows)
+                for derivation in derivations:
+                    derivation.add(stored)
+                    yield from writing.taken()
+        for derivation in derivations:
+            writing.write(derivation.tables())
+            yield from writing.taken()
+            rows.add(derivation.rows)
 
     return task

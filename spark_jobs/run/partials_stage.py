@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from optimizer.errors.codes import is_fatal
 from optimizer.errors.diagnostics import Diagnostic
 from optimizer.windows.alignment import day_label
+from optimizer.workload.instants import DAY
 from optimizer.workload.values import Stream
 from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.fill_request import GROUP_LIMIT, FillRequest
@@ -19,6 +20,7 @@ from spark_jobs.run.derivation_task import derivation_task
 from spark_jobs.run.partials_task import lift_task
 from spark_jobs.run.silences import silence
 from spark_jobs.run.values import Allocated, FilledRun, PreparedRun, Run
+from spark_jobs.run.window_kinds import KINDS
 from spark_jobs.session.on_demand import used_contexts, workers
 from spark_jobs.settings import settings
 from spark_jobs.sources.splits import Split
@@ -144,7 +146,7 @@ def _derived(run: Run, current: DeltaTable, requests: Sequence[FillRequest]) -> 
     """Files of what stored rows, as of ``current``, give of some requests."""
     if not requests:
         return []
-    first, last = min(request.begin for request in requests), max(request.end for request in requests)
+    first, last = min(map(_first_stored, requests)), max(request.end for request in requests)
     stored = [
         file
         for file in run.warehouse.files("partials", day_label(first), day_label(last - 1), current)
@@ -157,6 +159,11 @@ def _derived(run: Run, current: DeltaTable, requests: Sequence[FillRequest]) -> 
     files, _ = written_files(spark, len(paths), TASKS_A_CORE * spark.sparkContext.defaultParallelism, task)
     run.record.features["partial_rows_read"] += rows.value
     return files
+
+
+def _first_stored(request: FillRequest) -> int:
+    """Where the first stored rows begin that may have something of a request."""
+    return request.begin // DAY * DAY if KINDS[request.synopsis.kind].by_days else request.begin
 
 
 def _lifted(

@@ -24,6 +24,22 @@ def _lifts_sequences() -> Any:
     return SequenceLifting
 
 
+def _derives_time() -> Any:
+    from spark_jobs.partials.derivation import Derivation
+
+    return Derivation
+
+
+def _derives_sequences() -> Any:
+    from spark_jobs.sequences.derivation import SequenceDerivation
+
+    return SequenceDerivation
+
+
+def _derives_nothing() -> Any:
+    raise ValueError("windows of rows are not made of stored rows")
+
+
 def _answers_time() -> Any:
     from spark_jobs.finals.stage import finals_task
 
@@ -45,19 +61,22 @@ def _answers_sequences() -> Any:
 @dataclass(frozen=True)
 class KindOfWindow:
     """``lifting``: names the class that lifts the events of a stream, in any order, into cells (of rows it counts those
-    of each day; they are numbered and lifted afterwards, :mod:`spark_jobs.run.rows_stage`). ``answering``: names what
-    makes the tasks of the final stage. ``by_days``: partial rows have whole days, from midnight. ``is_predicted``: the
-    cost model knows what they cost.
+    of each day; they are numbered and lifted afterwards, :mod:`spark_jobs.run.rows_stage`). ``deriving``: names the
+    class that makes rows of those of other synopses. ``answering``: names what makes the tasks of the final stage.
+    ``by_days``: partial rows have whole days, from midnight. ``is_predicted``: the cost model knows what they cost.
     """
 
     lifting: Callable[[], Any]
+    deriving: Callable[[], Any]
     answering: Callable[[], Any]
     by_days: bool
     is_predicted: bool
 
 
 KINDS = {
-    WindowKind.TIME: KindOfWindow(_lifts_time, _answers_time, by_days=False, is_predicted=True),
-    WindowKind.ROWS: KindOfWindow(_lifts_time, _answers_rows, by_days=False, is_predicted=False),
-    WindowKind.SEQUENCE: KindOfWindow(_lifts_sequences, _answers_sequences, by_days=True, is_predicted=False),
+    WindowKind.TIME: KindOfWindow(_lifts_time, _derives_time, _answers_time, by_days=False, is_predicted=True),
+    WindowKind.ROWS: KindOfWindow(_lifts_time, _derives_nothing, _answers_rows, by_days=False, is_predicted=False),
+    WindowKind.SEQUENCE: KindOfWindow(
+        _lifts_sequences, _derives_sequences, _answers_sequences, by_days=True, is_predicted=False
+    ),
 }

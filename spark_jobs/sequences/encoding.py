@@ -13,7 +13,7 @@ from optimizer.sequences.events import Attribute, Events, compacted, merged
 from optimizer.synopses.synopsis import Sequenced, Synopsis
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import DOUBLE
+from optimizer.workload.values import DOUBLE, Type
 from spark_jobs.arrays.numbering import distinct_of, encoded
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.warehouse.data_files import bucket_of
@@ -57,7 +57,7 @@ def encoded_rows(span: FillRequest, events: Events, keys: Sequence[str], bucket_
         [
             texts.take(pa.array(number)),
             pa.repeat(span.synopsis.stream, len(heads)),
-            pa.repeat(span.synopsis.fingerprint, len(heads)),
+            pa.repeat(span.filled.fingerprint, len(heads)),
             pa.array(starts),
             pa.array(ends),
             pa.array(keys, pa.string()).take(key),
@@ -80,6 +80,11 @@ def _lists(columns: Sequence[NDArray[Any]], cuts: Longs, type: pa.DataType) -> p
     """Lists of the columns' values, event by event, of the runs of events between cuts."""
     values = pa.array(np.stack(columns, axis=1).reshape(-1) if columns else [], type)
     return pa.ListArray.from_arrays(pa.array((cuts * len(columns)).astype(np.int32)), values)
+
+
+def widths_of(type: Type) -> tuple[int, int]:
+    """How many longs, and how many doubles, an attribute of an event is stored as."""
+    return (4, 2) if type == DOUBLE else (5, 0)
 
 
 class Decoded(NamedTuple):
@@ -114,7 +119,7 @@ def decoded(synopsis: Synopsis, rows: pa.Table) -> Decoded:
 
 def _events(sequenced: Sequenced, key: Longs, longs: pa.ListArray, doubles: pa.ListArray) -> Events:
     exact = [type_ != DOUBLE for _, type_ in sequenced.attributes]
-    width = 3 + sum(5 if one else 4 for one in exact)
+    width = 3 + sum(widths_of(type_)[0] for _, type_ in sequenced.attributes)
     sizes = np.diff(longs.offsets.to_numpy()) // width
     columns = longs.flatten().to_numpy().reshape(-1, width).T
     reals = doubles.flatten().to_numpy().reshape(len(columns[0]), -1).T if not all(exact) else []

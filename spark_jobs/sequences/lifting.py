@@ -92,7 +92,8 @@ class _Filling:
         self.keys: dict[str, int] = {}
         self.bucket_keys: list[str] = []
         self.parts: list[Events] = []
-        self.codes = {type_: code for code, type_ in enumerate(self.sequenced.types)}
+        stored = sequenced_of(span.filled).types
+        self.codes = {type_: code for code, type_ in enumerate(stored) if type_ in self.sequenced.types}
 
     @property
     def size(self) -> int:

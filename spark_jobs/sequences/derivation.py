@@ -1,0 +1,112 @@
+"""Rows of one synopsis of event sequences from those that are stored of another.
+
+Rows hold events. So those of the event types that both synopses have are taken as they are, with their types' codes in
+the other one, without the attributes that it does not keep; events of types that only the other has are lifted beside
+them, into rows of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from optimizer.synopses.synopsis import Synopsis
+from optimizer.windows.alignment import day_label
+from optimizer.workload.instants import DAY
+from spark_jobs.arrays.numbering import distinct_of
+from spark_jobs.partials.fill_request import FillRequest, by_fingerprint
+from spark_jobs.sequences.encoding import sequenced_of, widths_of
+from spark_jobs.settings import TaskMemory
+from spark_jobs.warehouse.schemas import PARTIALS
+
+
+class SequenceDerivation:
+    """Takes stored events for the requests that name synopses of them (``stored``); as
+    :class:`spark_jobs.partials.derivation.Derivation`."""
+
+    def __init__(
+        self, requests: Sequence[FillRequest], memory: TaskMemory, write: Callable[[Iterable[pa.Table]], Any]
+    ) -> None:
+        self.memory, self.write = memory, write
+        self.rows = 0
+        self._parts: dict[str, list[tuple[Synopsis, Synopsis, FillRequest]]] = {}
+        for request in requests:
+            for stored, given in zip(request.stored, request.given, strict=True):
+                self._parts.setdefault(stored.fingerprint, []).append((stored, given, request))
+        self._taken: list[pa.Table] = []
+
+    def add(self, rows: pa.Table) -> None:
+        """Take what partial rows of any synopses, all with a key, give."""
+        for fingerprint, stored_rows in by_fingerprint(rows).items():
+            parts = self._parts.get(fingerprint, [])
+            self.rows += len(stored_rows) if parts else 0
+            self._taken += [taken for part in parts if len(taken := recoded_rows(*part, stored_rows))]
+        if sum(taken.nbytes for taken in self._taken) > self.memory.cells:
+            self.write(self.tables())
+
+    def tables(self) -> Iterator[pa.Table]:
+        """What was taken since the last call, as rows."""
+        taken, self._taken = self._taken, []
+        yield from taken
+
+
+def recoded_rows(stored: Synopsis, given: Synopsis, request: FillRequest, rows: pa.Table) -> pa.Table:
+    """What partial rows of a stored synopsis give of a requested one: their events of the event types of ``given`` that
+    lie in the request's time, with the attributes that it keeps."""
+    before, wanted, filled = map(sequenced_of, (stored, request.synopsis, request.filled))
+    widths = [widths_of(type_) for _, type_ in before.attributes]
+    longs_at, doubles_at = (np.cumsum([3, *(one for one, _ in widths)]), np.cumsum([0, *(one for _, one in widths)]))
+    longs, sizes = _matrix(rows["longs"], int(longs_at[-1]))
+    row = np.repeat(np.arange(len(rows)), sizes)
+    doubles = _matrix(rows["doubles"], int(doubles_at[-1]))[0] if doubles_at[-1] else np.zeros((len(longs), 0))
+    codes = [filled.types.index(type_) if type_ in sequenced_of(given).types else -1 for type_ in before.types]
+    code = np.array(codes)[longs[:, 1]]
+    chosen = np.flatnonzero((longs[:, 0] >= request.begin) & (longs[:, 0] < request.end) & (code >= 0))
+    row, code = row[chosen], code[chosen]
+    places = [before.attributes.index(attribute) for attribute in wanted.attributes]
+    whole = [0, 1, 2, *(at for place in places for at in range(longs_at[place], longs_at[place + 1]))]
+    longs = _part(longs, chosen, whole)
+    longs[:, 1] = code
+    doubles = _part(doubles, chosen, [at for place in places for at in range(doubles_at[place], doubles_at[place + 1])])
+    heads = np.flatnonzero(np.diff(row, prepend=-1))
+    cuts, kept = np.append(heads, len(row)), rows.take(pa.array(row[heads]))
+    begins = np.maximum(kept["fragment_start"].to_numpy(), request.begin)
+    days, number = distinct_of(begins // DAY)
+    columns = {
+        "day": pa.array([day_label(day * DAY) for day in days.tolist()], pa.string()).take(pa.array(number)),
+        "stream": pa.repeat(request.filled.stream, len(heads)),
+        "fingerprint": pa.repeat(request.filled.fingerprint, len(heads)),
+        "fragment_start": pa.array(begins),
+        "fragment_end": pa.array(np.minimum(kept["fragment_end"].to_numpy(), request.end)),
+        "key": kept["key"].cast(pa.string()),
+        "shard": pa.repeat(pa.scalar(1, pa.int64()), len(heads)),
+        "bucket": kept["bucket"],
+        "longs": _lists(longs, cuts),
+        "doubles": _lists(doubles, cuts),
+        "texts": _lists(np.empty((len(row), 0), dtype=str), cuts),
+        "numbers": pa.nulls(len(heads), pa.binary()),
+    }
+    return pa.table([columns[name] for name in PARTIALS.names], schema=PARTIALS)
+
+
+def _part(matrix: NDArray[Any], rows: NDArray[np.int64], columns: list[int]) -> NDArray[Any]:
+    """Some rows and columns of a matrix: a copy."""
+    found = matrix[:, columns] if len(columns) < matrix.shape[1] else matrix
+    return found[rows]
+
+
+def _lists(matrix: NDArray[Any], cuts: NDArray[np.int64]) -> pa.ListArray:
+    """Lists of the values of the rows between cuts, row by row."""
+    return pa.ListArray.from_arrays(pa.array((cuts * matrix.shape[1]).astype(np.int32)), pa.array(matrix.reshape(-1)))
+
+
+def _matrix(lists: pa.ChunkedArray, width: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The values of lists, so many for each event, and how many events each list has."""
+    chunks = [chunk.flatten() for chunk in lists.chunks]
+    values = pa.concat_arrays(chunks) if chunks else pa.array([], lists.type.value_type)
+    return values.to_numpy(zero_copy_only=False).reshape(-1, width), pc.list_value_length(lists).to_numpy() // width

@@ -1,0 +1,213 @@
+"""A changed workload of event sequences pays for what it adds: events from stored rows, those of new types beside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optimizer.plan.diff import diff
+from optimizer.synopses.derivation import given_by, shares_of, sources_of
+from optimizer.synopses.synopsis import Sequenced, Synopsis
+from optimizer.workload.instants import DAY
+from optimizer.workload.values import DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Column, Source, Stream, Type
+from spark_jobs.checks import inspection
+from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.sequences.derivation import SequenceDerivation
+from spark_jobs.sequences.encoding import decoded
+from spark_jobs.sequences.lifting import SequenceLifting
+from spark_jobs.settings import TaskMemory
+from spark_jobs.warehouse.plans import load_plan
+from spark_jobs.warehouse.schemas import PARTIALS
+from tests.spark_jobs.laboratory import Laboratory
+from tests.spark_jobs.test_cells import MANY
+from tests.spark_jobs.test_derivation import watched
+
+TYPES = "ABCDE"
+ATTRIBUTES: tuple[tuple[Column, Type], ...] = ((Column("speed"), DOUBLE), (Column("toll"), LONG))
+STREAM = Stream(
+    "reports",
+    Source("parquet", "/reports"),
+    (("ts", TIMESTAMP), ("street", STRING), ("vehicle", LONG), ("toll", LONG), ("speed", DOUBLE)),
+    "ts",
+)
+SCHEMA = pa.schema(
+    [
+        ("ts", pa.timestamp("us", "UTC")),
+        ("street", pa.string()),
+        ("vehicle", pa.int64()),
+        ("toll", pa.int64()),
+        ("speed", pa.float64()),
+    ]
+)
+HOUR = 3600 * SECOND
+
+instants = st.integers(0, 60).map(lambda hour: hour * HOUR)
+numbers = st.one_of(st.none(), st.integers(-3, 1 << 40))
+event = st.fixed_dictionaries(
+    {
+        "ts": st.integers(0, 120).map(lambda half: half * HOUR // 2),
+        "street": st.sampled_from([*TYPES, "F", None]),
+        "vehicle": st.sampled_from([1, 2, 3, None]),
+        "toll": numbers,
+        "speed": st.one_of(st.none(), st.sampled_from([0.1, -2.5, 1e300, float("inf"), float("nan")])),
+    }
+)
+
+
+def kept(types: Sequence[str], attributes: Sequence[tuple[Column, Type]] = (), **changes: Any) -> Synopsis:
+    """A synopsis of sequences of reports."""
+    sequenced = Sequenced("street", tuple(sorted(types)), tuple(attributes))
+    per = (("vehicle", LONG),)
+    made = Synopsis("reports", "ts", ((HOUR, 0),), (None,), per, (), ("vehicle",), None, sequenced)
+    return replace(made, **changes)
+
+
+def some_types() -> st.SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from(TYPES), min_size=1, unique=True)
+
+
+def rows_of(request: FillRequest, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    lifting = SequenceLifting(STREAM, [request])
+    for batch in batches:
+        lifting.add(batch)
+    return pa.concat_tables([PARTIALS.empty_table(), *lifting.tables()])
+
+
+def content(synopsis: Synopsis, rows: pa.Table) -> tuple[Any, ...]:
+    """The events that rows hold, and where they stand."""
+    assert set(rows["fingerprint"].to_pylist()) <= {synopsis.fingerprint}
+    if len(rows) == 0:
+        return ()
+    found = decoded(synopsis, rows)
+    columns = [found.events.key, found.events.time, found.events.type, found.events.count]
+    for at in range(len(synopsis.sequenced.attributes if synopsis.sequenced else ())):
+        one = found.events.attributes[str(at)]
+        # of no value there are no extremes
+        columns += [one.known, *one.sum, *(np.where(one.known > 0, each, 0) for each in (one.least, one.greatest))]
+        columns += [] if one.special is None else [one.special]
+    places = set(zip(*(rows[name].to_pylist() for name in ("day", "key", "bucket")), strict=True))
+    bounds = {
+        (row["day"], row["key"]): (row["fragment_start"], row["fragment_end"])
+        for row in rows.select(["day", "key", "fragment_start", "fragment_end"]).to_pylist()
+    }
+    return [np.asarray(column).tobytes() for column in columns], found.keys, places, bounds
+
+
+@MANY
+@given(
+    st.lists(event, max_size=40),
+    some_types(),
+    st.lists(st.sampled_from(ATTRIBUTES), unique=True),
+    st.lists(st.tuples(some_types(), st.booleans()), min_size=1, max_size=2),
+    st.tuples(instants, instants),
+    st.sampled_from([1, 1 << 30]),
+)
+def test_events_of_rows_beside_lifted_types_are_those_of_the_source(
+    found: list[dict[str, Any]],
+    types: list[str],
+    attributes: list[tuple[Column, Type]],
+    before: list[tuple[list[str], bool]],
+    span: tuple[int, int],
+    memory: int,
+) -> None:
+    wanted, (begin, end) = kept(types, attributes), sorted(span)
+    batches = [pa.RecordBatch.from_pylist(found[at::2], SCHEMA) for at in range(2)]
+    candidates = {kept(each, ATTRIBUTES if more else attributes) for each, more in before}
+    # other days than the wanted ones are stored, too
+    stored = [rows_of(FillRequest(one, 0, 3 * DAY), batches) for one in candidates]
+    request = FillRequest(wanted, begin, end, stored=tuple(sources_of(candidates, wanted)))
+    written: list[pa.Table] = []
+    derivation = SequenceDerivation([request] if request.stored else [], TaskMemory(memory), written.extend)
+    for table in stored:
+        for first in range(0, len(table), 2):
+            derivation.add(table.slice(first, 2))
+    written += derivation.tables()
+    lifted, given_types = request.lifted, {type_ for each, _ in before for type_ in each}
+    new = [type_ for type_ in sorted(types) if type_ not in given_types]
+    assert (lifted is None) == (not new)
+    if lifted is not None:
+        assert lifted.synopsis.sequenced is not None and [*lifted.synopsis.sequenced.types] == new
+        written.append(rows_of(lifted, batches))
+    rows = pa.concat_tables([PARTIALS.empty_table(), *written])
+    assert content(wanted, rows) == content(wanted, rows_of(FillRequest(wanted, begin, end), batches))
+
+
+def test_what_gives_no_events() -> None:
+    wanted = kept("AB", ATTRIBUTES[:1])
+    for other in (
+        kept("CD", ATTRIBUTES),
+        kept("AB", ATTRIBUTES[1:]),
+        kept("AB", ATTRIBUTES[:1], group_by=(("toll", LONG),)),
+        kept("AB", ATTRIBUTES[:1], predicates=(Column("toll"),)),
+        kept("AB", ATTRIBUTES[:1], time="at"),
+        kept("AB", ATTRIBUTES[:1], sequenced=None),
+    ):
+        assert given_by(other, wanted) is None
+    # windows do not matter: rows are not cut at their edges
+    assert given_by(kept("ABC", ATTRIBUTES, edges=((7 * HOUR, 1),)), wanted) == wanted
+    first, second = kept("AC", ATTRIBUTES), kept("ABD", ATTRIBUTES)
+    assert shares_of([first, second], kept("ABCE")) == ([kept("AC"), kept("B")], kept("E"))
+    assert sources_of([first, second], kept("ABDE")) == [second]
+
+
+# ------------------------------------------------------------------------------------------- whole runs
+@pytest.fixture
+def lab(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
+    monkeypatch.setattr(inspection, "expectations", lambda *given: [])
+    made = Laboratory(engine, tmp_path)
+    made.write([(minute, "ABCD"[minute * 7 % 4], 100.0 + minute % 5, minute % 3) for minute in range(300)])
+    return made
+
+
+def query(name: str, seq: str, outputs: str = "count(*) AS n", window: tuple[int, int] = (60, 10)) -> str:
+    return (
+        f"-- name: {name}\nSELECT {outputs} FROM trades PATTERN SEQ({seq}) ON symbol PARTITION BY volume "
+        f"WINDOW RANGE '{window[0]} minutes' SLIDE '{window[1]} minutes' ON ts;\n"
+    )
+
+
+def types_of(requests: Sequence[FillRequest]) -> list[tuple[str, ...]]:
+    return [request.synopsis.sequenced.types for request in requests if request.synopsis.sequenced]
+
+
+OLD = query("old", "A, B", "count(*) AS n, sum(A.price) AS p")
+
+
+def test_a_new_event_type_is_lifted_alone(lab: Laboratory) -> None:
+    before = lab.plan(OLD)
+    lab.run(before, 60, 240, "old")
+    version = lab.plan(OLD + query("new", "B, C", window=(30, 15)))
+    changes = diff(*(load_plan(lab.warehouse, plan) for plan in (before, version)))
+    assert {why.partition("; ")[2] for _, why, _ in changes.rebuilt} == {"only event types that are new are computed"}
+    with watched() as seen:
+        record = lab.run(version, 60, 240, "new")
+    assert types_of(seen) == [("C",)] and record.features["partial_rows_read"] > 0
+    assert lab.wrong(version, 60, 240) == []
+    # the day after all types are lifted
+    with watched() as seen:
+        lab.run(version, 240, 290, "next")
+    assert types_of(seen) == [("A", "B", "C")] and lab.wrong(version, 60, 290) == []
+
+
+def test_a_query_less_reads_no_event(lab: Laboratory) -> None:
+    lab.run(lab.plan(OLD + query("other", "C, D")), 60, 240, "many")
+    version = lab.plan(query("few", "A, C"))
+    with watched() as seen:
+        record = lab.run(version, 60, 240, "few")
+    assert seen == [] and record.rows_scanned == 0 and lab.wrong(version, 60, 240) == []
+
+
+def test_a_new_attribute_is_lifted_with_all_types(lab: Laboratory) -> None:
+    lab.run(lab.plan(OLD), 60, 240, "old")
+    version = lab.plan(OLD + query("new", "A, B", "max(B.volume) AS most"))
+    with watched() as seen:
+        lab.run(version, 60, 240, "new")
+    assert types_of(seen) == [("A", "B")] and lab.wrong(version, 60, 240) == []
