@@ -2388,13 +2388,13 @@ def marks_of(time, first, slide, bases, marks):
 
 @_kernel
 def extreme_values(rows, known, best, absent):
-    """The ``best`` values (m, 1) of some events (m,) that have one, else ``absent``; and how many before each have one
+    """The ``best`` values (m,) of some events (m,) that have one, else ``absent``; and how many before each have one
     (m + 1,)."""
-    values, before = np.empty((len(rows), 1), np.int64), np.empty(len(rows) + 1, np.int64)
+    values, before = np.empty(len(rows), np.int64), np.empty(len(rows) + 1, np.int64)
     before[0] = 0
     for i in range(len(rows)):
         there = known[rows[i]] > 0
-        values[i, 0] = best[rows[i]] if there else absent
+        values[i] = best[rows[i]] if there else absent
         before[i + 1] = before[i] + there
     return values, before
 
@@ -2425,7 +2425,7 @@ def with_more(key, time, kind, count, rows, kinds, counts):
     return keys, times, types, often
 
 
-@_inner
+@_inlined
 def _gallop(time, first, near, last, bound):
     """The first index in [first, last) whose time is not below the bound; by steps from ``near`` that double, then by
     halves."""
@@ -2435,11 +2435,19 @@ def _gallop(time, first, near, last, bound):
         while near - step >= first and time[near - step] >= bound:
             near -= step
             step *= 2
-        return _index_from(time, max(first, near - step + 1), near, bound)
-    while near + step <= last and time[near + step - 1] < bound:
-        near += step
-        step *= 2
-    return _index_from(time, near, min(last, near + step - 1), bound)
+        low, high = max(first, near - step + 1), near
+    else:
+        while near + step <= last and time[near + step - 1] < bound:
+            near += step
+            step *= 2
+        low, high = near, min(last, near + step - 1)
+    while low < high:
+        middle = (low + high) // 2
+        if time[middle] < bound:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @_kernel

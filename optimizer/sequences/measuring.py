@@ -11,7 +11,7 @@ the count where no event of the type has a null, else a pattern of its own.
 **Least and greatest.** An event at one place of a pattern takes part in a match of a window if and only if it lies
 behind the earliest match of what comes before it and ahead of the latest match of what comes behind: a stretch of its
 type's events, whose ends move on with the window (:func:`kernels.taking_part`), and whose extreme two stacks tell
-(:func:`optimizer.combine.choose.combine_runs`).
+(:func:`optimizer.combine.two_stacks.combine_forward`).
 
 What is beyond that takes a pass of its own, event by event (:meth:`Pass.measured`): values that are not finite or have
 too many digits, a type that stands at many places, and what exceeds 38 digits on the way.
@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from optimizer.combine.choose import combine_runs
 from optimizer.combine.elements import MAX, MIN, doubles
+from optimizer.combine.two_stacks import combine_forward
 from optimizer.sequences import kernels
 from optimizer.sequences.events import Attribute, Events, Longs
 from optimizer.sequences.matches import Integers, Measure, Numbers, SequenceQuery
@@ -83,6 +83,7 @@ class Weighing:
         self._parts: list[tuple[Longs, Longs]] = []
         self._of: dict[tuple[str, str, int], list[_Weight] | None] = {}
         self._extremes: dict[tuple[str, str, int], tuple[Longs, Longs, int]] = {}
+        self._complete: dict[tuple[str, int], bool] = {}
         self._marks: dict[int, tuple[Longs, Longs] | tuple[None, None]] = {}
 
     @cached_property
@@ -124,11 +125,15 @@ class Weighing:
 
     def counts_all(self, measure: Measure) -> bool:
         """No event of the measure's type has a null."""
-        rows = self.rows(measure.type)
-        return np.array_equal(self.given.attributes[measure.attribute].known[rows], self.given.count[rows])
+        key = measure.attribute, measure.type
+        if key not in self._complete:
+            rows = self.rows(measure.type)
+            known = self.given.attributes[measure.attribute].known[rows]
+            self._complete[key] = np.array_equal(known, self.given.count[rows])
+        return self._complete[key]
 
     def extremes(self, measure: Measure) -> tuple[Longs, Longs, int]:
-        """Of the events (n,) of the measure's type the best values (n, 1), how many before each have one (n + 1,), and
+        """Of the events (n,) of the measure's type the best values (n,), how many before each have one (n + 1,), and
         what stands for none."""
         key = measure.function, measure.attribute, measure.type
         if key not in self._extremes:
@@ -325,7 +330,7 @@ class Measuring:
             kernels.taking_part(times, first, local, place, *windows, bases, marks, low, high)
             low -= first[local[place], 0]
             high -= first[local[place], 0]
-            found = combine_runs(values, MAX if greatest else MIN, run, low, high)[:, 0]
+            (found,) = combine_forward((values,), MAX if greatest else MIN, run, low, high)
             known |= before[high] > before[low]
             best = np.maximum(best, found) if greatest else np.minimum(best, found)
         exact = self._weighing.given.attributes[measure.attribute].exact
