@@ -171,22 +171,27 @@ FEW_PLACES = QUERY.filter(lambda query: max(map(query.pattern.count, query.patte
     st.lists(FEW_PLACES, min_size=1, max_size=4),
     st.booleans(),
     st.sampled_from((None, *passes.EXECUTORS)),
+    st.sampled_from([0, measuring.MARKED]),
 )
 def test_measures_of_ordinary_values_take_no_pass_of_their_own(
-    events: list[Event], asked: list[SequenceQuery], positive: bool, executor: str | None
+    events: list[Event], asked: list[SequenceQuery], positive: bool, executor: str | None, marked: int
 ) -> None:
     """Sums are counts of weighted events, and extremes are those of a stretch of events: positive or not, with nulls or
-    without, whole or not, compacted or not, one for each of several queries, by every executor."""
+    without, whole or not, compacted or not, one for each of several queries, by every executor, with marks at the
+    slides or without."""
     if positive:
         events = [event._replace(whole=abs(event.whole or 0) + 1, double=abs(event.double or 0.25)) for event in events]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passes.Pass, "measured", None)
+        patch.setattr(measuring, "MARKED", marked)
         check(events, asked, executor)
 
 
-def test_extremes_are_of_events_that_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("marked", [0, measuring.MARKED])
+def test_extremes_are_of_events_that_take_part(monkeypatch: pytest.MonkeyPatch, marked: int) -> None:
     """None before the earliest match of what comes before, none behind the latest of what comes behind."""
     monkeypatch.setattr(passes.Pass, "measured", None)
+    monkeypatch.setattr(measuring, "MARKED", marked)
     columns = ((0, 1, 99), (1, 0, 5), (2, 1, 7), (3, 1, 8), (4, 2, 1), (5, 1, -50), (8, 2, 900), (9, 1, 70), (9, 2, 3))
     rows = [Event(0, time, type_, whole, whole / 8) for time, type_, whole in columns]
     for slide in (1, 2, 8):
@@ -194,6 +199,26 @@ def test_extremes_are_of_events_that_take_part(monkeypatch: pytest.MonkeyPatch) 
         check(rows, [SequenceQuery((0, 1, 2), 8, slide, each) for each in measures])
     (found,) = answers(compact(rows), [SequenceQuery((0, 1, 2), 8, 8, measures[1])])
     assert [column.values.tolist() for column in found.measures if isinstance(column, Numbers)] == [[7], [8]]
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    st.integers(0, 1 << 32),
+    st.lists(st.integers(0, 2), min_size=1, max_size=4).map(tuple),
+    st.integers(1, 30),
+    st.sampled_from([1, 3, 7, 25]),
+)
+def test_marks_only_say_where_to_begin_to_look(seed: int, pattern: tuple[int, ...], range_: int, slide: int) -> None:
+    drawn = np.random.default_rng(seed)
+    numbers = (drawn.integers(*bounds, 120).tolist() for bounds in ((0, 2), (-40, 40), (0, 3), (-99, 99)))
+    events = compact([Event(*row) for row in zip(*numbers, strict=True)])
+    measures = tuple(Measure(of, "whole", type_) for of in ("min", "max") for type_ in set(pattern))
+    found = []
+    for marked in (0, 1 << 40):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(measuring, "MARKED", marked)
+            found.append(table(answers(events, [SequenceQuery(pattern, range_, slide, measures)])[0]))
+    assert found[0] == found[1]
 
 
 def test_small_negative_doubles_beside_large_ones_lose_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
