@@ -22,7 +22,7 @@ from heddle.cli import terminal
 from heddle.cli.output import exit_for, is_an_end, print_diagnostics
 from heddle.cli.progress import Form, choose
 from optimizer.errors.crashes import crash, interrupted, is_failure
-from spark_jobs.light_imports import Absent, arrow_alone
+from spark_jobs.light_imports import Absent, arrow_alone, set_aside
 
 
 class _App(typer.Typer):
@@ -49,8 +49,7 @@ class _App(typer.Typer):
     def __call__(self, *given: Any, **named: Any) -> Any:
         # modules and tables are no garbage: to look for it while they are made takes a tenth of a short command
         gc.set_threshold(100_000)
-        # nor once all ends, where Python looks through everything: a fifth of a short command
-        atexit.register(gc.freeze)
+        atexit.register(set_aside)
         if "_HEDDLE_COMPLETE" in os.environ:
             # a shell asks: what goes wrong is not to stand in the line that somebody types
             sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +23,7 @@ from optimizer.windows.alignment import instants as instants_of
 from optimizer.windows.alignment import starts_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, BOOLEAN, DOUBLE, Window
-from spark_jobs.light_imports import Absent, Deferred, Uncollected
+from spark_jobs.light_imports import Absent, Deferred, Uncollected, set_aside
 from spark_jobs.results.rows import places
 from spark_jobs.storage import WHOLE, Place
 from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
@@ -524,8 +525,11 @@ def great_expectations() -> Any:
     """Great Expectations, whose import takes seconds: less than half without Spark and SQL, of which nothing here gives
     it any data, and without distributions and charts, which no expectation here is about."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+    is_new = "great_expectations" not in sys.modules
     with Uncollected(), Absent("pyspark"), Absent("sqlalchemy"), Deferred("scipy.stats", "altair"):
         import great_expectations
+    if is_new:
+        set_aside()
     return great_expectations
 
 
