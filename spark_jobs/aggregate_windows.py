@@ -6,6 +6,7 @@ spark-submit spark_jobs/aggregate_windows.py --warehouse DIR --plan-version N --
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import sys
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ if __name__ == "__main__":  # spark-submit puts this file's folder first; the pr
 
 from optimizer.errors.crashes import exit_code_of
 from optimizer.errors.diagnostics import Diagnostic
-from spark_jobs.light_imports import arrow_alone
+from spark_jobs.light_imports import arrow_alone, set_aside
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--late", action="store_true")
     given = parser.parse_args(arguments)
     arrow_alone()
+    atexit.register(set_aside)
     from spark_jobs.run.interval import run
     from spark_jobs.session.on_demand import OnDemand
     from spark_jobs.sources.decoding import parse_instant

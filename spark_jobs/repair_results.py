@@ -6,6 +6,7 @@ spark-submit spark_jobs/repair_results.py --warehouse DIR --plan-version N --day
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import sys
 import time
@@ -19,7 +20,7 @@ if __name__ == "__main__":  # spark-submit puts this file's folder first; the pr
 from optimizer.errors.crashes import exit_code_of
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import DAY
-from spark_jobs.light_imports import arrow_alone
+from spark_jobs.light_imports import arrow_alone, set_aside
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--days", type=float, required=True, help="look so far back from now")
     given = parser.parse_args(arguments)
     arrow_alone()
+    atexit.register(set_aside)
     from spark_jobs.run.history import outdated
     from spark_jobs.run.interval import run
     from spark_jobs.session.on_demand import OnDemand
