@@ -32,12 +32,12 @@ def given_by(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
     """
     if (stored.stream, stored.time, stored.kind) != (wanted.stream, wanted.time, wanted.kind):
         return None
+    columns = dict(stored.derived)
+    if any(columns.get(name) != expression for name, expression in _computed(wanted)):
+        return None
     if wanted.kind is WindowKind.SEQUENCE:
         return _events_given(stored, wanted)
     if wanted.kind is not WindowKind.TIME:
-        return None
-    columns = dict(stored.derived)
-    if any(columns.get(name) != expression for name, expression in _computed(wanted)):
         return None
     if not (set(wanted.predicates) <= set(stored.predicates) and set(wanted.group_by) <= set(stored.group_by)):
         return None

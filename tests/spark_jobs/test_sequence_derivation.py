@@ -148,6 +148,7 @@ def test_what_gives_no_events() -> None:
         kept("AB", ATTRIBUTES[:1], group_by=(("toll", LONG),)),
         kept("AB", ATTRIBUTES[:1], predicates=(Column("toll"),)),
         kept("AB", ATTRIBUTES[:1], time="at"),
+        kept("AB", ATTRIBUTES[:1], derived=(("vehicle", Column("toll")),)),
         kept("AB", ATTRIBUTES[:1], sequenced=None),
     ):
         assert given_by(other, wanted) is None
