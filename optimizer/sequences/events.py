@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.combine.elements import ordinals
-from optimizer.sequences import kernels
+from optimizer.sequences import event_kernels, kernels
 
 Longs = NDArray[np.int64]
 
@@ -85,7 +85,7 @@ class Events:
             columns += [attribute.known, *attribute.sum, attribute.least, attribute.greatest]
         if any(len(column) != len(self.key) for column in columns):
             raise ValueError("columns of events differ in length")
-        if not kernels.is_ascending(self.key, self.time, self.type):
+        if not event_kernels.is_ascending(self.key, self.time, self.type):
             raise ValueError("compacted events ascend by key, time and type, each combination once")
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class Events:
     @cached_property
     def runs(self) -> Longs:
         """Where the events of each key begin (k + 1,)."""
-        return kernels.runs_of(self.key)
+        return event_kernels.runs_of(self.key)
 
 
 def compacted(parts: Iterable[Events]) -> Events:
@@ -146,16 +146,16 @@ CELLS_PER_EVENT = 4
 
 def merged(key: Longs, time: Longs, type: NDArray[np.int32], count: Longs, attributes: dict[str, Attribute]) -> Events:
     """Events in any order, with repeats, as compacted ones."""
-    if len(key) == 0 or kernels.is_ascending(key, time, type):
+    if len(key) == 0 or event_kernels.is_ascending(key, time, type):
         return Events(key, time, type, count, attributes)
     columns: tuple[NDArray[Any], ...] = (key, time, type)
     least = [int(column.min()) for column in columns]
     sizes = [int(column.max()) - low + 1 for column, low in zip(columns, least, strict=True)]
     cells = sizes[0] * sizes[1] * sizes[2]
     if cells < 1 << 62:
-        code = kernels.codes(key, time, type, *least, sizes[1], sizes[2])
+        code = event_kernels.codes(key, time, type, *least, sizes[1], sizes[2])
         if not attributes and cells <= CELLS_PER_EVENT * len(key):
-            total = kernels.histogram(code, count, cells)
+            total = event_kernels.histogram(code, count, cells)
             code = np.flatnonzero(total)
             upper, kind = np.divmod(code, sizes[2])
             keys, times = np.divmod(upper, sizes[1])
@@ -186,7 +186,7 @@ def _reduced(attribute: Attribute, order: Longs, first: Longs) -> Attribute:
     one, other = attribute.sum[0][order], attribute.sum[1][order]
     special = None
     if attribute.special is None:
-        total = kernels.wide_sums(one, other, first)
+        total = event_kernels.wide_sums(one, other, first)
     else:
         total = kernels.double_sums(one, other, first)
         special = np.bitwise_or.reduceat(attribute.special[order], first)

@@ -10,7 +10,7 @@ the count where no event of the type has a null, else a pattern of its own.
 
 **Least and greatest.** An event at one place of a pattern takes part in a match of a window if and only if it lies
 behind the earliest match of what comes before it and ahead of the latest match of what comes behind: a stretch of its
-type's events, whose ends move on with the window (:func:`kernels.taking_part`), and whose extreme two stacks tell
+type's events, whose ends move on with the window (:func:`event_kernels.taking_part`), and whose extreme two stacks tell
 (:func:`optimizer.combine.two_stacks.combine_forward`).
 
 What is beyond that takes a pass of its own, event by event (:meth:`Pass.measured`): values that are not finite or have
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from optimizer.combine.elements import MAX, MIN, doubles
 from optimizer.combine.two_stacks import combine_forward
-from optimizer.sequences import kernels
+from optimizer.sequences import event_kernels, kernels
 from optimizer.sequences.events import Attribute, Events, Longs
 from optimizer.sequences.matches import Integers, Measure, Numbers, SequenceQuery
 
@@ -95,14 +95,14 @@ class Weighing:
             codes, places = np.unique(types, return_inverse=True)
             numbers = {code: number for number, code in enumerate(codes.tolist())}
             types = places.astype(np.int32)
-        order, times, first = kernels.by_type(
+        order, times, first = event_kernels.by_type(
             types, len(numbers), self.given.runs, np.ascontiguousarray(self.given.time)
         )
         return Placed(order, times, numbers, first)
 
     def marks(self, slide: int) -> tuple[Longs, Longs] | tuple[None, None]:
-        """Where the events of each type and key lie at the multiples of a slide (:func:`kernels.marks_of`): if those
-        are far fewer than events."""
+        """Where the events of each type and key lie at the multiples of a slide (:func:`event_kernels.marks_of`): if
+        those are far fewer than events."""
         if slide not in self._marks:
             runs, time = self.given.runs, self.given.time
             bases = np.zeros((len(runs), 2), np.int64)
@@ -111,7 +111,7 @@ class Weighing:
             marks, size = None, int(bases[-1, 1]) * len(self.placed.numbers)
             if size * MARKED < len(time):
                 marks = np.empty((len(self.placed.numbers), int(bases[-1, 1])), np.int64)
-                kernels.marks_of(self.placed.times, self.placed.first, slide, bases, marks)
+                event_kernels.marks_of(self.placed.times, self.placed.first, slide, bases, marks)
             self._marks[slide] = (None, None) if marks is None else (bases, marks)
         return self._marks[slide]
 
@@ -141,7 +141,7 @@ class Weighing:
             greatest = measure.function == "max"
             absent = int(np.iinfo(np.int64).min if greatest else np.iinfo(np.int64).max)
             best = attribute.greatest if greatest else attribute.least
-            self._extremes[key] = *kernels.extreme_values(rows, attribute.known, best, absent), absent
+            self._extremes[key] = *event_kernels.extreme_values(rows, attribute.known, best, absent), absent
         return self._extremes[key]
 
     def weights(self, measure: Measure) -> list[_Weight] | None:
@@ -187,7 +187,7 @@ class Weighing:
         order = np.lexsort((codes, rows)) if len(sizes) > 1 else np.arange(len(rows))
         rows = rows[order]
         columns = given.key, given.time, given.type, given.count
-        return Events(*kernels.with_more(*columns, rows, codes[order], weights[order]))
+        return Events(*event_kernels.with_more(*columns, rows, codes[order], weights[order]))
 
 
 def _weights(sums: Longs, known: Longs) -> tuple[Longs, int] | None:
@@ -327,7 +327,7 @@ class Measuring:
             local = np.array([numbers[type_] for type_ in self._query.pattern])
             low, high = np.empty(len(run), np.int64), np.empty(len(run), np.int64)
             windows = run, start, self._query.range, self._query.slide
-            kernels.taking_part(times, first, local, place, *windows, bases, marks, low, high)
+            event_kernels.taking_part(times, first, local, place, *windows, bases, marks, low, high)
             low -= first[local[place], 0]
             high -= first[local[place], 0]
             (found,) = combine_forward((values,), MAX if greatest else MIN, run, low, high)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from optimizer.aggregates.states import carrier_of
 from optimizer.errors.diagnostics import HeddleError
-from optimizer.sequences import kernels
+from optimizer.sequences import event_kernels
 from optimizer.sequences.answering import answers
 from optimizer.sequences.events import Attribute, Events
 from optimizer.sequences.matches import SequenceQuery
@@ -74,7 +74,7 @@ class SequenceLookups:
         self._decoded, self._keys, self._of_key = decoded, texts, of_key
         # the executors see a historical window as one over the past as if it were now
         self._events = replace(decoded.events, time=decoded.events.time + query.window.ago)
-        self._runs = kernels.runs_of(decoded.events.key)
+        self._runs = event_kernels.runs_of(decoded.events.key)
         self._by_group = np.argsort(of_key, kind="stable")
         self._first = np.searchsorted(of_key[self._by_group], np.arange(len(texts) + 1))
         self._groups = StoredGroups(query, group_values(pa.array(texts, pa.string()), len(query.group_by)), len(texts))

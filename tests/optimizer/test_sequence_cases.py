@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from optimizer.sequences import events as events_module
-from optimizer.sequences import executors, kernels, passes
+from optimizer.sequences import executors, passes
 from optimizer.sequences.answering import answers
 from optimizer.sequences.events import Events, compacted
 from optimizer.sequences.matches import Answers, Integers, Measure, SequenceQuery
@@ -167,7 +167,7 @@ def test_every_way_to_count_counts_as_dynamic_programming_does(
 ) -> None:
     """Not only the first of an executor's ways, which so few events leave no key to the others."""
     events = compact(rows)
-    runs = kernels.runs_of(events.key)
+    runs = events.runs
     for group in executors.choose(events, queries, executor):
         mine = [queries[i] for i in group.members]
         for number in range(6):
@@ -190,7 +190,7 @@ def test_answers_ascend_when_keys_are_counted_in_different_ways(
     executor: str, rows: list[Row], queries: list[SequenceQuery], chosen: int, numbers: list[int]
 ) -> None:
     events = compact(rows)
-    runs = kernels.runs_of(events.key)
+    runs = events.runs
     for group in executors.choose(events, queries, executor):
         mine = [queries[i] for i in group.members]
         one_pass = passes.Pass(events, mine, None, replace(group, bits=0.0))
