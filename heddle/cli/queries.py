@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,7 +15,15 @@ from heddle.cli import changes, terminal
 from heddle.cli.completion import complete_queries
 from heddle.cli.inputs import existing_warehouse
 from heddle.cli.options import AsJson, DryRun, House, Names, Reason, Yes
-from heddle.cli.output import interval_text, print_diagnostics, print_json, print_rows, print_table, telling_errors
+from heddle.cli.output import (
+    LISTED,
+    interval_text,
+    print_diagnostics,
+    print_json,
+    print_rows,
+    print_table,
+    telling_errors,
+)
 from heddle.cli.root import app
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.diagnostics import count as number_of
@@ -87,8 +96,8 @@ def pause(names: Names, warehouse: House, reason: Reason = "", as_json: AsJson =
 
 @app.command(epilog="Example: heddle resume hourly_volume --warehouse var/warehouse")
 def resume(names: Names, warehouse: House, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Answer paused queries again, from the next run on, by a new plan version; `heddle backfill` fills the gap. Needs
-    no JVM."""
+    """Answer paused queries again, from the next run on, by a new plan version. What they missed meanwhile is told with
+    the `heddle backfill` that makes up for it. Needs no JVM."""
     _pause_or_resume(names, warehouse, "resumed", reason, as_json)
 
 
@@ -108,6 +117,21 @@ def _pause_or_resume(
     terminal.console.print(f"plan version {found['version']}{' (new)' if found['changed'] else ''}", highlight=False)
     for line in found["diff"]:
         terminal.console.print(f"  {line}", highlight=False, soft_wrap=True)
+    _show_unanswered(found["unanswered"], warehouse)
+
+
+def _show_unanswered(unanswered: Mapping[str, Sequence[tuple[str, str]]], warehouse: str) -> None:
+    """What resumed queries missed, and how to make up for it."""
+    missed: dict[tuple[str, str], list[str]] = {}
+    for name, spans in unanswered.items():
+        for span in spans:
+            missed.setdefault(span, []).append(name)
+    for (first, last), names in sorted(missed.items())[:LISTED]:
+        fill = f"heddle backfill --warehouse {shlex.quote(warehouse)} --from {first} --to {last}"
+        told = f"published without {', '.join(names)}: {first} .. {last}; to make up for it: {fill}"
+        terminal.console.print(told, highlight=False, soft_wrap=True)
+    if len(missed) > LISTED:
+        terminal.console.print(f"and {number_of(len(missed) - LISTED, 'more span')} (--json has all)", highlight=False)
 
 
 @app.command(

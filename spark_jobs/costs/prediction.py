@@ -77,13 +77,10 @@ def expected(plan: SharingPlan, work: Work, groups: Mapping[str, float]) -> dict
     for name, splits in work.sources.items():
         held = _held(splits)
         spans = [span for span in work.spans if span.synopsis.stream == name]
-        known = all(split.rows is not None and split.begin is not None and split.end is not None for split in splits)
         lifted = [rest for span in spans if (rest := span.lifted) is not None]
         for slab in slabs_of(lifted) if lifted else ():
             first, last = span_of_slab(slab)
-            events = float(plan.rate(name)) * max(0, min(last, held[1]) - max(first, held[0])) / SECOND
-            if known:
-                events = events_between(splits, first, last)
+            events = events_about(plan, name, splits, first, last)
             found["events"] += events
             found["tree_tuples"] += events * len({span.synopsis.edges for span in slab})
             found["family_tuples"] += events * len(slab)
@@ -105,6 +102,17 @@ def expected(plan: SharingPlan, work: Work, groups: Mapping[str, float]) -> dict
                 found["answers"] += groups[name] * windows
                 found["fragments_combined"] += rows * windows * query.window.average / (part.end - part.begin)
     return dict(found)
+
+
+def events_about(plan: SharingPlan, name: str, splits: Sequence[Split], first: int, last: int) -> float:
+    """About how many events a stream's splits hold in [first, last): where they do not say, so many as come at the
+    plan's rate, but no more than they have rows."""
+    if all(split.rows is not None and split.begin is not None and split.end is not None for split in splits):
+        return events_between(splits, first, last)
+    begin, end = _held(splits)
+    come = float(plan.rate(name)) * max(0, min(last, end) - max(first, begin)) / SECOND
+    rows = [split.rows for split in splits if split.may_hold(first, last)]
+    return come if None in rows else min(come, sum(filter(None, rows)))
 
 
 def _held(splits: Sequence[Split]) -> tuple[int, int]:

@@ -7,16 +7,21 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Literal
 
+import pyarrow.dataset as ds
+
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.diff import diff
+from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Workload
 from spark_jobs.planning import publication
 from spark_jobs.planning.registration import LifecycleRequest, RegistrationRequest, check_fit, misfit
 from spark_jobs.planning.requested import Event, profiles_of
-from spark_jobs.warehouse import plans, registry
+from spark_jobs.warehouse import plans, publish_log, registry
 from spark_jobs.warehouse.plans import last_with
+from spark_jobs.warehouse.registry import QueryEvent
+from spark_jobs.warehouse.schemas import moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
 
@@ -49,9 +54,10 @@ def pause_or_resume(
     that moves no other query. Runs that began keep their plan.
 
     Returns ``version`` (in force afterwards), ``changed``, ``queries`` (whose state changed), ``already`` (those that
-    were so before) and ``diff`` (lines for people). Raises HDL-506 before the first plan, HDL-521 for an unknown name,
-    HDL-522 if another plan was stored meanwhile, HDL-523 if no query would be left, HDL-524 if no plan knows the stream
-    of a query.
+    were so before), ``diff`` (lines for people) and ``unanswered``: by those that are resumed, which times were
+    published meanwhile, without them: `heddle backfill` makes up for that. Raises HDL-506 before the first plan,
+    HDL-521 for an unknown name, HDL-522 if another plan was stored meanwhile, HDL-523 if no query would be left,
+    HDL-524 if no plan knows the stream of a query.
     """
     return _change(warehouse, event, names, reason)
 
@@ -68,7 +74,8 @@ def _change(
 ) -> dict[str, Any]:
     version = plans.current_version(warehouse) or 0
     base = plans.load_plan(warehouse, version)
-    held = registry.registered(registry.events(warehouse))
+    history = registry.events(warehouse)
+    held = registry.registered(history)
     names = list(dict.fromkeys(names))
     registry.check_registered(held, names)
     change = LifecycleRequest(event, tuple(names), version)
@@ -112,7 +119,28 @@ def _change(
         "queries": moved,
         "already": [name for name in names if name not in moved],
         "diff": lines,
+        "unanswered": _unanswered(warehouse, history, moved) if event == "resumed" else {},
     }
+
+
+def _unanswered(
+    warehouse: Warehouse, history: Sequence[QueryEvent], names: Sequence[str]
+) -> dict[str, list[tuple[str, str]]]:
+    """What was published since each of some paused queries was paused, in as few spans as there are."""
+    paused_at = {event.query: event.at for event in history if event.event == "paused" and event.query in names}
+    spans = {at: _spans_published(warehouse, at) for at in set(paused_at.values())}
+    return {name: spans[paused_at[name]] for name in names if spans[paused_at[name]]}
+
+
+def _spans_published(warehouse: Warehouse, since: int) -> list[tuple[str, str]]:
+    """The times that were published after a moment (microseconds), oldest first."""
+    later = publish_log.PUBLISHED & (ds.field("at") > moment(since))
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted((row.begin, row.end) for row in publish_log.rows(warehouse, later, records=False)):
+        if found and begin <= found[-1][1]:
+            begin, end = found[-1][0], max(end, found.pop()[1])
+        found.append((begin, end))
+    return [(format_instant(begin), format_instant(end)) for begin, end in found]
 
 
 _COMMANDS = {"paused": "pause", "resumed": "resume", "removed": "remove"}

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from optimizer.plan.definition import SharingPlan
+from optimizer.synopses.synopsis import Synopsis
 from spark_jobs.checks.recompute import SAMPLED_QUERIES
 from spark_jobs.costs.learned import Learned
-from spark_jobs.costs.measurements import events_between
-from spark_jobs.costs.prediction import Work, predict
+from spark_jobs.costs.prediction import Work, events_about, predict
 from spark_jobs.partials import stored_coverage
+from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.slabs import slabs_of, span_of_slab
 from spark_jobs.run.preparation import prepare
 from spark_jobs.run.values import RunRequest, SourceListing
 from spark_jobs.run.window_kinds import KINDS
 from spark_jobs.settings import settings
+from spark_jobs.sources.inspection import estimated
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -40,45 +43,59 @@ class RunEstimate:
     in_spark: bool = False
 
 
-def price(
-    warehouse: Warehouse,
-    learned: Learned,
-    plan: SharingPlan,
-    request: RunRequest,
-    listing: SourceListing,
-    first: bool = True,
-    starts: bool = True,
-) -> RunEstimate:
-    """The price of a run, without a JVM. ``listing``: what the streams hold; ``first``: it is the first of its process;
-    ``starts``: it starts Spark if it needs that."""
-    begin, end = request.begin, request.end
-    prepared = prepare(warehouse, plan, request, listing)
-    if publish_log.same_publication(warehouse, prepared.plan, begin, end, prepared.content) is not None:
-        return RunEstimate(begin, end, True, measured_runs=len(learned.own))
-    events, missing = 0.0, []
-    for name, splits in prepared.sources.items():
-        work = [part for part in prepared.work if part.synopsis.stream == name]
-        if requests := stored_coverage.uncovered(warehouse, work, splits):
-            lifted = [rest for gap in requests if (rest := gap.lifted) is not None]
-            for begins, ends in map(span_of_slab, slabs_of(lifted) if lifted else ()):
-                events += events_between(splits, begins, min(prepared.ends[name], ends))
-            missing += requests
-    parts = [part for part in prepared.work if KINDS[part.synopsis.kind].is_predicted]
-    gaps = [gap for gap in missing if KINDS[gap.synopsis.kind].is_predicted]
-    known = known_of(events, len(prepared.plan.workload.queries), request.checks, first, starts)
-    in_spark = bool(known["spark_runs"])
-    planned = Work(begin, parts, gaps, prepared.sources)
-    _, predicted = predict(warehouse, learned, prepared.plan, planned, known)
-    seconds, least, most = (round(one, 3) for one in (predicted.cpu_seconds, predicted.least, predicted.most))
-    return RunEstimate(
-        begin, end, False, round(events), seconds, least, most, predicted.runs, predicted.is_measured, in_spark
-    )
+class Prices:
+    """Prices runs that follow one another, without a JVM: what one reads and loads is there for those after it.
+
+    ``listing``: what the streams hold.
+    """
+
+    def __init__(self, warehouse: Warehouse, plan: SharingPlan, listing: SourceListing) -> None:
+        self._warehouse, self._plan, self._listing = warehouse, plan, listing
+        self._learned = Learned.of(warehouse)
+        self._counted = {
+            name: estimated(plan.workload.stream(name), splits) for name, splits in listing.sources.items()
+        }
+        self._filled: dict[Synopsis, int] = {}
+        self._is_first = self._starts = True
+
+    def price(self, request: RunRequest) -> RunEstimate:
+        """The price of the next run."""
+        prepared = prepare(self._warehouse, self._plan, request, self._listing)
+        plan, begin, end = prepared.plan, request.begin, request.end
+        if publish_log.same_publication(self._warehouse, plan, begin, end, prepared.content) is not None:
+            return RunEstimate(begin, end, True, measured_runs=len(self._learned.own))
+        events, missing = 0.0, []
+        for name, splits in prepared.sources.items():
+            work = [part for part in prepared.work if part.synopsis.stream == name]
+            if requests := self._left(stored_coverage.uncovered(self._warehouse, work, splits)):
+                lifted = [rest for gap in requests if (rest := gap.lifted) is not None]
+                for first, last in map(span_of_slab, slabs_of(lifted) if lifted else ()):
+                    events += events_about(plan, name, self._counted[name], first, min(prepared.ends[name], last))
+                missing += requests
+        parts = [part for part in prepared.work if KINDS[part.synopsis.kind].is_predicted]
+        gaps = [gap for gap in missing if KINDS[gap.synopsis.kind].is_predicted]
+        known = known_of(events, len(plan.workload.queries), request.checks, self._is_first, self._starts)
+        in_spark = bool(known["spark_runs"])
+        planned = Work(begin, parts, gaps, {name: self._counted[name] for name in prepared.sources})
+        _, predicted = predict(self._warehouse, self._learned, plan, planned, known)
+        seconds, least, most = (round(one, 3) for one in (predicted.cpu_seconds, predicted.least, predicted.most))
+        self._is_first, self._starts = False, self._starts and not in_spark
+        self._filled |= {part.synopsis: max(part.end, self._filled.get(part.synopsis, 0)) for part in prepared.work}
+        return RunEstimate(
+            begin, end, False, round(events), seconds, least, most, predicted.runs, predicted.is_measured, in_spark
+        )
+
+    def _left(self, gaps: Iterable[FillRequest]) -> list[FillRequest]:
+        """What the runs before leave of some gaps."""
+        cut = [replace(gap, begin=max(gap.begin, self._filled.get(gap.synopsis, gap.begin))) for gap in gaps]
+        return [gap for gap in cut if gap.begin < gap.end]
 
 
 def known_of(
     events: float, queries: int, checks: str = "all", first: bool = True, starts: bool = True
 ) -> dict[str, float]:
-    """What is known before a run over so many events, by feature; ``first``, ``starts`` as in :func:`price`."""
+    """What is known before a run over so many events, by feature; ``first``: it is the first of its
+    process; ``starts``: it starts Spark if it needs that."""
     in_spark = events > settings().in_process
     return {
         "runs": 1,

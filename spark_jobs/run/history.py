@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import DAY
-from spark_jobs.costs.learned import Learned
-from spark_jobs.run.estimate import RunEstimate, price
+from spark_jobs.run.estimate import Prices, RunEstimate
 from spark_jobs.run.narrowing import changed_since
 from spark_jobs.run.preparation import declaration_hash, listed
 from spark_jobs.run.values import RunRequest
@@ -60,14 +59,11 @@ def prices(
 ) -> list[RunEstimate]:
     """What the runs of a backfill would be, in order; those that are published already cost nothing."""
     plan = load_plan(warehouse, plan_version)
-    spans, listing = list(chunks(begin, end, every)), listed(warehouse, plan, clock)
-    found: list[RunEstimate] = []
-    level, learned = settings().checks if checks is None else checks, Learned.of(warehouse)
-    for first, last in spans:
-        request = RunRequest(plan_version, first, last, "price", clock, checks=level)
-        is_first, starts = all(run.published for run in found), not any(run.in_spark for run in found)
-        found.append(price(warehouse, learned, plan, request, listing, is_first, starts))
-    return found
+    spans, level = list(chunks(begin, end, every)), settings().checks if checks is None else checks
+    following = Prices(warehouse, plan, listed(warehouse, plan, clock))
+    return [
+        following.price(RunRequest(plan_version, first, last, "price", clock, checks=level)) for first, last in spans
+    ]
 
 
 @dataclass(frozen=True)

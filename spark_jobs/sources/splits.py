@@ -111,12 +111,14 @@ class Split:
 
     def rows_about(self) -> float:
         """How many rows it has, from its size if it does not say."""
-        if self.rows is not None:
-            return self.rows
+        return self.bytes_about() / ROW if self.rows is None else self.rows
+
+    def bytes_about(self) -> int:
+        """How many bytes its file has; 0 if it is gone."""
         if self.version is not None:
-            return self.version.size / ROW
+            return self.version.size
         stands = Place.of(self.path).info()
-        return 0 if stands is None else stands.size / ROW
+        return 0 if stands is None else stands.size
 
     def mark(self, begin: int, end: int) -> str | None:
         """What stands for its events in [begin, end); None if it has none."""

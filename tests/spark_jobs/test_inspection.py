@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 
 from heddle.cli.app import app
 from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream
-from spark_jobs.sources.inspection import inspect
+from spark_jobs.costs.measurements import events_between
+from spark_jobs.sources.inspection import LOOKS, estimated, inspect
+from spark_jobs.sources.splits import splits_of
 
 QUERY = """
 -- name: total
@@ -155,3 +157,37 @@ def test_event_ids_are_looked_at_too(tmp_path: Path) -> None:
     path.write_text("ts\n2015-03-05\n")
     stream = Stream("m", Source("csv", str(path)), (("ts", TIMESTAMP), ("id", LONG)), "ts", event_id="id")
     assert [(found.code, found.severity) for found in inspect(stream, []).diagnostics] == [("HDL-403", "error")]
+
+
+def test_events_of_csv_files_are_counted_about(tmp_path: Path) -> None:
+    """Day files, more than are looked at, some longer: an hour has about its events, other hours none."""
+    day, every = 86_400, 60
+    for number in range(2 * LOOKS + 3):
+        rows = [
+            f"{number * day + at},{'a' * (at % 7)},{at}" for at in range(0, day, every if number % 5 else every // 2)
+        ]
+        (tmp_path / f"{number:03}.csv").write_text("\n".join(["ts,series,value", *rows, ""]))
+    types = (("ts", TIMESTAMP), ("series", STRING), ("value", LONG))
+    stream = Stream("metrics", Source("csv", str(tmp_path), time_unit="s"), types, "ts")
+    splits = splits_of(stream)
+    counted = estimated(stream, splits)
+    assert [(split.path, split.identity) for split in counted] == [(split.path, split.identity) for split in splits]
+    micros = 1_000_000
+    whole = events_between(counted, 0, len(splits) * day * micros)
+    written = sum(day // every if number % 5 else 2 * day // every for number in range(len(splits)))
+    assert whole == pytest.approx(written, rel=0.05)
+    assert events_between(counted, 10 * day * micros, 20 * day * micros) == pytest.approx(12 * day // every, rel=0.2)
+    assert events_between(counted, -day * micros, 0) == events_between(splits, 0, day * micros) == 0
+
+
+def test_files_that_say_nothing_of_their_events_stay_as_they_are(tmp_path: Path) -> None:
+    for name, text in {
+        "a": "",
+        "b": "ts,series,value\n",
+        "c": "ts,series,value\nnever,a,1\n",
+        "d": "other\n1\n",
+    }.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    stream = Stream("metrics", Source("csv", str(tmp_path)), (("ts", TIMESTAMP), ("value", LONG)), "ts")
+    assert estimated(stream, splits_of(stream)) == splits_of(stream)
+    assert estimated(stream, []) == []

@@ -442,15 +442,32 @@ def test_the_answers_of_a_paused_query_stay_and_the_gap_is_filled(laboratory: La
     assert laboratory.rows("by_symbol") == before and laboratory.wrong(paused, 0, 180) == []
     assert max(ends(laboratory, "all")) == 175 and max(ends(laboratory, "by_symbol")) == 115
 
-    assert heddle("resume", "by_symbol", "--warehouse", house)[0] == 0
+    told = heddle("resume", "by_symbol", "--warehouse", house)[1]
     resumed = current_version(laboratory.warehouse) or 0
     # a run that is pinned to the plan of before is none of the resumed query's business
     laboratory.run(paused, 60, 120, "pinned to the pause", recompute=True)
     assert laboratory.rows("by_symbol") == before
-    span = ("--warehouse", house, "--from", "2013-07-01", "--to", "2013-07-01T03:00", "--every", "1 hour")
+    missed = "--from 2013-07-01T00:00:00Z --to 2013-07-01T03:00:00Z"
+    assert told.count("heddle backfill") == 1 and f"heddle backfill --warehouse {house} {missed}\n" in told
+    span = ("--warehouse", house, *missed.split(), "--every", "1 hour")
     assert heddle("backfill", *span)[0] == 0
     assert laboratory.wrong(resumed, 0, 180) == [] and max(ends(laboratory, "by_symbol")) == 175
     assert "0 runs" in heddle("backfill", *span)[1]
+
+
+def test_what_a_paused_query_missed_is_told_span_by_span(laboratory: Laboratory) -> None:
+    version = laboratory.plan()
+    laboratory.run(version, 0, 60)
+    paused = pause_or_resume(laboratory.warehouse, "paused", ["by_symbol"])
+    assert paused["unanswered"] == {}
+    laboratory.run(paused["version"], 60, 90, "a")
+    laboratory.run(paused["version"], 90, 120, "b")
+    laboratory.run(paused["version"], 150, 180, "c")
+    resumed = pause_or_resume(laboratory.warehouse, "resumed", ["by_symbol", "all"])
+    spans = [("2013-07-01T01:00:00Z", "2013-07-01T02:00:00Z"), ("2013-07-01T02:30:00Z", "2013-07-01T03:00:00Z")]
+    assert resumed["unanswered"] == {"by_symbol": spans} and resumed["already"] == ["all"]
+    again = pause_or_resume(laboratory.warehouse, "paused", ["by_symbol"])
+    assert again["unanswered"] == pause_or_resume(laboratory.warehouse, "resumed", ["by_symbol"])["unanswered"] == {}
 
 
 def test_the_answers_of_a_removed_query_stay_until_they_are_deleted_by_name(laboratory: Laboratory) -> None:

@@ -15,6 +15,7 @@ from heddle.cli.app import app
 from heddle.cli.terminal import PlainConsole
 from spark_jobs.costs.learned import ENOUGH, JUDGED, REMEMBERED
 from spark_jobs.costs.measurements import Measured, Recorded, machine
+from spark_jobs.planning.refresh import refresh_plan
 from spark_jobs.run.estimate import RunEstimate
 from spark_jobs.run.history import prices
 from tests.chaos.orders import InProcess
@@ -58,7 +59,7 @@ def test_before_enough_was_measured_a_price_is_within_a_factor_of_two_and_says_s
     took(lab, ENOUGH + JUDGED - 1, 1.0, 1.1)
     house = str(lab.warehouse.root)
     code, out = heddle("backfill", "--warehouse", house, *SPAN)
-    assert code == 0 and "2 runs, about 151 events; CPU seconds: " in out and "*: half to twice" in out
+    assert code == 0 and "2 runs, about 120 events; CPU seconds: " in out and "*: half to twice" in out
     for run in json.loads(heddle("backfill", "--warehouse", house, *SPAN, "--json")[1])["runs"]:
         assert not run["is_measured"] and run["measured_runs"] == ENOUGH + JUDGED - 1
         assert run["least"] == pytest.approx(run["cpu_seconds"] / 2, abs=2e-3)
@@ -99,3 +100,15 @@ def test_who_watches_a_run_is_told_its_price(lab: Laboratory, monkeypatch: pytes
     monkeypatch.setattr(terminal, "errors", PlainConsole(file=screen, force_terminal=True, color_system=None))
     commands._show_price(stored, DAY + 30 * MINUTE, DAY + 90 * MINUTE, None)
     assert "events to read; CPU seconds: " in screen.getvalue() and "*: half to twice" in screen.getvalue()
+
+
+def test_events_of_csv_files_are_in_the_price(tmp_path: Path) -> None:
+    """Whose statistics nobody wrote down."""
+    folder = Path(__file__).parents[2] / "examples" / "web-requests"
+    house = str(tmp_path / "house")
+    refresh_plan(house, [folder / "queries.sql"], folder / "streams.yaml")
+    asked = ("backfill", "--warehouse", house, "--from", "2025-03-03", "--to", "2025-03-04", "--every", "1 hour")
+    events = [run["events"] for run in json.loads(heddle(*asked, "--dry-run", "--json")[1])["runs"]]
+    written = len((folder / "data" / "requests.csv").read_text().splitlines()) - 1
+    # of four hours, a quarter each
+    assert sum(events) == pytest.approx(written, rel=0.02) and max(events) < 0.3 * written
