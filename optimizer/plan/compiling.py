@@ -1,22 +1,35 @@
-"""Compiles the kernels of event sequences once, ahead of their first use.
+"""Compiles the kernels of event sequences and of the search for plans once, ahead of their first use.
 
-python -m optimizer.sequences.compiling
+python -m optimizer.plan.compiling
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
+from optimizer.plan.bare_windows import Windows, plan_windows
 from optimizer.sequences.answering import answers
 from optimizer.sequences.events import Events
 from optimizer.sequences.executors import choose
 from optimizer.sequences.matches import Measure, SequenceQuery
 from optimizer.sequences.passes import EXECUTORS, Pass
+from optimizer.workload.values import SECOND
+
+
+def compile_search() -> None:
+    """Compile what plans are searched with where there are too many windows to prove an optimum."""
+    chance = np.random.default_rng(0)
+    for count in (40, 300):
+        slides = chance.integers(1, 50 * count, count) * SECOND
+        ranges = 3 * slides + chance.integers(0, slides)
+        plan_windows(Windows(np.arange(count), ranges, slides), Fraction(1), seconds=0.1)
 
 
 def compile_kernels(executors: Sequence[str] = EXECUTORS) -> None:
@@ -45,11 +58,17 @@ def compile_kernels(executors: Sequence[str] = EXECUTORS) -> None:
 
 def main() -> None:
     """Compile all kernels, in two processes, and say how long it took."""
-    print("compiling the kernels of event sequences (once, a minute or two) ...", end=" ", flush=True)
+    print("compiling kernels (once, a minute or two) ...", end=" ", flush=True)
     begin = time.monotonic()
-    # what both need is little
+    # what these have in common is little
+    steps: list[Callable[[], None]] = [
+        partial(compile_kernels, EXECUTORS[:2]),
+        partial(compile_kernels, EXECUTORS[2:]),
+        compile_search,
+    ]
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        pool.map(compile_kernels, [EXECUTORS[:2], EXECUTORS[2:]], chunksize=1)
+        for done in [pool.apply_async(step) for step in steps]:
+            done.get()
     print(f"{time.monotonic() - begin:.0f} s")
 
 
