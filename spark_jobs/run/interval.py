@@ -17,7 +17,7 @@ from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream
-from spark_jobs.costs.measurements import FEATURES, events_between
+from spark_jobs.costs.measurements import FEATURES
 from spark_jobs.partials.stored_coverage import EVER
 from spark_jobs.results import tables
 from spark_jobs.run import narrowing, preparation
@@ -188,7 +188,7 @@ def _allocate(run: Run, content: str) -> None:
 def _log(run: Run, published: PublishedRun) -> None:
     """Log a run that has published: what it cost, beside what was predicted."""
     from spark_jobs.checks.recompute import sample
-    from spark_jobs.costs.prediction import Work, judge
+    from spark_jobs.costs.prediction import Work, events_about, judge
     from spark_jobs.run import publication
 
     record, filled = run.record, published.checked.answered.filled
@@ -200,12 +200,16 @@ def _log(run: Run, published: PublishedRun) -> None:
         record.features["sessions"] = int(run.spark.is_started and not run.was_started)
     record.features["spark_runs"] = int(not isinstance(run.spark, OnDemand) or run.spark.starts > run.starts)
     record.features["queries_recomputed"] = len(sampled)
+    plan = filled.allocated.prepared.plan
     record.features["events_recomputed"] = round(
-        sum(events_between(filled.sources[query.stream], *window) for query, windows in sampled for window in windows)
+        sum(
+            events_about(plan, query.stream, filled.sources[query.stream], *window)
+            for query, windows in sampled
+            for window in windows
+        )
     )
     parts = [part for part in filled.work if KINDS[part.synopsis.kind].is_predicted]
     gaps = [gap for gap in filled.filled if KINDS[gap.synopsis.kind].is_predicted]
-    plan = filled.allocated.prepared.plan
     judged = judge(run.warehouse, plan, record, Work(record.begin, parts, gaps, filled.sources))
     publication.log_statistics(run.warehouse, record, judged.about)
     publish_log.log_event(run.warehouse, record, "published", filled.content, published.table_version)
