@@ -11,7 +11,6 @@ import math
 import re
 import shutil
 import statistics
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +41,7 @@ from spark_jobs.warehouse.warehouse import Warehouse
 from tests.benchmarks.counting import Counting
 from tests.benchmarks.query_sql import groups_of, sql, states_of
 from tests.benchmarks.trades import DAY_START
-from tests.benchmarks.workers import own_processes
+from tests.benchmarks.workers import own_processes, read_meanwhile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,9 +52,6 @@ Interval = tuple[int, int]
 INTERVAL: Interval = (DAY_START, DAY_START + DAY)
 
 THREADS = 2
-
-READ_EVERY = 1.0
-"""Seconds between two readings of the CPU times of all processes."""
 
 
 @dataclass
@@ -98,11 +94,15 @@ def spent_by(
     for process in before:
         with suppress(OSError):  # from here on the peak counts
             Path(f"/proc/{process.pid}/clear_refs").write_text("5")
-    wall = time.perf_counter()
-    with _Meter() as meter:
+    # Spark ends Python workers that are idle for a minute, and nobody waits for them: what they had used would be
+    # missing from a difference of two sums over the processes that live
+    first = _used()
+    last, wall = dict(first), time.perf_counter()
+    with read_meanwhile(lambda: last.update(_used())):
         result = action()
-    wall = time.perf_counter() - wall
-    return Spent(meter.seconds, wall, math.fsum(map(_peak, processes()))), result
+        wall = time.perf_counter() - wall
+    cpu = math.fsum(used - first.get(process, 0.0) for process, used in last.items())
+    return Spent(cpu, wall, math.fsum(map(_peak, processes()))), result
 
 
 def _peak(process: psutil.Process) -> float:
@@ -115,39 +115,14 @@ def _peak(process: psutil.Process) -> float:
     return int(told[1]) * 1024.0 if told else 0.0
 
 
-class _Meter:
-    """CPU seconds that this process and all below it use within the context.
-
-    Spark ends Python workers that are idle for a minute, and nobody waits for them: what they had used would be missing
-    from a difference of two sums over the processes that live. So each process is read while it lives, every
-    :data:`READ_EVERY` seconds, and what it used since it was first seen counts.
-    """
-
-    def __enter__(self) -> _Meter:
-        self._first = self._last = self._read()
-        self._ended = threading.Event()
-        self._reader = threading.Thread(target=self._follow, daemon=True)
-        self._reader.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._reader.join()
-        self._last = self._last | self._read()
-        self.seconds = math.fsum(used - self._first.get(process, 0.0) for process, used in self._last.items())
-
-    def _follow(self) -> None:
-        while not self._ended.wait(READ_EVERY):
-            self._last = self._last | self._read()
-
-    @staticmethod
-    def _read() -> dict[tuple[int, float], float]:
-        here, found = psutil.Process(), {}
-        for process in (here, *here.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                found[process.pid, process.create_time()] = times.user + times.system
-        return found
+def _used() -> dict[tuple[int, float], float]:
+    """CPU seconds of this process and each below it, since it began."""
+    here, found = psutil.Process(), {}
+    for process in (here, *here.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            found[process.pid, process.create_time()] = times.user + times.system
+    return found
 
 
 @contextmanager

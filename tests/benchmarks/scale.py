@@ -25,8 +25,8 @@ import shutil
 import statistics
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -47,10 +47,10 @@ from spark_jobs.run.interval import run
 from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.benchmarks.engines import PEERS, Engine
-from tests.benchmarks.peers import READ_EVERY, Setting, difference, plan_of, spent_by
+from tests.benchmarks.peers import Setting, difference, plan_of, spent_by
 from tests.benchmarks.sharing import machine
 from tests.benchmarks.trades import DAY_START, KEYS, REGULAR, ROWS_PER_FILE
-from tests.benchmarks.workers import own_processes
+from tests.benchmarks.workers import own_processes, read_meanwhile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,37 +109,14 @@ class Size:
         return statistics.median(self.runs[-tenth:]) / statistics.median(self.runs[:tenth])
 
 
-class Memory:
-    """The greatest sum of the resident memory of our processes that is read within the context, in bytes.
-
-    Memory that several processes have in common counts once for each (their proportional shares take too long to read).
-    """
-
-    def __init__(self) -> None:
-        self.peak = 0
-
-    def __enter__(self) -> Memory:
-        self._ended = threading.Event()
-        self._reader = threading.Thread(target=self._follow, daemon=True)
-        self._reader.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._reader.join()
-
-    def _follow(self) -> None:
-        while True:
-            self.peak = max(self.peak, sum(map(_resident, own_processes())))
-            if self._ended.wait(READ_EVERY):
-                return
-
-
-def _resident(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_info().rss)
-    except psutil.Error:
-        return 0
+def resident() -> int:
+    """The sum of the resident memory of our processes, in bytes. What several have in common counts once for each:
+    their proportional shares take too long to read."""
+    found = 0
+    for process in own_processes():
+        with suppress(psutil.Error):
+            found += process.memory_info().rss
+    return found
 
 
 def answer(
@@ -148,7 +125,8 @@ def answer(
     """The runs of a backfill into a fresh warehouse; ``size`` is told what they took."""
     warehouse = Warehouse.open(root)
     version, _ = publish_plan(warehouse, plan_of(REGULAR.workload(stream, queries), size.events // size.days))
-    with Memory() as memory:
+    memory: list[int] = []
+    with read_meanwhile(lambda: memory.append(resident())):
         for day in range(0, size.days, every):
             begin, end = (DAY_START + at * DAY for at in (day, min(day + every, size.days)))
             spent, record = spent_by(
@@ -158,7 +136,7 @@ def answer(
             size.wall += spent.wall
             size.answers += record.answers
             size.runs.append(spent.cpu)
-    size.memory, size.written_bytes = memory.peak, bytes_of(root)
+    size.memory, size.written_bytes = max(memory), bytes_of(root)
     return warehouse
 
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from optimizer.workload.instants import DAY
-from tests.benchmarks.scale import Memory, Size, bytes_of, measure, shown, write_days
+from tests.benchmarks.scale import Size, bytes_of, measure, resident, shown, write_days
 from tests.benchmarks.trades import DAY_START
 
 if TYPE_CHECKING:
@@ -34,9 +34,7 @@ def test_days_lie_in_files_of_their_own_and_one_day_is_as_it_is_in_a_longer_stre
 def test_the_ends_of_a_row_of_runs() -> None:
     size = Size(20, 20, runs=[1.0] * 10 + [3.0] * 10)
     assert size.last_over_first == 3.0
-    with Memory() as memory:
-        pass
-    assert memory.peak > 1 << 20
+    assert resident() > 1 << 20
 
 
 @pytest.mark.spark

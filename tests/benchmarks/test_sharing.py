@@ -115,8 +115,8 @@ def test_processes_that_end_are_counted_as_long_as_they_live(monkeypatch: pytest
             return readings[0]
         return readings.pop(0)
 
-    monkeypatch.setattr(peers, "READ_EVERY", 0.0)
-    monkeypatch.setattr(peers._Meter, "_read", staticmethod(read_next))
+    monkeypatch.setattr(workers, "READ_EVERY", 0.0)
+    monkeypatch.setattr(peers, "_used", read_next)
     spent, found = spent_by(lambda: seen.wait(60))
     # what the idle one used came before, what the short one used is not lost
     assert found and spent.cpu == 1.0 + 2.0 and spent.memory > 0

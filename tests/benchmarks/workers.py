@@ -12,7 +12,9 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import ClassVar
@@ -22,6 +24,30 @@ import psutil
 ENVIRONMENTS = Path(__file__).resolve().parents[2] / ".venv-peers"
 
 FLINK_PARQUET = "org.apache.flink:flink-sql-parquet:2.3.0"
+
+
+READ_EVERY = 1.0
+"""Seconds between two looks at the processes that live."""
+
+
+@contextmanager
+def read_meanwhile(look: Callable[[], object]) -> Iterator[None]:
+    """A look at what changes is taken at once, every :data:`READ_EVERY` seconds, and last at the end."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        look()
+        while not ended.wait(READ_EVERY):
+            look()
+
+    reader = threading.Thread(target=follow, daemon=True)
+    reader.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        reader.join()
+        look()
 
 
 def python_of(engine: str) -> Path | None:
