@@ -112,3 +112,14 @@ def test_events_of_csv_files_are_in_the_price(tmp_path: Path) -> None:
     written = len((folder / "data" / "requests.csv").read_text().splitlines()) - 1
     # of four hours, a quarter each
     assert sum(events) == pytest.approx(written, rel=0.02) and max(events) < 0.3 * written
+
+
+@pytest.mark.parametrize("every", [20, 45, 60, 240])
+def test_the_events_in_a_price_are_those_that_are_read(lab: Laboratory, every: int) -> None:
+    """Of each run of a backfill, however short beside its windows."""
+    version = lab.plan()
+    priced = prices(lab.warehouse, version, DAY, DAY + 240 * MINUTE, DAY + 500 * MINUTE, every * MINUTE)
+    with without_audit():
+        ran = [lab.run(version, (one.begin - DAY) / MINUTE, (one.end - DAY) / MINUTE, str(one.begin)) for one in priced]
+    assert [one.events for one in priced] == pytest.approx([record.rows_scanned for record in ran], abs=6)
+    assert sum(one.events for one in priced) > 100
