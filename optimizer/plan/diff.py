@@ -272,8 +272,8 @@ def _reuse(
             derived.add(synopsis.fingerprint)
             continue
         built.add(synopsis.fingerprint)
-        what = "states" if synopsis.sequenced is None else "event types"
-        added = f"; only {what} that are new are computed" if sources else ""
+        what = "states that are" if synopsis.sequenced is None else "event types that are, or have attributes that are,"
+        added = f"; only {what} new are computed" if sources else ""
         for query in queries:
             why = _why(synopsis, answered.get(query.name), query.name in changed)
             rebuilt.append((query.name, why + added, _windows_back(query.window)))

@@ -3,8 +3,8 @@
 A stored row says the same under any synopsis whose fragments, shards and groups are unions of its own. So the rows of
 one synopsis give those of a coarser one (longer fragments, fewer filters, fewer group columns, fewer states), without
 an event being read; and where the coarser one has states that the rows lack, those states alone are lifted. Of event
-sequences rows hold the events themselves: they give those of the event types that both have, and the events of other
-types are lifted beside them.
+sequences rows hold the events themselves: they give those of the event types that both have, if they have all that the
+other keeps of such events, and the events of other types are lifted beside them.
 
 References: Gray et al., "Data Cube" (1997), for the roll-up; the states of a cell combine one by one
 (:mod:`optimizer.aggregates.states`), so those of one cell may come from rows apart.
@@ -28,7 +28,7 @@ def given_by(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
 
     None if they give nothing that is worth it: other events or keys, fragments that they do not cut, shards that they
     do not tell apart, no state but the number of tuples where others are wanted; of event sequences, another filter or
-    column of types, an attribute that they lack, no event type.
+    column of types, no event type of which they have all attributes.
     """
     if (stored.stream, stored.time, stored.kind) != (wanted.stream, wanted.time, wanted.kind):
         return None
@@ -52,15 +52,19 @@ def _events_given(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
     alike = (stored.predicates, stored.group_by, stored.bucket_by, stored.sequenced.on)
     if alike != (wanted.predicates, wanted.group_by, wanted.bucket_by, wanted.sequenced.on):
         return None
-    if not set(wanted.sequenced.attributes) <= set(stored.sequenced.attributes):
-        return None
-    types = tuple(type_ for type_ in wanted.sequenced.types if type_ in stored.sequenced.types)
+    has, needs = stored.sequenced, wanted.sequenced
+    types = tuple(type_ for type_ in needs.types if type_ in has.types and needs.kept_of(type_) <= has.kept_of(type_))
     return _of_types(wanted, types) if types else None
 
 
 def _of_types(synopsis: Synopsis, types: tuple[str, ...]) -> Synopsis:
+    """The synopsis of some of its event types; it has all attributes, if only in the layout of its rows."""
     assert synopsis.sequenced is not None
-    return replace(synopsis, sequenced=replace(synopsis.sequenced, types=types))
+    attributes = tuple(
+        attribute._replace(carriers=tuple(type_ for type_ in attribute.carriers if type_ in types))
+        for attribute in synopsis.sequenced.attributes
+    )
+    return replace(synopsis, sequenced=replace(synopsis.sequenced, types=types, attributes=attributes))
 
 
 def amount_of(given: Synopsis) -> int:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from optimizer.aggregates.algebra import AGGREGATES
 from optimizer.aggregates.states import ROWS, State
@@ -50,17 +50,35 @@ POSITION = "heddle position"
 DAILY: tuple[Progression, ...] = ((DAY, 0),)
 
 
+class EventAttribute(NamedTuple):
+    """What is aggregated of events, with its type; ``carriers``: the event types, sorted, whose events it is kept of.
+    Those of others hold nothing of it, as if it were null."""
+
+    argument: Expression
+    type: Type
+    carriers: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Sequenced:
     """What a synopsis of event sequences keeps: the events themselves, by key, time and type, equal ones compacted.
 
     ``on``: the column of the types; ``types``: those of the patterns, sorted; an event's code is its type's place.
-    ``attributes``: what is aggregated of events, with the type, in an order of their own.
+    ``attributes``: in an order of their own.
     """
 
     on: str
     types: tuple[str, ...]
-    attributes: tuple[tuple[Expression, Type], ...]
+    attributes: tuple[EventAttribute, ...]
+
+    @property
+    def arguments(self) -> list[Expression]:
+        """What the attributes are, in their order."""
+        return [attribute.argument for attribute in self.attributes]
+
+    def kept_of(self, event: str) -> set[tuple[Expression, Type]]:
+        """The attributes that are kept of events of one type."""
+        return {(argument, type_) for argument, type_, carriers in self.attributes if event in carriers}
 
 
 Family = tuple[Expression | None, tuple[tuple[str, Type], ...]]
@@ -106,9 +124,19 @@ class Synopsis:
         edges = self.edges
         if self.sequenced is not None:
             kept = self.sequenced
-            content += [kept.on, kept.types, [[to_json(one), to_json(type_)] for one, type_ in kept.attributes]]
+            content += [kept.on, kept.types]
+            content += [[_attribute_told(attribute, kept.types) for attribute in kept.attributes]]
             edges = DAILY
         return digest([FORMAT, self.stream, self.time, list(map(list, edges)), *content])
+
+    @property
+    def former(self) -> Synopsis:
+        """The synopsis of its rows from before attributes had carriers: all types' events have all attributes."""
+        if self.sequenced is None:
+            return self
+        types = self.sequenced.types
+        attributes = tuple(attribute._replace(carriers=types) for attribute in self.sequenced.attributes)
+        return replace(self, sequenced=replace(self.sequenced, attributes=attributes))
 
     @property
     def kind(self) -> WindowKind:
@@ -150,6 +178,12 @@ def states_of(queries: Iterable[ACQ]) -> tuple[State, ...]:
         state for query in queries for output in query.computed for state in AGGREGATES[output.function].states(output)
     }
     return (ROWS, *sorted(found - {ROWS}, key=_key))
+
+
+def _attribute_told(attribute: EventAttribute, types: tuple[str, ...]) -> list[Any]:
+    """An attribute in a fingerprint; of all types' events it is as it was before there were carriers."""
+    carriers = [] if attribute.carriers == types else [attribute.carriers]
+    return [to_json(attribute.argument), to_json(attribute.type), *carriers]
 
 
 def _told(state: State) -> list[Any]:
@@ -239,16 +273,15 @@ def _of_sequences(
         pattern = members[0].pattern
         assert pattern is not None
         types = {event for query in members if query.pattern for event in query.pattern.events}
-        attributes = {
-            (output.argument, output.argument_type)
-            for query in members
-            for output in query.computed
-            if output.argument is not None and output.argument_type is not None and output.event in types
-        }
-        ordered = tuple(sorted(attributes, key=lambda found: _key(found[0])))
+        carriers: dict[tuple[Expression, Type], set[str]] = {}
+        for output in (output for query in members for output in query.computed):
+            if output.argument is not None and output.argument_type is not None and output.event in types:
+                carriers.setdefault((output.argument, output.argument_type), set()).add(output.event)
+        ordered = sorted(carriers, key=lambda attribute: _key(attribute[0]))
+        attributes = tuple(EventAttribute(*attribute, tuple(sorted(carriers[attribute]))) for attribute in ordered)
         per = tuple((name, schema[name]) for name in pattern.per)
         bucket_by = tuple(name for name in pattern.per if name in dict(group_by)) or pattern.per
-        sequenced = Sequenced(pattern.on, tuple(sorted(types)), ordered)
+        sequenced = Sequenced(pattern.on, tuple(sorted(types)), attributes)
         synopsis = Synopsis(stream.name, stream.time, edges, (filter,), per, (ROWS,), bucket_by, None, sequenced)
         found[synopsis] = members
     return found

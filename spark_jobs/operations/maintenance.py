@@ -279,7 +279,8 @@ def _wanted(warehouse: Warehouse) -> set[str] | None:
             if names is not None and names.isdisjoint(query.name for query in tree.queries):
                 continue
             stream = plan.workload.stream(tree.stream)
-            found |= {synopsis.fingerprint for synopsis in synopses_of(stream, tree.queries, tree.together)}
+            synopses = synopses_of(stream, tree.queries, tree.together)
+            found |= {one.fingerprint for synopsis in synopses for one in (synopsis, synopsis.former)}
             if tree.per is not None:
                 found.add(counts_of(stream, tree.per).fingerprint)
                 found |= {synopsis.fingerprint for synopsis in synopses_of(stream, tree.queries)}

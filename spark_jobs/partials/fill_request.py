@@ -92,7 +92,8 @@ def columns_of_synopsis(synopsis: Synopsis) -> set[str]:
     found = source_columns(synopsis.group_by, synopsis.derived) | set(synopsis.per or ())
     if synopsis.sequenced is not None:
         found.add(synopsis.sequenced.on)
-        found.update(name for argument, _ in synopsis.sequenced.attributes for name in columns_of(argument))
+        carried = [attribute for attribute in synopsis.sequenced.attributes if attribute.carriers]
+        found.update(name for attribute in carried for name in columns_of(attribute.argument))
     for predicate in synopsis.predicates:
         found |= set(columns_of(predicate))
     for state in synopsis.states:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -93,7 +94,8 @@ def _stored_runs(
                 known.append((first, last))
     synopses = {part.synopsis.fingerprint: part.synopsis for part in parts}
     if runs.keys() - synopses.keys():
-        synopses |= {one.fingerprint: one for plan in recent_plans(warehouse) for one, _ in plan.synopses(stream)}
+        recent = [one for plan in recent_plans(warehouse) for one, _ in plan.synopses(stream)]
+        synopses |= {one.fingerprint: one for one in chain(recent, (one.former for one in recent))}
     return [(synopses[name], found) for name, found in runs.items() if name in synopses]
 
 

@@ -134,7 +134,7 @@ def _measure(query: ACQ, sequenced: Sequenced, output: Output, function: str) ->
     assert query.pattern is not None
     if output.argument is None or output.event not in query.pattern.events:
         return None
-    attribute = sequenced.attributes.index((output.argument, output.argument_type))
+    attribute = sequenced.arguments.index(output.argument)
     return Measure(function, str(attribute), sequenced.types.index(output.event))
 
 

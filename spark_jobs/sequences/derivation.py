@@ -1,8 +1,8 @@
 """Rows of one synopsis of event sequences from those that are stored of another.
 
 Rows hold events. So those of the event types that both synopses have are taken as they are, with their types' codes in
-the other one, without the attributes that it does not keep; events of types that only the other has are lifted beside
-them, into rows of their own.
+the other one, and the attributes that it keeps of them; events of types that only the other has, or has more attributes
+of, are lifted beside them, into rows of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from optimizer.synopses.synopsis import Synopsis
+from optimizer.synopses.synopsis import Sequenced, Synopsis
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
 from spark_jobs.arrays.numbering import distinct_of
@@ -57,22 +57,28 @@ class SequenceDerivation:
 
 def recoded_rows(stored: Synopsis, given: Synopsis, request: FillRequest, rows: pa.Table) -> pa.Table:
     """What partial rows of a stored synopsis give of a requested one: their events of the event types of ``given`` that
-    lie in the request's time, with the attributes that it keeps."""
-    before, wanted, filled = map(sequenced_of, (stored, request.synopsis, request.filled))
-    widths = [widths_of(type_) for _, type_ in before.attributes]
-    longs_at, doubles_at = (np.cumsum([3, *(one for one, _ in widths)]), np.cumsum([0, *(one for _, one in widths)]))
+    lie in the request's time, with the attributes that it keeps of them."""
+    before, taken, filled = map(sequenced_of, (stored, given, request.filled))
+    longs_at, doubles_at = _laid_out(before)
     longs, sizes = _matrix(rows["longs"], int(longs_at[-1]))
     row = np.repeat(np.arange(len(rows)), sizes)
     doubles = _matrix(rows["doubles"], int(doubles_at[-1]))[0] if doubles_at[-1] else np.zeros((len(longs), 0))
-    codes = [filled.types.index(type_) if type_ in sequenced_of(given).types else -1 for type_ in before.types]
+    codes = [filled.types.index(type_) if type_ in taken.types else -1 for type_ in before.types]
     code = np.array(codes)[longs[:, 1]]
     chosen = np.flatnonzero((longs[:, 0] >= request.begin) & (longs[:, 0] < request.end) & (code >= 0))
     row, code = row[chosen], code[chosen]
-    places = [before.attributes.index(attribute) for attribute in wanted.attributes]
-    whole = [0, 1, 2, *(at for place in places for at in range(longs_at[place], longs_at[place + 1]))]
-    longs = _part(longs, chosen, whole)
-    longs[:, 1] = code
-    doubles = _part(doubles, chosen, [at for place in places for at in range(doubles_at[place], doubles_at[place + 1])])
+    longs_to, doubles_to = _laid_out(taken)
+    longs_taken = np.zeros((len(chosen), int(longs_to[-1])), dtype=np.int64)
+    doubles_taken = np.zeros((len(chosen), int(doubles_to[-1])))
+    longs_taken[:, 0], longs_taken[:, 1], longs_taken[:, 2] = longs[chosen, 0], code, longs[chosen, 2]
+    for at, attribute in enumerate(taken.attributes):
+        if attribute.carriers:
+            carried = np.flatnonzero(np.isin(code, [filled.types.index(type_) for type_ in attribute.carriers]))
+            of, place = chosen[carried], before.arguments.index(attribute.argument)
+            longs_taken[carried, longs_to[at] : longs_to[at + 1]] = longs[of, longs_at[place] : longs_at[place + 1]]
+            doubles_taken[carried, doubles_to[at] : doubles_to[at + 1]] = doubles[
+                of, doubles_at[place] : doubles_at[place + 1]
+            ]
     heads = np.flatnonzero(np.diff(row, prepend=-1))
     cuts, kept = np.append(heads, len(row)), rows.take(pa.array(row[heads]))
     begins = np.maximum(kept["fragment_start"].to_numpy(), request.begin)
@@ -86,18 +92,18 @@ def recoded_rows(stored: Synopsis, given: Synopsis, request: FillRequest, rows: 
         "key": kept["key"].cast(pa.string()),
         "shard": pa.repeat(pa.scalar(1, pa.int64()), len(heads)),
         "bucket": kept["bucket"],
-        "longs": _lists(longs, cuts),
-        "doubles": _lists(doubles, cuts),
+        "longs": _lists(longs_taken, cuts),
+        "doubles": _lists(doubles_taken, cuts),
         "texts": _lists(np.empty((len(row), 0), dtype=str), cuts),
         "numbers": pa.nulls(len(heads), pa.binary()),
     }
     return pa.table([columns[name] for name in PARTIALS.names], schema=PARTIALS)
 
 
-def _part(matrix: NDArray[Any], rows: NDArray[np.int64], columns: list[int]) -> NDArray[Any]:
-    """Some rows and columns of a matrix: a copy."""
-    found = matrix[:, columns] if len(columns) < matrix.shape[1] else matrix
-    return found[rows]
+def _laid_out(sequenced: Sequenced) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where the longs, and the doubles, of each attribute of an event begin, and where the last one's end."""
+    longs, doubles = zip((3, 0), *(widths_of(attribute.type) for attribute in sequenced.attributes), strict=True)
+    return np.cumsum(longs), np.cumsum(doubles)
 
 
 def _lists(matrix: NDArray[Any], cuts: NDArray[np.int64]) -> pa.ListArray:

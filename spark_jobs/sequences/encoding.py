@@ -118,8 +118,8 @@ def decoded(synopsis: Synopsis, rows: pa.Table) -> Decoded:
 
 
 def _events(sequenced: Sequenced, key: Longs, longs: pa.ListArray, doubles: pa.ListArray) -> Events:
-    exact = [type_ != DOUBLE for _, type_ in sequenced.attributes]
-    width = 3 + sum(widths_of(type_)[0] for _, type_ in sequenced.attributes)
+    exact = [attribute.type != DOUBLE for attribute in sequenced.attributes]
+    width = 3 + sum(widths_of(attribute.type)[0] for attribute in sequenced.attributes)
     sizes = np.diff(longs.offsets.to_numpy()) // width
     columns = longs.flatten().to_numpy().reshape(-1, width).T
     reals = doubles.flatten().to_numpy().reshape(len(columns[0]), -1).T if not all(exact) else []

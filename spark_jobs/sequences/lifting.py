@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from optimizer.sequences.events import Events, compacted
+from optimizer.synopses.synopsis import EventAttribute
 from optimizer.workload.values import DOUBLE, Stream, Type
 from spark_jobs.arrays.numbering import distinct_rows, encoded
 from spark_jobs.arrays.texts import as_texts, flat, key_texts
@@ -116,14 +117,28 @@ class _Filling:
         if len(rows) == 0:
             return inside
         events = events.take(pa.array(rows))
+        types = types[rows]
         attributes = {
-            str(at): _values(evaluate(argument, events, schema), type_)
-            for at, (argument, type_) in enumerate(kept.attributes)
+            str(at): self._carried(attribute, events, types, schema) for at, attribute in enumerate(kept.attributes)
         }
-        self.parts.append(Events.of(self._numbered(events), times[rows], types[rows], attributes))
+        self.parts.append(Events.of(self._numbered(events), times[rows], types, attributes))
         if len(self.parts) > 1 and sum(map(len, self.parts[1:])) > max(COMPACTED, len(self.parts[0])):
             self.parts = [compacted(self.parts)]
         return inside
+
+    def _carried(
+        self, attribute: EventAttribute, events: pa.RecordBatch, types: NDArray[np.int32], schema: Mapping[str, Type]
+    ) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+        """The values (n,) of an attribute and which of them are known: of its carriers, and not null."""
+        if not attribute.carriers:
+            # its columns were not read
+            dtype = np.float64 if attribute.type == DOUBLE else np.int64
+            return np.zeros(len(types), dtype), np.zeros(len(types), dtype=np.bool_)
+        values, known = _values(evaluate(attribute.argument, events, schema), attribute.type)
+        if attribute.carriers == self.sequenced.types:
+            return values, known
+        carried = np.isin(types, [self.codes[type_] for type_ in attribute.carriers])
+        return values, carried if known is None else known & carried
 
     def _numbered(self, events: pa.RecordBatch) -> Longs:
         """The number (n,) of each event's key."""

@@ -17,8 +17,8 @@ from optimizer.plan.diff import diff
 from optimizer.plan.explain import explain
 from optimizer.plan.sequence_plans import sequence_plans
 from optimizer.synopses.sharing import Profile
-from optimizer.synopses.synopsis import Sequenced, synopses_of
-from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream, Workload
+from optimizer.synopses.synopsis import EventAttribute, Sequenced, synopses_of
+from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Column, Source, Stream, Workload
 
 STREAM = Stream(
     "reports",
@@ -114,18 +114,24 @@ def test_rates_are_those_of_the_sample_by_key() -> None:
 
 
 def test_synopses_keep_events_whatever_the_windows_and_the_order_of_types() -> None:
-    first, second, other, grouped = workload(
+    first, second, of_another, other, grouped = workload(
         f"SELECT sum(Oak.speed) AS s FROM reports PATTERN SEQ(Oak, Main) ON street PARTITION BY vehicle {WINDOW}",
-        "SELECT sum(Main.speed) AS s FROM reports PATTERN SEQ(Main, Oak) ON street PARTITION BY vehicle "
+        "SELECT sum(Oak.speed) AS s FROM reports PATTERN SEQ(Main, Oak) ON street PARTITION BY vehicle "
         "WINDOW RANGE '7 minutes' SLIDE '3 minutes' ON ts",
+        f"SELECT max(Main.speed) AS s FROM reports PATTERN SEQ(Oak, Main) ON street PARTITION BY vehicle {WINDOW}",
         counts("Main, Oak, Main"),
         counts("Main, Oak", "GROUP BY zone"),
     ).queries
     ((mine, _),) = synopses_of(STREAM, [first]).items()
     ((theirs, _),) = synopses_of(STREAM, [second]).items()
-    ((without, _),) = synopses_of(STREAM, [other]).items()
-    assert mine.fingerprint == theirs.fingerprint != without.fingerprint
-    assert mine.sequenced == Sequenced("street", ("Main", "Oak"), mine.sequenced.attributes if mine.sequenced else ())
+    assert mine.fingerprint == theirs.fingerprint
+    # an attribute is kept of events whose queries take it
+    for different in (of_another, other):
+        assert mine.fingerprint not in {one.fingerprint for one in synopses_of(STREAM, [different])}
+    speed = EventAttribute(Column("speed"), DOUBLE, ("Oak",))
+    assert mine.sequenced == Sequenced("street", ("Main", "Oak"), (speed,))
+    ((both, _),) = synopses_of(STREAM, [first, of_another]).items()
+    assert both.sequenced == Sequenced("street", ("Main", "Oak"), (speed._replace(carriers=("Main", "Oak")),))
     assert mine.bucket_by == ("vehicle",) and [name for name, _ in mine.group_by] == ["vehicle"]
     ((by_zone, _),) = synopses_of(STREAM, [grouped]).items()
     assert by_zone.bucket_by == ("zone",) and [name for name, _ in by_zone.group_by] == ["vehicle", "zone"]
