@@ -26,19 +26,18 @@ def given_by(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
     """What rows of a stored synopsis give of another over the same events: the latter, of the states that they have; of
     event sequences, of the event types.
 
-    None if they give nothing that is worth it: other events or keys, fragments that they do not cut, shards that they
-    do not tell apart, no state but the number of tuples where others are wanted; of event sequences, another filter or
-    column of types, no event type of which they have all attributes.
+    None if they give nothing that is worth it: other events or keys (of rows: other numbers), fragments that they do
+    not cut, shards that they do not tell apart, no state but the number of tuples where others are wanted; of event
+    sequences, another filter or column of types, no event type of which they have all attributes.
     """
-    if (stored.stream, stored.time, stored.kind) != (wanted.stream, wanted.time, wanted.kind):
+    alike = (stored.stream, stored.time, stored.kind, stored.per)
+    if alike != (wanted.stream, wanted.time, wanted.kind, wanted.per):
         return None
     columns = dict(stored.derived)
     if any(columns.get(name) != expression for name, expression in _computed(wanted)):
         return None
     if wanted.kind is WindowKind.SEQUENCE:
         return _events_given(stored, wanted)
-    if wanted.kind is not WindowKind.TIME:
-        return None
     if not (set(wanted.predicates) <= set(stored.predicates) and set(wanted.group_by) <= set(stored.group_by)):
         return None
     if not all(_has((*stored.edges, (DAY, 0)), edge) for edge in wanted.edges):

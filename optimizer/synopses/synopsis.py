@@ -228,7 +228,7 @@ def synopses_of(
     whose families are to be kept in one synopsis; a family that no query of which is named has a synopsis of its own.
     """
     if queries[0].window.is_rows:
-        return _of_rows(stream, Fragments.of(query.window for query in queries).edges, queries)
+        return _of_rows(stream, queries)
     if queries[0].pattern is not None:
         return _of_sequences(stream, Fragments.of(query.window for query in queries).edges, queries)
     place = {name: number for number, names in enumerate(together) for name in names}
@@ -242,7 +242,7 @@ def synopses_of(
     return found
 
 
-def _of_rows(stream: Stream, edges: tuple[Progression, ...], queries: Sequence[ACQ]) -> dict[Synopsis, tuple[ACQ, ...]]:
+def _of_rows(stream: Stream, queries: Sequence[ACQ]) -> dict[Synopsis, tuple[ACQ, ...]]:
     """One synopsis a group-by and at most :data:`MOST_PREDICATES` filters: rows are numbered whatever the filter."""
     kept: dict[object, list[ACQ]] = {}
     numbers: dict[tuple[tuple[str, Type], ...], dict[Expression | None, int]] = {}
@@ -258,6 +258,7 @@ def _of_rows(stream: Stream, edges: tuple[Progression, ...], queries: Sequence[A
         filters = {query.filter for query in members} - {None}
         predicates = (None, *sorted(filters, key=_key))
         states = tuple(dict.fromkeys((*states_of(members), *times)))
+        edges = Fragments.of(query.window for query in members).edges
         group_by = (*members[0].group_by, (POSITION, LONG))
         found[Synopsis(stream.name, stream.time, edges, predicates, group_by, states, per, per)] = tuple(members)
     return found

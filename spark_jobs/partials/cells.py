@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from optimizer.aggregates.ordinals import doubles_of_ordinals, ordinals_of_doubles
 from optimizer.aggregates.states import State
-from optimizer.synopses.synopsis import CARRIERS, Synopsis
+from optimizer.synopses.synopsis import CARRIERS, POSITION, Synopsis
 from optimizer.windows.alignment import Fragments
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import Expression, Type
+from optimizer.workload.values import Expression, Type, WindowKind
 from spark_jobs.arrays.numbering import (
     LONG_MAX,
     LONG_MIN,
@@ -207,7 +207,14 @@ class Cells:
         names = [name for name, _ in self.synopsis.group_by]
         columns = tuple(cells.key_columns[names.index(name)] for name, _ in synopsis.group_by)
         group, groups = cells.group, cells.groups
-        if len(columns) < len(cells.key_columns):
+        is_coarser = synopsis.kind is WindowKind.ROWS and synopsis.edges != self.synopsis.edges
+        if is_coarser:
+            of_rows = Fragments(synopsis.edges)
+            columns = tuple(
+                _first_rows(of_rows, column) if name == POSITION else column
+                for (name, _), column in zip(synopsis.group_by, columns, strict=True)
+            )
+        if is_coarser or len(columns) < len(cells.key_columns):
             columns, number, groups = distinct_rows(columns, groups)
             group = number[group]
         longs, doubles = cells.longs, cells.doubles
@@ -436,6 +443,11 @@ def fragments_of(fragments: Fragments, instants: Longs) -> tuple[Longs, Longs, L
         return starts, fragments.ends(starts), number
     starts = fragments.between(first, high)
     return starts, np.append(starts[1:], fragments.ends(starts[-1:])), positions_in(starts, instants)
+
+
+def _first_rows(fragments: Fragments, numbers: pa.StringArray) -> pa.StringArray:
+    """The first row numbers of the fragments that rows are in, as texts."""
+    return pa.array(fragments.starts(numbers.cast(pa.int64()).to_numpy())).cast(pa.string())
 
 
 def _edges_between(fragments: Fragments, first: int, last: int) -> int:

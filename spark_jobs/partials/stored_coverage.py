@@ -51,7 +51,7 @@ def uncovered(
     pieces = coverage(warehouse, [part.synopsis.fingerprint for part in parts], current, span_of(parts))
     missing = [(part, missing_span(part, pieces.get(part.synopsis.fingerprint, []), splits)) for part in parts]
     # what only counts rows has as many groups as the driver can hold: that is found out while it is lifted
-    usable = [gap for part, gap in missing if gap is not None and part.queries and part.synopsis.kind in DERIVED]
+    usable = [gap for part, gap in missing if gap is not None and part.queries]
     stored = _stored_runs(warehouse, current, parts, usable, splits)
     requests: list[FillRequest] = []
     for _, gap in missing:
@@ -59,9 +59,6 @@ def uncovered(
             requests += _derived(gap, stored, MOST_PIECES) if gap in usable else [gap]
     return requests
 
-
-DERIVED = (WindowKind.TIME, WindowKind.SEQUENCE)
-"""The kinds of windows whose rows may come from other rows."""
 
 Runs = list[tuple[Synopsis, list[tuple[int, int]]]]
 """Synopses with the spans [begin, end) of which all is stored."""
@@ -79,24 +76,27 @@ def _stored_runs(
     if not gaps:
         return []
     stream, within = gaps[0].synopsis.stream, (min(gap.begin for gap in gaps), max(gap.end for gap in gaps))
-    tokens: dict[tuple[int, int], str] = {}
-    runs: dict[str, list[tuple[int, int]]] = {}
-    for fingerprint, pieces in coverage(warehouse, None, current, within, stream).items():
+    covered = coverage(warehouse, None, current, within, stream)
+    synopses = {part.synopsis.fingerprint: part.synopsis for part in parts}
+    if covered.keys() - synopses.keys():
+        recent = [one for plan in recent_plans(warehouse) for one, _ in plan.synopses(stream)]
+        synopses |= {one.fingerprint: one for one in chain(recent, (one.former for one in recent))}
+    tokens: dict[tuple[bool, int, int], str] = {}
+    runs: Runs = []
+    for synopsis, pieces in ((synopses[name], pieces) for name, pieces in covered.items() if name in synopses):
+        known: list[tuple[int, int]] = []
         for first, last, token in pieces:
-            if (first, last) not in tokens:
-                tokens[first, last] = snapshot_token(splits, first, last)
-            if token != tokens[first, last]:
+            place = synopsis.kind is WindowKind.ROWS, first, last
+            if place not in tokens:
+                tokens[place] = _token(synopsis, splits, first, last)
+            if token != tokens[place]:
                 continue
-            known = runs.setdefault(fingerprint, [])
             if known and known[-1][1] >= first:
                 known[-1] = known[-1][0], max(known[-1][1], last)
             else:
                 known.append((first, last))
-    synopses = {part.synopsis.fingerprint: part.synopsis for part in parts}
-    if runs.keys() - synopses.keys():
-        recent = [one for plan in recent_plans(warehouse) for one, _ in plan.synopses(stream)]
-        synopses |= {one.fingerprint: one for one in chain(recent, (one.former for one in recent))}
-    return [(synopses[name], found) for name, found in runs.items() if name in synopses]
+        runs += [(synopsis, known)] if known else []
+    return runs
 
 
 def _derived(gap: FillRequest, stored: Runs, most: int) -> list[FillRequest]:

@@ -27,7 +27,7 @@ from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task
 
 
 class RowLifting:
-    """Lifts the rows of some days into the cells of synopses that count rows.
+    """Lifts the rows of some days into the cells of synopses that count rows, as far as they are requested.
 
     ``counts``: of each ``per`` among the synopses those of all earlier days, and of these. :attr:`inside`: rows that
     were lifted; :attr:`failed`: by fingerprint the synopses of more than ``group_limit`` groups (not counting fragments
@@ -37,22 +37,15 @@ class RowLifting:
     def __init__(
         self,
         stream: Stream,
-        synopses: Sequence[Synopsis],
+        requests: Sequence[FillRequest],
         counts: Mapping[Per, Counts],
         group_limit: int = GROUP_LIMIT,
         memory: TaskMemory = TASK_MEMORY,
     ) -> None:
-        self.stream, self.counts, self.group_limit, self.memory = stream, counts, group_limit, memory
-        self.schema = dict(stream.schema)
+        self.stream, self.requests, self.counts = stream, requests, counts
+        self.group_limit, self.memory = group_limit, memory
         self.inside = 0
         self.failed: dict[str, SynopsisFailure] = {}
-        self.fingerprints = [synopsis.fingerprint for synopsis in synopses]
-        self.families: dict[Per, dict[tuple[Progression, ...], list[Synopsis]]] = {}
-        for synopsis in synopses:
-            assert synopsis.per is not None
-            self.families.setdefault(synopsis.per, {}).setdefault(synopsis.edges, []).append(synopsis)
-        self.columns = {column for synopsis in synopses for column in columns_of_synopsis(synopsis)} - {POSITION}
-        self.groups = {name for synopsis in synopses for name, _ in synopsis.group_by} - {POSITION}
 
     def cells(self, read: Read, begin: int, end: int) -> Iterator[Cells]:
         """The cells of the days [begin, end), both midnights, as they are to be stored.
@@ -60,12 +53,17 @@ class RowLifting:
         Raises HDL-408 if there are not as many rows as were counted.
         """
         most = self.memory.bytes // 4
+        requests = requests_within(self.requests, begin, end)
+        synopses = [request.synopsis for request in requests]
+        columns = {column for synopsis in synopses for column in columns_of_synopsis(synopsis)} - {POSITION}
+        groups = {name for synopsis in synopses for name, _ in synopsis.group_by} - {POSITION}
         try:
-            block = RowBlock(self.stream, read, self.columns, self.groups, begin, end, most)
+            block = RowBlock(self.stream, read, columns, groups, begin, end, most)
         except RowsTooLarge:
             days = f"the rows of stream {self.stream.name} on {day_label(begin)}"
             message = f"{days}, which are numbered at once, take more than {most:,} bytes"
-            self.failed |= {one: SynopsisFailure(one, TOO_LARGE, message) for one in self.fingerprints}
+            filled = [request.filled.fingerprint for request in requests]
+            self.failed |= {one: SynopsisFailure(one, TOO_LARGE, message) for one in filled}
             return
         self.inside += len(block)
         for counts in self.counts.values():
@@ -74,19 +72,23 @@ class RowLifting:
                 raise HeddleError("HDL-408", message, "run again; write files under another name and rename them")
         if len(block) == 0:
             return
-        for per, trees in self.families.items():
+        families: dict[Per, dict[tuple[Progression, ...], list[FillRequest]]] = {}
+        for request in requests:
+            assert request.synopsis.per is not None
+            families.setdefault(request.synopsis.per, {}).setdefault(request.synopsis.edges, []).append(request)
+        for per, trees in families.items():
             positions = block.positions(self.counts[per], begin, [edge for edges in trees for edge in edges])
-            for edges, synopses in trees.items():
-                fitting = [synopsis for synopsis in synopses if self._fits(synopsis, block)]
-                yield from self._lifted(block, positions, edges, fitting, begin, end)
+            for edges, alike in trees.items():
+                fitting = [request for request in alike if self._fits(request, block)]
+                yield from self._lifted(block, positions, edges, fitting)
 
-    def _fits(self, synopsis: Synopsis, block: RowBlock) -> bool:
-        names = [name for name, _ in synopsis.group_by if name != POSITION]
+    def _fits(self, request: FillRequest, block: RowBlock) -> bool:
+        names = [name for name, _ in request.synopsis.group_by if name != POSITION]
         _, _, groups = distinct_rows([block.column(name) for name in names], len(block))
         if groups > self.group_limit:
             message = f"more than {self.group_limit:,} groups of {', '.join(names)} in one part of stream"
-            found = SynopsisFailure(synopsis.fingerprint, "HDL-602", f"{message} {self.stream.name}")
-            self.failed[synopsis.fingerprint] = found
+            filled = request.filled.fingerprint
+            self.failed[filled] = SynopsisFailure(filled, "HDL-602", f"{message} {self.stream.name}")
         return groups <= self.group_limit
 
     def _lifted(
@@ -94,18 +96,19 @@ class RowLifting:
         block: RowBlock,
         positions: Longs,
         edges: tuple[Progression, ...],
-        synopses: Sequence[Synopsis],
-        begin: int,
-        end: int,
+        requests: Sequence[FillRequest],
     ) -> Iterator[Cells]:
         """Cells of synopses with the same fragments: to the lifting a fragment of rows is a group, of each day."""
         starts, _, fragment = fragments_of(Fragments(edges), positions)
         column = pa.DictionaryArray.from_arrays(pa.array(fragment.astype(np.int32)), pa.array(starts))
         rows = block.rows.append_column(POSITION, column).combine_chunks()
         stream = replace(self.stream, schema=(*self.stream.schema, (POSITION, LONG)))
-        daily = {synopsis: replace(synopsis, edges=DAILY, per=None) for synopsis in synopses}
-        lifting = Lifting(stream, [FillRequest(other, begin, end) for other in daily.values()], self.memory)
-        named = {other.fingerprint: synopsis for synopsis, other in daily.items()}
+        named = {_daily(request.filled).fingerprint: request.filled for request in requests}
+        daily = [
+            replace(request, synopsis=_daily(request.synopsis), into=request.into and _daily(request.into))
+            for request in requests
+        ]
+        lifting = Lifting(stream, daily, self.memory)
         step = lifting.slice_rows
         for first in range(0, len(rows), step):
             for batch in rows.slice(first, step).to_batches():
@@ -115,11 +118,25 @@ class RowLifting:
                     yield replace(cells, synopsis=named[cells.synopsis.fingerprint])
 
 
+def _daily(synopsis: Synopsis) -> Synopsis:
+    """A synopsis that counts rows as one of windows of time."""
+    return replace(synopsis, edges=DAILY, per=None)
+
+
+def requests_within(requests: Iterable[FillRequest], begin: int, end: int) -> list[FillRequest]:
+    """What is requested of [begin, end)."""
+    return [
+        replace(request, begin=max(begin, request.begin), end=min(end, request.end))
+        for request in requests
+        if request.begin < end and begin < request.end
+    ]
+
+
 def rows_task(
     stream: Stream,
     splits: Sequence[Split],
     blocks: Sequence[tuple[int, int]],
-    synopses: Sequence[Synopsis],
+    requests: Sequence[FillRequest],
     counts: Mapping[Per, Counts],
     root: str,
     rows: Any,
@@ -132,7 +149,7 @@ def rows_task(
     """
 
     def task(numbers: Iterable[int]) -> Iterator[DataFile | SynopsisFailure]:
-        lifting = RowLifting(stream, synopses, counts, memory=memory)
+        lifting = RowLifting(stream, requests, counts, memory=memory)
         writing = PartialsFiles(root, memory)
         for number in numbers:
             begin, end = blocks[number]

@@ -131,7 +131,7 @@ def write_partials(
     record.synopses_reused += len(parts) - len({request.synopsis.fingerprint for request in requests})
     if not requests:
         return [], {}, None
-    files = _derived(run, current, [request for request in requests if request.stored])
+    files = derived_files(run, current, requests)
     lifted = [rest for request in requests if (rest := request.lifted) is not None]
     broken: dict[str, SynopsisFailure] = {}
     events = None
@@ -142,8 +142,9 @@ def write_partials(
     return filled, broken, events
 
 
-def _derived(run: Run, current: DeltaTable, requests: Sequence[FillRequest]) -> list[DataFile]:
+def derived_files(run: Run, current: DeltaTable, requests: Sequence[FillRequest]) -> list[DataFile]:
     """Files of what stored rows, as of ``current``, give of some requests."""
+    requests = [request for request in requests if request.stored]
     if not requests:
         return []
     first, last = min(map(_first_stored, requests)), max(request.end for request in requests)

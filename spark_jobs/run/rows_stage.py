@@ -12,18 +12,18 @@ from optimizer.plan.definition import ExecutionTree, SharingPlan
 from optimizer.synopses.synopsis import counts_of, synopses_of
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import WindowKind
+from optimizer.workload.values import Stream, WindowKind
 from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.synopsis_work import SynopsisWork, merged
-from spark_jobs.row_windows.lifting import rows_task
-from spark_jobs.row_windows.numbering import BLOCK_ROWS, Counts, first_day
+from spark_jobs.row_windows.lifting import requests_within, rows_task
+from spark_jobs.row_windows.numbering import BLOCK_ROWS, Counts, Per, first_day
 from spark_jobs.run import partials_stage
 from spark_jobs.run.values import PreparedRun, Run
 from spark_jobs.session.on_demand import workers
 from spark_jobs.settings import settings
 from spark_jobs.sources.splits import Split
-from spark_jobs.warehouse.data_files import CHECKED, SynopsisFailure, reading
+from spark_jobs.warehouse.data_files import CHECKED, DataFile, SynopsisFailure, reading
 from spark_jobs.warehouse.schemas import PARTIALS
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -78,26 +78,38 @@ def write_rows(
                 parts.append(SynopsisWork(synopsis, queries, start, end, until))
     parts = merged(parts)
     fillable = [part for part in parts if part.synopsis.fingerprint not in broken]
-    spans = stored_coverage.uncovered(warehouse, fillable, splits)
+    current = warehouse.table("partials")
+    requests = stored_coverage.uncovered(warehouse, fillable, splits, current)
     record.synopses += len(fillable)
-    record.synopses_reused += len(fillable) - len(spans)
-    if not spans:
+    record.synopses_reused += len(fillable) - len({request.synopsis.fingerprint for request in requests})
+    if not requests:
         return parts, [], broken
-    # a task lifts whole days for all of them
-    first, last = min(span.begin for span in spans), max(span.end for span in spans)
-    spans = [replace(span, begin=first, end=last) for span in spans]
+    files = partials_stage.derived_files(run, current, requests)
+    failed_too: dict[str, SynopsisFailure] = {}
+    lifted = [rest for request in requests if (rest := request.lifted) is not None]
+    if lifted:
+        more, failed_too = _lifted(run, stream, lifted, splits, counts)
+        files += more
+    filled = stored_coverage.store_coverage(warehouse, stream, splits, requests, files, failed_too, record)
+    return parts, filled, broken | failed_too
+
+
+def _lifted(
+    run: Run, stream: Stream, requests: Sequence[FillRequest], splits: Sequence[Split], counts: Mapping[Per, Counts]
+) -> tuple[list[DataFile], dict[str, SynopsisFailure]]:
+    """Files of what is lifted from rows, and what failed."""
+    first, last = min(request.begin for request in requests), max(request.end for request in requests)
     memory = settings().task_memory
     row_bytes = 8 * (len(stream.schema) + 2)
     most = min(BLOCK_ROWS, memory.bytes // (8 * row_bytes))
     blocks = next(iter(counts.values())).blocks(first, last, most)
+    blocks = [block for block in blocks if requests_within(requests, *block)]
     spark = workers(run.spark, sum(split.rows_about() for split in splits if split.may_hold(first, last)))
     rows = spark.sparkContext.accumulator(0)
-    synopses = [span.synopsis for span in spans]
-    task = rows_task(stream, splits, blocks, synopses, counts, warehouse.path("partials"), rows, memory)
-    files, failed_too = partials_stage.written_files(spark, len(blocks), spark.sparkContext.defaultParallelism, task)
-    spans = stored_coverage.store_coverage(warehouse, stream, splits, spans, files, failed_too, record)
-    record.features["events"] += rows.value
-    return parts, spans, broken | failed_too
+    task = rows_task(stream, splits, blocks, requests, counts, run.warehouse.path("partials"), rows, memory)
+    outcome = partials_stage.written_files(spark, len(blocks), spark.sparkContext.defaultParallelism, task)
+    run.record.features["events"] += rows.value
+    return outcome
 
 
 def _stored_rows(warehouse: Warehouse, part: SynopsisWork) -> pa.Table:

@@ -24,7 +24,7 @@ def _lifts_sequences() -> Any:
     return SequenceLifting
 
 
-def _derives_time() -> Any:
+def _derives_cells() -> Any:
     from spark_jobs.partials.derivation import Derivation
 
     return Derivation
@@ -34,10 +34,6 @@ def _derives_sequences() -> Any:
     from spark_jobs.sequences.derivation import SequenceDerivation
 
     return SequenceDerivation
-
-
-def _derives_nothing() -> Any:
-    raise ValueError("windows of rows are not made of stored rows")
 
 
 def _answers_time() -> Any:
@@ -74,8 +70,8 @@ class KindOfWindow:
 
 
 KINDS = {
-    WindowKind.TIME: KindOfWindow(_lifts_time, _derives_time, _answers_time, by_days=False, is_predicted=True),
-    WindowKind.ROWS: KindOfWindow(_lifts_time, _derives_nothing, _answers_rows, by_days=False, is_predicted=False),
+    WindowKind.TIME: KindOfWindow(_lifts_time, _derives_cells, _answers_time, by_days=False, is_predicted=True),
+    WindowKind.ROWS: KindOfWindow(_lifts_time, _derives_cells, _answers_rows, by_days=False, is_predicted=False),
     WindowKind.SEQUENCE: KindOfWindow(
         _lifts_sequences, _derives_sequences, _answers_sequences, by_days=True, is_predicted=False
     ),

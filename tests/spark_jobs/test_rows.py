@@ -109,12 +109,16 @@ class Store:
                 partials_of(read(table.schema.names[1:]), self.stream, [FillRequest(synopsis, begin, end)]),
             )
         counts = self.counts()
-        lifting = RowLifting(self.stream, list(self.synopses), counts)
+        lifting = RowLifting(self.stream, self.requests(begin, end), counts)
         for block in next(iter(counts.values())).blocks(begin, end, most=5):
             for cells in lifting.cells(read, *block):
                 assert ((block[0] <= cells.starts) & (cells.starts < block[1])).all()
                 self._replace(cells.synopsis, block[0], cells.encode())
         assert not lifting.failed
+
+    def requests(self, begin: int, end: int) -> list[FillRequest]:
+        """All synopses of some days."""
+        return [FillRequest(synopsis, begin, end) for synopsis in self.synopses]
 
     def _replace(self, synopsis: Synopsis, begin: int, rows: pa.Table) -> None:
         stored = self.stored[synopsis]
@@ -292,7 +296,7 @@ def test_a_stream_that_changed_since_it_was_counted_is_refused() -> None:
     query = asked("SELECT sum(n) AS s FROM trades WINDOW ROWS 1 SLIDE 1 ON ts")
     events = trades((1, "A", 0, 1), (2, "A", 0, 1))
     store = Store(Case(Workload((query,), (TRADES,)), events.slice(1), 0, DAY))
-    lifting = RowLifting(TRADES, list(store.synopses), store.counts())
+    lifting = RowLifting(TRADES, store.requests(0, DAY), store.counts())
     with pytest.raises(HeddleError, match="HDL-408"):
         list(lifting.cells(lambda columns: events.select(["ts", *columns]).to_batches(), 0, DAY))
 
@@ -359,7 +363,7 @@ def staged(folder: Path, format: str = "parquet") -> Staged:
 
     blocks, counted = [(day * DAY, day * DAY + DAY) for day in range(5)], Total()
     task = rows_task(
-        stream, splits_of(stream), blocks, list(store.synopses), store.counts(), str(folder / "partials"), counted
+        stream, splits_of(stream), blocks, store.requests(0, 5 * DAY), store.counts(), str(folder / "partials"), counted
     )
     files = _files(task, range(5))
     assert counted.value == 150 and {file.day for file in files} == {f"1970-01-0{day}" for day in range(1, 6)}
@@ -395,7 +399,7 @@ def test_too_many_groups_fail_alone() -> None:
     )
     events = trades(*((hour, "AB"[hour % 2], 0, hour) for hour in range(20)))
     store = Store(Case(Workload(queries, (TRADES,)), events, 0, DAY))
-    lifting = RowLifting(TRADES, list(store.synopses), store.counts(), group_limit=19)
+    lifting = RowLifting(TRADES, store.requests(0, DAY), store.counts(), group_limit=19)
     cells = list(lifting.cells(lambda columns: events.select(["ts", *columns]).to_batches(), 0, DAY))
     (failed,) = lifting.failed.values()
     assert (failed.code, "of n in" in failed.message) == ("HDL-602", True)
@@ -406,7 +410,7 @@ def test_a_day_that_takes_too_much_memory_fails_alone() -> None:
     query = asked("SELECT sum(n) AS s FROM trades WINDOW ROWS 2 SLIDE 1 ON ts")
     events = trades(*((hour, "AB"[hour % 2], 0, hour) for hour in range(20)))
     store = Store(Case(Workload((query,), (TRADES,)), events, 0, DAY))
-    lifting = RowLifting(TRADES, list(store.synopses), store.counts(), memory=TaskMemory(1 << 10))
+    lifting = RowLifting(TRADES, store.requests(0, DAY), store.counts(), memory=TaskMemory(1 << 10))
     assert list(lifting.cells(lambda columns: events.select(["ts", *columns]).to_batches(), 0, DAY)) == []
     (failed,) = lifting.failed.values()
     assert (failed.code, "more than 256 bytes" in failed.message) == ("HDL-610", True)
