@@ -268,17 +268,23 @@ def _reuse(
         if synopsis.fingerprint in stored:
             continue
         sources = sources_of(stored.values(), synopsis)
-        if sources and shares_of(sources, synopsis)[1] is None:
+        if sources and not shares_of(sources, synopsis)[1]:
             derived.add(synopsis.fingerprint)
             continue
         built.add(synopsis.fingerprint)
-        what = "states that are" if synopsis.sequenced is None else "event types that are, or have attributes that are,"
-        added = f"; only {what} new are computed" if sources else ""
+        added = f"; only {_added(synopsis, sources)} new are computed" if sources else ""
         for query in queries:
             why = _why(synopsis, answered.get(query.name), query.name in changed)
             rebuilt.append((query.name, why + added, _windows_back(query.window)))
     reused = {synopsis.fingerprint for synopsis, _ in wanted} - built - derived
     return len(reused), len(built), tuple(rebuilt), len(derived)
+
+
+def _added(synopsis: Synopsis, sources: Sequence[Synopsis]) -> str:
+    if synopsis.sequenced is not None:
+        return "event types that are, or have attributes that are,"
+    known = {predicate for source in sources for predicate in source.predicates}
+    return "states that are" if set(synopsis.predicates) <= known else "filters and states that are"
 
 
 def _why(now: Synopsis, was: Synopsis | None, changed: bool) -> str:

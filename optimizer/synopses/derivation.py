@@ -2,9 +2,10 @@
 
 A stored row says the same under any synopsis whose fragments, shards and groups are unions of its own. So the rows of
 one synopsis give those of a coarser one (longer fragments, fewer filters, fewer group columns, fewer states), without
-an event being read; and where the coarser one has states that the rows lack, those states alone are lifted. Of event
-sequences rows hold the events themselves: they give those of the event types that both have, if they have all that the
-other keeps of such events, and the events of other types are lifted beside them.
+an event being read; and where the other one has states or filters that the rows lack, those alone are lifted. A tuple
+then stands in one shard by some of its filters and in another by the others: whoever answers combines the shards that
+have the bit of one filter. Of event sequences rows hold the events themselves: they give those of the event types that
+both have, if they have all that the other keeps of such events, and the events of other types are lifted beside them.
 
 References: Gray et al., "Data Cube" (1997), for the roll-up; the states of a cell combine one by one
 (:mod:`optimizer.aggregates.states`), so those of one cell may come from rows apart.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from optimizer.aggregates.states import ROWS
 from optimizer.synopses.synopsis import Synopsis
@@ -23,11 +25,11 @@ from optimizer.workload.values import WindowKind
 
 
 def given_by(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
-    """What rows of a stored synopsis give of another over the same events: the latter, of the states that they have; of
-    event sequences, of the event types.
+    """What rows of a stored synopsis give of another over the same events: the latter, of the filters and states that
+    they have; of event sequences, of the event types.
 
     None if they give nothing that is worth it: other events or keys (of rows: other numbers), fragments that they do
-    not cut, shards that they do not tell apart, no state but the number of tuples where others are wanted; of event
+    not cut, no filter (of rows: not all), no state but the number of tuples where others are wanted; of event
     sequences, another filter or column of types, no event type of which they have all attributes.
     """
     alike = (stored.stream, stored.time, stored.kind, stored.per)
@@ -38,12 +40,18 @@ def given_by(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
         return None
     if wanted.kind is WindowKind.SEQUENCE:
         return _events_given(stored, wanted)
-    if not (set(wanted.predicates) <= set(stored.predicates) and set(wanted.group_by) <= set(stored.group_by)):
+    predicates = tuple(predicate for predicate in wanted.predicates if predicate in stored.predicates)
+    if not predicates or not set(wanted.group_by) <= set(stored.group_by):
+        return None
+    if wanted.kind is WindowKind.ROWS and predicates != wanted.predicates:
+        # all rows are numbered for a filter: that is most of what lifting costs
         return None
     if not all(_has((*stored.edges, (DAY, 0)), edge) for edge in wanted.edges):
         return None
     states = tuple(state for state in wanted.states if state in stored.states)
-    return replace(wanted, states=states) if len(states) > 1 or len(states) == len(wanted.states) else None
+    if len(states) == 1 < len(wanted.states):
+        return None
+    return replace(wanted, predicates=predicates, states=states)
 
 
 def _events_given(stored: Synopsis, wanted: Synopsis) -> Synopsis | None:
@@ -67,49 +75,68 @@ def _of_types(synopsis: Synopsis, types: tuple[str, ...]) -> Synopsis:
 
 
 def amount_of(given: Synopsis) -> int:
-    """How much of a synopsis is given: states, or event types."""
-    return len(given.states) if given.sequenced is None else len(given.sequenced.types)
+    """How much of a synopsis is given: states, once for each filter, or event types."""
+    return len(given.predicates) * len(given.states) if given.sequenced is None else len(given.sequenced.types)
 
 
-def _without(wanted: Synopsis, given: Synopsis) -> Synopsis:
-    """What of a synopsis is left to be given: but for the number of tuples it may be nothing."""
-    if wanted.sequenced is None or given.sequenced is None:
-        return replace(wanted, states=(ROWS, *(state for state in wanted.states if state not in given.states)))
-    given_types = given.sequenced.types
-    return _of_types(wanted, tuple(type_ for type_ in wanted.sequenced.types if type_ not in given_types))
+class SynopsisPart(NamedTuple):
+    """A part of a synopsis: some filters, states or event types. ``is_counted``: its tuples are counted by others."""
+
+    synopsis: Synopsis
+    is_counted: bool = False
 
 
-def shares_of(stored: Iterable[Synopsis], wanted: Synopsis) -> tuple[list[Synopsis], Synopsis | None]:
-    """What of a synopsis each of some stored ones gives, a state (an event type) once, by the first that has it; and
-    what has to be lifted from events beside (None: nothing). All but the first part count no tuples.
+def _without(part: SynopsisPart, given: Synopsis) -> list[SynopsisPart]:
+    """What is left of a part if something of it is given: all states of the filters that are not, and of the others the
+    states that are not."""
+    wanted = part.synopsis
+    if wanted.sequenced is not None and given.sequenced is not None:
+        types = tuple(type_ for type_ in wanted.sequenced.types if type_ not in given.sequenced.types)
+        return [SynopsisPart(_of_types(wanted, types))] if types else []
+    predicates = tuple(predicate for predicate in wanted.predicates if predicate not in given.predicates)
+    states = tuple(state for state in wanted.states if state not in given.states)
+    left = [part._replace(synopsis=replace(wanted, predicates=predicates))] if predicates else []
+    return left + ([SynopsisPart(replace(given, states=(ROWS, *states)), is_counted=True)] if states else [])
+
+
+def shares_of(stored: Iterable[Synopsis], wanted: Synopsis) -> tuple[list[list[SynopsisPart]], list[SynopsisPart]]:
+    """What of a synopsis each of some stored ones gives, a state of a filter (an event type) once, by the first that
+    has it; and what has to be lifted from events beside.
 
     Raises ValueError if one of them gives nothing.
     """
-    found: list[Synopsis] = []
-    rest = wanted
+    shares: list[list[SynopsisPart]] = []
+    rest = [SynopsisPart(wanted)]
     for one in stored:
-        given = given_by(one, rest)
-        if given is None:
+        share, left = [], []
+        for part in rest:
+            given = given_by(one, part.synopsis)
+            share += [] if given is None else [part._replace(synopsis=given)]
+            left += [part] if given is None else _without(part, given)
+        if not share:
             raise ValueError(f"synopsis {one.fingerprint} gives nothing of {wanted.fingerprint}")
-        found.append(given)
-        rest = _without(rest, given)
-    if not found:
-        return [], wanted
-    # the number of tuples alone is nothing
-    return found, rest if amount_of(rest) > (1 if rest.sequenced is None else 0) else None
+        shares.append(share)
+        rest = left
+    return shares, rest
+
+
+def best_of(stored: Iterable[Synopsis], rest: Iterable[Synopsis]) -> Synopsis | None:
+    """Of some stored synopses the one that gives most of some parts of another, None if none gives anything."""
+    parts = list(rest)
+    best, most = None, 0
+    for one in stored:
+        amount = sum(amount_of(given) for part in parts if (given := given_by(one, part)) is not None)
+        if amount > most:
+            best, most = one, amount
+    return best
 
 
 def sources_of(stored: Iterable[Synopsis], wanted: Synopsis) -> list[Synopsis]:
     """Of some stored synopses those that give most of another, each some that those before it do not give."""
     found: list[Synopsis] = []
     stored = list(stored)
-    rest: Synopsis | None = wanted
-    while rest is not None:
-        giving = [(amount_of(given), one) for one in stored if (given := given_by(one, rest)) is not None]
-        if not giving:
-            break
-        found.append(max(giving, key=lambda pair: pair[0])[1])
-        rest = shares_of(found, wanted)[1]
+    while (best := best_of(stored, (part.synopsis for part in shares_of(found, wanted)[1]))) is not None:
+        found.append(best)
     return found
 
 

@@ -77,7 +77,7 @@ def expected(plan: SharingPlan, work: Work, groups: Mapping[str, float]) -> dict
     for name, splits in work.sources.items():
         held = _held(splits)
         spans = [span for span in work.spans if span.synopsis.stream == name]
-        lifted = [rest for span in spans if (rest := span.lifted) is not None]
+        lifted = [rest for span in spans for rest in span.lifted]
         for slab in slabs_of(lifted) if lifted else ():
             first, last = span_of_slab(slab)
             events = events_about(plan, name, splits, first, last)
@@ -86,7 +86,7 @@ def expected(plan: SharingPlan, work: Work, groups: Mapping[str, float]) -> dict
             found["family_tuples"] += events * len(slab)
         for span in spans:
             rows = groups[name] * _fragments(span.synopsis, span.begin, span.end, held)
-            found["partial_rows_written"] += rows * (len(span.stored) + (span.lifted is not None))
+            found["partial_rows_written"] += rows * (len(span.stored) + len(span.lifted))
             for stored in span.stored:
                 found["partial_rows_read"] += groups[name] * _fragments(stored, span.begin, span.end, held)
         for part in work.parts:

@@ -26,8 +26,8 @@ NO_DOUBLE = {"min": np.nan, "max": -np.inf}
 
 
 def completed(cells: Cells, synopsis: Synopsis, is_counted: bool) -> Cells:
-    """Cells under a synopsis that has more states, which hold nothing. ``is_counted``: other rows of the same cells
-    count the tuples."""
+    """Cells under a synopsis that has more filters, which nothing passes, and more states, which hold nothing.
+    ``is_counted``: other rows of the same cells count the tuples."""
     matrices: dict[str, NDArray[Any]] = {}
     for carrier, stored in (("longs", cells.longs), ("doubles", cells.doubles)):
         before, places = (numbers_of(each.states)[carrier] for each in (cells.synopsis, synopsis))
@@ -44,7 +44,10 @@ def completed(cells: Cells, synopsis: Synopsis, is_counted: bool) -> Cells:
         for state in synopsis.states
         if class_of(state) in (Texts, Pairs, Multiset)
     }
-    place = cells.starts, cells.ends, cells.shards, cells.group, cells.groups, cells.key_columns
+    shards = np.zeros(len(cells), dtype=np.int64)
+    for bit, predicate in enumerate(cells.synopsis.predicates):
+        shards |= ((cells.shards >> bit) & 1) << synopsis.predicates.index(predicate)
+    place = cells.starts, cells.ends, shards, cells.group, cells.groups, cells.key_columns
     return Cells(synopsis, *place, matrices["longs"], matrices["doubles"], others)
 
 
@@ -85,9 +88,10 @@ class Derivation:
         self._parts: list[_Part] = []
         self._numbers: dict[str, list[int]] = {}
         for request in requests:
-            for at, (stored, given) in enumerate(zip(request.stored, request.given, strict=True)):
-                self._numbers.setdefault(stored.fingerprint, []).append(len(self._parts))
-                self._parts.append(_Part(request, stored, given, at > 0))
+            for stored, parts in zip(request.stored, request.given, strict=True):
+                for given, is_counted in parts:
+                    self._numbers.setdefault(stored.fingerprint, []).append(len(self._parts))
+                    self._parts.append(_Part(request, stored, given, is_counted))
         self._cells: dict[int, list[Cells]] = {}
         self._size = 0
 

@@ -299,7 +299,7 @@ class LiftingGroup:
             if kept <= most:
                 done.append((span, mine))
             stored = thinned(mine)
-            yield stored if span.into is None else completed(stored, span.into, is_counted=True)
+            yield stored if span.into is None else completed(stored, span.into, span.is_counted)
 
 
 def _is_beyond(span: FillRequest, groups: int) -> bool:

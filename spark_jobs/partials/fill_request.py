@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from optimizer.synopses.derivation import shares_of
+from optimizer.synopses.derivation import SynopsisPart, shares_of
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.workload.values import columns_of, source_columns
 
@@ -37,8 +37,9 @@ class FillRequest:
     """Fill a synopsis for the fragments that start in [begin, end) (microseconds; both are edges).
 
     ``most_groups``: that one task may fill; None: however many there are. ``stored``: synopses all of whose rows are
-    there and give states of it (:mod:`optimizer.synopses.derivation`), or event types; the others come from events.
-    ``into``: what it fills beside rows that give those; None: its own synopsis.
+    there and give filters and states of it (:mod:`optimizer.synopses.derivation`), or event types; the others come from
+    events. ``into``: what it fills beside rows that give those; None: its own synopsis. ``is_counted``: those count its
+    tuples.
     """
 
     synopsis: Synopsis
@@ -47,6 +48,7 @@ class FillRequest:
     most_groups: int | None = None
     stored: tuple[Synopsis, ...] = ()
     into: Synopsis | None = None
+    is_counted: bool = False
 
     @property
     def filled(self) -> Synopsis:
@@ -54,17 +56,20 @@ class FillRequest:
         return self.synopsis if self.into is None else self.into
 
     @property
-    def given(self) -> list[Synopsis]:
+    def given(self) -> list[list[SynopsisPart]]:
         """What each of ``stored`` gives."""
         return shares_of(self.stored, self.synopsis)[0]
 
     @property
-    def lifted(self) -> FillRequest | None:
-        """What of it has to be lifted from events; None: nothing."""
+    def lifted(self) -> list[FillRequest]:
+        """What of it has to be lifted from events."""
         if not self.stored:
-            return self
+            return [self]
         rest = shares_of(self.stored, self.synopsis)[1]
-        return None if rest is None else FillRequest(rest, self.begin, self.end, into=self.synopsis)
+        return [
+            FillRequest(part.synopsis, self.begin, self.end, into=self.synopsis, is_counted=part.is_counted)
+            for part in rest
+        ]
 
 
 def by_fingerprint(rows: pa.Table) -> dict[str, pa.Table]:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from optimizer.synopses.derivation import amount_of, given_by
+from optimizer.synopses.derivation import amount_of, best_of, given_by
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import day_label, day_pieces
 from optimizer.workload.values import Stream, WindowKind
@@ -133,16 +133,10 @@ def _within(gap: FillRequest, run: tuple[int, int]) -> tuple[int, int]:
 
 def _completed_by_others(request: FillRequest, stored: Runs) -> FillRequest:
     """A request that is given something by other synopses, too, as long as those give what nobody has given."""
-    while (rest := request.lifted) is not None:
-        giving = [
-            (amount_of(given), other)
-            for other, runs in stored
-            if any(_within(rest, run) == (rest.begin, rest.end) for run in runs)
-            and (given := given_by(other, rest.synopsis)) is not None
-        ]
-        if not giving:
-            break
-        request = replace(request, stored=(*request.stored, max(giving, key=lambda pair: pair[0])[1]))
+    span = request.begin, request.end
+    covering = [other for other, runs in stored if any(_within(request, run) == span for run in runs)]
+    while (best := best_of(covering, (rest.synopsis for rest in request.lifted))) is not None:
+        request = replace(request, stored=(*request.stored, best))
     return request
 
 

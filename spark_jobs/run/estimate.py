@@ -68,7 +68,7 @@ class Prices:
         for name, splits in prepared.sources.items():
             work = [part for part in prepared.work if part.synopsis.stream == name]
             if requests := self._left(stored_coverage.uncovered(self._warehouse, work, splits)):
-                lifted = [rest for gap in requests if (rest := gap.lifted) is not None]
+                lifted = [rest for gap in requests for rest in gap.lifted]
                 for first, last in map(span_of_slab, slabs_of(lifted) if lifted else ()):
                     events += events_about(plan, name, self._counted[name], first, min(prepared.ends[name], last))
                 missing += requests

@@ -132,7 +132,7 @@ def write_partials(
     if not requests:
         return [], {}, None
     files = derived_files(run, current, requests)
-    lifted = [rest for request in requests if (rest := request.lifted) is not None]
+    lifted = [rest for request in requests for rest in request.lifted]
     broken: dict[str, SynopsisFailure] = {}
     events = None
     if lifted:

@@ -86,7 +86,7 @@ def write_rows(
         return parts, [], broken
     files = partials_stage.derived_files(run, current, requests)
     failed_too: dict[str, SynopsisFailure] = {}
-    lifted = [rest for request in requests if (rest := request.lifted) is not None]
+    lifted = [rest for request in requests for rest in request.lifted]
     if lifted:
         more, failed_too = _lifted(run, stream, lifted, splits, counts)
         files += more

@@ -36,7 +36,7 @@ class SequenceDerivation:
         self.rows = 0
         self._parts: dict[str, list[tuple[Synopsis, Synopsis, FillRequest]]] = {}
         for request in requests:
-            for stored, given in zip(request.stored, request.given, strict=True):
+            for stored, ((given, _),) in zip(request.stored, request.given, strict=True):
                 self._parts.setdefault(stored.fingerprint, []).append((stored, given, request))
         self._taken: list[pa.Table] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +20,8 @@ from optimizer.aggregates.states import ROWS
 from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.plan.definition import SharingPlan
-from optimizer.synopses.derivation import given_by, shares_of
+from optimizer.plan.diff import diff
+from optimizer.synopses.derivation import SynopsisPart, given_by, shares_of, sources_of
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.workload.values import Source, Stream, Workload
 from spark_jobs.checks import inspection
@@ -31,11 +33,13 @@ from spark_jobs.partials.stored_coverage import _within
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.run import partials_stage
 from spark_jobs.settings import TaskMemory
+from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.schemas import PARTIALS
 from tests.sizes import examples
 from tests.spark_jobs.laboratory import MINUTE, SCHEMA, Laboratory, steady
 from tests.spark_jobs.test_cells import MANY, cuts
 from tests.spark_jobs.test_partial_aggregates import (
+    PREDICATES,
     SECOND,
     STATES,
     STREAM,
@@ -52,8 +56,9 @@ from tests.spark_jobs.test_partial_aggregates import (
 
 @st.composite
 def wanted_of(draw: st.DrawFn, stored: Synopsis) -> Synopsis:
-    """A synopsis that rows of another may give, with states that those lack."""
-    predicates = draw(st.permutations(stored.predicates))
+    """A synopsis that rows of another may give, with filters and states that those lack."""
+    predicates = draw(st.permutations(stored.predicates))[: draw(st.integers(0, len(stored.predicates)))]
+    predicates += draw(st.lists(st.sampled_from(list(PREDICATES)), min_size=not predicates, max_size=2, unique=True))
     group_by = draw(st.permutations(stored.group_by))
     group_by = group_by[: draw(st.integers(0, len(group_by)))]
     states = draw(st.lists(st.sampled_from((*stored.states[1:], *STATES)), max_size=5, unique=True))
@@ -62,7 +67,7 @@ def wanted_of(draw: st.DrawFn, stored: Synopsis) -> Synopsis:
     return replace(
         stored,
         edges=edges,
-        predicates=tuple(predicates[: draw(st.integers(1, len(predicates)))]),
+        predicates=tuple(dict.fromkeys(predicates)),
         group_by=tuple(group_by),
         states=(ROWS, *(one for one in states if one != ROWS)),
         bucket_by=tuple(name for name, _ in group_by),
@@ -80,40 +85,52 @@ def test_rows_from_rows_beside_lifted_states_are_those_of_the_events(
     if len(edges) < 2:
         return
     begin, end = sorted(data.draw(st.lists(st.sampled_from(edges), min_size=2, max_size=2, unique=True)))
-    request = FillRequest(wanted, begin, end, stored=(span.synopsis,))
-    given = given_by(span.synopsis, wanted)
-    if given is None:
-        # nothing but the number of tuples in common
-        assert not set(wanted.states) & set(span.synopsis.states) - {ROWS} and len(wanted.states) > 1
+    if given_by(span.synopsis, wanted) is None:
+        # no filter, or nothing but the number of tuples in common
+        assert {state for _, state in pairs_of(wanted) & pairs_of(span.synopsis)} <= {ROWS}
+    drawn = data.draw(wanted_of(span.synopsis))
+    other = replace(span.synopsis, predicates=drawn.predicates, states=drawn.states)
+    both = {span.synopsis: span, other: replace(span, synopsis=other)}
+    request = FillRequest(wanted, begin, end, stored=tuple(sources_of(both, wanted)))
+    if not request.stored:
         return
-    stored = pa.concat_tables(
-        [PARTIALS.empty_table(), *(partials_of([batch], STREAM, [span]) for batch in pieces(found, where))]
-    )
+    lifted = (partials_of([batch], STREAM, list(both.values())) for batch in pieces(found, where))
+    stored = pa.concat_tables([PARTIALS.empty_table(), *lifted])
     written: list[pa.Table] = []
     derivation = Derivation([request], TaskMemory(memory), written.extend)
     for first in range(0, len(stored), 3):
         derivation.add(stored.slice(first, 3))
     written += derivation.tables()
-    lifted = request.lifted
-    assert (lifted is None) == (set(wanted.states) <= set(span.synopsis.states))
-    if lifted is not None:
-        assert set(lifted.synopsis.states) == {ROWS} | set(wanted.states) - set(span.synopsis.states)
-        written += [partials_of([batch], STREAM, [lifted]) for batch in pieces(found, where)]
+    parts = [*chain.from_iterable(request.given), *((one.synopsis, one.is_counted) for one in request.lifted)]
+    # each from where it is, once
+    assert Counter(pair for part in parts for pair in pairs_of(*part)) == Counter(pairs_of(wanted))
+    new = {pair for one in request.lifted for pair in pairs_of(one.synopsis, one.is_counted)}
+    assert all(state == ROWS for one in request.stored for _, state in new & pairs_of(one))
+    if request.lifted:
+        written += [partials_of([batch], STREAM, request.lifted) for batch in pieces(found, where)]
     rows = pa.concat_tables([PARTIALS.empty_table(), *written])
     assert set(rows["fingerprint"].to_pylist()) <= {wanted.fingerprint}
-    cells = Cells.decode(wanted, rows)
-    assert same(content([cells.combined()]), expected(replace(request, stored=()), found))
+    cells = Cells.decode(wanted, rows).combined()
+    for predicate in wanted.predicates:
+        alone = replace(wanted, predicates=(predicate,))
+        of_filter = content([cells.projected(wanted.bit(predicate), wanted.group_by)])
+        assert same(of_filter, expected(FillRequest(alone, begin, end), found))
+
+
+def pairs_of(synopsis: Synopsis, is_counted: bool = False) -> set[tuple[Any, Any]]:
+    """The states of each filter; if it ``is_counted`` elsewhere, but for the number of tuples."""
+    return {(predicate, state) for predicate in synopsis.predicates for state in synopsis.states[is_counted:]}
 
 
 def test_what_gives_nothing() -> None:
     price, volume = state("sum", "price"), state("max", "volume")
     stored = simple("symbol", states=(price,))
-    assert given_by(stored, stored) == stored and shares_of([stored], stored) == ([stored], None)
+    assert given_by(stored, stored) == stored and shares_of([stored], stored) == ([[SynopsisPart(stored)]], [])
     for other in (
         replace(stored, stream="quotes"),
         replace(stored, time="at"),
         replace(stored, edges=((3 * SECOND, 0),)),
-        replace(stored, predicates=(*stored.predicates, *simple().predicates, STATES[0].argument)),
+        replace(stored, predicates=(STATES[0].argument,)),
         simple("symbol", "late", states=(price,)),
         # its tuples are counted with what is lifted
         replace(stored, states=(ROWS, volume)),
@@ -123,9 +140,19 @@ def test_what_gives_nothing() -> None:
         assert given_by(stored, other) is None
     assert given_by(stored, replace(stored, states=(ROWS,))) == replace(stored, states=(ROWS,))
     both = replace(stored, states=(ROWS, price, volume))
-    rest = replace(stored, states=(ROWS, volume))
-    assert given_by(stored, both) == stored and shares_of([stored], both) == ([stored], rest)
-    assert shares_of([stored, both], both) == ([stored, rest], None) and shares_of([], both) == ([], both)
+    rest = SynopsisPart(replace(stored, states=(ROWS, volume)), is_counted=True)
+    assert given_by(stored, both) == stored and shares_of([stored], both) == ([[SynopsisPart(stored)]], [rest])
+    assert shares_of([stored, both], both) == ([[SynopsisPart(stored)], [rest]], [])
+    assert shares_of([], both) == ([], [SynopsisPart(both)])
+    # of a filter that is new all states, of the others those that are
+    filters = (*stored.predicates, STATES[0].argument)
+    alone = SynopsisPart(replace(both, predicates=filters[-1:]))
+    wanted = replace(both, predicates=filters)
+    assert shares_of([stored], wanted) == ([[SynopsisPart(stored)]], [alone, rest])
+    # what another gives of one part leaves the others as they are
+    second = replace(stored, predicates=filters[-1:])
+    left = rest._replace(synopsis=replace(rest.synopsis, predicates=filters[-1:]))
+    assert shares_of([stored, second], wanted) == ([[SynopsisPart(stored)], [SynopsisPart(second)]], [left, rest])
     with pytest.raises(ValueError, match="gives nothing"):
         shares_of([stored, stored], both)
 
@@ -193,6 +220,45 @@ def test_a_query_less_reads_no_event(lab: Laboratory) -> None:
         record = lab.run(version, 60, 240, "few")
     assert seen == [] and record.rows_scanned == 0 and "trades" not in record.scanned
     assert lab.wrong(version, 60, 240) == []
+
+
+def planned_together(lab: Laboratory, *texts: str) -> int:
+    """A plan of one synopsis."""
+    stream = Stream("trades", Source("parquet", str(lab.source())), SCHEMA, "ts")
+    queries = parse("".join(texts), {"trades": stream}).queries
+    together = [[query.name for query in queries]]
+    plan = build_plan(Workload(queries, (stream,)), {"trades": Fraction(1)}, "shared", sharing=together)
+    assert len(plan.synopses()) == 1
+    return publish_plan(lab.warehouse, plan)[0]
+
+
+def test_a_filter_that_joins_others_is_lifted_alone(lab: Laboratory) -> None:
+    few = query("few", "max(volume) AS most", (60, 10), "volume > 3", "symbol")
+    before = planned_together(lab, OLD, few)
+    lab.run(before, 60, 240, "old")
+    new = query("new", "sum(volume) AS v", (30, 10), "price > 100.4", "symbol")
+    version = planned_together(lab, OLD, few, new)
+    changes = diff(*(load_plan(lab.warehouse, plan) for plan in (before, version)))
+    added = "only filters and states that are new are computed"
+    assert {why.partition("; ")[2] for _, why, _ in changes.rebuilt} == {added}
+    with watched() as seen:
+        lab.run(version, 60, 240, "new")
+    (lifted,) = seen
+    assert len(lifted.synopsis.predicates) == 1 and lab.wrong(version, 60, 240) == []
+    # and is there once the plan changes again
+    version = planned_together(lab, OLD, new)
+    assert lab.run(version, 60, 240, "fewer").rows_scanned == 0 and lab.wrong(version, 60, 240) == []
+
+
+def test_filters_that_stood_apart_give_their_rows_to_what_they_share(lab: Laboratory) -> None:
+    texts = [
+        query(name, "sum(volume) AS v", (60, 10), where, "symbol") for name, where in (("a", ""), ("b", "volume > 3"))
+    ]
+    lab.run(lab.plan("".join(texts)), 60, 240, "apart")
+    version = planned_together(lab, *texts)
+    with watched() as seen:
+        record = lab.run(version, 60, 240, "together")
+    assert seen == [] and record.rows_scanned == 0 and lab.wrong(version, 60, 240) == []
 
 
 def test_of_files_that_changed_nothing_is_taken(lab: Laboratory) -> None:

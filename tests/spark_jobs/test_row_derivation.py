@@ -39,6 +39,7 @@ from tests.sizes import examples
 from tests.spark_jobs import laboratory
 from tests.spark_jobs.laboratory import SCHEMA, Laboratory
 from tests.spark_jobs.test_cells import MANY
+from tests.spark_jobs.test_derivation import pairs_of
 from tests.spark_jobs.test_partial_aggregates import (
     ARROW,
     GROUPS,
@@ -70,7 +71,7 @@ def numbered(
 
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[Synopsis, Synopsis]:
-    """A stored synopsis, and one that it may give, with states that it lacks."""
+    """A stored synopsis, and one that it gives, with states that it lacks."""
     names = draw(st.permutations(GROUPS))
     per, others = names[: draw(st.integers(0, 1))], names[1 : draw(st.integers(1, 3))]
     slides = draw(st.lists(st.integers(1, 4), min_size=1, max_size=2))
@@ -121,11 +122,9 @@ def test_cells_from_cells_beside_lifted_states_are_those_of_the_rows(
     for first in range(0, len(rows), 3):
         derivation.add(rows.slice(first, 3))
     written += derivation.tables()
-    lifted = request.lifted
-    assert (lifted is None) == (set(wanted.states) <= set(stored.states))
-    if lifted is not None:
-        assert set(lifted.synopsis.states) == {ROWS} | set(wanted.states) - set(stored.states)
-        written.append(lifted_rows([lifted], found))
+    new = {pair for lifted in request.lifted for pair in pairs_of(lifted.synopsis, lifted.is_counted)}
+    assert new == pairs_of(wanted) - pairs_of(stored)
+    written.append(lifted_rows(request.lifted, found))
     derived = pa.concat_tables([PARTIALS.empty_table(), *written])
     again = lifted_rows([FillRequest(wanted, begin, end)], found)
     assert set(derived["fingerprint"].to_pylist()) <= {wanted.fingerprint}
@@ -134,7 +133,10 @@ def test_cells_from_cells_beside_lifted_states_are_those_of_the_rows(
         for rows in (derived, again)
     )
     assert next(places) == next(places)
-    assert same(*(content([Cells.decode(wanted, rows).combined()]) for rows in (derived, again)))
+    cells = [Cells.decode(wanted, rows).combined() for rows in (derived, again)]
+    for predicate in wanted.predicates:
+        bit = wanted.bit(predicate)
+        assert same(*(content([of_all.projected(bit, wanted.group_by)]) for of_all in cells))
 
 
 def test_what_gives_no_rows() -> None:
@@ -144,7 +146,7 @@ def test_what_gives_no_rows() -> None:
         numbered(["symbol"], ["due"], [(2, 0)], FILTERS[:1], STATES[:1]),
         numbered(["symbol"], ["late"], [(2, 1)], FILTERS[:1], STATES[:1]),
         numbered(["symbol"], ["late"], [(3, 0)], FILTERS[:1], STATES[:1]),
-        numbered(["symbol"], ["late"], [(2, 0)], FILTERS[1:], STATES[:1]),
+        numbered(["symbol"], ["late"], [(2, 0)], FILTERS[:2], STATES[:1]),
         replace(stored, per=None),
     ):
         assert given_by(stored, other) is None

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optimizer.plan.diff import diff
-from optimizer.synopses.derivation import given_by, shares_of, sources_of
+from optimizer.synopses.derivation import SynopsisPart, given_by, shares_of, sources_of
 from optimizer.synopses.synopsis import EventAttribute, Sequenced, Synopsis
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Column, Source, Stream
@@ -144,10 +144,8 @@ def test_events_of_rows_beside_lifted_types_are_those_of_the_source(
         for first in range(0, len(table), 2):
             derivation.add(table.slice(first, 2))
     written += derivation.tables()
-    lifted = request.lifted
-    assert new_of(wanted, candidates) == list(sequenced_of(lifted.synopsis).types if lifted else ())
-    if lifted is not None:
-        written.append(rows_of(lifted, batches))
+    assert new_of(wanted, candidates) == [type_ for one in request.lifted for type_ in sequenced_of(one.synopsis).types]
+    written += [rows_of(one, batches) for one in request.lifted]
     rows = pa.concat_tables([PARTIALS.empty_table(), *written])
     assert content(wanted, rows) == content(wanted, rows_of(FillRequest(wanted, begin, end), batches))
 
@@ -187,7 +185,8 @@ def test_what_gives_no_events() -> None:
     # events of a type of which an attribute is new are lifted again
     assert given_by(kept("ABC", {"speed": "A"}), wanted) == kept("A", {"speed": "A"})
     first, second = kept("AC", {"toll": "AC"}), kept("ABD", {"toll": "AB"})
-    assert shares_of([first, second], kept("ABCE")) == ([kept("AC"), kept("B")], kept("E"))
+    shares = [[SynopsisPart(kept("AC"))], [SynopsisPart(kept("B"))]], [SynopsisPart(kept("E"))]
+    assert shares_of([first, second], kept("ABCE")) == shares
     assert sources_of([first, second], kept("ABDE")) == [second]
 
 
