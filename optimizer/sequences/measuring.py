@@ -48,6 +48,9 @@ PIECE_BITS, MOST_PIECES = 31, 3
 MARKED = 4
 """Events for each mark, of one type and key at one multiple of a slide, from which on marks pay."""
 
+MOST_SCANS = 6
+"""Types whose events are looked for one by one; beyond, all events are listed by type, which takes memory for all."""
+
 Rows = tuple[Longs, Longs, Integers]
 """Of each answer its run of events and the start of its window, ascending, and the count."""
 
@@ -80,6 +83,11 @@ class Weighing:
         # patterns have types that no event has
         used = [code for query in queries for code in query.pattern]
         self._next = max(int(events.type.max(initial=0)), *used, 0) + 1
+        measures = [measure for query in queries for measure in query.measures]
+        # extremes need the events of all types of their patterns
+        self._lists_all = any(measure.function in ("min", "max") for measure in measures)
+        self._lists_all |= len({measure.type for measure in measures}) > MOST_SCANS
+        self._rows: dict[int, Longs] = {}
         self._parts: list[tuple[Longs, Longs]] = []
         self._of: dict[tuple[str, str, int], list[_Weight] | None] = {}
         self._extremes: dict[tuple[str, str, int], tuple[Longs, Longs, int]] = {}
@@ -117,6 +125,10 @@ class Weighing:
 
     def rows(self, type: int) -> Longs:
         """The events of a type, ascending."""
+        if not self._lists_all:
+            if type not in self._rows:
+                self._rows[type] = np.flatnonzero(self.given.type == type)
+            return self._rows[type]
         order, _, numbers, first = self.placed
         if type not in numbers:
             return order[:0]
