@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import LazyLoader
 from threading import get_ident
@@ -73,6 +74,13 @@ def set_aside() -> None:
     of a short command. Not once DuckDB is there, which tells of each of its types that nobody has collected."""
     if "_duckdb" not in sys.modules:
         gc.freeze()
+
+
+def numba_alone() -> None:
+    """Load Numba without the BLAS of SciPy, for which it asks with its first kernel; no kernel here has any."""
+    if "numba" not in sys.modules:
+        with Absent("scipy.linalg"):
+            import_module("numba.np.arraymath")
 
 
 def arrow_alone() -> None:

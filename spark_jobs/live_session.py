@@ -21,7 +21,8 @@ if __name__ == "__main__":  # spark-submit puts this file's folder first; the pr
 from optimizer.errors.crashes import exit_code_of
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import format_instant
-from spark_jobs.light_imports import arrow_alone
+from spark_jobs.checks import suite
+from spark_jobs.light_imports import arrow_alone, numba_alone
 
 if TYPE_CHECKING:
     from spark_jobs.run.live import LiveSession
@@ -39,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--until", required=True)
     parser.add_argument("--name", required=True, help="how the names of its runs begin")
     given = parser.parse_args(arguments)
+    suite.begin(None)
     arrow_alone()
+    numba_alone()
     from spark_jobs.operations.maintenance import merge_logs
     from spark_jobs.run.live import LiveSession, wait_for
     from spark_jobs.session.on_demand import OnDemand

@@ -33,7 +33,7 @@ from optimizer.workload.streams import load_streams
 from optimizer.workload.values import Workload
 from optimizer.workload.values import to_json as stored
 from spark_jobs.checks.data_docs import document
-from spark_jobs.checks.inspection import FINDINGS, expectations
+from spark_jobs.checks.suite import FINDINGS, expectations
 from spark_jobs.operations.answers import list_answers, read_query
 from spark_jobs.operations.read import change_of, read_operations, read_radius, read_versions
 from spark_jobs.operations.series import Choice, Listing, Span, Streams, Trends

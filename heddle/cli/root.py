@@ -22,7 +22,7 @@ from heddle.cli import terminal
 from heddle.cli.output import exit_for, is_an_end, print_diagnostics
 from heddle.cli.progress import Form, choose
 from optimizer.errors.crashes import crash, interrupted, is_failure
-from spark_jobs.light_imports import Absent, arrow_alone, set_aside
+from spark_jobs.light_imports import arrow_alone, numba_alone, set_aside
 
 
 class _App(typer.Typer):
@@ -201,10 +201,8 @@ READING = frozenset(
 def prepare(command: str) -> None:
     """Have libraries load no more than a command that only reads, or may find nothing to do, needs of them."""
     arrow_alone()
-    if command in ("lookup", "preview", "test") and "numba" not in sys.modules:
-        # Numba asks it for BLAS, which no kernel of theirs has, with its first kernel if not here
-        with Absent("scipy.linalg"):
-            import_module("numba.np.arraymath")
+    if command in ("lookup", "preview", "test"):
+        numba_alone()
 
 
 @app.callback()

@@ -48,6 +48,12 @@ def spark_session(name: str, **options: Any) -> Iterator[tuple[Any, Stages]]:
 def live_session(house: Warehouse, begin: int | None, until: int | None, checks: str | None) -> Iterator[LiveSession]:
     """A session that answers each refresh as it falls due. Ctrl-C and SIGTERM end it when the refresh that is being
     answered is; a second one at once."""
+    from spark_jobs.checks import suite
+    from spark_jobs.light_imports import numba_alone
+
+    # what is begun early is there early
+    suite.begin(checks)
+    numba_alone()
     from spark_jobs.operations.maintenance import merge_logs
     from spark_jobs.run.live import LiveSession
 

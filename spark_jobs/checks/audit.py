@@ -8,12 +8,13 @@ which windows and groups exist at all.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from optimizer.plan.definition import SharingPlan
-from spark_jobs.checks import inspection
-from spark_jobs.checks.inspection import inspected, write_data_docs
+from optimizer.workload.instants import format_instant
+from spark_jobs.checks import suite
+from spark_jobs.checks.data_docs import page_name, write_document
+from spark_jobs.checks.inspection import inspected
 from spark_jobs.checks.recompute import recomputed
 from spark_jobs.checks.row_windows import recomputed_rows
 from spark_jobs.session.on_demand import OnDemand, workers
@@ -41,10 +42,28 @@ def audit(
     in (begin, ends[stream]], exactly those that the publishing commit will name; ``seed`` decides the sample; ``docs``:
     the folder of the Data Docs; ``answers``: how many there are.
     """
-    checks: list[dict[str, Any]] = []
-    if docs is not None:
-        document = partial(write_data_docs, docs, staged, seed, begin, ends)
-        inspectors = workers(spark, answers)
-        checks += inspection.expectations(inspected(inspectors, staged, plan, begin, ends), document)
-    checks += recomputed(spark, staged, plan, sources, begin, ends, seed)
+    if docs is None:
+        return _recomputed(spark, staged, plan, sources, begin, ends, seed)
+    facts = {
+        "answers of": f"{format_instant(begin)} .. {format_instant(max(ends.values()))}",
+        "files": str(len(staged)),
+    }
+    with suite.judging(inspected(workers(spark, answers), staged, plan, begin, ends), facts) as judgement:
+        again = _recomputed(spark, staged, plan, sources, begin, ends, seed)
+        checks, kept = judgement()
+    if kept is not None:
+        write_document(docs, page_name(seed), kept)
+    return checks + again
+
+
+def _recomputed(
+    spark: SparkSession | OnDemand,
+    staged: list[str],
+    plan: SharingPlan,
+    sources: dict[str, list[Split]],
+    begin: int,
+    ends: dict[str, int],
+    seed: str,
+) -> list[dict[str, Any]]:
+    checks = recomputed(spark, staged, plan, sources, begin, ends, seed)
     return checks + recomputed_rows(spark, staged, plan, sources, ends, seed)

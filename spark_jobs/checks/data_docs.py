@@ -67,12 +67,13 @@ _words: dict[str, tuple[Any, Any]] = {}
 """Of the expectations that this process has found met."""
 
 
-def write_document(folder: Place, name: str, result: Any, facts: Mapping[str, str]) -> None:
-    """Write what the page ``name`` (:func:`page_name`) is made from, whole or not at all; the oldest go."""
-    content = json.dumps(document(result, facts), ensure_ascii=False)
+def write_document(folder: Place, name: str, kept: Mapping[str, Any]) -> None:
+    """Write what the page ``name`` (:func:`page_name`) is made from (:func:`document`), whole or not at all; the oldest
+    go."""
+    content = json.dumps(kept, ensure_ascii=False)
     (folder / name.replace(".html", ".json")).put(content.encode())
-    kept = [file for file in folder.listed() if file.name.endswith((".json", ".html"))]
-    for file in sorted(kept, key=lambda file: file.modified, reverse=True)[KEPT:]:
+    there = [file for file in folder.listed() if file.name.endswith((".json", ".html"))]
+    for file in sorted(there, key=lambda file: file.modified, reverse=True)[KEPT:]:
         (folder / file.name).remove()
 
 

@@ -1,11 +1,9 @@
-"""One pass over all staged answers counts what can be wrong; Great Expectations judges the counts."""
+"""One pass over all staged answers counts what can be wrong; :mod:`spark_jobs.checks.suite` judges the counts."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,37 +19,16 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import CARRIERS, synopses_of
 from optimizer.windows.alignment import instants as instants_of
 from optimizer.windows.alignment import starts_of
-from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, BOOLEAN, DOUBLE, Window
-from spark_jobs.light_imports import Absent, Deferred, Uncollected, set_aside
+from spark_jobs.checks.suite import COLUMNS, FINDINGS
 from spark_jobs.results.rows import places
 from spark_jobs.storage import WHOLE, Place
 from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
 from spark_jobs.warehouse.schemas import RESULTS
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pyspark.sql import SparkSession
 
-
-FINDINGS = (
-    "wrong_schema",
-    "null_keys",
-    "repeated",
-    "wrong_window",
-    "wrong_shape",
-    "negative_counts",
-    "disordered",
-    "impossible",
-)
-"""What is counted of each query's staged answers; every count must be zero:
-
-a file without the columns of the results table, or with others; missing query, window or group; a (query, window,
-group) that stands twice; a window that is not the query's or not of this interval; a key or lists of another length
-than the query has group columns or outputs, or a query or stream that nobody asked for; counts below zero; a mean,
-quantile or mode below the least value or above the greatest; what no events can give (a null count, an infinite mean
-of integers, a negative variance, a truth that is neither 0 nor 1).
-"""
 
 BUCKETS_OF = "(buckets)"
 
@@ -62,15 +39,13 @@ DICTIONARIES = ["stream", "query", "key", "error"]
 
 def inspected(
     spark: SparkSession, staged: list[str], plan: SharingPlan, begin: int, ends: dict[str, int]
-) -> pd.DataFrame:
-    """Look at every staged answer once: a row a query with ``answers``, :data:`FINDINGS` and ``examples``.
+) -> list[dict[str, Any]]:
+    """Look at every staged answer once: a row a query, of :data:`spark_jobs.checks.suite.COLUMNS`.
 
     Every row of every file is checked; only counts leave the tasks. All answers of a query and a bucket of groups lie
     in one file of a day (queries may be answered apart), so an answer that stands twice does so in one file, unless a
     bucket is found in two that have answers of the same query.
     """
-    import pandas as pd
-
     rows: list[dict[str, Any]] = []
     if staged:
         queries, bucket_by = _asked(plan, ends)
@@ -89,11 +64,10 @@ def inspected(
                 known[name] += row[name]
             known["examples"] = "; ".join(filter(None, (known["examples"], row["examples"])))
     twice = sum(not one.isdisjoint(other) for files in seen.values() for one, other in itertools.combinations(files, 2))
-    columns = ["query", "answers", *FINDINGS, "examples"]
     if twice:
         told = {"query": "(files)", "repeated": twice, "examples": "a bucket of groups lies in two files"}
-        found["(files)"] = dict.fromkeys(columns, 0) | told
-    return pd.DataFrame([found[name] for name in sorted(found)], columns=columns)
+        found["(files)"] = dict.fromkeys(COLUMNS, 0) | told
+    return [found[name] for name in sorted(found)]
 
 
 def _asked(plan: SharingPlan, ends: Iterable[str]) -> tuple[list[ACQ], dict[str, tuple[str, ...]]]:
@@ -506,68 +480,3 @@ def _parsed(text: str) -> list[str | None] | None:
 def json_value(values: Sequence[str | None]) -> str:
     """Texts as one compact JSON list."""
     return json.dumps(values, separators=(",", ":"), ensure_ascii=False)
-
-
-def write_data_docs(
-    docs: Place, staged: Sequence[str], seed: str, begin: int, ends: Mapping[str, int], result: Any
-) -> None:
-    """Write what the Data Docs page of an audit is made from."""
-    from spark_jobs.checks.data_docs import page_name, write_document
-
-    facts = {
-        "answers of": f"{format_instant(begin)} .. {format_instant(max(ends.values()))}",
-        "files": str(len(staged)),
-    }
-    write_document(docs, page_name(seed), result, facts)
-
-
-def great_expectations() -> Any:
-    """Great Expectations, whose import takes seconds: less than half without Spark and SQL, of which nothing here gives
-    it any data, and without distributions and charts, which no expectation here is about."""
-    os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-    is_new = "great_expectations" not in sys.modules
-    with Uncollected(), Absent("pyspark"), Absent("sqlalchemy"), Deferred("scipy.stats", "altair"):
-        import great_expectations
-    if is_new:
-        set_aside()
-    return great_expectations
-
-
-def expectations(summary: pd.DataFrame, document: Callable[[Any], None] | None = None) -> list[dict[str, Any]]:
-    """The Great Expectations suite over what :func:`inspected` found: one check an expectation. ``document`` is given
-    Great Expectations' result, for its Data Docs."""
-    gx = great_expectations()
-    expect = gx.expectations
-    suite_of = [
-        expect.ExpectTableColumnsToMatchSet(column_set=list(summary.columns), exact_match=True),
-        expect.ExpectColumnValuesToNotBeNull(column="query"),
-        expect.ExpectColumnValuesToBeUnique(column="query"),
-        expect.ExpectColumnValuesToBeBetween(column="answers", min_value=0),
-        # of counts, and quicker than to ask that each is zero
-        *(expect.ExpectColumnSumToBeBetween(column=finding, max_value=0) for finding in FINDINGS),
-    ]
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}
-    asset = context.data_sources.add_pandas("staged").add_dataframe_asset("answers")
-    batch = asset.add_batch_definition_whole_dataframe("all")
-    suite = context.suites.add(gx.ExpectationSuite("answers", expectations=suite_of))
-    validation = context.validation_definitions.add(gx.ValidationDefinition(name="answers", data=batch, suite=suite))
-    result = validation.run(batch_parameters={"dataframe": summary})
-    if document is not None:
-        document(result)
-    found = []
-    for one in result.results:
-        column = one.expectation_config.kwargs.get("column", "table")
-        detail = ""
-        if not one.success:
-            # either of the whole expectation, or one a metric
-            told = one.exception_info or {}
-            each = [told] if "raised_exception" in told else list(told.values())
-            raised = "; ".join(str(info["exception_message"]) for info in each if info["raised_exception"])
-            rows = summary[summary[column] != 0] if column in FINDINGS else summary
-            lines = [f"{row['query']}: {row[column]} ({row['examples']})" for _, row in rows.head(3).iterrows()]
-            detail = raised[:300] or "; ".join(lines)
-        found.append(
-            {"check": f"gx:{one.expectation_config.type}({column})", "success": bool(one.success), "detail": detail}
-        )
-    return found

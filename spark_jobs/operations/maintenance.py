@@ -28,7 +28,6 @@ from optimizer.synopses.synopsis import counts_of, synopses_of
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Stream
-from spark_jobs.copies.copying import sweep
 from spark_jobs.results import own_table
 from spark_jobs.sources.repetitions import forget
 from spark_jobs.storage import Place
@@ -60,7 +59,7 @@ BATCH = 512 << 20
 MANY = 64
 """Files of a log, each a few rows, from which on a live session merges them."""
 
-ROWS_IN_GROUPS = {"publish_log": 500, "quality_results": 5_000, "sharing_plans": 600, "stream_statistics": 1_000}
+ROWS_IN_GROUPS = {"publish_log": 1_000, "quality_results": 5_000, "sharing_plans": 600, "stream_statistics": 1_000}
 """Rows of a group of rows in merged files, where who asks wants the newest, and rows are long or many."""
 
 MERGED = 2 << 20
@@ -142,7 +141,11 @@ def maintain(
         except (DeltaError, OSError) as error:
             raise unwritable(warehouse.path(name), error) from error
         found.removed += found.tables[name]
-    for stream in _copied(warehouse):
+    copied = _copied(warehouse)
+    if copied:
+        # what copies loads Spark
+        from spark_jobs.copies.copying import sweep
+    for stream in copied:
         report(f"removing what nothing refers to: the copy of {stream.name}")
         found.tables[f"copy of {stream.name}"] = sweep(stream, retention, dry_run)
         found.removed += found.tables[f"copy of {stream.name}"]

@@ -18,7 +18,6 @@ from spark_jobs.planning.live_runs import ActiveSchedule, DueRun, due, frontier,
 from spark_jobs.run.interval import run
 from spark_jobs.run.values import Report
 from spark_jobs.session.on_demand import OnDemand
-from spark_jobs.settings import settings
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -52,13 +51,8 @@ def wait_for(place: str, until: int, report: Report = lambda line: None) -> Ware
     return Warehouse.open(place, create=False)
 
 
-def _load(inspects: bool) -> None:
+def _load() -> None:
     from spark_jobs.run import checks_stage, finals_stage, partials_stage, publication  # noqa: F401
-
-    if inspects:
-        from spark_jobs.checks.inspection import great_expectations
-
-        great_expectations()
 
 
 @dataclass
@@ -99,8 +93,7 @@ class LiveSession:
 
     def make_ready(self) -> None:
         """Load what the first refresh needs, which takes some seconds, beside what goes on until then."""
-        level = settings().checks if self.checks is None else self.checks
-        Thread(target=_load, args=(level == "all",)).start()
+        Thread(target=_load).start()
 
     @property
     def was_stopped(self) -> bool:

@@ -43,6 +43,14 @@ from optimizer.workload.instants import format_instant
 from optimizer.workload.values import SECOND
 from tests.benchmarks.trades import DAY_START, OUTPUTS, REGULAR
 
+SESSION = """
+from spark_jobs.light_imports import arrow_alone
+arrow_alone()
+from tests.benchmarks.latency import main
+main()
+"""
+"""The process that is measured: it says how Arrow is to be loaded before anything loads it, as sessions do."""
+
 ROOT = Path(__file__).resolve().parents[2]
 
 GOALS = {"median": 2.0, "p99": 4.0}
@@ -143,9 +151,11 @@ class Place:
 def session(place: Path, begun: float, period: float) -> int:
     """The process that is measured: a live session by the clock that goes ``60 / period`` times as fast; a line for
     each refresh, with the second in which it was done."""
-    from spark_jobs.light_imports import arrow_alone
+    from spark_jobs.checks import suite
+    from spark_jobs.light_imports import numba_alone
 
-    arrow_alone()
+    suite.begin(None)
+    numba_alone()
     from spark_jobs.operations.maintenance import merge_logs
     from spark_jobs.run import live
     from spark_jobs.session.on_demand import OnDemand
@@ -190,7 +200,7 @@ class Measured:
         return self.begun + minute * self.period
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "tests.benchmarks.latency", "--session", str(self.place.folder)]
+        command = [sys.executable, "-c", SESSION, "--session", str(self.place.folder)]
         command += ["--begun", repr(self.begun), "--period", repr(self.period)]
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         threading.Thread(target=self._listen, args=(self.process,), daemon=True).start()

@@ -129,11 +129,11 @@ import json, sys, time
 begun = time.process_time()
 from spark_jobs.aggregate_windows import main
 from spark_jobs.run import interval
-from spark_jobs.checks import inspection
+from spark_jobs.checks import suite
 imported = time.process_time()
-run, expectations = interval.run, inspection.expectations
+run, expectations = interval.run, suite.expectations
 found = {}
-def suite(*given):
+def judged(*given):
     before = time.process_time()
     try:
         return expectations(*given)
@@ -143,7 +143,7 @@ def kept(*given, **named):
     record = run(*given, **named)
     found.update(record.cpu_seconds)
     return record
-inspection.expectations = suite
+suite.expectations = judged
 interval.run = kept
 main(sys.argv[1:])
 found["import"] = imported

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from spark_jobs.checks import inspection
+from spark_jobs.checks import suite
 from spark_jobs.run import partials_stage
 from spark_jobs.warehouse.data_files import BUCKETS
 from tests.spark_jobs.laboratory import Laboratory, steady
@@ -90,7 +90,7 @@ def unnamed(laboratory: Laboratory, table: str) -> int:
 def main() -> None:
     from spark_jobs.session.session import start_session
 
-    inspection.expectations = lambda *given: []  # type: ignore[assignment]
+    suite.expectations = lambda *given: []  # type: ignore[assignment]
     folder = Path(sys.argv[2])
     laboratory = Laboratory(start_session("chaos", sys.argv[1]), folder)
     laboratory.write(steady(180))

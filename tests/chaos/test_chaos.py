@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 
-from spark_jobs.checks import inspection
+from spark_jobs.checks import suite
 from spark_jobs.partials import stored_coverage
 from spark_jobs.run import preparation
 from spark_jobs.warehouse import publish_log
@@ -37,7 +37,7 @@ THREES = [FAILPOINTS[first : first + 3] for first in range(0, len(FAILPOINTS), 3
 @pytest.fixture(autouse=True)
 def without_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     """The counts that Great Expectations judges are tested elsewhere; here the judge is the oracle."""
-    monkeypatch.setattr(inspection, "expectations", lambda *given: [])
+    monkeypatch.setattr(suite, "expectations", lambda *given: [])
 
 
 @pytest.mark.parametrize("number", range(len(THREES)))

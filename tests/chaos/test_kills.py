@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.checks import inspection
+from spark_jobs.checks import suite
 from spark_jobs.operations import maintenance as maintenance_module
 from spark_jobs.warehouse.plans import current_version
 from tests.chaos.conftest import Counted
@@ -175,7 +175,7 @@ def test_a_worker_that_is_killed_fails_the_run_and_doubles_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     """In local mode a task is not tried again: the run fails, as a whole, and its retry goes on."""
-    monkeypatch.setattr(inspection, "expectations", lambda *given: [])
+    monkeypatch.setattr(suite, "expectations", lambda *given: [])
     laboratory = Laboratory(spark, tmp_path)
     laboratory.write(steady(120))
     laboratory.write([], "quotes")

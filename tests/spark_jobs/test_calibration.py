@@ -211,9 +211,9 @@ def test_calibrate_fits_to_a_warehouse(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------------------------- runs
 @pytest.fixture
 def lab(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
-    from spark_jobs.checks import inspection
+    from spark_jobs.checks import suite
 
-    monkeypatch.setattr(inspection, "expectations", lambda *given: [])
+    monkeypatch.setattr(suite, "expectations", lambda *given: [])
     made = Laboratory(spark, tmp_path)
     made.write(steady())
     return made

@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return lambda *given, **named: found.append(what) or [{"check": what, "success": True, "detail": ""}]
 
     monkeypatch.setattr(audit_module, "inspected", lambda *given: None)
-    monkeypatch.setattr(audit_module.inspection, "expectations", note("inspected"))
+    monkeypatch.setattr(audit_module.suite, "expectations", note("inspected"))
     monkeypatch.setattr(audit_module, "recomputed", note("recomputed"))
     monkeypatch.setattr(audit_module, "recomputed_rows", lambda *given: [])
     monkeypatch.delenv("HEDDLE_CHECKS", raising=False)

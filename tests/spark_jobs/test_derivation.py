@@ -24,7 +24,7 @@ from optimizer.plan.diff import diff
 from optimizer.synopses.derivation import SynopsisPart, given_by, shares_of, sources_of
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.workload.values import Source, Stream, Workload
-from spark_jobs.checks import inspection
+from spark_jobs.checks import suite
 from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.derivation import Derivation
 from spark_jobs.partials.fill_request import FillRequest
@@ -160,7 +160,7 @@ def test_what_gives_nothing() -> None:
 # ------------------------------------------------------------------------------------------- whole runs
 @pytest.fixture
 def lab(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
-    monkeypatch.setattr(inspection, "expectations", lambda *given: [])
+    monkeypatch.setattr(suite, "expectations", lambda *given: [])
     made = Laboratory(engine, tmp_path)
     made.write(steady(300))
     return made
@@ -332,7 +332,7 @@ def test_any_changes_of_a_workload_are_answered_as_the_oracle_does(
         version, _ = publish_plan(lab.warehouse, plan)
         end += data.draw(st.sampled_from([0, 0, 30]))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(inspection, "expectations", lambda *given: [])
+            patch.setattr(suite, "expectations", lambda *given: [])
             lab.run(version, 60, end, f"step {step}")
         assert lab.wrong(version, 60, end) == []
 

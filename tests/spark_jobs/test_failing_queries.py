@@ -15,7 +15,7 @@ import pytest
 from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
 from optimizer.workload.values import DOUBLE, LONG, STRING, TIMESTAMP, Source, Stream, Type, Workload
-from spark_jobs.checks import inspection
+from spark_jobs.checks import suite
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.results.read import read
 from spark_jobs.run.interval import run
@@ -102,7 +102,7 @@ def events() -> pa.Table:
 
 @pytest.mark.spark
 def test_some_of_a_hundred_queries_fail(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspection, "expectations", lambda *given: [])
+    monkeypatch.setattr(suite, "expectations", lambda *given: [])
     pq.write_table(events(), tmp_path / "trades.parquet")
     stream = Stream("trades", Source("parquet", str(tmp_path / "trades.parquet")), SCHEMA, "ts")
     found = parse(workload(), {"trades": stream})

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from heddle.cli.app import app
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.synopses.synopsis import synopses_of
-from spark_jobs.checks import inspection
+from spark_jobs.checks import suite
 from spark_jobs.operations import maintenance
 from spark_jobs.planning import publication
 from spark_jobs.planning.changes import pause_or_resume
@@ -404,7 +404,7 @@ def laboratory(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     # the tests' one session serves the command line, too
     monkeypatch.setattr("spark_jobs.session.session.start_session", lambda name: _Kept(engine))
     # what Great Expectations judges is tested elsewhere; here the judge is the oracle
-    monkeypatch.setattr(inspection, "expectations", lambda *given: [])
+    monkeypatch.setattr(suite, "expectations", lambda *given: [])
     return found
 
 

@@ -24,7 +24,7 @@ def test_a_process_ends_without_a_word(before: str, is_frozen: str) -> None:
 def test_what_checks_load_is_set_aside_once() -> None:
     """Whatever a run leaves is garbage again."""
     program = (
-        "import gc; from spark_jobs.checks.inspection import great_expectations; great_expectations(); "
+        "import gc; from spark_jobs.checks.suite import great_expectations; great_expectations(); "
         "first = gc.get_freeze_count(); kept = [[] for _ in range(1000)]; great_expectations(); "
         "import duckdb; duckdb.sql('SELECT 1').fetchall(); print(first > 100_000, gc.get_freeze_count() <= first)"
     )

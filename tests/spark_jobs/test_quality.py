@@ -30,8 +30,9 @@ from optimizer.workload.values import (
     Window,
 )
 from spark_jobs.checks import recompute
-from spark_jobs.checks.inspection import BUCKETS_OF, FINDINGS, expectations, inspect
+from spark_jobs.checks.inspection import BUCKETS_OF, inspect
 from spark_jobs.checks.recompute import SAMPLED_QUERIES, compare, sample
+from spark_jobs.checks.suite import FINDINGS, expectations
 from spark_jobs.sources.splits import Split, splits_of
 from spark_jobs.warehouse.data_files import bucket_of
 from spark_jobs.warehouse.plans import load_plan

@@ -23,7 +23,7 @@ from optimizer.synopses.derivation import given_by
 from optimizer.synopses.synopsis import POSITION, Synopsis, counts_of
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import LONG, TIMESTAMP, Column, Source, Stream, Workload
-from spark_jobs.checks import inspection
+from spark_jobs.checks import suite
 from spark_jobs.partials.cells import Cells
 from spark_jobs.partials.derivation import Derivation
 from spark_jobs.partials.fill_request import FillRequest
@@ -155,7 +155,7 @@ def test_what_gives_no_rows() -> None:
 # ------------------------------------------------------------------------------------------- whole runs
 @pytest.fixture
 def lab(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
-    monkeypatch.setattr(inspection, "expectations", lambda *given: [])
+    monkeypatch.setattr(suite, "expectations", lambda *given: [])
     made = Laboratory(engine, tmp_path)
     made.write(trades())
     return made
@@ -267,6 +267,6 @@ def test_any_changes_of_a_workload_are_answered_as_the_oracle_does(
         version, _ = publish_plan(lab.warehouse, plan)
         end += data.draw(st.sampled_from([0, 0, 1440]))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(inspection, "expectations", lambda *given: [])
+            patch.setattr(suite, "expectations", lambda *given: [])
             lab.run(version, BEGIN, end, f"step {step}")
         assert lab.wrong(version, BEGIN, end) == []

@@ -42,9 +42,9 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Laboratory:
 @pytest.fixture
 def without_suite(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave Great Expectations out where the audit is not what is tested."""
-    from spark_jobs.checks import inspection
+    from spark_jobs.checks import suite
 
-    monkeypatch.setattr(inspection, "expectations", lambda *given: [])
+    monkeypatch.setattr(suite, "expectations", lambda *given: [])
 
 
 # ------------------------------------------------------------------------------------------ idempotence

@@ -18,7 +18,7 @@ from optimizer.synopses.derivation import SynopsisPart, given_by, shares_of, sou
 from optimizer.synopses.synopsis import EventAttribute, Sequenced, Synopsis
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import DOUBLE, LONG, SECOND, STRING, TIMESTAMP, Column, Source, Stream
-from spark_jobs.checks import inspection
+from spark_jobs.checks import suite
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.sequences.derivation import SequenceDerivation
 from spark_jobs.sequences.encoding import decoded
@@ -193,7 +193,7 @@ def test_what_gives_no_events() -> None:
 # ------------------------------------------------------------------------------------------- whole runs
 @pytest.fixture
 def lab(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laboratory:
-    monkeypatch.setattr(inspection, "expectations", lambda *given: [])
+    monkeypatch.setattr(suite, "expectations", lambda *given: [])
     made = Laboratory(engine, tmp_path)
     made.write([(minute, "ABCD"[minute * 7 % 4], 100.0 + minute % 5, minute % 3) for minute in range(300)])
     return made

@@ -37,7 +37,7 @@ OF_OTHERS = {
     "optimizer/errors/redaction.py": "the values of all secrets",
     "plugins/heddle_airflow.py": "see NAMED_ELSEWHERE",
     "heddle/cli/root.py": "see NAMED_ELSEWHERE",
-    "spark_jobs/checks/inspection.py": "what Great Expectations reads",
+    "spark_jobs/checks/suite.py": "what Great Expectations reads",
     "spark_jobs/copies/origins.py": "secrets that a source's options name",
     "spark_jobs/light_imports.py": "the threads of BLAS",
     "spark_jobs/session/session.py": "what Spark and Python read",

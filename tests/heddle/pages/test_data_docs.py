@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from heddle.pages.data_docs import page
 from spark_jobs.checks import data_docs
 from spark_jobs.checks.data_docs import document, document_file, page_name, read_document, write_document
-from spark_jobs.checks.inspection import FINDINGS, expectations, write_data_docs
+from spark_jobs.checks.suite import FINDINGS, expectations
 from spark_jobs.storage import Place
 from tests.sizes import examples
 
@@ -132,7 +132,7 @@ def test_results_are_written_whole_and_the_oldest_go(
     names = [page_name(seed) for seed in ("a", "b", "../../c")]
     assert all(re.fullmatch(r"[0-9a-f]{16}\.html", name) for name in names)
     for number, name in enumerate(names, start=1):
-        write_document(docs, name, results["good"], FACTS)
+        write_document(docs, name, document(results["good"], FACTS))
         file = document_file(docs, name)
         assert file is not None and "HDL-557" not in page(read_document(file))
         os.utime(file.local(), (number, number))
@@ -153,7 +153,7 @@ def test_only_files_of_runs_are_found(tmp_path: Path) -> None:
 
 def test_an_audit_without_answers_has_a_page_too(results: dict[str, Any], tmp_path: Path) -> None:
     docs = Place.of(tmp_path / "docs")
-    write_data_docs(docs, [], "seed", 0, {"trades": 1}, results["good"])
+    write_document(docs, page_name("seed"), document(results["good"], {"answers of": "1970-01-01 .. 1970-01-02"}))
     file = document_file(docs, page_name("seed"))
     assert file is not None and "1970-01-01" in page(read_document(file))
 
