@@ -89,7 +89,7 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
     chosen = [number for number in _in_doubt(warehouse, known, clock).tolist() if known.stands(number)]
     moments = known.at[chosen].tolist()
     rows = publish_log.logged_publications(warehouse, moments) if chosen else []
-    wanted = {(int(known.begin[number]), int(known.end[number]), int(known.made[number])) for number in chosen}
+    wanted = set(zip(*(each[chosen].tolist() for each in known.results), strict=True)) if chosen else set()
     found = []
     together: dict[int, list[LogRow]] = {}
     for row in sorted(rows, key=lambda row: row.begin):

@@ -9,7 +9,7 @@ import json
 import re
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -355,37 +355,52 @@ def rows_of_interval(warehouse: Warehouse, begin: int, end: int) -> list[LogRow]
 
 @dataclass(frozen=True)
 class Publications:
-    """All publications as columns, in no order: their intervals (n, in microseconds), the versions of ``results`` that
-    they made (n,), the moments at which they were logged (n,), and what decided them: of ``reads`` (m rows of
-    :data:`spark_jobs.warehouse.schemas.READ`) those whose ``owner`` (m,) they are; ``is_told`` (n,): by that alone."""
+    """All publications as columns, in no order: the moments at which they were logged (n,), and what decided them: of
+    ``reads`` (m rows of :data:`spark_jobs.warehouse.schemas.READ`) those whose ``owner`` (m,) they are; ``is_told``
+    (n,): by that alone. ``columns`` reads others of the same rows, in the same order."""
 
-    begin: NDArray[np.int64]
-    end: NDArray[np.int64]
-    made: NDArray[np.int64]
     at: NDArray[np.int64]
     is_told: NDArray[np.bool_]
     reads: pa.Table
     owner: NDArray[np.int64]
+    columns: Callable[[list[str]], pa.Table]
+
+    @cached_property
+    def results(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The begins and ends of their intervals (n,), and the versions of ``results`` that they made (n,): read only
+        now, as most often all that was published is still as it was."""
+        stored = self.columns(["interval_start", "interval_end", "table_version"])
+        begin, end, made = (_numbers(column) for column in stored.columns)
+        return begin, end, made
 
     def stands(self, number: int) -> bool:
         """Whether no later publication covers the interval of one (:func:`standing`)."""
-        covers = (self.begin <= self.begin[number]) & (self.end >= self.end[number])
-        return not bool((covers & (self.made > self.made[number])).any())
+        begin, end, made = self.results
+        covers = (begin <= begin[number]) & (end >= end[number])
+        return not bool((covers & (made > made[number])).any())
+
+
+def _numbers(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    return np.asarray(pc.fill_null(column.cast(pa.int64()), 0).to_numpy())
 
 
 def publications_read(warehouse: Warehouse, since: int | None) -> Publications:
     """The publications of intervals that end after an instant (microseconds; None: all) and what decided them."""
     chosen = PUBLISHED if since is None else PUBLISHED & (ds.field("interval_end") > pa.scalar(since, INSTANT))
-    columns = ["interval_start", "interval_end", "table_version", "at"]
     with reading(warehouse.path("publish_log")):
-        table = warehouse.dataset("publish_log", where=chosen)
-        is_known = "read" in table.schema.names  # an earlier Heddle has made it
-        stored = table.to_table([*columns, "read"] if is_known else columns, filter=chosen)
+        log = warehouse.dataset("publish_log", where=chosen)
+
+    def columns(names: list[str]) -> pa.Table:
+        with reading(warehouse.path("publish_log")):
+            # of many groups of few rows each threads would wait for each other
+            return log.to_table(names, filter=chosen, use_threads=False)
+
+    is_known = "read" in log.schema.names  # an earlier Heddle has made it
+    stored = columns(["at", "read"] if is_known else ["at"])
     told = stored["read"].combine_chunks() if is_known else pa.nulls(len(stored), pa.list_(READ))
-    reads = pa.Table.from_struct_array(pc.list_flatten(told))
-    begin, end, made, at = (pc.fill_null(stored[name].cast(pa.int64()), 0).to_numpy() for name in columns)
+    reads, owner = pa.Table.from_struct_array(pc.list_flatten(told)), pc.list_parent_indices(told).to_numpy()
     is_told = told.is_valid().to_numpy(zero_copy_only=False)
-    return Publications(begin, end, made, at, is_told, reads, pc.list_parent_indices(told).to_numpy())
+    return Publications(_numbers(stored["at"]), is_told, reads, owner, columns)
 
 
 def logged_publications(warehouse: Warehouse, moments: Iterable[int]) -> list[LogRow]:

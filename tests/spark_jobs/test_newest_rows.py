@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -48,7 +49,11 @@ def test_the_newest_are_those_of_the_whole_logs(
                 revisions[interval] = revisions.get(interval, 0) + 1
                 event: Any = "failed" if failed else "published"
                 span = interval * 10, interval * 10 + 10
-                rows.append(LogRow(*span, revisions[interval], "a", event, 1, None, 0, moment, moment, "{}"))
+                rows.append(
+                    LogRow(
+                        *span, revisions[interval], "a", event, 1, None, 0, moment, moment, text_of(interval, moment)
+                    )
+                )
             found = [CheckRow("a", 0, 1, "gx:x", row.event == "published", row.at, f"{row.at}") for row in rows]
             checks_log.log(warehouse, found)
             with warehouse.lease() as token:
@@ -68,4 +73,28 @@ def test_the_newest_are_those_of_the_whole_logs(
     assert [sorted(row.at for row in rows) for rows in revised] == [
         sorted(row.at for row in of_interval[begin]) for begin in several[:most]
     ]
-    assert all(row.text == "{}" for rows in revised for row in rows)
+    assert all(row.text == text_of(row.begin // 10, row.at) for rows in revised for row in rows)
+    check_what_was_read(publish_log.publications_read(warehouse, None), published)
+
+
+def text_of(interval: int, moment: int) -> str:
+    """The record of a run, which says of odd intervals what it has read."""
+    read = {f"s{number}": (interval - number, interval + 9, "declared") for number in range(interval)}
+    return json.dumps({"read": read, "listed": dict.fromkeys(read, moment)} if interval % 2 else {})
+
+
+def check_what_was_read(known: publish_log.Publications, published: list[LogRow]) -> None:
+    """The columns are those of the rows, also those that are read later."""
+    rows = {row.at: row for row in published}
+    of: dict[int, list[tuple[Any, ...]]] = {}
+    for owner, read in zip(known.owner.tolist(), known.reads.to_pylist(), strict=True):
+        of.setdefault(owner, []).append(tuple(read.values()))
+    begins, ends, made = known.results
+    stand = {row.at for row in publish_log.standing(published)}
+    assert sorted(known.at.tolist()) == sorted(rows)
+    for number, at in enumerate(known.at.tolist()):
+        row, interval = rows[at], rows[at].begin // 10
+        assert (begins[number], ends[number], made[number]) == (row.begin, row.end, row.table_version)
+        told = [(f"s{each}", interval - each, interval + 9, at, "declared") for each in range(interval)]
+        assert (known.is_told[number], of.get(number, [])) == (bool(interval % 2), told if interval % 2 else [])
+        assert known.stands(number) == (at in stand)
