@@ -71,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         session.make_ready()
         return _answer(session)
     finally:
+        suite.end()
         spark.stop()
 
 

@@ -73,6 +73,7 @@ def live_session(house: Warehouse, begin: int | None, until: int | None, checks:
         try:
             yield session
         finally:
+            suite.end()
             for each, handler in before.items():
                 signal.signal(each, handler)
 
