@@ -33,7 +33,7 @@ OWNER_QUOTA = 10_000
 """The most queries of one owner, unless ``HEDDLE_OWNER_QUOTA`` says otherwise."""
 
 
-IN_PROCESS = 10_000_000
+IN_PROCESS = 15_000_000
 """Events or rows up to which a stage of a run starts no Spark, unless ``HEDDLE_IN_PROCESS`` says otherwise."""
 
 CHECKS = ("all", "sample", "none")

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -85,17 +86,17 @@ class State:
     by_type: Type | None = None
     error: Decimal | None = None
 
-    @property
+    @cached_property
     def carrier(self) -> str:
         """The carrier of a state that has only one."""
         return next(iter(self.widths))
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Number of fixed columns of a state that has only one carrier."""
         return next(iter(self.widths.values()))
 
-    @property
+    @cached_property
     def widths(self) -> dict[str, int]:
         """Number of fixed columns in each carrier that the state uses."""
         if self.kind in ("rows", "count", "both"):
@@ -123,7 +124,7 @@ class State:
         small = self.type.name == "decimal" and self.type.precision <= WIDE
         return "longs" if self.kind == "registers" or small else carrier_of(self.type)
 
-    @property
+    @cached_property
     def operation(self) -> str:
         """How two states combine: ``add`` (integers), ``add_double`` (double-double), ``min``, ``max``, ``bit_and``,
         ``bit_or``, ``bit_xor``, ``least_by``, ``greatest_by``, ``union`` (weights of equal values are added) or

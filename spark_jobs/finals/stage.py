@@ -93,6 +93,7 @@ def finals_task(
     """
 
     def task(numbers: Iterable[int]) -> Iterator[DataFile | TopRows | TooLarge]:
+        known: dict[tuple[str, str, int, int], WindowedQuery] = {}
         top = TopAnswers(query for part in parts for query in part.queries)
         for each in passes(partials, frozenset(numbers), parts, begin, memory):
             if isinstance(each, TooLarge):
@@ -106,7 +107,7 @@ def finals_task(
             for part in each.parts:
                 if part.synopsis.fingerprint in stored:
                     mine = _between(stored.pop(part.synopsis.fingerprint), part.begin, part.end)
-                    _answer(part, mine, each.begin, files, top, count)
+                    _answer(part, _windowed(part, each.begin, known), mine, files, top, count)
             yield from files.close()
         yield from top.close()
 
@@ -121,13 +122,29 @@ def _between(rows: pa.Table, begin: int, end: int) -> pa.Table:
     return rows.filter(pc.and_(pc.greater_equal(starts, begin), pc.less(starts, end)))
 
 
+def _windowed(
+    part: SynopsisWork, begin: int, known: dict[tuple[str, str, int, int], WindowedQuery]
+) -> list[WindowedQuery]:
+    """The queries of a part with their windows, which all passes over the same instants have in common."""
+    until, found = part.end if part.until is None else part.until, []
+    for query in part.queries:
+        key = query.name, part.synopsis.fingerprint, begin, until
+        if key not in known:
+            known[key] = WindowedQuery.of(query, part.synopsis, begin, until)
+        found.append(known[key])
+    return found
+
+
 def _answer(
-    part: SynopsisWork, partials: pa.Table, begin: int, files: ResultsFiles, top: TopAnswers, count: Count
+    part: SynopsisWork,
+    windowed: Sequence[WindowedQuery],
+    partials: pa.Table,
+    files: ResultsFiles,
+    top: TopAnswers,
+    count: Count,
 ) -> None:
-    until = part.end if part.until is None else part.until
-    asked = [WindowedQuery.of(query, part.synopsis, begin, until) for query in part.queries]
     combined = 0
-    for one, day, span, chunk in _work(partials, part.synopsis, asked, count, by_day=True):
+    for one, day, span, chunk in _work(partials, part.synopsis, windowed, count, by_day=True):
         for found in chunk.answers(one, *span):
             combined += int((found.runs.high - found.runs.low).sum())
             if one.query.top is not None:

@@ -146,6 +146,15 @@ def test_passes_of_one_task_find_the_same_answers(folder: Path, tmp_path: Path, 
     assert more > 2 * files
 
 
+def test_passes_over_instants_have_windows_of_their_own(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # of one group, and too large together: what is left to divide by is time
+    text = "SELECT count(DISTINCT key) AS n, median(price) AS p FROM trades WINDOW RANGE '1 hour' SLIDE '1 hour' ON ts"
+    monkeypatch.setitem(benchmark.SHAPES, "hours", [text])
+    test_passes_of_one_task_find_the_same_answers(folder, tmp_path, "hours")
+
+
 def test_each_pass_fits_and_no_row_is_lost(folder: Path, tmp_path: Path) -> None:
     work = benchmark.work_of("both", stream := benchmark.stream_of(folder / "events"))
     benchmark.partials(work, stream, tmp_path, TASK_MEMORY)
