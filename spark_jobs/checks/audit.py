@@ -42,28 +42,20 @@ def audit(
     in (begin, ends[stream]], exactly those that the publishing commit will name; ``seed`` decides the sample; ``docs``:
     the folder of the Data Docs; ``answers``: how many there are.
     """
+
+    def recomputed_too() -> list[dict[str, Any]]:
+        found = recomputed(spark, staged, plan, sources, begin, ends, seed)
+        return found + recomputed_rows(spark, staged, plan, sources, ends, seed)
+
     if docs is None:
-        return _recomputed(spark, staged, plan, sources, begin, ends, seed)
+        return recomputed_too()
     facts = {
         "answers of": f"{format_instant(begin)} .. {format_instant(max(ends.values()))}",
         "files": str(len(staged)),
     }
     with suite.judging(inspected(workers(spark, answers), staged, plan, begin, ends), facts) as judgement:
-        again = _recomputed(spark, staged, plan, sources, begin, ends, seed)
+        again = recomputed_too()
         checks, kept = judgement()
     if kept is not None:
         write_document(docs, page_name(seed), kept)
     return checks + again
-
-
-def _recomputed(
-    spark: SparkSession | OnDemand,
-    staged: list[str],
-    plan: SharingPlan,
-    sources: dict[str, list[Split]],
-    begin: int,
-    ends: dict[str, int],
-    seed: str,
-) -> list[dict[str, Any]]:
-    checks = recomputed(spark, staged, plan, sources, begin, ends, seed)
-    return checks + recomputed_rows(spark, staged, plan, sources, ends, seed)
