@@ -70,7 +70,9 @@ def run(
     rate: Rates = None,
     algorithm: AlgorithmOption = Algorithm.best,
     cost_model: CostOption = CostModel.paper,
-    recompute: Annotated[bool, typer.Option("--recompute", help="Publish again even if nothing changed.")] = False,
+    recompute: Annotated[
+        bool, typer.Option("--recompute", help="Read the events again, whatever is stored, and publish again.")
+    ] = False,
     exactly: Exactly = False,
     checks: ChecksOption = None,
     yes: Yes = False,

@@ -12,7 +12,12 @@ from optimizer.schedule.definition import Schedule
 from optimizer.search.cost import CostModel
 from optimizer.sequences.sharing_plan import SequencePlan
 from optimizer.workload import values
+from optimizer.workload.declarations import all_columns, declaration_digest
 from optimizer.workload.values import ACQ, Stream, Workload
+
+
+DECLARATION = '"declaration": '
+"""In rows as JSON that say under which declaration digest a plan has its stream."""
 
 
 def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
@@ -22,6 +27,7 @@ def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
     A plan without queries has no rows.
     """
     streams = {stream.name: _text(values.to_json(stream)) for stream in plan.workload.streams}
+    declared = {one.name: declaration_digest(one, all_columns(one), in_order=True) for one in plan.workload.streams}
     position = {query.name: number for number, query in enumerate(plan.workload.queries)}
     schedules = _text([one.to_json() for one in plan.schedules]) if plan.schedules else None
     whole = {
@@ -49,6 +55,7 @@ def to_rows(plan: SharingPlan) -> list[dict[str, Any]]:
             "stream": tree.stream,
             "stream_position": list(streams).index(tree.stream),
             "stream_definition": streams[tree.stream],
+            "declaration": declared[tree.stream],
             "rate": float(plan.rate(tree.stream)),
             "rate_exact": str(plan.rate(tree.stream)),
             "tree_id": tree.id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,8 @@ from optimizer.synopses.derivation import amount_of, best_of, given_by
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import day_label, day_pieces
 from optimizer.workload.values import Stream, WindowKind
-from spark_jobs.partials.fill_request import FillRequest
-from spark_jobs.sources.splits import Split, snapshot_token
+from spark_jobs.partials.fill_request import FillRequest, columns_of_synopsis
+from spark_jobs.sources.splits import ContentName, Split, Tokens
 from spark_jobs.storage import Place
 from spark_jobs.warehouse.data_files import CHECKED, DataFile, SynopsisFailure, read_file, reading, write_files
 from spark_jobs.warehouse.plans import recent_plans
@@ -38,9 +38,14 @@ MOST_PIECES = 8
 
 
 def uncovered(
-    warehouse: Warehouse, parts: Sequence[SynopsisWork], splits: list[Split], current: DeltaTable | None = None
+    warehouse: Warehouse,
+    parts: Sequence[SynopsisWork],
+    splits: list[Split],
+    current: DeltaTable | None = None,
+    trust: bool = True,
 ) -> list[FillRequest]:
     """What is not stored of the parts of a stream for its source as it is now, as of ``current``, else of now.
+    ``trust``: what is stored counts; if not, all is asked for, and in the place of whole stored pieces.
 
     Where rows of other synopses of the recent plans give it, or some of its states, the request says so
     (:attr:`FillRequest.stored`); a synopsis then has several requests, one after the other in time.
@@ -49,10 +54,15 @@ def uncovered(
         return []
     current = warehouse.table("partials") if current is None else current
     pieces = coverage(warehouse, [part.synopsis.fingerprint for part in parts], current, span_of(parts))
-    missing = [(part, missing_span(part, pieces.get(part.synopsis.fingerprint, []), splits)) for part in parts]
+    tokens: Tokens = {}
+    missing = [
+        (part, missing_span(part, pieces.get(part.synopsis.fingerprint, []), splits, trust, tokens)) for part in parts
+    ]
+    if not trust:
+        return [gap for _, gap in missing if gap is not None]
     # what only counts rows has as many groups as the driver can hold: that is found out while it is lifted
     usable = [gap for part, gap in missing if gap is not None and part.queries]
-    stored = _stored_runs(warehouse, current, parts, usable, splits)
+    stored = _stored_runs(warehouse, current, parts, usable, splits, tokens)
     requests: list[FillRequest] = []
     for _, gap in missing:
         if gap is not None:
@@ -70,6 +80,7 @@ def _stored_runs(
     parts: Sequence[SynopsisWork],
     gaps: Sequence[FillRequest],
     splits: list[Split],
+    tokens: Tokens,
 ) -> Runs:
     """Of which synopses of a stream, those of the recent plans among them, something is stored where others have gaps,
     for the source as it is now."""
@@ -81,15 +92,12 @@ def _stored_runs(
     if covered.keys() - synopses.keys():
         recent = [one for plan in recent_plans(warehouse) for one, _ in plan.synopses(stream)]
         synopses |= {one.fingerprint: one for one in chain(recent, (one.former for one in recent))}
-    tokens: dict[tuple[bool, int, int], str] = {}
     runs: Runs = []
     for synopsis, pieces in ((synopses[name], pieces) for name, pieces in covered.items() if name in synopses):
         known: list[tuple[int, int]] = []
-        for first, last, token in pieces:
-            place = synopsis.kind is WindowKind.ROWS, first, last
-            if place not in tokens:
-                tokens[place] = _token(synopsis, splits, first, last)
-            if token != tokens[place]:
+        is_stored = _stored_for(synopsis, splits, tokens)
+        for first, last, name in pieces:
+            if not is_stored(name, first, last):
                 continue
             if known and known[-1][1] >= first:
                 known[-1] = known[-1][0], max(known[-1][1], last)
@@ -200,7 +208,9 @@ def _only(root: Place, files: Sequence[DataFile], fingerprints: set[str]) -> lis
 
 
 def _completed(stream: Stream, splits: list[Split], spans: Sequence[FillRequest]) -> pa.Table:
-    """Rows that say of each span, day by day, that it is complete, and for which content of the source."""
+    """Rows that say of each span, day by day, that it is complete, and for which content of the source under which
+    declaration."""
+    names = {span.synopsis: content_name(span.synopsis, splits) for span in spans}
     rows = [
         {
             "day": day_label(first),
@@ -213,7 +223,7 @@ def _completed(stream: Stream, splits: list[Split], spans: Sequence[FillRequest]
             "bucket": -1,
             "longs": [],
             "doubles": [],
-            "texts": [_token(span.synopsis, splits, first, last)],
+            "texts": [names[span.synopsis].of(_first_read(span.synopsis, first), last)],
         }
         for span in spans
         for first, last in day_pieces(span.begin, span.end)
@@ -221,9 +231,23 @@ def _completed(stream: Stream, splits: list[Split], spans: Sequence[FillRequest]
     return pa.Table.from_pylist(rows, schema=PARTIALS)
 
 
-def _token(synopsis: Synopsis, splits: list[Split], begin: int, end: int) -> str:
-    """The state of what the partial aggregates of [begin, end) come from: row numbers from all that is before, too."""
-    return snapshot_token(splits, EVER if synopsis.kind is WindowKind.ROWS else begin, end)
+def content_name(synopsis: Synopsis, splits: list[Split], tokens: Tokens | None = None) -> ContentName:
+    """What the stored rows of a synopsis are named by. Rows of equal times are ordered by all columns."""
+    is_ordered = synopsis.kind is WindowKind.ROWS
+    return ContentName(splits, None if is_ordered else sorted(columns_of_synopsis(synopsis)), tokens)
+
+
+def _first_read(synopsis: Synopsis, begin: int) -> int:
+    """From when on what is before the end of [begin, end) decides its rows: row numbers come from all that is before."""
+    return EVER if synopsis.kind is WindowKind.ROWS else begin
+
+
+def _stored_for(
+    synopsis: Synopsis, splits: list[Split], tokens: Tokens | None = None
+) -> Callable[[str, int, int], bool]:
+    """Whether a piece [begin, end) that is stored under a name is of the source, and of its declaration, of now."""
+    name = content_name(synopsis, splits, tokens)
+    return lambda stored, begin, end: name.is_of(stored, _first_read(synopsis, begin), end)
 
 
 def span_of(parts: Sequence[SynopsisWork]) -> tuple[int, int]:
@@ -238,8 +262,8 @@ def coverage(
     within: tuple[int, int] | None = None,
     stream: str | None = None,
 ) -> dict[str, list[tuple[int, int, str]]]:
-    """Complete pieces [begin, end) of each synopsis (``fingerprints`` None: of all of a ``stream``) with the token of
-    the source they were computed from; those that overlap a span, if one is given."""
+    """Complete pieces [begin, end) of each synopsis (``fingerprints`` None: of all of a ``stream``) with the name of the
+    content they were computed from (:class:`spark_jobs.sources.splits.ContentName`); those that overlap a span, if one is given."""
     if fingerprints is not None and not fingerprints:
         return {}
     wanted = ds.field("stream") == stream if fingerprints is None else ds.field("fingerprint").isin(fingerprints)
@@ -262,9 +286,17 @@ def coverage(
     return {fingerprint: sorted(found) for fingerprint, found in pieces.items()}
 
 
-def missing_span(part: SynopsisWork, pieces: list[tuple[int, int, str]], splits: list[Split]) -> FillRequest | None:
-    """What of [begin, end) is not stored for the source as it is now, widened to whole pieces; None if nothing."""
-    valid = [piece for piece in pieces if piece[2] == _token(part.synopsis, splits, piece[0], piece[1])]
+def missing_span(
+    part: SynopsisWork,
+    pieces: list[tuple[int, int, str]],
+    splits: list[Split],
+    trust: bool = True,
+    tokens: Tokens | None = None,
+) -> FillRequest | None:
+    """What of [begin, end) is not stored for the source as it is now, widened to whole pieces; None if nothing.
+    ``trust``: what is stored counts."""
+    is_stored = _stored_for(part.synopsis, splits, tokens)
+    valid = [piece for piece in pieces if trust and is_stored(piece[2], piece[0], piece[1])]
     gaps, at = [], part.begin
     for first, last, _ in valid:
         if last <= at or first >= part.end:

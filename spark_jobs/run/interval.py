@@ -139,7 +139,9 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
             bring_up_to_date(engine_of(run.spark), stream, request.clock, run.report)
 
     within = request.begin, request.end
-    listing = preparation.listed(run.warehouse, plan, request.clock, request.run_id, follow, within, request.live)
+    listing = preparation.listed(
+        run.warehouse, plan, request.clock, request.run_id, follow, within, request.live, not request.recompute
+    )
     record.diagnostics += listing.problems
     prepared = preparation.prepare(run.warehouse, plan, request, listing)
     record.diagnostics += prepared.diagnostics

@@ -126,7 +126,8 @@ def write_partials(
     events the run's interval has, None if not all of it was read.
     """
     record, current = run.record, run.warehouse.table("partials")
-    requests = with_group_limits(stored_coverage.uncovered(run.warehouse, parts, splits, current), parts)
+    missing = stored_coverage.uncovered(run.warehouse, parts, splits, current, not run.request.recompute)
+    requests = with_group_limits(missing, parts)
     record.synopses += len(parts)
     record.synopses_reused += len(parts) - len({request.synopsis.fingerprint for request in requests})
     if not requests:

@@ -35,12 +35,14 @@ def listed(
     follow: Callable[[Stream], object] = lambda stream: None,
     within: tuple[int, int] | None = None,
     live: bool = False,
+    trust: bool = True,
 ) -> SourceListing:
     """The splits of every stream of a plan that can be listed, to be looked at for many intervals, or for some
     ``within`` (begin, end] (microseconds): files that hold nothing for those are then not even opened.
 
     ``follow`` brings the copy of a stream's origin up to date, if it has one. ``live``: files that hold nothing for the
-    run are looked at in turns (:mod:`spark_jobs.sources.looks`).
+    run are looked at in turns (:mod:`spark_jobs.sources.looks`). ``trust``: what the ledger has of files need not be
+    read again; if not, all files are opened.
 
     ``note``: the run whose listing this is; it enters new files into the ledger (:mod:`spark_jobs.sources.ledger`).
     None: nothing is written.
@@ -59,11 +61,12 @@ def listed(
             lacking: list[str] = []
             taken = None
             while taken is None:
-                known = ledger(warehouse, name)
-                look = Look.begin(warehouse, stream) if live else None
-                files = opened(stream, known, None if within is None else read_span(plan, name, *within), look)
+                known = ledger(warehouse, stream)
+                look = Look.begin(warehouse, stream) if live and trust else None
+                span = None if within is None or not trust else read_span(plan, name, *within)
+                files = opened(stream, known, span, look)
                 lacking = _lacking(stream, files, columns)
-                taken = admitted(warehouse, stream, known, files, clock, note)
+                taken = admitted(warehouse, stream, known, files, clock, note, trust)
             listing.sources[name], listing.arrivals[name] = taken.splits, taken.arrivals
             if taken.problem is not None:
                 listing.problems.append(taken.problem.to_json())
@@ -112,7 +115,8 @@ def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listin
     diagnostics: list[dict[str, Any]] = []
     for name in list(sources):
         try:
-            sources[name] = _distinct(warehouse, plan, name, sources[name], work, begin, ends[name])
+            trust = not request.recompute
+            sources[name] = _distinct(warehouse, plan, name, sources[name], work, begin, ends[name], trust)
             repeated[name] = sum(len(repeated_rows(split)) for split in sources[name])
         except HeddleError as error:
             if is_fatal(error.diagnostic.code):
@@ -182,10 +186,12 @@ def _distinct(
     work: Sequence[SynopsisWork],
     begin: int,
     end: int,
+    trust: bool,
 ) -> list[Split]:
     """The splits of a stream without the events that come a second time."""
     first = min((part.begin for part in work if part.synopsis.stream == name), default=begin)
-    return distinct(warehouse, plan.workload.stream(name), splits, EVER if _numbers_rows(plan, name) else first, end)
+    first = EVER if _numbers_rows(plan, name) else first
+    return distinct(warehouse, plan.workload.stream(name), splits, first, end, trust)
 
 
 def _numbers_rows(plan: SharingPlan, name: str) -> bool:

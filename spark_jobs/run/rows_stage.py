@@ -79,7 +79,7 @@ def write_rows(
     parts = merged(parts)
     fillable = [part for part in parts if part.synopsis.fingerprint not in broken]
     current = warehouse.table("partials")
-    requests = stored_coverage.uncovered(warehouse, fillable, splits, current)
+    requests = stored_coverage.uncovered(warehouse, fillable, splits, current, not run.request.recompute)
     record.synopses += len(fillable)
     record.synopses_reused += len(fillable) - len({request.synopsis.fingerprint for request in requests})
     if not requests:

@@ -31,7 +31,7 @@ from spark_jobs.sources.decoding import read_split
 from spark_jobs.sources.delta_source import DeltaFile, DeltaSnapshot, file_place, read_log
 from spark_jobs.sources.leaves import path_of
 from spark_jobs.sources.replacements import disjoint, spans_of_times
-from spark_jobs.sources.splits import Split, identified, table_splits
+from spark_jobs.sources.splits import table_splits
 from spark_jobs.storage import Place
 
 UNTIMED = -(1 << 62)
@@ -68,13 +68,13 @@ def changed_rows(
     known: Mapping[str, Span],
     gone: Sequence[str],
     came: Sequence[str],
-    splits: Sequence[Split],
+    places: Mapping[str, str],
 ) -> ChangedRows:
     """What changed of a Delta table without an ``event_id`` between two states of it, its ``commits``.
 
     ``known``: the identities of its files then, each with the span of its events; ``gone`` and ``came``: of those that
-    went since, and came; ``splits``: at least of those that came. Files that only hold new rows are not among what is
-    found.
+    went since, and came; ``places``: at least those of the files that came. Files that only hold new rows are not among
+    what is found.
     """
     commit, listed = commits
     if commit is None or listed is None:
@@ -84,7 +84,7 @@ def changed_rows(
         if now.commit != listed:
             raise _NoFeed("another table lies in its place")
         before = _before(stream, commit, now, known)
-        feed = _Feed(stream, before, now, _spans(stream, before, known), _actions(stream, before, now))
+        feed = _Feed(stream, before, now, _spans(before, known), _actions(stream, before, now))
         spans = feed.spans()
     except (_NoFeed, HeddleError, OSError, KeyError, ValueError) as error:
         if isinstance(error, HeddleError) and is_fatal(error.diagnostic.code):
@@ -93,7 +93,6 @@ def changed_rows(
         message = f"stream {stream.name}: the table's change data feed does not say which rows changed: {why}"
         hint = "what changed is known by the times of its files"
         return ChangedRows(problem=Diagnostic("HDL-435", message, hint, severity="warning"))
-    places = {split.identity: split.path for split in splits}
     rewritten = [identity for identity in came if places[identity] not in feed.fresh]
     return ChangedRows(frozenset([*gone, *rewritten]), disjoint(spans))
 
@@ -110,24 +109,16 @@ def _before(stream: Stream, commit: str, now: DeltaSnapshot, known: Mapping[str,
     if now.version - version > MOST_COMMITS:
         raise _NoFeed(f"there are {now.version - version:,} commits since, more than {MOST_COMMITS:,}")
     before = read_log(stream, version)
-    names = _identities(stream, before)
-    others = [file for file, identity in zip(before.files, names, strict=True) if identity not in known]
+    others = [file for file in before.files if file.identity not in known]
     # what has no rows is no file to the ledger
-    if known.keys() - set(names) or table_splits(stream, before.schema, others):
+    if known.keys() - {file.identity for file in before.files} or table_splits(stream, before.schema, others):
         raise _NoFeed(f"version {version} has other files than were seen")
     return before
 
 
-def _identities(stream: Stream, snapshot: DeltaSnapshot) -> list[str]:
-    """Those of a snapshot's files, as the ledger has them."""
-    files = [Split("parquet", file.path, file.identity) for file in snapshot.files]
-    return [split.identity for split in identified(stream, files)]
-
-
-def _spans(stream: Stream, snapshot: DeltaSnapshot, known: Mapping[str, Span]) -> dict[str, Span]:
+def _spans(snapshot: DeltaSnapshot, known: Mapping[str, Span]) -> dict[str, Span]:
     """The spans of a snapshot's files, by their places."""
-    names = _identities(stream, snapshot)
-    return {file.path: known.get(identity, (None, None)) for file, identity in zip(snapshot.files, names, strict=True)}
+    return {file.path: known.get(file.identity, (None, None)) for file in snapshot.files}
 
 
 @dataclass(frozen=True)

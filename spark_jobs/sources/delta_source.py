@@ -51,7 +51,7 @@ class DeltaFile:
     ``size``, ``modified`` (microseconds): as the log has them; ``deleted``: its rows that are no longer the table's,
     ascending, None if all are; ``mapped``: by what its columns are known, ``name`` or ``id``, None: by the table's own
     names; ``commit``: the state of the table that has it (:attr:`DeltaSnapshot.commit`), if from then on the table's
-    feed says which rows change."""
+    feed says which rows change; ``table``: the id of the table, which one that is recreated in its place has not."""
 
     name: str
     path: str
@@ -63,13 +63,15 @@ class DeltaFile:
     deleted: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
     mapped: str | None = None
     commit: str | None = field(default=None, compare=False)
+    table: str = ""
 
     @property
     def identity(self) -> str:
         """What changes whenever its rows do, or what they are called."""
+        name = f"{self.table}|{self.name}"
         if self.deleted is None:
-            return self.name
-        return f"{self.name}|less {hashlib.sha256(self.deleted.tobytes()).hexdigest()[:16]}"
+            return name
+        return f"{name}|less {hashlib.sha256(self.deleted.tobytes()).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,8 @@ def read_log(stream: Stream, version: int | None = None) -> DeltaSnapshot:
     snapshot = DeltaSnapshot(str(table.metadata().id), int(table.version()), schema, ())
     # a feed calls columns as the table did when it was written
     commit = snapshot.commit if _has_feed(table) and mapped is None else None
-    files = (replace(file, deleted=vectors.get(file.path), mapped=mapped, commit=commit) for file in found)
+    about = {"mapped": mapped, "commit": commit, "table": snapshot.table}
+    files = (replace(file, deleted=vectors.get(file.path), **about) for file in found)
     return replace(snapshot, files=tuple(files))
 
 

@@ -135,6 +135,7 @@ def _file(
         written,
         np.unique(np.concatenate(rows)) if rows else None,
         "id",
+        table=str(table.metadata.table_uuid),
     )
 
 

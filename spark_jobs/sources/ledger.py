@@ -8,11 +8,15 @@ that every later run, retry and backfill leaves the same events out; they are co
 releases the file. A file that takes the place of others which covered the same time (rewritten, compacted, corrected)
 is never refused.
 
-A CSV or Parquet file is listed by its path, size and time of modification. What it holds under them may be something
-else all the same: the ledger keeps its *stamps*, inode, time of change and CRC-32. With an inode and a time of change
-that it had before it is as it was. Else it is read: links, permissions and copies change them as well. If it holds what
-it never held under this size and time it gets an identity of its own, and is a file that came where another went. A
-file of a store is listed by its URL, size and ETag, which stands for its content: nothing more is read or noted.
+A file is known by what it is listed as below the root of its source (:mod:`spark_jobs.sources.listings`), so that a
+source may be moved. What a CSV or Parquet file of this machine holds under the same name, size and time of modification
+may be something else all the same, and the same under another time: the ledger keeps its *stamps*, inode, time of
+change and CRC-32, by which it is recognised (:mod:`spark_jobs.sources.recognition`). If it holds what it never held it
+gets an identity of its own, and is a file that came where another went.
+
+The span of a file's events, and what of it is refused, are of the event times as they were declared then. They are
+noted with the declaration digest of those (:mod:`spark_jobs.sources.declared`); of times that are declared otherwise
+they are worked out anew.
 
 Of files of a Delta table that took the place of others the table's change data feed may say which rows changed
 (:mod:`spark_jobs.sources.change_feed`). Then the ledger notes with them at what times they differ from those, and all
@@ -25,13 +29,10 @@ that new files touch, and kept in ``repeated/`` by the hash of what it comes fro
 
 from __future__ import annotations
 
-import json
 import time
-import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,27 +45,25 @@ from numpy.typing import NDArray
 from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream, digest
+from spark_jobs.sources.arrivals import Arrival, Move, arrival_of, time_named
 from spark_jobs.sources.change_feed import ChangedRows, changed_rows
+from spark_jobs.sources.declared import Declaration
 from spark_jobs.sources.decoding import read_split, times_of
+from spark_jobs.sources.listings import first_table, listed_as, named_alike
 from spark_jobs.sources.looks import Look
 from spark_jobs.sources.newest_entries import newest_in
+from spark_jobs.sources.recognition import Seen, reading, recognised
 from spark_jobs.sources.replacements import FAR, FileSpan, Replacement, Replacements, disjoint
-from spark_jobs.sources.splits import FIRST, LAST, KnownFiles, SourceFiles, Split, declared, failures_of, files_of
+from spark_jobs.sources.splits import FIRST, LAST, KnownFiles, SourceFiles, Split, failures_of, files_of
 from spark_jobs.storage import Place
 from spark_jobs.warehouse import publish_log, quarantine
-from spark_jobs.warehouse.plans import planned
+from spark_jobs.warehouse.plans import former_streams, planned
 from spark_jobs.warehouse.quarantine import LeftOut
-from spark_jobs.warehouse.schemas import HOUR, TABLES, micros, moment
+from spark_jobs.warehouse.schemas import HOUR, TABLES
 from spark_jobs.warehouse.warehouse import Warehouse
 
 REPEATED = "repeated"
 """Folder of the warehouse for :func:`distinct`."""
-
-CONTENT = "|content "
-"""Before the CRC-32 in the identity of a file that held something else under its path, size and time."""
-
-CHUNK = 4 << 20
-"""Bytes of a file that are read at once for its CRC-32."""
 
 NOWHERE = (FAR, FAR)
 """A span in which no file has events: of a listing for it only what is new or not as it was is opened."""
@@ -72,90 +71,33 @@ NOWHERE = (FAR, FAR)
 REPEATS = pa.schema([("split", pa.int32()), ("row", pa.int64())])
 
 
-@dataclass(frozen=True)
-class Move:
-    """A file came or went, at the moment ``noted``, when the table that it is of was in the state ``commit``.
-    ``changed``: None, or the file is among those that a change data feed tells of: with all of them that moved at this
-    moment it has the spans in which these do not hold the same events, by the column of times that ``by`` names."""
-
-    event: str
-    noted: int
-    commit: str | None = None
-    by: str = ""
-    changed: tuple[tuple[int, int], ...] | None = None
-
-    def text(self) -> str | None:
-        """What changed as the table has it."""
-        return None if self.changed is None else json.dumps({"by": self.by, "spans": self.changed})
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A file of a source as the ledger has it. Moments in microseconds; ``begin``, ``end``: its events lie in
-    [begin, end), None if it does not say so; ``late`` events of it lie in the spans ``refused``; ``stamps``: as it was
-    seen, ``inode|time of change (nanoseconds)|CRC-32`` (none: in a Delta table, or noted by an earlier Heddle);
-    ``moves``: when it came and went, in order."""
-
-    stream: str
-    identity: str
-    path: str
-    event: str
-    arrived: int
-    noted: int
-    begin: int | None
-    end: int | None
-    refused: tuple[tuple[int, int], ...] = ()
-    late: int = 0
-    stamps: frozenset[str] = frozenset()
-    moves: tuple[Move, ...] = ()
-
-    @property
-    def is_here(self) -> bool:
-        return self.event != "gone"
-
-    def meets(self, begin: int | None, end: int | None) -> bool:
-        """Whether both may hold events of one moment."""
-        return (self.begin is None or end is None or self.begin < end) and (
-            self.end is None or begin is None or begin < self.end
-        )
-
-    def row(self, stamp: str | None = None) -> dict[str, Any]:
-        """As the table has it. ``stamp``: the one that it was seen with now, alone: rows before have the others."""
-        moments = {name: None if at is None else moment(at) for name, at in (("begin", self.begin), ("end", self.end))}
-        nothing = Move(self.event, self.noted)
-        move = next((each for each in self.moves if (each.event, each.noted) == (self.event, self.noted)), nothing)
-        return {
-            "stream": self.stream,
-            "identity": self.identity,
-            "path": self.path,
-            "event": self.event,
-            "arrived": moment(self.arrived),
-            "refused": json.dumps(self.refused),
-            "late": self.late,
-            "at": moment(self.noted),
-            "stamps": stamp or " ".join(sorted(self.stamps)) or None,
-            "commit": move.commit,
-            "changed": move.text(),
-            **moments,
-        }
-
-
 class Ledger(Mapping[str, Arrival]):
     """What is known of a stream's files, by identity, those that are gone among them.
 
     Columns, so that what it takes grows little with the files: an :class:`Arrival` is made of those that are asked for.
-    ``version``: of the table ``source_files``; ``rows``: of the stream, by moment; ``added``: what is known beyond.
+    ``version``: of the table ``source_files``; ``rows``: of the stream, by moment; ``added``: what is known beyond;
+    ``declared``: how the stream is declared, None: spans count whichever declaration they are of.
     """
 
-    def __init__(self, stream: str, version: int, rows: pa.Table, added: Mapping[str, Arrival] | None = None) -> None:
+    def __init__(
+        self,
+        stream: str,
+        version: int,
+        rows: pa.Table,
+        added: Mapping[str, Arrival] | None = None,
+        declared: Declaration | None = None,
+    ) -> None:
         self.stream, self.version, self.rows, self.added = stream, version, rows, dict(added or {})
+        self.declared = declared
         self._columns: dict[str, pa.Array] = {}
+        self._known_as: dict[str | None, pa.Array] = {}
 
     def joined(self, arrivals: Iterable[Arrival]) -> Ledger:
         """With some more."""
-        found = Ledger(self.stream, self.version, self.rows, self.added | {one.identity: one for one in arrivals})
+        added = self.added | {one.identity: one for one in arrivals}
+        found = Ledger(self.stream, self.version, self.rows, added, self.declared)
         # what was made of the rows is the same
-        for name in ("_encoded", "_last", "_spans", "_columns"):
+        for name in ("_encoded", "_last", "_spans", "_columns", "_known_as"):
             if name in self.__dict__:
                 found.__dict__[name] = self.__dict__[name]
         return found
@@ -227,7 +169,51 @@ class Ledger(Mapping[str, Arrival]):
         for row in self.rows.take(pa.array(mine)).to_pylist():
             rows.setdefault(row["identity"], []).append(row)
         known = self._encoded.dictionary.take(pa.array(numbers, pa.int64())).to_pylist()
-        return [_arrival(self.stream, rows[identity]) for identity in known]
+        return [arrival_of(self.stream, rows[identity], (), self._is_spanned) for identity in known]
+
+    def _is_spanned(self, declared: str | None) -> bool:
+        """Whether spans that are named so are of the event times as they are declared now."""
+        if self.declared is None:
+            return True
+        return self.declared.is_former_of_times if declared is None else declared == self.declared.of_times
+
+    # ------------------------------------------------------------------------------------- by listing
+    def known_as(self, table: str | None = None) -> pa.Array:
+        """What each row was listed as. ``table``: the id of the table that the stream is now."""
+        if table not in self._known_as:
+            stream = None if self.declared is None else self.declared.stream
+            format, roots = "", list[str]()
+            if self.declared is not None and stream is not None:
+                format, roots = stream.source.format, [stream.source.path]
+                if self.rows["listed"].null_count:
+                    roots += [one.source.path for one in self.declared.former]
+            self._known_as[table] = listed_as(self.rows, format, roots, first_table(self.rows) or table)
+        return self._known_as[table]
+
+    def listings(self, table: str | None = None) -> dict[str, str]:
+        """What each file was listed as last, by identity."""
+        listed = self.known_as(table).take(pa.array(self._last)).to_pylist()
+        return dict(zip(self._encoded.dictionary.to_pylist(), listed, strict=True))
+
+    def listed(self, listings: Collection[str], table: str | None = None, is_sized: bool = False) -> list[Arrival]:
+        """The files that were ever listed so, those that are here first, with what they were listed as. ``is_sized``:
+        by their names and sizes alone."""
+        known = self.known_as(table)
+        alike = named_alike(known, list(listings)) if is_sized else pc.is_in(known, pa.array(listings, pa.string()))
+        is_wanted = pc.fill_null(alike, False).to_numpy(zero_copy_only=False)
+        numbers = np.unique(self._encoded.indices.to_numpy()[is_wanted])
+        chosen = np.flatnonzero(np.isin(self._encoded.indices.to_numpy(), numbers))
+        seen: dict[str, set[tuple[str, str]]] = {}
+        for identity, listing, stamps in zip(
+            self._encoded.take(pa.array(chosen)).to_pylist(),
+            known.take(pa.array(chosen)).to_pylist(),
+            self.rows["stamps"].take(pa.array(chosen)).to_pylist(),
+            strict=True,
+        ):
+            statuses = [stamp.rpartition("|")[0] for stamp in (stamps or "").split()]
+            seen.setdefault(identity, set()).update((listing, status) for status in statuses or [""])
+        found = [replace(one, listings=frozenset(seen[one.identity])) for one in self._arrivals(numbers.tolist())]
+        return sorted(found, key=lambda one: (not one.is_here, -one.noted))
 
     # ------------------------------------------------------------------------------------------ of all
     @cached_property
@@ -248,7 +234,7 @@ class Ledger(Mapping[str, Arrival]):
     @property
     def late(self) -> int:
         """Events that are refused of the files that are there."""
-        known = self._of_last("late").to_numpy()[self._is_here].sum()
+        known = pc.fill_null(self._of_spanned("late"), 0).to_numpy()[self._is_here].sum()
         return int(known) + sum(one.late for one in self.added.values() if one.is_here)
 
     @property
@@ -263,13 +249,37 @@ class Ledger(Mapping[str, Arrival]):
 
     @cached_property
     def _spans(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The spans of files' events; of those that do not say theirs all times."""
-        lows, highs = (self._of_last(name).cast(pa.int64()) for name in ("begin", "end"))
+        """The spans of files' events, by the event times as they are declared now; of those that do not say theirs all
+        times."""
+        lows, highs = (self._of_spanned(name).cast(pa.int64()) for name in ("begin", "end"))
         known = pc.and_(lows.is_valid(), highs.is_valid())
         return (
             pc.if_else(known, lows, -FAR).to_numpy(zero_copy_only=False),
             pc.if_else(known, highs, FAR).to_numpy(zero_copy_only=False),
         )
+
+    @cached_property
+    def _spanned(self) -> pa.Array | None:
+        """The number of the last row of each identity whose span is of the event times of now; None: the last of
+        all."""
+        if self.declared is None:
+            return None
+        digests = self.rows["declared"].combine_chunks().dictionary_encode()
+        allowed = [self._is_spanned(one) for one in digests.dictionary.to_pylist()]
+        if all(allowed) and (not digests.null_count or self._is_spanned(None)):
+            return None
+        by_digest = pa.array(allowed, pa.bool_()).take(digests.indices)
+        usable = pc.fill_null(by_digest, bool(digests.null_count) and self._is_spanned(None))
+        rows = np.flatnonzero(usable.to_numpy(zero_copy_only=False))
+        found = np.full(len(self._encoded.dictionary), -1, dtype=np.int64)
+        found[self._encoded.indices.to_numpy()[rows]] = rows
+        return pa.array(found, mask=found < 0)
+
+    def _of_spanned(self, column: str) -> pa.Array:
+        """A column of the last row of each identity whose span is of the event times of now; null: there is none."""
+        if self._spanned is None:
+            return self._of_last(column)
+        return self.rows[column].combine_chunks().take(self._spanned)
 
     def newest_in(self, begins: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
         """Of some spans [begin, end) (n,) the moments of the newest entries of files that may have events there (n,),
@@ -299,12 +309,6 @@ class Ledger(Mapping[str, Arrival]):
         here[self._places(present)] = False
         added = [one for one in self.added.values() if one.is_here and one.identity not in present]
         return [*self._arrivals(np.flatnonzero(here).tolist()), *added]
-
-    def seen_as(self, listed: Collection[str]) -> list[Arrival]:
-        """The files that were listed by such identities, whatever they held."""
-        names = _as_listed(self._encoded.dictionary)
-        mine = pc.is_in(names, pa.array(listed, pa.string())).to_numpy(zero_copy_only=False)
-        return [*self._arrivals(np.flatnonzero(mine).tolist()), *self.added.values()]
 
     def replacements(self, stream: Stream) -> Replacements:
         """What is known of files that took the place of others."""
@@ -345,10 +349,11 @@ class Ledger(Mapping[str, Arrival]):
         if not files.is_settling or not passed.any():
             return np.zeros(len(files.paths), dtype=bool), np.zeros(0, dtype=np.int64)
         if 2 * len(files.paths) < len(passed):
+            # of a source that was moved nothing is left then, and all is opened
             listed = pc.is_in(self._of_last("path"), pa.array(files.paths, pa.string()))
             passed = passed & listed.to_numpy(zero_copy_only=False)
         numbers = np.flatnonzero(passed)
-        at = pc.index_in(self._listed(stream, files), self._marks(stream, numbers))
+        at = pc.index_in(self._listed(stream, files), self._marks(stream, numbers, files.table))
         return at.is_valid().to_numpy(zero_copy_only=False), numbers[at.drop_null().to_numpy()]
 
     def _passed(self, stream: Stream, span: tuple[int, int]) -> NDArray[np.bool_]:
@@ -358,6 +363,13 @@ class Ledger(Mapping[str, Arrival]):
         if self.added or (stream.event_id is not None and (lows[self._is_here] == -FAR).any()):
             return np.zeros(len(lows), dtype=bool)
         return np.asarray(self._is_here & ((highs <= span[0]) | (lows >= span[1])))
+
+    @property
+    def _written(self) -> pa.Array:
+        """When files of a store were written, as they were seen last (microseconds)."""
+        # one that was copied from store to store is noted with a moment of its own
+        again = pc.if_else(self._is_seen_once, self._of_last("stamps"), pa.scalar(None, pa.string())).cast(pa.int64())
+        return pc.coalesce(again, self._of_last("arrived").cast(pa.int64()))
 
     @cached_property
     def _is_seen_once(self) -> NDArray[np.bool_]:
@@ -370,78 +382,49 @@ class Ledger(Mapping[str, Arrival]):
         marks = files.marks if isinstance(files.marks, pa.Array) else pa.array(files.marks, pa.string())
         if not is_by_version(stream):
             return marks
-        return pc.binary_join_element_wise(pa.array(files.paths, pa.string()), marks, "\n")
+        return pc.binary_join_element_wise(pa.array(files.names, pa.string()), marks, "\n")
 
-    def _marks(self, stream: Stream, numbers: NDArray[np.int64]) -> pa.Array:
+    def _marks(self, stream: Stream, numbers: NDArray[np.int64], table: str | None) -> pa.Array:
         """By what a listing has some files if they are as they were when they were noted; null: they have to be looked
         at."""
         chosen = pa.array(numbers)
-        names = self._encoded.dictionary.take(chosen)
+        listed = self.known_as(table).take(pa.array(self._last)).take(chosen)
         if is_by_version(stream):
-            behind, found = declared(stream), list[str | None]()
-            arrived, noted = (
-                self._of_last(name).take(chosen).cast(pa.int64()).to_pylist() for name in ("arrived", "at")
+            names, size = (
+                pc.struct_field(pc.extract_regex(listed, r"(?s)^(?P<name>.*)\|(?P<size>\d+)\|[^|]*$"), part)
+                for part in ("name", "size")
             )
-            paths = self._of_last("path").take(chosen).to_pylist()
-            for name, path, written, seen in zip(names.to_pylist(), paths, arrived, noted, strict=True):
-                version = name[len(path) + 1 : len(name) - len(behind)].split("|")
-                is_same = name.endswith(behind) and len(version) == 2
-                # what is written within the hour before it was seen may be written again under the same moment
-                found.append(f"{path}\n{version[0]}|{written}" if is_same and seen - written > HOUR else None)
-            return pa.array(found, pa.string())
+            written = self._written.take(chosen)
+            marks = pc.binary_join_element_wise(
+                names, pa.scalar("\n"), size, pa.scalar("|"), written.cast(pa.string()), ""
+            )
+            noted = pc.coalesce(self._of_last("seen"), self._of_last("at")).take(chosen).cast(pa.int64())
+            # what is written within the hour before it was seen may be written again under the same moment
+            return pc.if_else(pc.greater(pc.subtract(noted, written), HOUR), marks, pa.scalar(None, pa.string()))
         if stream.source.format in ("delta", "iceberg"):
-            return names
+            return listed
         status = pc.utf8_slice_codeunits(self._of_last("stamps").take(chosen), 0, -9)
-        marks = pc.binary_join_element_wise(_as_listed(names), status, "\n")
+        marks = pc.binary_join_element_wise(listed, status, "\n")
         # of a file that came again with several stamps they are compared one by one
         return pc.if_else(pa.array(self._is_seen_once[numbers]), marks, pa.scalar(None, pa.string()))
-
-
-def _as_listed(identities: pa.Array) -> pa.Array:
-    """By what files are listed, whatever they hold."""
-    if not pc.any(pc.match_substring(identities, CONTENT)).as_py():
-        return identities
-    return pc.replace_substring_regex(identities, r"\|content [0-9a-f]{8}$", "")
 
 
 def _or(moment: int | None, other: int) -> int:
     return other if moment is None else moment
 
 
-def _arrival(stream: str, rows: Sequence[Mapping[str, Any]]) -> Arrival:
-    """A file, of its rows by moment."""
-    moves: dict[int, Move] = {}
-    for row in rows:
-        if row["event"] != "released":
-            move = _move(row)
-            moves[move.noted] = move
-    row = rows[-1]
-    return Arrival(
-        stream,
-        row["identity"],
-        row["path"],
-        row["event"],
-        micros(row["arrived"]),
-        micros(row["at"]),
-        None if row["begin"] is None else micros(row["begin"]),
-        None if row["end"] is None else micros(row["end"]),
-        tuple((first, last) for first, last in json.loads(row["refused"])),
-        row["late"],
-        # of all rows: one that adds a stamp has the moment of the one before it
-        frozenset(stamp for row in rows for stamp in (row.get("stamps") or "").split()),
-        tuple(moves.values()),
-    )
-
-
-def ledger(warehouse: Warehouse, stream: str) -> Ledger:
-    """What is known of a stream's files."""
-    chosen = ds.field("stream") == stream
+def ledger(warehouse: Warehouse, stream: str | Stream) -> Ledger:
+    """What is known of a stream's files. Of a stream's name alone: by whichever declaration they were seen last."""
+    name, declared = stream if isinstance(stream, str) else stream.name, None
+    if isinstance(stream, Stream):
+        declared = Declaration(stream, partial(former_streams, warehouse, name))
+    chosen = ds.field("stream") == name
     current = warehouse.table("source_files")
     rows = _by_moment(warehouse.dataset("source_files", current, where=chosen).to_table(filter=chosen))
     for field in TABLES["source_files"][0]:
         if field.name not in rows.schema.names:  # an earlier Heddle has made it
             rows = rows.append_column(field, pa.nulls(len(rows), field.type))
-    return Ledger(stream, int(current.version()), rows)
+    return Ledger(name, int(current.version()), rows, None, declared)
 
 
 def _by_moment(rows: pa.Table) -> pa.Table:
@@ -452,7 +435,8 @@ def _by_moment(rows: pa.Table) -> pa.Table:
     # of one moment in several pieces it is not known which came first
     follow = all(bool(before[-1] < at[0]) for (before, _), (at, _) in zip(pieces, pieces[1:], strict=False))
     if not (ascend and follow):
-        return rows.sort_by("at")
+        order = [("at", "ascending"), *([("seen", "ascending")] if "seen" in rows.schema.names else [])]
+        return rows.take(pc.sort_indices(rows, order, null_placement="at_start"))
     return pa.Table.from_batches([piece for _, piece in pieces], rows.schema).combine_chunks()
 
 
@@ -461,30 +445,17 @@ def is_by_version(stream: Stream) -> bool:
     return stream.source.format not in ("delta", "iceberg") and not Place.of(stream.source.path).is_local
 
 
-def _move(row: Mapping[str, Any]) -> Move:
-    told = json.loads(row.get("changed") or "null")
-    move = Move(row["event"], micros(row["at"]), row.get("commit"))
-    if told is None:
-        return move
-    return replace(move, by=told["by"], changed=tuple((first, last) for first, last in told["spans"]))
-
-
-def time_named(stream: Stream) -> str:
-    """The column of times of a stream, and what it counts."""
-    unit = stream.source.time_unit
-    return stream.time if unit is None else f"{stream.time} in {unit}"
-
-
 class Listed(NamedTuple):
     """What of a stream was listed: the ``splits`` of the files that were opened, the ``settled`` ones, which were not
-    (:meth:`Ledger.settled_in`), and the state ``commit`` of a table. ``others`` opens those, the last first. ``look``:
-    the look that it was, if not all files had to be looked at."""
+    (:meth:`Ledger.settled_in`), and the state ``commit`` and the id of a ``table``. ``others`` opens those, the last
+    first. ``look``: the look that it was, if not all files had to be looked at."""
 
     splits: list[Split]
     settled: NDArray[np.int64]
     commit: str | None
     others: Iterator[list[Split]]
     look: Look | None = None
+    table: str | None = None
 
 
 def opened(stream: Stream, known: Ledger, span: tuple[int, int] | None, look: Look | None = None) -> Listed:
@@ -511,7 +482,7 @@ def opened(stream: Stream, known: Ledger, span: tuple[int, int] | None, look: Lo
             path = known.path(number)
             yield files_of(replace(stream, source=replace(stream.source, path=path))).opened([0])
 
-    return Listed(splits, np.concatenate([settled, passed]), files.commit, others(), look)
+    return Listed(splits, np.concatenate([settled, passed]), files.commit, others(), look, files.table)
 
 
 class Admitted(NamedTuple):
@@ -524,23 +495,30 @@ class Admitted(NamedTuple):
 
 
 def admitted(
-    warehouse: Warehouse, stream: Stream, known: Ledger, listed: Listed, clock: int, note: str | None
+    warehouse: Warehouse,
+    stream: Stream,
+    known: Ledger,
+    listed: Listed,
+    clock: int,
+    note: str | None,
+    trust: bool = True,
 ) -> Admitted | None:
     """The splits with what is refused of them and the times that they may hold, and the ledger as it is with them.
 
     ``known``: the ledger from before the files were ``listed``. ``clock`` (microseconds): now. ``note``: the run whose
-    listing this is, which enters new files into the ledger; None: nothing is written. Returns None if another run has
-    noted files since ``known``: list again. Raises what reading raises.
+    listing this is, which enters new files into the ledger; None: nothing is written. ``trust``: what the ledger has of
+    the files' content and times is taken for right. Returns None if another run has noted files since ``known``: list
+    again. Raises what reading raises.
     """
-    splits, stamps = _recognised(stream, listed.splits, known, note is not None)
+    names = recognised(stream, listed.splits, known, listed.table, note is not None, trust)
+    splits, seen = names.splits, names.seen
     listed = listed._replace(splits=splits)
-    judged = [
-        replace(one, stamps=one.stamps.union(stamps.get(one.identity, "").split()))
-        for one in _judged(warehouse, stream, listed, clock, known)
-    ]
+    judged, spanned = _judged(warehouse, stream, listed, clock, known, trust)
+    judged = [_seen_now(one, seen.get(one.identity)) for one in judged]
     # nothing came or went: with the moment of their last entries, so that nothing counts as changed since
     moved = {one.identity for one in judged}
-    same = [one for name, one in known.of(stamps).items() if name not in moved]
+    before = known.of(name for name in seen if name not in moved) | {one.identity: one for one in spanned}
+    same = [_seen_now(one, seen.get(name)) for name, one in before.items()]
     rows = _changed_rows(stream, known, judged, listed)
     found = _moved(stream, judged, listed.commit, rows, next_moment(known))
     if (found or same) and note is not None:
@@ -553,7 +531,8 @@ def admitted(
                 if one.event == "came" and one.late:
                     _quarantine(warehouse, stream, one, note, token)
             try:
-                rows_added = [one.row(stamps.get(one.identity)) for one in [*found, *same]]
+                stamps, now = {name: one.stamp for name, one in seen.items()}, next_moment(known)
+                rows_added = [one.row(stamps.get(one.identity), now) for one in [*found, *same]]
                 warehouse.append("source_files", rows_added, token, since=since)
             except HeddleError as error:
                 if warehouse.place.is_local or error.diagnostic.code != "HDL-510":
@@ -561,7 +540,7 @@ def admitted(
                 return None
     if listed.look is not None and note is not None:
         listed.look.keep()
-    known = known.joined(found)
+    known = known.joined([*found, *spanned])
     replacements, files = known.replacements(stream), known.of(split.identity for split in splits)
     taken = []
     for split in splits:
@@ -569,8 +548,17 @@ def admitted(
         # what Parquet says of its row groups is narrower than what the ledger knows of the file
         begin, end = (one.begin, one.end) if split.format == "csv" else (split.begin, split.end)
         if begin is None or begin != end:  # not empty
-            taken.append(replace(split, refused=one.refused, begin=begin, end=end, replacements=replacements))
+            about = {"replacements": replacements, "declared": known.declared or split.declared}
+            taken.append(replace(split, refused=one.refused, begin=begin, end=end, **about))
     return Admitted(taken, known, rows.problem)
+
+
+def _seen_now(one: Arrival, seen: Seen | None) -> Arrival:
+    """A file of the ledger as it is listed now, if that is not how it was."""
+    if seen is None:
+        return one
+    stamps = one.stamps | ({seen.stamp} if seen.stamp else set())
+    return replace(one, path=seen.path, listed=seen.listing, stamps=stamps)
 
 
 def _changed_rows(stream: Stream, known: Ledger, judged: Sequence[Arrival], listed: Listed) -> ChangedRows:
@@ -578,13 +566,16 @@ def _changed_rows(stream: Stream, known: Ledger, judged: Sequence[Arrival], list
     # what repeats an event of another file may be another row as soon as files are in another order
     if stream.source.format != "delta" or stream.event_id is not None or all(one.is_here for one in judged):
         return ChangedRows()
-    files = known.all()
+    files, names = known.all(), known.listings(listed.table)
     moves = [move for one in files for move in one.moves]
     commit = max(moves, key=lambda move: move.noted).commit if moves else None
-    spans = {one.identity: (one.begin, one.end) for one in files if one.is_here}
-    gone = [one.identity for one in judged if not one.is_here]
-    came = [one.identity for one in judged if one.is_here]
-    rows = changed_rows(stream, (commit, listed.commit), spans, gone, came, listed.splits)
+    spans = {names[one.identity]: (one.begin, one.end) for one in files if one.is_here}
+    identities = {names.get(one.identity, one.identity): one.identity for one in judged}
+    gone = [names[one.identity] for one in judged if not one.is_here]
+    came = [names.get(one.identity, one.identity) for one in judged if one.is_here]
+    places = {names.get(split.identity, split.identity): split.path for split in listed.splits}
+    rows = changed_rows(stream, (commit, listed.commit), spans, gone, came, places)
+    rows = replace(rows, files=frozenset(identities[name] for name in rows.files))
     # of what is refused one may hold more than the other, though both have the rows
     refused = [span for one in judged if one.identity in rows.files for span in one.refused]
     return replace(rows, changed=disjoint([*rows.changed, *refused]))
@@ -605,66 +596,41 @@ def _moved(
     return moved
 
 
-def _recognised(stream: Stream, splits: list[Split], known: Ledger, note: bool) -> tuple[list[Split], dict[str, str]]:
-    """The splits, those of files that hold what they never held under an identity of their own, and by identity the
-    stamps that are not known yet (of files without any if ``note``). Raises HDL-402."""
-    # files of a Delta table never change under their names, and an ETag of a store stands for its content
-    if stream.source.format in ("delta", "iceberg") or not Place.of(stream.source.path).is_local:
-        return splits, {}
-    seen: dict[tuple[str, str], str] = {}
-    held: dict[str, dict[str, str]] = {}
-    for one in known.seen_as({split.identity for split in splits}):
-        for stamp in one.stamps:
-            status, _, content = stamp.rpartition("|")
-            listed = one.identity.removesuffix(CONTENT + content)
-            seen[listed, status] = held.setdefault(listed, {})[content] = one.identity
-    identities: dict[str, str] = {}
-    stamps: dict[str, str] = {}
-    for path, listed in {split.path: split.identity for split in splits}.items():
-        with _reading(stream, path):
-            found = Path(path).stat()
-            status = f"{found.st_ino}|{found.st_ctime_ns}"
-            identity = seen.get((listed, status), listed)
-            if (listed, status) not in seen and (note or listed in held):
-                content = _checksum(path)
-                if listed in held:
-                    identity = held[listed].get(content, f"{listed}{CONTENT}{content}")
-                stamps[identity] = f"{status}|{content}"
-        identities[path] = identity
-    return [replace(split, identity=identities[split.path]) for split in splits], stamps
-
-
-def _checksum(path: str) -> str:
-    """The CRC-32 of a file's content."""
-    found = 0
-    with Path(path).open("rb") as file:
-        while chunk := file.read(CHUNK):
-            found = zlib.crc32(chunk, found)
-    return f"{found:08x}"
-
-
 def next_moment(known: Ledger) -> int:
     """The moment of the ledger's next entry, under the lease."""
     return max(time.time_ns() // 1000, known.newest + 1)
 
 
-def _judged(warehouse: Warehouse, stream: Stream, listed: Listed, clock: int, known: Ledger) -> list[Arrival]:
-    """What came and what went since the ledger was written, with what is refused."""
+def _judged(
+    warehouse: Warehouse, stream: Stream, listed: Listed, clock: int, known: Ledger, trust: bool
+) -> tuple[list[Arrival], list[Arrival]]:
+    """What came and what went since the ledger was written, with what is refused; and of what is as it was those of
+    which the ledger did not know the span of the event times as they are declared now."""
     present: dict[str, list[Split]] = {}
     for split in listed.splits:
         present.setdefault(split.identity, []).append(split)
-    now, found = next_moment(known), list[Arrival]()
+    now, found, spanned = next_moment(known), list[Arrival](), list[Arrival]()
+    declared = None if known.declared is None else known.declared.of_times
     gone = [replace(one, event="gone", noted=now) for one in known.missing(listed.settled, present)]
     befores = known.of(present)
     for identity, mine in present.items():
         before = befores.get(identity)
-        if before is not None:
+        if before is not None and (before.is_spanned and trust):
             # back again as it was: what was refused of it still is
             found += [] if before.is_here else [replace(before, event="came", noted=now)]
             continue
         begin, end = _bounds(stream, mine)
+        if before is not None:
+            one = replace(before, begin=begin, end=end, declared=declared, is_spanned=True)
+            is_other = before.is_spanned and (before.begin, before.end) != (begin, end)
+            if not before.is_here or is_other:
+                found.append(replace(one, event="came", noted=now))
+            elif not before.is_spanned:
+                spanned.append(one)
+            continue
         arrived = max(FIRST, min(clock, _modified(stream, mine[0])))
-        one = Arrival(stream.name, identity, mine[0].path, "came", arrived, now, begin, end)
+        about: dict[str, Any] = {"listed": identity, "declared": declared}
+        one = Arrival(stream.name, identity, mine[0].path, "came", arrived, now, begin, end, **about)
         if (
             stream.allowed_lateness is not None
             and len(known.rows)
@@ -676,7 +642,7 @@ def _judged(warehouse: Warehouse, stream: Stream, listed: Listed, clock: int, kn
             refused = tuple((first, last) for first, last in spans if first < last)
             one = replace(one, refused=refused, late=events_in(stream, mine, refused))
         found.append(one)
-    return [*found, *gone]
+    return [*found, *gone], spanned
 
 
 def _bounds(stream: Stream, splits: Sequence[Split]) -> tuple[int | None, int | None]:
@@ -703,17 +669,8 @@ def _modified(stream: Stream, split: Split) -> int:
     """When a file was written last, in microseconds."""
     if split.version is not None:
         return split.version.modified
-    with _reading(stream, split.path):
+    with reading(stream, split.path):
         return Path(split.path).stat().st_mtime_ns // 1000
-
-
-@contextmanager
-def _reading(stream: Stream, path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        hint = "do files come and go while they are listed? run it again"
-        raise HeddleError("HDL-402", f"stream {stream.name}: {path} cannot be read: {error}", hint) from error
 
 
 def _published(warehouse: Warehouse, stream: str, begin: int, end: int) -> list[tuple[int, int]]:

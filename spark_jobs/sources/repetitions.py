@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Stream, digest
+from spark_jobs.sources.declared import Declaration
 from spark_jobs.sources.decoding import read_split
 from spark_jobs.sources.ledger import REPEATED, REPEATS, inside
 from spark_jobs.sources.splits import Split
@@ -19,9 +20,11 @@ from spark_jobs.storage import Place
 from spark_jobs.warehouse.warehouse import Warehouse
 
 
-def distinct(warehouse: Warehouse, stream: Stream, splits: list[Split], begin: int, end: int) -> list[Split]:
+def distinct(
+    warehouse: Warehouse, stream: Stream, splits: list[Split], begin: int, end: int, trust: bool = True
+) -> list[Split]:
     """The splits with what repeats of their events in [begin, end), for streams with an ``event_id``; others as they
-    are. Raises what reading raises."""
+    are. ``trust``: what was found before counts. Raises what reading raises."""
     if stream.event_id is None:
         return splits
     groups: list[tuple[int, int, list[int]]] = []
@@ -35,7 +38,7 @@ def distinct(warehouse: Warehouse, stream: Stream, splits: list[Split], begin: i
             groups.append((day, day + DAY, mine))
     found = list(splits)
     for first, last, mine in groups:
-        path = _repeated(warehouse, stream, [splits[number] for number in mine], first, last)
+        path = _repeated(warehouse, stream, [splits[number] for number in mine], first, last, trust)
         with Place.of(path).open() as file:
             rows = pq.read_table(file)
         # most splits repeat nothing: nothing is attached to those
@@ -58,13 +61,21 @@ def _days(split: Split, begin: int, end: int) -> Iterator[int]:
         yield from range(first // DAY * DAY, last, DAY)
 
 
-def _repeated(warehouse: Warehouse, stream: Stream, splits: Sequence[Split], begin: int, end: int) -> str:
+def _repeated(warehouse: Warehouse, stream: Stream, splits: Sequence[Split], begin: int, end: int, trust: bool) -> str:
     """The file that says which rows of some splits repeat an event of [begin, end) that stands before them: their
-    ``split`` (its place in the list) and ``row``, both ascending. Made once for the same content."""
+    ``split`` (its place in the list) and ``row``, both ascending. Made once for the same content under the same
+    declaration of the event id and the event time."""
     assert stream.event_id is not None
     content = [[split.identity, split.row_groups, split.refused] for split in splits]
-    file = warehouse.place / REPEATED / f"{digest([stream.name, stream.event_id, begin, end, content])}.parquet"
-    if (kept := file.info()) is not None:
+    named = (splits[0].declared if splits else None) or Declaration(stream)
+    events = named.of([stream.event_id])
+    kind = [stream.name, stream.event_id, begin, end, content]
+    folder = warehouse.place / REPEATED
+    file = folder / f"{digest([*kind, events.digest])}.parquet"
+    kept = file.info() if trust else None
+    if kept is None and trust and (former := folder / f"{digest(kind)}.parquet").exists() and events.is_former:
+        file, kept = former, former.info()
+    if kept is not None:
         file.touch(kept)  # maintenance leaves it
         return str(file)
     tables = []

@@ -34,6 +34,7 @@ from optimizer.workload.streams import BY_CATALOGUE, TIME_UNITS, is_readable, ro
 from optimizer.workload.values import BYTE, INT, SHORT, Stream, digest
 from spark_jobs.settings import settings
 from spark_jobs.sources.column_mapping import as_table_has, names_in_file, place_in_file
+from spark_jobs.sources.declared import Declaration
 from spark_jobs.sources.delta_source import DeltaFile, read_log
 from spark_jobs.sources.objects import Changed, look_at, seen
 from spark_jobs.sources.replacements import NOTHING, Replacements
@@ -74,7 +75,8 @@ class Split:
     Parquet file there ``footer`` what it says of itself, which tasks need not ask for again. Of a Delta table's file
     ``names`` is what the table calls its columns, if not as it does (:mod:`spark_jobs.sources.column_mapping`), and
     ``deleted`` which of the split's rows are no longer the table's, ascending: they are counted nowhere else;
-    ``replacements`` is what is known of how the stream's files took the place of others."""
+    ``replacements`` is what is known of how the stream's files took the place of others, ``declared`` how the stream is
+    declared. Paths in identities are relative to the stream's source."""
 
     format: str
     path: str
@@ -92,10 +94,11 @@ class Split:
     deleted: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
     footer: pq.FileMetaData | None = field(default=None, compare=False, repr=False)
     replacements: Replacements = field(default=NOTHING, compare=False, repr=False)
+    declared: Declaration | None = field(default=None, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         # tasks read rows: they compare nothing
-        return self.__dict__ | {"replacements": NOTHING}
+        return self.__dict__ | {"replacements": NOTHING, "declared": None}
 
     def groups(self, metadata: pq.FileMetaData) -> list[int]:
         """The numbers of its row groups, of the file's own ``metadata``."""
@@ -136,24 +139,70 @@ class Split:
 
 
 def snapshot_token(splits: list[Split], begin: int, end: int) -> str:
-    """Hash of the content that can hold events of [begin, end): equal tokens, equal events.
+    """Hash of the content that can hold events of [begin, end): equal tokens and declarations, equal events.
 
     Files that took the place of others without a change there stand for those.
     """
+    return digest(sorted(_marks_of(splits, begin, end)))
+
+
+def _marks_of(splits: list[Split], begin: int, end: int) -> set[str]:
     marks = {mark for split in splits if (mark := split.mark(begin, end)) is not None}
     replacements = splits[0].replacements if splits else NOTHING
-    return digest(sorted(replacements.undone(marks, begin, end)))
+    return replacements.undone(marks, begin, end)
+
+
+Tokens = dict[tuple[int, int], tuple[str, bool]]
+"""The token of the content that a stream has in each span [begin, end), and whether it has any there."""
+
+
+class ContentName:
+    """What stored aggregates of some columns of a stream are named by: content of its files, and their declaration.
+
+    Parameters
+    ----------
+    splits
+        What the stream holds.
+    columns
+        The columns that are read, besides those of the event time and the event id; None: all, and their order counts.
+    tokens
+        What is known of other columns of the same splits; it grows.
+    """
+
+    def __init__(self, splits: list[Split], columns: Iterable[str] | None, tokens: Tokens | None = None) -> None:
+        declared = splits[0].declared if splits else None
+        self._splits = splits
+        self._named = None if declared is None else declared.of(columns)
+        self._tokens: Tokens = {} if tokens is None else tokens
+
+    def _token(self, begin: int, end: int) -> tuple[str, bool]:
+        if (begin, end) not in self._tokens:
+            marks = _marks_of(self._splits, begin, end)
+            self._tokens[begin, end] = digest(sorted(marks)), bool(marks)
+        return self._tokens[begin, end]
+
+    def of(self, begin: int, end: int) -> str:
+        """The name for [begin, end), to be stored. Where no file holds events there is nothing to declare."""
+        token, has_content = self._token(begin, end)
+        return self._named.token(token) if self._named is not None and has_content else token
+
+    def is_of(self, stored: str, begin: int, end: int) -> bool:
+        """Whether what is stored under a name for [begin, end) is what would be stored now."""
+        token, has_content = self._token(begin, end)
+        return self._named.is_token(stored, token) if self._named is not None and has_content else stored == token
 
 
 @dataclass(frozen=True)
 class SourceFiles:
     """The files of a stream as a listing has them, in a fixed order, none of them opened.
 
-    Of each file its ``paths`` (of those in a store: URLs) and what it is ``marked`` with, in a listing: of
-    a file of this machine or a table that is its identity, and of the former in another line ``inode|time of change``;
-    of a CSV or Parquet file of a store ``size|time of modification (microseconds)``, by which alone it is not known.
+    Of each file its ``paths`` (of those in a store: URLs), its ``names`` below the source, and what it is ``marked``
+    with, in a listing: of a file of this machine ``name|size|time of modification`` and in another line
+    ``inode|time of change``; of a table's file its identity; of a file of a store ``size|time of modification
+    (microseconds)``, by which alone it is not known.
     ``opened`` gives the splits of some of them, by their numbers, and raises what :func:`splits_of` raises. ``commit``:
-    the state of a table (:attr:`spark_jobs.sources.delta_source.DeltaSnapshot.commit`). ``is_settling``: whether a file
+    the state of a table (:attr:`spark_jobs.sources.delta_source.DeltaSnapshot.commit`), ``table`` its id.
+    ``is_settling``: whether a file
     of which all this is known need not be opened. ``passed``: the numbers of known files that are there as they were
     (:class:`KnownFiles`), and are not among the others.
     """
@@ -161,9 +210,11 @@ class SourceFiles:
     paths: Sequence[str]
     marked: Callable[[], Sequence[str] | pa.Array]
     opened: Callable[[Sequence[int]], list[Split]]
+    names: Sequence[str] = ()
     commit: str | None = None
     is_settling: bool = True
     passed: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    table: str | None = None
 
     @cached_property
     def marks(self) -> Sequence[str] | pa.Array:
@@ -204,34 +255,30 @@ def files_of(stream: Stream, known: KnownFiles | None = None) -> SourceFiles:
 def _opening(
     stream: Stream, open_files: Callable[[Sequence[int]], list[Split]]
 ) -> Callable[[Sequence[int]], list[Split]]:
+    declared = Declaration(stream)
+
     def opened(numbers: Sequence[int]) -> list[Split]:
         with failures_of(stream, stream.source.path):
             found = open_files(numbers)
-        return identified(stream, found)
+        return [replace(split, declared=declared) for split in found]
 
     return opened
 
 
-def identified(stream: Stream, splits: list[Split]) -> list[Split]:
-    """The splits, with what of the stream's declaration decides which events they hold in their identities."""
-    behind = declared(stream)
-    return [replace(split, identity=f"{split.identity}{behind}") for split in splits] if behind else splits
-
-
-def declared(stream: Stream) -> str:
-    """What of a stream's declaration decides which events its files hold, behind their identities."""
-    options = f"|as {stream.source.options}" if stream.source.options else ""
-    return options if stream.event_id is None else f"{options}|one of each {stream.event_id}"
+def names_below(root: str, paths: Sequence[str]) -> list[str]:
+    """What files are called below the root of their source; a source that is one file is called as the file is."""
+    start = len(root.rstrip("/")) + 1
+    return [path[start:] or path.rpartition("/")[2] for path in paths]
 
 
 def _files_here(stream: Stream, known: KnownFiles | None) -> SourceFiles:
     """The CSV or Parquet files of this machine, those that are known passed over."""
     paths, passed = _files(stream, known)
-    statuses = _Statuses(paths)
+    names, statuses = names_below(stream.source.path, paths), _Statuses(paths)
 
     def identity(number: int) -> str:
         size, written, _, _ = statuses.of(number)
-        return f"{paths[number]}|{size}|{written}"
+        return f"{names[number]}|{size}|{written}"
 
     def opened(numbers: Sequence[int]) -> list[Split]:
         if stream.source.format == "csv":
@@ -241,11 +288,11 @@ def _files_here(stream: Stream, known: KnownFiles | None) -> SourceFiles:
     def marked() -> pa.Array:
         # the texts of all files at once
         size, written, inode, changed = (pa.array(np.asarray(column)).cast(pa.string()) for column in statuses.all)
-        identities = pc.binary_join_element_wise(pa.array(paths, pa.string()), size, written, "|")
+        identities = pc.binary_join_element_wise(pa.array(names, pa.string()), size, written, "|")
         status = pc.binary_join_element_wise(inode, changed, "|")
-        return pc.binary_join_element_wise(identities, pa.scalar(f"{declared(stream)}\n"), status, "")
+        return pc.binary_join_element_wise(identities, status, "\n")
 
-    return SourceFiles(paths, marked, _opening(stream, opened), passed=passed)
+    return SourceFiles(paths, marked, _opening(stream, opened), names, passed=passed)
 
 
 class _Statuses:
@@ -291,25 +338,28 @@ def _files_in_store(stream: Stream) -> SourceFiles:
     """The CSV or Parquet files of a store."""
     files = _stored_files(stream)
     paths = [str(place) for place, _ in files]
+    names = names_below(str(Place.of(stream.source.path)), paths)
+
+    def identity(number: int, version: ObjectVersion) -> str:
+        return f"{names[number]}|{version.size}|{version.tag}"
 
     def opened(numbers: Sequence[int]) -> list[Split]:
         chosen = [paths[number] for number in numbers]
         if stream.source.format == "csv":
             return [
-                Split("csv", path, _stored_identity(path, version), version=version)
-                for path, version in zip(chosen, _at_once(stream, chosen, look_at), strict=True)
+                Split("csv", paths[number], identity(number, version), version=version)
+                for number, version in zip(numbers, _at_once(stream, chosen, look_at), strict=True)
             ]
         return [
             replace(split, version=version, footer=footer)
-            for path, (version, footer) in zip(chosen, _at_once(stream, chosen, seen), strict=True)
-            for split in _parquet_splits(stream, path, _stored_identity(path, version), metadata=footer)
+            for number, (version, footer) in zip(numbers, _at_once(stream, chosen, seen), strict=True)
+            for split in _parquet_splits(stream, paths[number], identity(number, version), metadata=footer)
         ]
 
-    return SourceFiles(paths, lambda: [f"{file.size}|{file.modified}" for _, file in files], _opening(stream, opened))
+    def marked() -> list[str]:
+        return [f"{file.size}|{file.modified}" for _, file in files]
 
-
-def _stored_identity(path: str, version: ObjectVersion) -> str:
-    return f"{path}|{version.size}|{version.tag}"
+    return SourceFiles(paths, marked, _opening(stream, opened), names)
 
 
 def _at_once(stream: Stream, paths: Sequence[str], look: Callable[[str], T]) -> list[T]:
@@ -601,14 +651,15 @@ def iceberg_files(stream: Stream) -> tuple[pa.Schema, list[DeltaFile]]:
 def _files_of_table(stream: Stream, table: pa.Schema, files: Sequence[DeltaFile]) -> SourceFiles:
     """The files of a table, by their places."""
     files = sorted(files, key=lambda file: file.path)
-    behind = declared(stream)
     return SourceFiles(
         [file.path for file in files],
-        lambda: [f"{file.identity}{behind}" for file in files],
+        lambda: [file.identity for file in files],
         _opening(stream, lambda numbers: table_splits(stream, table, [files[number] for number in numbers])),
+        [file.name for file in files],
         files[0].commit if files else None,
         # what the columns of a file are called is known once it is opened
         all(file.mapped is None for file in files),
+        table=files[0].table if files else None,
     )
 
 

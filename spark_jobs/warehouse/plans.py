@@ -6,14 +6,14 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import pyarrow.dataset as ds
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
-from optimizer.plan.stored_rows import from_rows
+from optimizer.plan.stored_rows import DECLARATION, from_rows
 from optimizer.workload.values import ACQ, Stream, from_json
 from spark_jobs.warehouse.data_files import reading
 from spark_jobs.warehouse.schemas import micros
@@ -98,6 +98,24 @@ def definitions(warehouse: Warehouse, query: str | None = None) -> dict[str, lis
         definition.plan_versions.sort()
         by_name.setdefault(name, []).append(definition)
     return {name: sorted(every, key=lambda each: each.plan_versions[-1]) for name, every in by_name.items()}
+
+
+@lru_cache(64)
+def _former_streams(warehouse: Warehouse, version: int, stream: str) -> tuple[Stream, ...]:
+    where = ds.field("stream") == stream
+    with reading(warehouse.path("sharing_plans")):
+        table = warehouse.dataset("sharing_plans", where=where)
+        first = table.head(1, columns=["row"], filter=ds.field("plan_version") == 1)
+        if any(DECLARATION in row for row in first["row"].to_pylist()):
+            return ()
+        rows = (row for batch in table.to_batches(["row"], filter=where) for row in batch["row"].to_pylist())
+        found = dict.fromkeys(json.loads(row)["stream_definition"] for row in rows if DECLARATION not in row)
+    return tuple(from_json(json.loads(one)) for one in found)
+
+
+def former_streams(warehouse: Warehouse, stream: str) -> tuple[Stream, ...]:
+    """How the plans from before there were declaration digests declare a stream, without repetition."""
+    return _former_streams(warehouse, warehouse.version("sharing_plans"), stream)
 
 
 def current_version(warehouse: Warehouse) -> int | None:

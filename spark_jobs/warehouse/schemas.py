@@ -201,6 +201,9 @@ TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
                 pa.field("stamps", pa.string()),
                 pa.field("commit", pa.string()),
                 pa.field("changed", pa.string()),
+                pa.field("listed", pa.string()),
+                pa.field("seen", INSTANT),
+                pa.field("declared", pa.string()),
             ]
         ),
         [],

@@ -1,0 +1,100 @@
+"""The declaration digest: a hash of everything in a stream's declaration that decides what its events are.
+
+What is stored of a stream comes from some of its columns. It keeps its meaning as long as those columns, the event
+time and the event id are declared as they were. Whatever else changes in the declaration does not concern it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from optimizer.workload.nested import Nested, behind, read_path
+from optimizer.workload.values import Stream, digest, to_json
+
+DECIDING = {
+    "stream": ("source", "time", "schema", "event_id"),
+    "source": (
+        *("format", "delimiter", "header", "quote", "null", "timestamp_format", "time_unit"),
+        *("options", "since", "watermark"),
+    ),
+}
+"""Keys of streams.yaml that decide what an event is."""
+
+LOCATING = {"stream": (), "source": ("path", "table", "reader")}
+"""Keys that say where the events are and who reads them. Files and tables have identities of their own."""
+
+SCHEDULING = {"stream": ("lateness", "step", "allowed_lateness"), "source": ()}
+"""Keys that say when windows are answered and which late files are refused."""
+
+
+@lru_cache(maxsize=4096)
+def _digest(stream: Stream, columns: tuple[str, ...], in_order: bool) -> str:
+    source, origin = stream.source, stream.source.origin
+    used = dict.fromkeys((stream.time, *columns))
+    if stream.event_id is not None:
+        used[stream.event_id] = None
+    types = [[name, *_type(stream, name)] for name in sorted(used)]
+    positions: list[Any] = []
+    if source.format == "csv" and not source.header:
+        order = {name: number for number, (name, _) in enumerate(stream.schema)}
+        positions = [[name, order.get(name)] for name in sorted(used)]
+    written = [
+        *(source.format, source.delimiter, source.header, source.quote, sorted(set(source.null))),
+        *(source.timestamp_format, source.time_unit),
+    ]
+    copied = None if origin is None else [origin.format, to_json(origin.options), origin.watermark, origin.since]
+    order = [columns] if in_order else []
+    return digest([written, copied, stream.time, stream.event_id, types, positions, *order])
+
+
+def declaration_digest(stream: Stream, columns: Iterable[str], in_order: bool = False) -> str:
+    """Return a hash of how a stream and some of its columns are declared.
+
+    Equal digests mean equal events from equal files, as far as these columns, the event time and the event id go. The
+    name of the stream, its location and its schedule are not part of it. ``in_order``: the order of the columns counts
+    as well, as rows of equal times are put in it.
+    """
+    return _digest(stream, tuple(columns) if in_order else tuple(sorted(set(columns))), in_order)
+
+
+def all_columns(stream: Stream) -> list[str]:
+    """The names of all columns of a stream, nested ones included."""
+    return [*dict(stream.schema), *dict(stream.nested)]
+
+
+def time_digest(stream: Stream) -> str:
+    """The declaration digest of the event times alone, whatever the event id."""
+    return declaration_digest(replace(stream, event_id=None), ())
+
+
+def is_as_declared(stream: Stream, other: Stream) -> bool:
+    """Whether two streams differ in location, at most."""
+    return _without_location(stream) == _without_location(other)
+
+
+def _without_location(stream: Stream) -> Stream:
+    origin = stream.source.origin
+    if origin is not None:
+        origin = replace(origin, path="", copies="")
+    return replace(stream, source=replace(stream.source, path="", origin=origin))
+
+
+def _type(stream: Stream, name: str) -> list[Any]:
+    """The type of a column. Of a leaf in a nested column also the kinds of what it lies in: ``m[0]`` is a place in an
+    array or a key of a map."""
+    nested = dict(stream.nested)
+    if name in nested:
+        return [to_json(nested[name])]
+    type_ = stream.type_of(name)
+    found: list[Any] = [None if type_ is None else to_json(type_)]
+    path = None if name in dict(stream.schema) else read_path(name)
+    inner = nested.get(path.root) if path is not None else None
+    for step in path.steps if path is not None else ():
+        if not isinstance(inner, Nested):
+            break
+        found.append([inner.kind, to_json(inner.inner("key")) if inner.kind == "map" else None])
+        inner = behind(inner, step)  # type: ignore[assignment]
+    return found
