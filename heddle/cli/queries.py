@@ -64,8 +64,9 @@ def quarantine(
 
 
 def arrival_row(arrival: Arrival) -> dict[str, Any]:
-    """A file of the ledger for programs; its stamps and moves are the ledger's own."""
-    return {name: value for name, value in asdict(arrival).items() if name not in ("stamps", "moves")}
+    """A file of the ledger for programs; how it is recognised is the ledger's own."""
+    own = ("stamps", "moves", "listings", "listed", "declared", "is_spanned")
+    return {name: value for name, value in asdict(arrival).items() if name not in own}
 
 
 def show_quarantine(refused: Sequence[Arrival], released: Sequence[Arrival]) -> None:

@@ -376,6 +376,11 @@ def show_outdated(stale: Sequence[Outdated]) -> None:
     columns = ("interval", "revision", "files", "late events", "fragments", "queries", "windows")
     if rows:
         print_rows("published of sources that changed", columns, rows)
+        declared = [interval for interval in stale if interval.radius.declared]
+        if declared:
+            names = ", ".join(sorted({name for interval in declared for name in interval.radius.declared}))
+            told = f"{number_of(len(declared), 'interval')}: {names} declared otherwise since"
+            terminal.console.print(told, highlight=False)
     else:
         terminal.console.print("everything published is of its sources as they are", highlight=False)
 

@@ -135,6 +135,12 @@ CODES_OF_RUNS = (
         "The column of event ids is missing, or neither strings nor integers.",
         "Name another column under `event_id`.",
     ),
+    Code(
+        "HDL-470",
+        "A stream is declared otherwise than when some published intervals were answered.",
+        "`heddle repair` answers them by the declaration of now.",
+        severity="warning",
+    ),
     # ---------------------------------------------------------------- warehouse, publishing and servers
     Code("HDL-501", "The folder has files in it and is no warehouse.", "Name a new or an empty folder.", exit_code=2),
     Code(

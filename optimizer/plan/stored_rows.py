@@ -15,7 +15,6 @@ from optimizer.workload import values
 from optimizer.workload.declarations import all_columns, declaration_digest
 from optimizer.workload.values import ACQ, Stream, Workload
 
-
 DECLARATION = '"declaration": '
 """In rows as JSON that say under which declaration digest a plan has its stream."""
 

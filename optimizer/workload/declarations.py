@@ -46,8 +46,8 @@ def _digest(stream: Stream, columns: tuple[str, ...], in_order: bool) -> str:
         *(source.timestamp_format, source.time_unit),
     ]
     copied = None if origin is None else [origin.format, to_json(origin.options), origin.watermark, origin.since]
-    order = [columns] if in_order else []
-    return digest([written, copied, stream.time, stream.event_id, types, positions, *order])
+    ordered = [columns] if in_order else []
+    return digest([written, copied, stream.time, stream.event_id, types, positions, *ordered])
 
 
 def declaration_digest(stream: Stream, columns: Iterable[str], in_order: bool = False) -> str:

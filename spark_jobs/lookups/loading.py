@@ -16,13 +16,13 @@ from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.synopses.synopsis import CARRIERS, Synopsis, synopses_of
 from optimizer.windows.alignment import day_label, history_start
 from optimizer.workload.expression import exact_literal, family_of
-from optimizer.workload.values import ACQ, STRING, Condition, Literal, Output, WindowKind
+from optimizer.workload.values import ACQ, STRING, Condition, Literal, Output, Stream, WindowKind
 from spark_jobs.arrays.texts import as_texts, key_texts
 from spark_jobs.lookups.kernels import Group, Span, unknown_group
 from spark_jobs.lookups.lookups import Lookups
 from spark_jobs.lookups.sequence_lookups import SequenceLookups
 from spark_jobs.partials.cells import Cells
-from spark_jobs.partials.stored_coverage import coverage
+from spark_jobs.partials.stored_coverage import coverage, named_as_declared
 from spark_jobs.sequences.encoding import decoded
 from spark_jobs.sources.decoding import parse_instant
 from spark_jobs.sources.expressions import arrow_type
@@ -80,8 +80,10 @@ class Reader:
         newest = current_version(self.warehouse) or 0
         versions = range(newest, 0, -1) if self.plan_version is None else [self.plan_version]
         wanted: ACQ | None = None
+        declared: dict[str, Stream] = {}
         for version in versions:
             plan = load_plan(self.warehouse, version)
+            declared = {stream.name: stream for stream in plan.workload.streams} | declared
             for tree in plan.trees:
                 query = next((query for query in tree.queries if query.name == name), None)
                 if query is None or (wanted is not None and query.fingerprint != wanted.fingerprint):
@@ -92,8 +94,10 @@ class Reader:
                     raise HeddleError("HDL-607", message, "`heddle read`")
                 made = synopses_of(plan.workload.stream(tree.stream), tree.queries, tree.together)
                 synopsis = next(synopsis for synopsis, members in made.items() if query in members)
-                pieces = coverage(self.warehouse, [synopsis.fingerprint]).get(synopsis.fingerprint)
-                if pieces:
+                pieces = coverage(self.warehouse, [synopsis.fingerprint]).get(synopsis.fingerprint, [])
+                # what was stored under another declaration is of other events
+                named = named_as_declared(self.warehouse, declared[tree.stream], synopsis)
+                if pieces := [piece for piece in pieces if named.is_of(piece[2])]:
                     return query, synopsis, _joined([piece[:2] for piece in pieces])
         if wanted is None:
             known = [query.name for query in load_plan(self.warehouse, newest).workload.queries] if newest else []

@@ -13,6 +13,7 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.plan.export import to_json
 from optimizer.plan.rhythms import rhythms
 from optimizer.workload.instants import format_instant
+from spark_jobs.run.declarations import OlderDeclaration, on_earlier_declarations
 from spark_jobs.storage import Place
 from spark_jobs.warehouse import checks_log, publish_log
 from spark_jobs.warehouse.checks_log import CheckCounts
@@ -53,7 +54,8 @@ class QueryLateness:
 @dataclass(frozen=True)
 class WarehouseStatus:
     """The state of a warehouse. ``runs``: the newest that ended, newest first; ``intervals``: how many are published;
-    ``refreshes``: of every query with a refresh bound, over the newest :data:`LOOKED_AT` runs."""
+    ``refreshes``: of every query with a refresh bound, over the newest :data:`LOOKED_AT` runs; ``older``: the published
+    intervals that stand on an earlier declaration of a stream."""
 
     root: Place
     plan_version: int
@@ -62,6 +64,7 @@ class WarehouseStatus:
     checks: CheckCounts
     refreshes: tuple[QueryLateness, ...]
     runs: tuple[LogRow, ...]
+    older: tuple[OlderDeclaration, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As ``heddle status --json`` prints it."""
@@ -77,6 +80,7 @@ class WarehouseStatus:
             "recomputed": {"queries": self.checks.recomputed, "different": self.checks.different},
             "refreshes": [refresh.to_json() for refresh in self.refreshes],
             "runs": [row.stored_record | {"event": row.event, "at": logged_at(row)} for row in self.runs],
+            **({"declared_otherwise": [one.to_json() for one in self.older]} if self.older else {}),
         }
 
 
@@ -102,6 +106,7 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
         checks,
         tuple(_lateness(plan, published)),
         tuple(runs[:last]),
+        tuple(on_earlier_declarations(warehouse)),
     )
 
 

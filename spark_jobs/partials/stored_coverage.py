@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,11 @@ from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import day_label, day_pieces
 from optimizer.workload.values import Stream, WindowKind
 from spark_jobs.partials.fill_request import FillRequest, columns_of_synopsis
+from spark_jobs.sources.declared import Declaration, Named
 from spark_jobs.sources.splits import ContentName, Split, Tokens
 from spark_jobs.storage import Place
 from spark_jobs.warehouse.data_files import CHECKED, DataFile, SynopsisFailure, read_file, reading, write_files
-from spark_jobs.warehouse.plans import recent_plans
+from spark_jobs.warehouse.plans import former_streams, recent_plans
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.schemas import PARTIALS
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -232,13 +234,22 @@ def _completed(stream: Stream, splits: list[Split], spans: Sequence[FillRequest]
 
 
 def content_name(synopsis: Synopsis, splits: list[Split], tokens: Tokens | None = None) -> ContentName:
-    """What the stored rows of a synopsis are named by. Rows of equal times are ordered by all columns."""
-    is_ordered = synopsis.kind is WindowKind.ROWS
-    return ContentName(splits, None if is_ordered else sorted(columns_of_synopsis(synopsis)), tokens)
+    """What the stored rows of a synopsis are named by."""
+    return ContentName(splits, _columns_declared(synopsis), tokens)
+
+
+def _columns_declared(synopsis: Synopsis) -> list[str] | None:
+    """The columns whose declaration decides the rows of a synopsis. Rows of equal times are ordered by all columns."""
+    return None if synopsis.kind is WindowKind.ROWS else sorted(columns_of_synopsis(synopsis))
+
+
+def named_as_declared(warehouse: Warehouse, stream: Stream, synopsis: Synopsis) -> Named:
+    """How the columns of a synopsis are declared, by which names of its stored rows are told apart."""
+    return Declaration(stream, partial(former_streams, warehouse, stream.name)).of(_columns_declared(synopsis))
 
 
 def _first_read(synopsis: Synopsis, begin: int) -> int:
-    """From when on what is before the end of [begin, end) decides its rows: row numbers come from all that is before."""
+    """From when on events decide its rows of [begin, end): row numbers come from all that is before."""
     return EVER if synopsis.kind is WindowKind.ROWS else begin
 
 
@@ -262,8 +273,9 @@ def coverage(
     within: tuple[int, int] | None = None,
     stream: str | None = None,
 ) -> dict[str, list[tuple[int, int, str]]]:
-    """Complete pieces [begin, end) of each synopsis (``fingerprints`` None: of all of a ``stream``) with the name of the
-    content they were computed from (:class:`spark_jobs.sources.splits.ContentName`); those that overlap a span, if one is given."""
+    """Complete pieces [begin, end) of each synopsis (``fingerprints`` None: of all of a ``stream``), each with the name
+    of the content that it was computed from (:class:`spark_jobs.sources.splits.ContentName`); those that overlap a
+    span, if one is given."""
     if fingerprints is not None and not fingerprints:
         return {}
     wanted = ds.field("stream") == stream if fingerprints is None else ds.field("fingerprint").isin(fingerprints)

@@ -13,6 +13,7 @@ from spark_jobs.costs.prediction import Work, events_about, predict
 from spark_jobs.partials import stored_coverage
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.slabs import slabs_of, span_of_slab
+from spark_jobs.run.declarations import stands_as_declared
 from spark_jobs.run.preparation import prepare
 from spark_jobs.run.values import RunRequest, SourceListing
 from spark_jobs.run.window_kinds import KINDS
@@ -62,7 +63,8 @@ class Prices:
         """The price of the next run."""
         prepared = prepare(self._warehouse, self._plan, request, self._listing)
         plan, begin, end = prepared.plan, request.begin, request.end
-        if publish_log.same_publication(self._warehouse, plan, begin, end, prepared.content) is not None:
+        same = publish_log.same_publication(self._warehouse, plan, begin, end, prepared.content)
+        if same is not None and stands_as_declared(self._warehouse, same, plan):
             return RunEstimate(begin, end, True, measured_runs=len(self._learned.own))
         events, missing = 0.0, []
         for name, splits in prepared.sources.items():

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.instants import DAY
+from spark_jobs.run.declarations import Declarations, columns_used
 from spark_jobs.run.estimate import Prices, RunEstimate
-from spark_jobs.run.narrowing import changed_since
-from spark_jobs.run.preparation import declaration_hash, listed
+from spark_jobs.run.narrowing import changed_by_declaration, changed_since
+from spark_jobs.run.preparation import listed
 from spark_jobs.run.values import RunRequest
 from spark_jobs.settings import settings
 from spark_jobs.sources.late_events import LateDataImpact
@@ -68,7 +69,8 @@ def prices(
 
 @dataclass(frozen=True)
 class Outdated:
-    """A published interval (microseconds) whose source has changed, of which ``revision``, and what has changed."""
+    """A published interval (microseconds) whose source or declaration has changed, of which ``revision``, and what
+    changed."""
 
     begin: int
     end: int
@@ -80,13 +82,14 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
     """The published intervals whose content is no longer what was published, by their begin.
 
     Intervals that a later publication covers are its business. An interval is judged by the plan that it was published
-    by: a new plan makes nothing outdated. ``since`` (microseconds): only intervals that end later.
+    by: a new plan makes nothing outdated, unless it declares otherwise what the queries of then used of a stream.
+    ``since`` (microseconds): only intervals that end later.
 
     Only those are looked at of which the ledger has an entry that is newer than what the publication knew, for times
     that it read: what is known of all others is what was known then.
     """
-    known = publish_log.publications_read(warehouse, since)
-    chosen = [number for number in _in_doubt(warehouse, known, clock).tolist() if known.stands(number)]
+    known, declared = publish_log.publications_read(warehouse, since), Declarations.now(warehouse)
+    chosen = [number for number in _in_doubt(warehouse, known, declared, clock).tolist() if known.stands(number)]
     moments = known.at[chosen].tolist()
     rows = publish_log.logged_publications(warehouse, moments) if chosen else []
     wanted = set(zip(*(each[chosen].tolist() for each in known.results), strict=True)) if chosen else set()
@@ -96,8 +99,14 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
         if (row.begin, row.end, row.table_version or 0) in wanted:
             together.setdefault(row.plan_version, []).append(row)
     for version, mine in together.items():
-        plan = load_plan(warehouse, version)
-        for near in _near(mine):
+        plan, same = load_plan(warehouse, version), list[LogRow]()
+        for row in mine:
+            if names := declared.differing(row, plan):
+                changed = changed_by_declaration(plan, names, row, clock)
+                found.append(Outdated(row.begin, row.end, row.revision, changed))
+            else:
+                same.append(row)
+        for near in _near(same):
             within = min(row.begin for row in near), max(row.end for row in near)
             listing = listed(warehouse, plan, clock, within=within)
             for row in near:
@@ -119,20 +128,17 @@ def _near(rows: Sequence[LogRow]) -> Iterator[list[LogRow]]:
         yield piece
 
 
-def _in_doubt(warehouse: Warehouse, known: Publications, clock: int) -> NDArray[np.int64]:
+def _in_doubt(warehouse: Warehouse, known: Publications, declared: Declarations, clock: int) -> NDArray[np.int64]:
     """The numbers of the publications of which something that they read may have changed since."""
     doubt = ~known.is_told
     begins, ends, listed_at = (known.reads[name].to_numpy() for name in ("begin", "end", "listed"))
-    names, declared = (known.reads[name].combine_chunks().dictionary_encode() for name in ("stream", "of"))
+    names, noted = (known.reads[name].combine_chunks().dictionary_encode() for name in ("stream", "of"))
     # of a hundred thousand there are few pairs
-    pairs = names.indices.to_numpy().astype(np.int64) * len(declared.dictionary) + declared.indices.to_numpy()
+    pairs = names.indices.to_numpy().astype(np.int64) * len(noted.dictionary) + noted.indices.to_numpy()
     for pair in np.flatnonzero(np.bincount(pairs)).tolist():
-        name, of = (
-            names.dictionary[pair // len(declared.dictionary)],
-            declared.dictionary[pair % len(declared.dictionary)],
-        )
+        name, of = (names.dictionary[pair // len(noted.dictionary)], noted.dictionary[pair % len(noted.dictionary)])
         mine = np.flatnonzero(pairs == pair)
-        arrivals = _arrivals(warehouse, known, name.as_py(), of.as_py(), known.owner[mine], clock)
+        arrivals = _arrivals(warehouse, known, declared, name.as_py(), of.as_py(), known.owner[mine], clock)
         newer = np.ones(len(mine), dtype=bool)
         if arrivals is not None:
             newer = arrivals.newest_in(begins[mine], ends[mine]) > listed_at[mine]
@@ -141,18 +147,28 @@ def _in_doubt(warehouse: Warehouse, known: Publications, clock: int) -> NDArray[
 
 
 def _arrivals(
-    warehouse: Warehouse, known: Publications, name: str, of: str, owners: NDArray[np.int64], clock: int
+    warehouse: Warehouse,
+    known: Publications,
+    declared: Declarations,
+    name: str,
+    of: str,
+    owners: NDArray[np.int64],
+    clock: int,
 ) -> Ledger | None:
-    """The ledger of a stream as some publications knew it declared, with what came and went since; None: it cannot be
-    told."""
-    (row, *_) = publish_log.logged_publications(warehouse, [int(known.at[owners].max())])
-    stream = load_plan(warehouse, row.plan_version).workload.stream(name)
-    if declaration_hash(stream) != of:
+    """The ledger of a stream that some publications noted as ``of``, with what came and went since; None: it cannot be
+    told, or the stream is declared otherwise now."""
+    same = declared.is_noted(name, of)
+    if same is False:
         return None
+    (row, *_) = publish_log.logged_publications(warehouse, [int(known.at[owners].max())])
+    plan = load_plan(warehouse, row.plan_version)
+    if same is None and not declared.is_former(name, columns_used(plan, name)):
+        return None
+    stream = plan.workload.stream(name)
     try:
         taken = None
         while taken is None:
-            ledger_now = ledger(warehouse, name)
+            ledger_now = ledger(warehouse, stream)
             taken = admitted(warehouse, stream, ledger_now, opened(stream, ledger_now, NOWHERE), clock, None)
     except HeddleError:
         # what that means for each is told where it is looked at

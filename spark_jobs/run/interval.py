@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.plan.definition import SharingPlan
@@ -21,6 +21,7 @@ from spark_jobs.costs.measurements import FEATURES
 from spark_jobs.partials.stored_coverage import EVER
 from spark_jobs.results import tables
 from spark_jobs.run import narrowing, preparation
+from spark_jobs.run.declarations import on_earlier_declarations, stands_as_declared, told_of
 from spark_jobs.run.silences import standing_silences
 from spark_jobs.run.values import Allocated, PreparedRun, PublishedRun, Report, Run, RunRequest
 from spark_jobs.run.window_kinds import KINDS
@@ -121,6 +122,7 @@ def _run(run: Run, plan: SharingPlan) -> RunRecord:
     with run.stage("audit", "checking the answers"):
         checked = checks_stage.check(run, answers)
     with run.stage("publish", "publishing"):
+        run.record.diagnostics += _others(run)
         published = publication.publish(run, checked)
         _follow(run)
     _log(run, published)
@@ -148,7 +150,7 @@ def _prepared(run: Run, plan: SharingPlan) -> PreparedRun:
     record.basis, record.failed, record.repeated = prepared.basis, list(prepared.failed), prepared.repeated
     ends = {name: min(request.end, request.clock - plan.workload.stream(name).lateness) for name in listing.sources}
     record.withheld = {name: format_instant(at) for name, at in ends.items() if at < request.end}
-    record.listed, record.read = listing.newest, preparation.spans_read(prepared)
+    record.listed, record.read = listing.newest, preparation.spans_read(prepared, plan)
     record.refused = {name: files.late for name, files in listing.arrivals.items() if files.late}
     if listing.unfit and not prepared.plan.workload.queries:
         publish_log.refuse(run.warehouse, record, "HDL-517", "none of the plan's queries could be answered")
@@ -164,11 +166,24 @@ def _stands(run: Run, prepared: PreparedRun) -> bool:
     previous = publish_log.same_publication(run.warehouse, prepared.plan, request.begin, request.end, prepared.content)
     if previous is None or request.asks_more_than(previous):
         return False
-    record.diagnostics += standing_silences(prepared)
+    if not stands_as_declared(run.warehouse, previous, prepared.plan):
+        return False
+    record.diagnostics += standing_silences(prepared) + _others(run)
     record.status, record.revision, record.answers = "unchanged", previous.revision, previous.answers or 0
     _follow(run)
     run.report(f"nothing changed since revision {record.revision}")
     return True
+
+
+def _others(run: Run) -> list[dict[str, Any]]:
+    """The warnings of other intervals that stand on earlier declarations. A live run looks after another plan only."""
+    if run.request.live:
+        newest = publish_log.newest_rows(run.warehouse, "at", publish_log.PUBLISHED, 1, records=False)
+        if all(row.plan_version == run.request.plan_version for row in newest):
+            return []
+    begin, end = run.request.begin, run.request.end
+    found = [one for one in on_earlier_declarations(run.warehouse) if one.begin < begin or one.end > end]
+    return [warning.to_json() for warning in told_of(found)]
 
 
 def _allocated(run: Run, prepared: PreparedRun, table_version: int) -> Allocated:

@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from optimizer.plan.definition import SharingPlan
-from optimizer.windows.alignment import Fragments, history_start
+from optimizer.windows.alignment import Fragments, history_start, instants
 from optimizer.workload.values import ACQ, WindowKind
 from spark_jobs.partials.synopsis_work import SynopsisWork
+from spark_jobs.run.declarations import stands_as_declared
 from spark_jobs.run.preparation import plan_without, prepare
 from spark_jobs.run.values import Instants, PreparedRun, RunRequest, SourceListing
 from spark_jobs.sources.late_events import ChangedWindows, LateDataImpact, change
@@ -55,12 +56,26 @@ def changed_windows(
     return change(prepared.plan, sources, arrivals, begin, ends, past.listed, past.answered_until, cut)
 
 
+def changed_by_declaration(
+    plan: SharingPlan, streams: Sequence[str], publication: LogRow, clock: int
+) -> LateDataImpact:
+    """What may have changed of a publication by a plan whose ``streams`` are declared otherwise now: all windows of the
+    queries over them."""
+    queries = [query for query in plan.workload.queries if query.stream in streams]
+    windows = 0
+    for query in queries:
+        end = min(publication.end, clock - plan.workload.stream(query.stream).lateness)
+        windows += 0 if query.window.is_rows else len(instants(query.window, publication.begin, end))
+    names = tuple(query.name for query in queries)
+    return LateDataImpact(0, 0, 0, names, windows, declared=tuple(streams))
+
+
 def narrowing_base(warehouse: Warehouse, prepared: PreparedRun) -> LogRow | None:
     """The publication since which only some windows may have changed; None: all of them may.
 
-    There is one if the newest publication that overlaps the interval was of this interval, of all that is asked now and
-    of no file that this run does not know: an answer that is not touched is then what a run over everything would
-    publish.
+    There is one if the newest publication that overlaps the interval was of this interval, of all that is asked now
+    under the same declarations, and of no file that this run does not know: an answer that is not touched is then what
+    a run over everything would publish.
     """
     request = prepared.request
     row = publish_log.newest_publication(warehouse, request.begin, request.end)
@@ -72,6 +87,7 @@ def narrowing_base(warehouse: Warehouse, prepared: PreparedRun) -> LogRow | None
         not same
         or is_older_than(past.listed, prepared.listing.newest)
         or publish_log.deleted_since(warehouse, prepared.plan, row)
+        or not stands_as_declared(warehouse, row, prepared.plan)
     ):
         return None
     until = past.answered_until

@@ -14,10 +14,11 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.synopses.synopsis import FORMAT, synopses_of
 from optimizer.windows.alignment import history_start
 from optimizer.workload.instants import DAY
-from optimizer.workload.values import Stream, WindowKind, digest, to_json
+from optimizer.workload.values import Stream, WindowKind, digest
 from spark_jobs.partials.stored_coverage import EVER
 from spark_jobs.partials.synopsis_work import SynopsisWork, merged
 from spark_jobs.planning.live_runs import refreshed_at
+from spark_jobs.run.declarations import declaration_noted
 from spark_jobs.run.values import PreparedRun, RunRequest, SourceListing
 from spark_jobs.sources.decoding import missing_columns, repeated_rows
 from spark_jobs.sources.ledger import Listed, admitted, ledger, opened
@@ -158,9 +159,9 @@ def synopsis_work(plan: SharingPlan, begin: int, ends: Mapping[str, int]) -> lis
     return merged(work)
 
 
-def spans_read(prepared: PreparedRun) -> dict[str, tuple[int, int, str]]:
-    """Of each stream between which times [first, last) its events decide the answers of a run, as :func:`content_hash`
-    has them, and a hash of its declaration."""
+def spans_read(prepared: PreparedRun, plan: SharingPlan) -> dict[str, tuple[int, int, str]]:
+    """Of each stream between which times [first, last) its events decide the answers of a run by a plan, as
+    :func:`content_hash` has them, and how the plan declares what it uses of the stream."""
     spans = {}
     for name in prepared.sources:
         stream, last = prepared.plan.workload.stream(name), prepared.ends[name]
@@ -169,13 +170,8 @@ def spans_read(prepared: PreparedRun) -> dict[str, tuple[int, int, str]]:
             first = EVER
         elif stream.event_id is not None:  # what repeats an event is looked for on its whole day
             first, last = first - first % DAY, last + -last % DAY
-        spans[name] = first, last, declaration_hash(stream)
+        spans[name] = first, last, declaration_noted(plan, name)
     return spans
-
-
-def declaration_hash(stream: Stream) -> str:
-    """A hash of how a stream is declared."""
-    return digest(to_json(stream))
 
 
 def _distinct(

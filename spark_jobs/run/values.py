@@ -44,7 +44,8 @@ class RunRequest:
     """What somebody asks of a run: the answers of the interval [begin, end) by a plan.
 
     ``clock``: now, for the watermarks (all in microseconds). ``recompute``: read the events again, whatever is stored,
-    and publish a new revision. ``live``: the next live run goes on where this one ends (:func:`spark_jobs.planning.live_runs.due`).
+    and publish a new revision. ``live``: the next live run goes on where this one ends
+    (:func:`spark_jobs.planning.live_runs.due`).
     ``late``: the run came too late for some of the refreshes in the interval: queries with a refresh bound are answered
     at its last instant alone. ``checks``: how much of the answers is checked, of :data:`spark_jobs.settings.CHECKS`.
     """

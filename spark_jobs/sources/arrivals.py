@@ -131,7 +131,7 @@ def arrival_of(
             moves[move.noted] = move
     row = rows[-1]
     spanned = next((one for one in reversed(rows) if is_spanned(one.get("declared"))), None)
-    said = {"begin": None, "end": None, "refused": "[]", "late": 0} if spanned is None else spanned
+    said: Mapping[str, Any] = {"begin": None, "end": None, "refused": "[]", "late": 0} if spanned is None else spanned
     return Arrival(
         stream,
         row["identity"],

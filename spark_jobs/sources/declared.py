@@ -67,10 +67,17 @@ class Named:
         former = self.declaration.former
         return bool(former) and all(self._digest_in(one) == self.digest for one in former)
 
-    def token(self, token: str) -> str:
-        """A token with the digest, as it is stored."""
-        return f"{token}{BETWEEN}{self.digest}"
+    def token(self, token: str, has_content: bool) -> str:
+        """A token with the digest, as it is stored. Where there is no content there is nothing to declare."""
+        return f"{token}{BETWEEN}{self.digest if has_content else ''}"
 
-    def is_token(self, stored: str, token: str) -> bool:
+    def is_token(self, stored: str, token: str, has_content: bool) -> bool:
         """Whether a stored token is this one, under the declaration of now."""
-        return self.is_former if stored == token else stored == self.token(token)
+        if stored == token:
+            return not has_content or self.is_former
+        return stored == self.token(token, has_content)
+
+    def is_of(self, stored: str) -> bool:
+        """Whether a stored token is of the declaration of now, whatever its content."""
+        _, between, digest = stored.partition(BETWEEN)
+        return digest in ("", self.digest) if between else self.is_former

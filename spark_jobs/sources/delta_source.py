@@ -124,8 +124,8 @@ def read_log(stream: Stream, version: int | None = None) -> DeltaSnapshot:
     snapshot = DeltaSnapshot(str(table.metadata().id), int(table.version()), schema, ())
     # a feed calls columns as the table did when it was written
     commit = snapshot.commit if _has_feed(table) and mapped is None else None
-    about = {"mapped": mapped, "commit": commit, "table": snapshot.table}
-    files = (replace(file, deleted=vectors.get(file.path), **about) for file in found)
+    mapped_so = (replace(file, mapped=mapped, commit=commit, table=snapshot.table) for file in found)
+    files = (replace(file, deleted=vectors.get(file.path)) for file in mapped_so)
     return replace(snapshot, files=tuple(files))
 
 

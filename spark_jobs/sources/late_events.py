@@ -28,7 +28,8 @@ class LateDataImpact:
     history of its windows, the ``fragments`` that they fall into, and the ``queries`` with how many of their
     ``windows`` hold such an event that passes the query's filter, or are due now and were not then. Files that went
     cannot be read: what they may have held counts by time alone, and so do rows that a feed tells of. Windows of rows
-    are not counted (their queries are).
+    are not counted (their queries are). ``declared``: the streams that are declared otherwise since, of whose queries
+    all windows count.
     """
 
     files: int
@@ -37,6 +38,7 @@ class LateDataImpact:
     queries: tuple[str, ...]
     windows: int
     by_feed: int = 0
+    declared: tuple[str, ...] = ()
 
 
 class ChangedWindows(NamedTuple):

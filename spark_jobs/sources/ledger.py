@@ -435,8 +435,10 @@ def _by_moment(rows: pa.Table) -> pa.Table:
     # of one moment in several pieces it is not known which came first
     follow = all(bool(before[-1] < at[0]) for (before, _), (at, _) in zip(pieces, pieces[1:], strict=False))
     if not (ascend and follow):
-        order = [("at", "ascending"), *([("seen", "ascending")] if "seen" in rows.schema.names else [])]
-        return rows.take(pc.sort_indices(rows, order, null_placement="at_start"))
+        # of those that say when they were seen the latest comes last
+        seen = pc.fill_null(rows["seen"].cast(pa.int64()), 0) if "seen" in rows.schema.names else rows["at"]
+        moments = pa.table({"at": rows["at"], "seen": seen})
+        return rows.take(pc.sort_indices(moments, [("at", "ascending"), ("seen", "ascending")]))
     return pa.Table.from_batches([piece for _, piece in pieces], rows.schema).combine_chunks()
 
 
@@ -548,8 +550,9 @@ def admitted(
         # what Parquet says of its row groups is narrower than what the ledger knows of the file
         begin, end = (one.begin, one.end) if split.format == "csv" else (split.begin, split.end)
         if begin is None or begin != end:  # not empty
-            about = {"replacements": replacements, "declared": known.declared or split.declared}
-            taken.append(replace(split, refused=one.refused, begin=begin, end=end, **about))
+            declared = known.declared or split.declared
+            split = replace(split, replacements=replacements, declared=declared)
+            taken.append(replace(split, refused=one.refused, begin=begin, end=end))
     return Admitted(taken, known, rows.problem)
 
 

@@ -16,10 +16,12 @@ import pyarrow.compute as pc
 TABLES = ("delta", "iceberg")
 """Formats whose files a log names."""
 
-_DECLARED = r"(?:\|as \{.*\})?(?:\|one of each .*)?"
+_DECLARED = r"(?s)(?:\|as \{.*\})?(?:\|one of each .*)?$"
 """What identities had behind them of the declaration."""
 
-_FILE = rf"(?s)^.*\|(?P<rest>\d+\|[^|]*){_DECLARED}(?:\|content [0-9a-f]{{8}})?$"
+_CONTENT = r"\|content [0-9a-f]{8}$"
+
+_FILE = r"(?s)^.*\|(?P<rest>\d+\|[^|]*)$"
 
 
 def listed_as(rows: pa.Table, format: str, roots: Sequence[str], table: str | None) -> pa.Array:
@@ -41,10 +43,11 @@ def listed_as(rows: pa.Table, format: str, roots: Sequence[str], table: str | No
         return listed
     identities, paths = rows["identity"].combine_chunks(), rows["path"].combine_chunks()
     if format in TABLES:
-        names = pc.replace_substring_regex(identities, rf"(?s){_DECLARED}$", "")
+        names = pc.replace_substring_regex(identities, _DECLARED, "")
         former = pc.binary_join_element_wise(pa.scalar(table or ""), names, "|")
     else:
-        rest = pc.struct_field(pc.extract_regex(identities, _FILE), "rest")
+        plain = pc.replace_substring_regex(pc.replace_substring_regex(identities, _CONTENT, ""), _DECLARED, "")
+        rest = pc.struct_field(pc.extract_regex(plain, _FILE), "rest")
         former = pc.binary_join_element_wise(_names(paths, roots), rest, "|")
     return pc.coalesce(listed, former)
 

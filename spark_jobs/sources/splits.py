@@ -182,14 +182,14 @@ class ContentName:
         return self._tokens[begin, end]
 
     def of(self, begin: int, end: int) -> str:
-        """The name for [begin, end), to be stored. Where no file holds events there is nothing to declare."""
-        token, has_content = self._token(begin, end)
-        return self._named.token(token) if self._named is not None and has_content else token
+        """The name for [begin, end), to be stored."""
+        token = self._token(begin, end)
+        return token[0] if self._named is None else self._named.token(*token)
 
     def is_of(self, stored: str, begin: int, end: int) -> bool:
         """Whether what is stored under a name for [begin, end) is what would be stored now."""
-        token, has_content = self._token(begin, end)
-        return self._named.is_token(stored, token) if self._named is not None and has_content else stored == token
+        token = self._token(begin, end)
+        return stored == token[0] if self._named is None else self._named.is_token(stored, *token)
 
 
 @dataclass(frozen=True)

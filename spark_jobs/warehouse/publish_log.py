@@ -373,6 +373,14 @@ class Publications:
         begin, end, made = (_numbers(column) for column in stored.columns)
         return begin, end, made
 
+    @cached_property
+    def all_standing(self) -> NDArray[np.bool_]:
+        """Which stand (n,): no later publication covers their intervals (:func:`standing`)."""
+        begin, end, made = (column.tolist() for column in self.results)
+        found = np.zeros(len(begin), dtype=bool)
+        found[_uncovered(sorted(range(len(begin)), key=lambda number: -made[number]), begin, end)] = True
+        return found
+
     def stands(self, number: int) -> bool:
         """Whether no later publication covers the interval of one (:func:`standing`)."""
         begin, end, made = self.results
@@ -411,19 +419,26 @@ def logged_publications(warehouse: Warehouse, moments: Iterable[int]) -> list[Lo
 def standing(publications: Iterable[LogRow]) -> list[LogRow]:
     """Those of all publications that stand, by their intervals: the newest of each, and none that one later publication
     covers."""
-    found: list[LogRow] = []
+    rows = sorted(publications, key=lambda row: -(row.table_version or 0))
+    numbers = _uncovered(range(len(rows)), [row.begin for row in rows], [row.end for row in rows])
+    return sorted((rows[number] for number in numbers), key=lambda row: row.begin)
+
+
+def _uncovered(newest_first: Iterable[int], begin: Sequence[int], end: Sequence[int]) -> list[int]:
+    """Of intervals [begin, end) by their numbers, the newest first, those that none before covers."""
+    found: list[int] = []
     # of the later publications those that no other holds: their begins and their ends ascend
     begins: list[int] = []
     ends: list[int] = []
-    for row in sorted(publications, key=lambda row: -(row.table_version or 0)):
-        place = bisect_right(begins, row.begin)
-        if place and ends[place - 1] >= row.end:
+    for number in newest_first:
+        place = bisect_right(begins, begin[number])
+        if place and ends[place - 1] >= end[number]:
             continue
-        found.append(row)
-        low = bisect_left(begins, row.begin)
-        high = bisect_right(ends, row.end, low)
-        begins[low:high], ends[low:high] = [row.begin], [row.end]
-    return sorted(found, key=lambda row: row.begin)
+        found.append(number)
+        low = bisect_left(begins, begin[number])
+        high = bisect_right(ends, end[number], low)
+        begins[low:high], ends[low:high] = [begin[number]], [end[number]]
+    return found
 
 
 def unchecked(warehouse: Warehouse, begin: int | None = None, end: int | None = None) -> list[LogRow]:

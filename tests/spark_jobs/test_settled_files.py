@@ -24,6 +24,7 @@ from optimizer.workload.values import LONG, STRING, TIMESTAMP, Source, Stream, W
 from spark_jobs.run.preparation import listed, prepare
 from spark_jobs.run.values import RunRequest
 from spark_jobs.sources import splits as splits_module
+from spark_jobs.sources.declared import Declaration
 from spark_jobs.sources.ledger import Arrival, Ledger, _by_moment, ledger
 from spark_jobs.warehouse.schemas import TABLES
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -216,19 +217,22 @@ def test_a_file_of_a_store_is_known_by_its_moment_an_hour_later(written: int) ->
         "changed": None,
     }
 
-    def settled(mark: str, at: int, suffix: str = "") -> list[bool]:
+    def settled(mark: str, at: int, suffix: str = "", plans: tuple[Stream, ...] = (stream,)) -> list[bool]:
         then = row | {"at": at, "identity": f"{row['identity']}{suffix}"}
         rows = pa.Table.from_pylist([then], TABLES["source_files"][0])
-        files = splits_module.SourceFiles([name], lambda: [mark], lambda numbers: [])
-        return list(Ledger("trades", 1, rows).settled_in(stream, files, (2 * DAY, 3 * DAY))[0])
+        files = splits_module.SourceFiles([name], lambda: [mark], lambda numbers: [], ["a|b.csv"])
+        known = Ledger("trades", 1, rows, None, Declaration(stream, lambda: plans))
+        return list(known.settled_in(stream, files, (2 * DAY, 3 * DAY))[0])
 
     assert settled(f"12|{written}", noted + 1) == [True]
     # within the hour it may be written again under the same moment
     assert settled(f"12|{written}", noted) == [False]
     assert settled(f"13|{written}", noted + 1) == [False]
     assert settled(f"12|{written + 1}", noted + 1) == [False]
-    # read by another declaration
-    assert settled(f"12|{written}", noted + 1, "|as (('header', False),)") == [False]
+    # whatever an earlier Heddle had behind it; but only if the times are declared as in the plans of then
+    other = replace(stream, source=replace(stream.source, header=False))
+    for plans, expected in (((stream,), [True]), ((other,), [False]), ((stream, other), [False])):
+        assert settled(f"12|{written}", noted + 1, '|as {"header": false}|one of each id', plans) == expected
 
 
 def test_nothing_of_the_ledger_is_lost_in_columns(tmp_path: Path) -> None:
