@@ -10,6 +10,7 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.plan.stored_rows import to_rows
 from spark_jobs.planning.registration import LifecycleRequest, RegistrationRequest
 from spark_jobs.warehouse import plans, registry
+from spark_jobs.warehouse.places import note_places, relocated_as
 from spark_jobs.warehouse.registry import QueryEvent
 from spark_jobs.warehouse.schemas import moment
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -24,7 +25,8 @@ def publish_plan(
     change: LifecycleRequest | None = None,
     expected: int | None = None,
 ) -> tuple[int, bool]:
-    """Store a plan as the next version and register its queries; keep the current one if it says the same.
+    """Store a plan as the next version and register its queries; keep the current one if it says the same, wherever its
+    streams lie.
 
     ``request``: what it puts and removes, and what was registered when it was thought out (None: it has the whole
     workload; what it lacks is removed unless it is paused). ``change``: what the plan pauses, resumes or removes.
@@ -37,7 +39,9 @@ def publish_plan(
         since, events_since = warehouse.version("sharing_plans"), warehouse.version("workload_queries")
         newest = plans.current_version(warehouse)
         events = registry.events(warehouse)
-        same = newest is not None and plans.load_plan(warehouse, newest).fingerprint == plan.fingerprint
+        places = {stream.name: stream for stream in plan.workload.streams}
+        stored = None if newest is None else relocated_as(plans.load_plan(warehouse, newest), places)
+        same = stored is not None and stored.fingerprint == plan.fingerprint
         if expected is not None and not same and (newest or 0) != expected:
             raise overtaken(newest, expected)
         version = newest if newest is not None and same else (newest or 0) + 1
@@ -63,6 +67,7 @@ def publish_plan(
         changes = registry.changes(held, put, *named)
         news += [QueryEvent.of(query, event, now, version, reason, file) for query, event, file in changes]
         warehouse.append("workload_queries", [event.to_row() for event in news], token, since=events_since)
+        note_places(warehouse, plan)
         if same:
             return version, False
         rows = [

@@ -19,6 +19,7 @@ from spark_jobs.planning.registration import RegistrationRequest, changes, regis
 from spark_jobs.planning.requested import LONGEST_RATE, TOLERANCE, StrPath, model_of, parse_rate, profiles_of, rates_of
 from spark_jobs.settings import settings
 from spark_jobs.warehouse import plans
+from spark_jobs.warehouse.places import relocated_as
 from spark_jobs.warehouse.warehouse import Warehouse
 
 
@@ -89,6 +90,7 @@ def refresh_plan(
     doubt = None if allow_removals else too_many(asked)
     if doubt is not None and not dry_run:
         raise doubt
+    old = None if old is None else relocated_as(old, {stream.name: stream for stream in plan.workload.streams})
     changed = old is None or old.fingerprint != plan.fingerprint or any(line[0] in "+-~" for line in asked.lines)
     version = newest
     if not dry_run and house is not None:

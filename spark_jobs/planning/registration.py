@@ -17,6 +17,7 @@ from optimizer.workload.values import ACQ, Column, Stream, Workload
 from spark_jobs.planning.requested import Event, Inputs
 from spark_jobs.settings import settings
 from spark_jobs.warehouse import plans, registry
+from spark_jobs.warehouse.places import relocated_as
 from spark_jobs.warehouse.plans import last_with
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -271,5 +272,6 @@ def misfit(query: ACQ, was: Stream | None, now: Stream) -> str:
 
 def changes(request: RegistrationRequest, old: SharingPlan | None, plan: SharingPlan) -> list[str]:
     """What a plan changes, as plain text: queries first, registered ones and those of the plan in force, then trees."""
+    old = None if old is None else relocated_as(old, {stream.name: stream for stream in plan.workload.streams})
     names = {line.partition(" (")[0] for line in request.lines}
     return [*request.lines, *(line for line in diff(old, plan).lines() if line.partition(" (")[0] not in names)]

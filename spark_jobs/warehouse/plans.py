@@ -16,6 +16,7 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.plan.stored_rows import DECLARATION, from_rows
 from optimizer.workload.values import ACQ, Stream, from_json
 from spark_jobs.warehouse.data_files import reading
+from spark_jobs.warehouse.places import located
 from spark_jobs.warehouse.schemas import micros
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -124,7 +125,7 @@ def current_version(warehouse: Warehouse) -> int | None:
 
 
 def load_plan(warehouse: Warehouse, version: int) -> SharingPlan:
-    """A stored plan. Raises HDL-506 if there is no such version."""
+    """A stored plan, with its streams where they lie now. Raises HDL-506 if there is no such version."""
     mine = ds.field("plan_version") == version
     with reading(warehouse.path("sharing_plans")):
         stored = warehouse.dataset("sharing_plans", where=mine).to_table(columns=["row"], filter=mine)["row"]
@@ -133,7 +134,7 @@ def load_plan(warehouse: Warehouse, version: int) -> SharingPlan:
         newest = current_version(warehouse)
         hint = "make one with `heddle run` or the DAG refresh_sharing_plan" if newest is None else f"newest: {newest}"
         raise HeddleError("HDL-506", f"there is no plan version {version} in {warehouse.place}", hint)
-    return from_rows(rows)
+    return located(warehouse, from_rows(rows))
 
 
 RECENT = 3

@@ -23,7 +23,7 @@ import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,6 +36,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.workload.values import Stream
 from spark_jobs.storage import Place, check_bucket, is_refusal, store_error
 from spark_jobs.warehouse import lease
 from spark_jobs.warehouse.conditional import check_conditional
@@ -82,14 +83,20 @@ _COMMIT = re.compile(r"\d{20}\.json")
 
 @dataclass(frozen=True)
 class Warehouse:
-    """A place that holds Heddle's tables. Open one with :meth:`open`."""
+    """A place that holds Heddle's tables. Open one with :meth:`open`. ``declared``: the streams as they are declared
+    now, by name, where a command knows that (:mod:`spark_jobs.warehouse.places`)."""
 
     place: Place
+    declared: Callable[[], Mapping[str, Stream]] | None = field(default=None, compare=False, repr=False)
 
     @property
     def root(self) -> Path:
         """Its folder on this machine. Raises ValueError for a warehouse in a store."""
         return self.place.local()
+
+    def is_at(self, root: str) -> bool:
+        """Whether a folder or URL is its place."""
+        return self.place == _resolved(root)
 
     @classmethod
     def open(cls, root: str | os.PathLike[str] | Place, create: bool = True) -> Warehouse:
