@@ -33,6 +33,7 @@ def repair_results() -> None:
         """Compare sources with what was published; skipped, and so the repair, if nothing changed."""
         import time
 
+        from spark_jobs.planning.project_streams import of_project
         from spark_jobs.run.history import outdated
         from spark_jobs.settings import settings
         from spark_jobs.warehouse.plans import current_version
@@ -41,7 +42,8 @@ def repair_results() -> None:
         configured, days = settings(), get_current_context()["params"]["days"]
         if not Warehouse.stands(configured.warehouse):
             raise AirflowSkipException("there is no warehouse yet")
-        warehouse, clock = Warehouse.open(configured.warehouse, create=False), time.time_ns() // 1000
+        warehouse = Warehouse.open(configured.warehouse, create=False)
+        warehouse, clock = of_project(warehouse, configured.warehouse, configured.streams), time.time_ns() // 1000
         day = timedelta(days=1) // timedelta(microseconds=1)
         found = outdated(warehouse, clock, clock - round(days * day))
         if not found:

@@ -34,8 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     arrow_alone()
     atexit.register(set_aside)
+    from spark_jobs.planning.project_streams import of_project
     from spark_jobs.run.interval import run
     from spark_jobs.session.on_demand import OnDemand
+    from spark_jobs.settings import settings
     from spark_jobs.sources.decoding import parse_instant
     from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -43,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         record = run(
             spark,
-            Warehouse.open(given.warehouse, create=False),
+            of_project(Warehouse.open(given.warehouse, create=False), settings().warehouse, settings().streams),
             given.plan_version,
             parse_instant(given.begin),
             parse_instant(given.end),

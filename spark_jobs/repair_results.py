@@ -32,12 +32,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     arrow_alone()
     atexit.register(set_aside)
+    from spark_jobs.planning.project_streams import of_project
     from spark_jobs.run.history import outdated
     from spark_jobs.run.interval import run
     from spark_jobs.session.on_demand import OnDemand
+    from spark_jobs.settings import settings
     from spark_jobs.warehouse.warehouse import Warehouse
 
-    warehouse, clock = Warehouse.open(given.warehouse, create=False), time.time_ns() // 1000
+    warehouse = of_project(Warehouse.open(given.warehouse, create=False), settings().warehouse, settings().streams)
+    clock = time.time_ns() // 1000
     found = outdated(warehouse, clock, clock - round(given.days * DAY))
     problems: list[Any] = []
     if not found:

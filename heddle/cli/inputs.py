@@ -119,8 +119,8 @@ def plan_bare_windows(
 
 
 def existing_warehouse(folder: str) -> Warehouse:
-    """The warehouse in a folder, which has to be there. Plans of the project's own one are read with the places that its
-    streams have now."""
+    """The warehouse in a folder, which has to be there. If it is the project's own, its plans are read with the places
+    that its streams have now."""
     from spark_jobs.planning.project_streams import of_project
     from spark_jobs.settings import said
     from spark_jobs.warehouse.warehouse import Warehouse

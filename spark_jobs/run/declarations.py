@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -51,18 +51,32 @@ def declaration_noted(plan: SharingPlan, name: str) -> str:
 
 @dataclass
 class Declarations:
-    """How the streams of a warehouse are declared: ``streams`` by name."""
+    """How the streams of a warehouse are declared: ``streams`` by name; ``queries``: the stream that each reads."""
 
     warehouse: Warehouse
     streams: Mapping[str, Stream]
+    queries: Mapping[str, str] = field(default_factory=dict)
     _known: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     @classmethod
     def now(cls, warehouse: Warehouse) -> Declarations:
         """As the newest plan declares them."""
         version = current_version(warehouse)
-        streams = load_plan(warehouse, version).workload.streams if version is not None else ()
-        return cls(warehouse, {stream.name: stream for stream in streams})
+        if version is None:
+            return cls(warehouse, {})
+        workload = load_plan(warehouse, version).workload
+        queries = {query.name: query.stream for query in workload.queries}
+        return cls(warehouse, {stream.name: stream for stream in workload.streams}, queries)
+
+    def renamed(self, name: str, plan: SharingPlan) -> Declarations:
+        """With the stream that a plan calls by a name which no stream has now: all of its queries that are still there
+        read one that the plan does not have."""
+        if name in self.streams:
+            return self
+        now = {self.queries[query.name] for query in plan.workload.queries_of(name) if query.name in self.queries}
+        if len(now) != 1 or now & {stream.name for stream in plan.workload.streams}:
+            return self
+        return replace(self, streams={**self.streams, name: self.streams[now.pop()]}, _known={})
 
     def is_noted(self, name: str, noted: str) -> bool | None:
         """Whether a stream is declared as a publication ``noted`` it. None: an earlier Heddle noted it."""
@@ -94,9 +108,10 @@ class Declarations:
         noted = row.record.read
         found = []
         for name in dict.fromkeys(tree.stream for tree in plan.trees):
-            same = self.is_noted(name, noted[name][2] if name in noted else "")
+            now = self.renamed(name, plan)
+            same = now.is_noted(name, noted[name][2] if name in noted else "")
             if same is None:
-                same = self.is_former(name, columns_used(plan, name))
+                same = now.is_former(name, columns_used(plan, name))
             found += [] if same else [name]
         return found
 
@@ -129,7 +144,8 @@ def on_earlier_declarations(warehouse: Warehouse) -> list[OlderDeclaration]:
     former: set[int] = set(np.flatnonzero(~known.is_told).tolist())
     for pair in np.unique(pairs).tolist():
         name, of = (names.dictionary[pair // len(noted.dictionary)], noted.dictionary[pair % len(noted.dictionary)])
-        same = declared.is_noted(name.as_py(), of.as_py())
+        # of a stream that has another name now its plan tells
+        same = declared.is_noted(name.as_py(), of.as_py()) if name.as_py() in declared.streams else None
         owners = known.owner[pairs == pair].tolist() if not same else []
         if same is None:
             former.update(owners)

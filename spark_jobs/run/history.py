@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
+from optimizer.plan.definition import SharingPlan
 from optimizer.workload.instants import DAY
 from spark_jobs.run.declarations import Declarations, columns_used
 from spark_jobs.run.estimate import Prices, RunEstimate
 from spark_jobs.run.narrowing import changed_by_declaration, changed_since
-from spark_jobs.run.preparation import listed
+from spark_jobs.run.preparation import listed, plan_without
 from spark_jobs.run.values import RunRequest
 from spark_jobs.settings import settings
 from spark_jobs.sources.late_events import LateDataImpact
@@ -94,23 +95,23 @@ def outdated(warehouse: Warehouse, clock: int, since: int | None = None) -> list
     rows = publish_log.logged_publications(warehouse, moments) if chosen else []
     wanted = set(zip(*(each[chosen].tolist() for each in known.results), strict=True)) if chosen else set()
     found = []
-    together: dict[int, list[LogRow]] = {}
+    together: dict[tuple[int, tuple[str, ...]], list[LogRow]] = {}
+    plans: dict[int, SharingPlan] = {}
     for row in sorted(rows, key=lambda row: row.begin):
         if (row.begin, row.end, row.table_version or 0) in wanted:
-            together.setdefault(row.plan_version, []).append(row)
-    for version, mine in together.items():
-        plan, same = load_plan(warehouse, version), list[LogRow]()
-        for row in mine:
-            if names := declared.differing(row, plan):
-                changed = changed_by_declaration(plan, names, row, clock)
-                found.append(Outdated(row.begin, row.end, row.revision, changed))
-            else:
-                same.append(row)
-        for near in _near(same):
+            version = row.plan_version
+            plan = plans[version] = plans[version] if version in plans else load_plan(warehouse, version)
+            together.setdefault((version, tuple(declared.differing(row, plan))), []).append(row)
+    for (version, names), mine in together.items():
+        plan = plans[version]
+        others = plan_without(plan, [query.name for query in plan.workload.queries if query.stream in names])
+        for near in _near(mine):
             within = min(row.begin for row in near), max(row.end for row in near)
-            listing = listed(warehouse, plan, clock, within=within)
+            listing = listed(warehouse, others, clock, within=within)
             for row in near:
-                radius = changed_since(warehouse, plan, listing, row, clock)
+                radius = changed_since(warehouse, others, listing, row, clock, bool(names))
+                if names:
+                    radius = changed_by_declaration(plan, names, row, clock).joined(radius)
                 if radius is not None:
                     found.append(Outdated(row.begin, row.end, row.revision, radius))
     return sorted(found, key=lambda one: one.begin)
@@ -157,11 +158,12 @@ def _arrivals(
 ) -> Ledger | None:
     """The ledger of a stream that some publications noted as ``of``, with what came and went since; None: it cannot be
     told, or the stream is declared otherwise now."""
+    (row, *_) = publish_log.logged_publications(warehouse, [int(known.at[owners].max())])
+    plan = load_plan(warehouse, row.plan_version)
+    declared = declared.renamed(name, plan)
     same = declared.is_noted(name, of)
     if same is False:
         return None
-    (row, *_) = publish_log.logged_publications(warehouse, [int(known.at[owners].max())])
-    plan = load_plan(warehouse, row.plan_version)
     if same is None and not declared.is_former(name, columns_used(plan, name)):
         return None
     stream = plan.workload.stream(name)

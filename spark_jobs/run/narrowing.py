@@ -20,10 +20,18 @@ from spark_jobs.warehouse.warehouse import Warehouse
 
 
 def changed_since(
-    warehouse: Warehouse, plan: SharingPlan, listing: SourceListing, publication: LogRow, clock: int
+    warehouse: Warehouse,
+    plan: SharingPlan,
+    listing: SourceListing,
+    publication: LogRow,
+    clock: int,
+    is_part: bool = False,
 ) -> LateDataImpact | None:
     """What has changed of the newest publication of an interval, by the plan that it was pinned to: events came late,
-    or went, or windows have ended that were withheld. None: it would have the same content."""
+    or went, or windows have ended that were withheld. ``is_part``: the plan is only a part of that one. None: it would
+    have the same content."""
+    if not plan.trees:
+        return None
     request = RunRequest(
         publication.plan_version,
         publication.begin,
@@ -33,7 +41,7 @@ def changed_since(
         late=publication.record.late,
     )
     prepared = prepare(warehouse, plan, request, listing)
-    if prepared.content == publication.content:
+    if prepared.content == publication.content and not is_part:
         return None
     return changed_windows(prepared, prepared.work, prepared.sources, prepared.ends, publication).radius
 

@@ -20,6 +20,8 @@ from spark_jobs.sources.ledger import Arrival, Ledger
 from spark_jobs.sources.replacements import disjoint, met
 from spark_jobs.sources.splits import Split
 
+_COUNTED = ("files", "rows", "fragments", "queries", "windows", "by_feed")
+
 
 @dataclass(frozen=True)
 class LateDataImpact:
@@ -39,6 +41,13 @@ class LateDataImpact:
     windows: int
     by_feed: int = 0
     declared: tuple[str, ...] = ()
+
+    def joined(self, other: LateDataImpact | None) -> LateDataImpact:
+        """Both, which are of other queries."""
+        if other is None:
+            return self
+        counts = {name: getattr(self, name) + getattr(other, name) for name in _COUNTED}
+        return LateDataImpact(**counts, declared=(*self.declared, *other.declared))
 
 
 class ChangedWindows(NamedTuple):
