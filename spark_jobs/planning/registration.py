@@ -56,6 +56,8 @@ class RegistrationRequest:
         Why some registered queries stay as they are although they were not asked to: name and reason.
     registered
         What was registered then.
+    folder
+        The project's folder: files of the same names below it are the same, wherever it lies.
     diagnostics
         What else is wrong with the queries given.
     """
@@ -68,6 +70,7 @@ class RegistrationRequest:
     stays: Mapping[str, str] = field(default_factory=dict)
     registered: Mapping[str, registry.Registered] = field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
+    folder: str = ""
 
     @property
     def live(self) -> dict[str, registry.Registered]:
@@ -92,7 +95,7 @@ class RegistrationRequest:
                 what += ["owner"] if same and was.last.owner != query.owner else []
                 what += ["asset"] if same and was.last.asset != query.asset else []
                 what += ["table"] if same and was.table != query.table else []
-                what += ["file"] if was.file is not None and file not in (None, was.file) else []
+                what += ["file"] if is_another_file(was.file, file, self.folder) else []
                 found += [f"~ query {query.name} ({', '.join(what)})"] if what else []
         found += [f"+ query {query.name}" for query in put if query.name not in live]
         return (*found, *(f"  query {name} stays as it is registered: {why}" for name, why in self.stays.items()))
@@ -157,7 +160,17 @@ def registering(inputs: Inputs, warehouse: Warehouse | None, exactly: bool = Fal
     files = {name: inputs.files[name] for name in given if name in inputs.files}
     workload = Workload(tuple(queries), workload_streams)
     said = {name: why for name, why in stays.items() if name in live}
-    return RegistrationRequest(workload, paused, given, removed, files, said, registered, tuple(diagnostics))
+    return RegistrationRequest(
+        workload, paused, given, removed, files, said, registered, tuple(diagnostics), inputs.folder
+    )
+
+
+def is_another_file(was: str | None, now: str | None, folder: str) -> bool:
+    """Whether two files that a query came from are known, and not one file of a project that was moved to a folder."""
+    if was is None or now is None or was == now:
+        return False
+    name = os.path.relpath(now, folder) if folder else os.pardir
+    return name.startswith(os.pardir) or not was.endswith(f"/{name}")
 
 
 def _without_table(
@@ -213,7 +226,9 @@ def _unknown(
     for name, one in missing.items():
         if inputs.streams_wrong and one.query.stream not in streams:
             stays[name] = "its stream cannot be read"
-        elif one.file in doubtful:
+        elif one.file in doubtful or any(
+            one.file and file and not is_another_file(one.file, file, inputs.folder) for file in doubtful
+        ):
             stays[name] = "its file has an error"
     return stays
 

@@ -43,7 +43,7 @@ class Inputs:
 
     ``files``: which file, absolute, each query came from; ``read``: all of these files, as they were given;
     ``streams_wrong``: whether some stream cannot be used; ``wrong``: the names, as findings have them, of queries with
-    an error, also of those that are told of together.
+    an error, also of those that are told of together; ``folder``: that of the streams' file, in which the project is.
     """
 
     workload: Workload
@@ -52,6 +52,7 @@ class Inputs:
     read: tuple[str, ...] = ()
     streams_wrong: bool = False
     wrong: frozenset[str] = frozenset()
+    folder: str = ""
 
     @property
     def errors(self) -> list[Diagnostic]:
@@ -84,7 +85,8 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
     filed = {name: path for name, path in origin.items() if path != STDIN_NAME}
     whence = {name: os.path.abspath(path) for name, path in filed.items()}  # noqa: PTH100 - of links the name
     read = tuple(map(shown_path, files))
-    return Inputs(workload, (*diagnostics, *found), whence, read, streams_wrong, frozenset(wrong))
+    folder = os.path.dirname(os.path.abspath(streams_file))  # noqa: PTH100, PTH120 - as above
+    return Inputs(workload, (*diagnostics, *found), whence, read, streams_wrong, frozenset(wrong), folder)
 
 
 def rates_of(

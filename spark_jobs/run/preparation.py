@@ -109,7 +109,7 @@ def prepare(warehouse: Warehouse, plan: SharingPlan, request: RunRequest, listin
     wanted = (instants_due.late if request.late else instants_due.ticks)(plan.schedules, begin, end, before)
     # of a part of a plan the schedules are those of the whole
     there = {query.name for query in plan.workload.queries}
-    wanted = [(instant, [name for name in names if name in there]) for instant, names in wanted]
+    wanted = [(instant, tuple(name for name in names if name in there)) for instant, names in wanted]
     plan = plan_without(pinning.pinned(plan, wanted, begin, end), listing.unfit)
     sources, failed = dict(listing.sources), list(listing.failed)
     ends = {name: min(end, request.clock - plan.workload.stream(name).lateness) for name in sources}

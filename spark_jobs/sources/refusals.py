@@ -7,14 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from optimizer.errors.diagnostics import HeddleError
-from spark_jobs.sources.ledger import Arrival, ledger, next_moment
+from spark_jobs.sources.arrivals import Arrival
+from spark_jobs.sources.ledger import ledger, next_moment
+from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.warehouse import Warehouse
 
 
 def refusals(warehouse: Warehouse) -> list[Arrival]:
     """The files of which events are refused now, by stream and path."""
-    streams = {row["stream"] for row in warehouse.rows("source_files", ["stream"])}
-    found = [one for stream in sorted(streams) for one in ledger(warehouse, stream).all()]
+    names, version = {row["stream"] for row in warehouse.rows("source_files", ["stream"])}, current_version(warehouse)
+    # what was refused by times that were declared otherwise is refused no more
+    planned = () if version is None else load_plan(warehouse, version).workload.streams
+    streams = {name: name for name in names} | {stream.name: stream for stream in planned if stream.name in names}
+    found = [one for name in sorted(names) for one in ledger(warehouse, streams[name]).all()]
     return sorted((one for one in found if one.is_here and one.late), key=lambda one: (one.stream, one.path))
 
 

@@ -1,0 +1,135 @@
+"""The declaration digest: every key of streams.yaml is classified, and decides exactly if it says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from optimizer.workload.declarations import (
+    DECIDING,
+    LOCATING,
+    SCHEDULING,
+    declaration_digest,
+    is_as_declared,
+    time_digest,
+)
+from optimizer.workload.nested import Nested
+from optimizer.workload.streams import SOURCE_KEYS, STREAM_KEYS, load_streams
+from optimizer.workload.values import DOUBLE, LONG, STRING, Stream
+
+BASE: dict[str, Any] = {
+    "source": {"format": "csv", "path": "data"},
+    "schema": {"at": "timestamp", "sent": "timestamp", "id": "long", "x": "string", "y": "long"},
+    "time": "at",
+}
+READ = ["x"]
+
+CHANGED: dict[str, tuple[str, Any]] = {
+    "time": ("time", "sent"),
+    "schema": ("schema", BASE["schema"] | {"x": "double"}),
+    "event_id": ("event_id", "id"),
+    "lateness": ("lateness", "1 hour"),
+    "step": ("step", "5 minutes"),
+    "allowed_lateness": ("allowed_lateness", "1 day"),
+    "source": ("source", {"format": "parquet", "path": "data"}),
+}
+"""Of each key of a stream another value."""
+
+SOURCES: dict[str, dict[str, Any]] = {
+    "format": {"format": "parquet", "path": "data"},
+    "path": {"format": "csv", "path": "elsewhere"},
+    "delimiter": {"delimiter": ";"},
+    "header": {"header": False},
+    "quote": {"quote": "'"},
+    "null": {"null": ["NA"]},
+    "timestamp_format": {"timestamp_format": "%d/%m/%Y %H:%M"},
+    "time_unit": {"time_unit": "ms"},
+    "options": {"format": "json", "path": "data", "options": {"multiLine": "true"}},
+    "since": {"format": "json", "path": "data", "since": "2026-01-01"},
+    "watermark": {"format": "jdbc", "path": "jdbc:postgresql:x", "table": "a", "watermark": "id"},
+    "table": {"format": "jdbc", "path": "jdbc:postgresql:x", "table": "b"},
+    "reader": {"format": "parquet", "path": "data", "reader": "direct"},
+}
+"""Of each key of a source one that differs from that of the same format without the key."""
+
+
+def declared(tmp_path: Path, stream: dict[str, Any]) -> Stream:
+    (tmp_path / "streams.yaml").write_text(yaml.safe_dump({"streams": {"s": stream}}, sort_keys=False))
+    streams, found = load_streams(tmp_path / "streams.yaml", copies=str(tmp_path / "copies"))
+    assert not found, found
+    return streams["s"]
+
+
+def test_every_key_is_classified() -> None:
+    for keys, part in ((STREAM_KEYS, "stream"), (SOURCE_KEYS, "source")):
+        classified = [*DECIDING[part], *LOCATING[part], *SCHEDULING[part]]
+        assert sorted(classified) == sorted(keys), "a new key decides what an event is, where it is, or when it counts"
+    assert set(CHANGED) == set(STREAM_KEYS) and set(SOURCES) == set(SOURCE_KEYS)
+
+
+@pytest.mark.parametrize("key", list(STREAM_KEYS))
+def test_a_key_of_a_stream_decides_as_it_is_classified(tmp_path: Path, key: str) -> None:
+    name, value = CHANGED[key]
+    before, after = declared(tmp_path, BASE), declared(tmp_path, BASE | {name: value})
+    digests = [declaration_digest(stream, READ) for stream in (before, after)]
+    assert (digests[0] != digests[1]) == (key in DECIDING["stream"])
+    assert not is_as_declared(before, after)
+
+
+@pytest.mark.parametrize("key", list(SOURCE_KEYS))
+def test_a_key_of_a_source_decides_as_it_is_classified(tmp_path: Path, key: str) -> None:
+    other = SOURCES[key]
+    kind = {"format": other.get("format", "csv"), "path": "data"}
+    kind = {"format": "jdbc", "path": "jdbc:postgresql:x", "table": "a"} if kind["format"] == "jdbc" else kind
+    first = {"format": "csv", "path": "data"} if key == "format" else kind
+    before, after = (declared(tmp_path, BASE | {"source": source}) for source in (first, first | other))
+    digests = [declaration_digest(stream, READ) for stream in (before, after)]
+    assert (digests[0] != digests[1]) == (key in DECIDING["source"])
+    assert is_as_declared(before, after) == (key == "path")
+
+
+def test_what_is_not_read_does_not_decide(tmp_path: Path) -> None:
+    stream = declared(tmp_path, BASE)
+    others = [
+        replace(stream, schema=tuple((name, DOUBLE if name == "y" else type) for name, type in stream.schema)),
+        replace(stream, schema=(*stream.schema, ("z", STRING))),
+        replace(stream, schema=tuple(reversed(stream.schema))),
+        replace(stream, name="t"),
+    ]
+    for other in others:
+        assert declaration_digest(stream, READ) == declaration_digest(other, READ)
+        assert time_digest(stream) == time_digest(other)
+    for other in others[:3]:
+        columns = [[name for name, _ in one.schema] for one in (stream, other)]
+        digests = [declaration_digest(one, of, in_order=True) for one, of in zip((stream, other), columns, strict=True)]
+        assert digests[0] != digests[1]
+
+
+def test_without_a_header_the_places_of_the_columns_decide(tmp_path: Path) -> None:
+    stream = declared(tmp_path, BASE | {"source": {"format": "csv", "path": "data", "header": False}})
+    moved = replace(stream, schema=(*stream.schema[:2], *reversed(stream.schema[2:4]), *stream.schema[4:]))
+    assert declaration_digest(stream, ["x"]) != declaration_digest(moved, ["x"])
+    assert declaration_digest(stream, ["y"]) == declaration_digest(moved, ["y"])
+    assert time_digest(stream) == time_digest(moved)
+
+
+def test_the_event_id_does_not_decide_the_times(tmp_path: Path) -> None:
+    stream = declared(tmp_path, BASE)
+    assert time_digest(stream) == time_digest(replace(stream, event_id="id"))
+    assert time_digest(stream) != time_digest(replace(stream, time="sent"))
+
+
+def test_a_leaf_is_declared_by_what_it_lies_in(tmp_path: Path) -> None:
+    stream = declared(tmp_path, BASE)
+    nested = [
+        Nested("array", (("element", LONG),)),
+        Nested("map", (("key", LONG), ("value", LONG))),
+        Nested("array", (("element", DOUBLE),)),
+    ]
+    streams = [replace(stream, nested=(("m", type),)) for type in nested]
+    assert len({declaration_digest(one, ["m[0]"]) for one in streams}) == 3
+    assert len({declaration_digest(one, ["x"]) for one in (stream, *streams)}) == 1
