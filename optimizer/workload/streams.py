@@ -239,7 +239,8 @@ def with_copy(stream: Stream) -> Stream:
     origin = stream.source.origin
     if origin is None:
         return stream
-    told = to_json(replace(origin, copies="")), to_json(stream.schema), to_json(stream.nested), stream.time
+    told = [to_json(replace(origin, copies="")), to_json(stream.schema), to_json(stream.nested), stream.time]
+    told += [stream.source.time_unit] if stream.source.time_unit is not None else []
     place = f"{origin.copies.rstrip('/')}/{stream.name}-{digest(told)[:12]}"
     return replace(stream, source=replace(stream.source, path=place))
 

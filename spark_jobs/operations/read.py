@@ -292,7 +292,9 @@ def _why(before: LogRow | None, row: LogRow, earlier: Publication | None, events
     repaired = row.run_id.startswith("repair")
     if row.plan_version != before.plan_version:
         reasons.append(f"plan version {before.plan_version} → {row.plan_version}")
-    if row.content == before.content:
+    if row.content == before.content and _are_declared_otherwise(before, row):
+        reasons.append("a stream is declared otherwise")
+    elif row.content == before.content:
         reasons.append("recomputed on demand, of the same source")
     elif repaired or row.plan_version == before.plan_version:
         reasons.append("its source or its watermark changed: late events, or files that came or went")
@@ -301,6 +303,12 @@ def _why(before: LogRow | None, row: LogRow, earlier: Publication | None, events
     if repaired:
         reasons.append("by repair")
     return "; ".join(reasons)
+
+
+def _are_declared_otherwise(before: LogRow, row: LogRow) -> bool:
+    """Whether two publications noted other declarations of their streams. An earlier Heddle noted none."""
+    noted = [{name: of for name, (_, _, of) in one.record.read.items() if of.startswith("{")} for one in (before, row)]
+    return all(noted) and noted[0] != noted[1]
 
 
 def _stale(warehouse: Warehouse, log: Sequence[LogRow], now: datetime) -> tuple[tuple[Stale, ...], int]:
