@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from spark_jobs.warehouse.warehouse import Warehouse
 
 
-def _inputs(files: Sequence[Path], streams: Path) -> Inputs:
+def _inputs(files: Sequence[Path], streams: Path, warehouse: Warehouse | None) -> Inputs:
     from spark_jobs.planning.requested import load_inputs
 
-    inputs = load_inputs(files, streams)
+    inputs = load_inputs(files, streams, warehouse)
     print_diagnostics(inputs.diagnostics)
     return inputs
 
@@ -69,7 +69,7 @@ def _requested_plan(
     from spark_jobs.planning.registration import registering
     from spark_jobs.planning.requested import TOLERANCE, model_of, parse_rates, profiles_of, rates_of
 
-    inputs = _inputs(files, streams)
+    inputs = _inputs(files, streams, warehouse)
     if not inputs.workload.queries:
         hint = "see the messages above" if inputs.errors else "write one: SELECT … FROM stream WINDOW …"
         raise HeddleError("HDL-113", "there is no usable query", hint)

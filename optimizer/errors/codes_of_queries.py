@@ -251,6 +251,11 @@ CODES_OF_QUERIES = (
         "A query over a number of rows, or over event sequences, reads a value inside a nested column.",
         "Ask for a window of time, or write the value to a plain column.",
     ),
+    Code(
+        "HDL-243",
+        "A text in double quotes is also the name of a column or an output (a warning for queries registered with it).",
+        "Write the name without quotes or in backticks; write the text in single quotes.",
+    ),
     # ------------------------------------------------------------------------------------------- limits
     Code("HDL-301", "The query has too many bytes.", "Split it."),
     Code("HDL-302", "The query has too many words.", "Split it."),

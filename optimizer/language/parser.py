@@ -17,8 +17,9 @@ import glob
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 from weakref import WeakKeyDictionary
@@ -53,14 +54,25 @@ class ParseResult:
         return tuple(found for found in self.diagnostics if found.severity == "error")
 
 
+def _nothing_registered(name: str) -> str:
+    return ""
+
+
+def _is_registered(registered_text: Callable[[str], str], name: str, source: str) -> bool:
+    return registered_text(name) == source
+
+
 def parse(
     text: str,
     streams: Mapping[str, Stream],
     file: str = "",
     limits: Limits | None = None,
     unreadable: Collection[str] = (),
+    registered_text: Callable[[str], str] = _nothing_registered,
 ) -> ParseResult:
     """All the queries of one workload file. ``unreadable``: streams that are declared and of no use.
+    ``registered_text``: the source of the registered query of a name, or "": such a query keeps its meaning where a
+    rule came later (HDL-243 is a warning for it).
 
     Never raises for bad text: a query that cannot be used is left out and said why, with line and column in
     ``file`` (1-based, columns in characters); the others are returned. Linear in the text.
@@ -116,7 +128,8 @@ def parse(
         source = text[statement.start : statement.end].rstrip()
         findings, query = Findings(), None
         with findings.collecting():
-            named = NamedStatement(statement.text, name, settings.owner, source)
+            is_registered = partial(_is_registered, registered_text, name, source)
+            named = NamedStatement(statement.text, name, settings.owner, source, is_registered)
             query = read_query(named, streams, limits, unreadable, findings)
         for problem in findings.problems[:MOST_PROBLEMS]:
             report.add(problem, name, statement.start)
@@ -188,6 +201,7 @@ def load_workload(
     wrong: set[str] | None = None,
     tables_of: Collection[str] = (),
     owner: str = "",
+    registered_text: Callable[[str], str] = _nothing_registered,
 ) -> tuple[Workload, tuple[Diagnostic, ...]]:
     """The workload of some files, and what was found wrong with them.
 
@@ -215,7 +229,7 @@ def load_workload(
             diagnostics.append(error.diagnostic)
             continue
         path = shown_path(path)
-        found = parse(text, streams, path, limits, unreadable)
+        found = parse(text, streams, path, limits, unreadable, registered_text)
         diagnostics += found.diagnostics
         for named, position in zip(found.queries, found.positions, strict=True):
             read = replace(named, owner=named.owner or owner)

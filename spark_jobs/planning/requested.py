@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +26,7 @@ from spark_jobs.costs.fit import fit_of
 from spark_jobs.costs.measurements import Measured, last_groups, last_measured, measure_source, profile
 from spark_jobs.settings import settings
 from spark_jobs.sources.inspection import as_warned
+from spark_jobs.warehouse import registry
 from spark_jobs.warehouse.warehouse import Warehouse
 
 RATE = re.compile(r"\d{1,30}/\d{1,30}|(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?", re.ASCII)
@@ -58,8 +60,10 @@ class Inputs:
         return [found for found in self.diagnostics if found.severity == "error"]
 
 
-def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
+def load_inputs(files: Sequence[StrPath], streams_file: StrPath, warehouse: Warehouse | None = None) -> Inputs:
     """Read streams and queries. Bad streams and queries are left out and reported; the others are returned.
+
+    ``warehouse``: where queries may be registered. What is registered with the same text keeps its meaning.
 
     ``files``: as for :func:`workload_files`. Where streams may lie, how many queries an owner may have, and whose
     those are that name no owner, say the ``source_roots``, the ``owner_quota`` and the ``owner`` of
@@ -80,7 +84,18 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
     origin: dict[str, str] = {}
     wrong: set[str] = set()
     having_tables = settings().tables_of_owners
-    workload, found = load_workload(files, known, None, quota, origin, unreadable, wrong, having_tables, owner)
+
+    @cache
+    def registered_texts() -> dict[str, str]:
+        known = registry.registered(registry.events(warehouse)) if warehouse is not None else {}
+        return {name: one.last.text for name, one in known.items() if not one.removed}
+
+    def registered_text(name: str) -> str:
+        return registered_texts().get(name, "")
+
+    workload, found = load_workload(
+        files, known, None, quota, origin, unreadable, wrong, having_tables, owner, registered_text
+    )
     filed = {name: path for name, path in origin.items() if path != STDIN_NAME}
     whence = {name: os.path.abspath(path) for name, path in filed.items()}  # noqa: PTH100 - of links the name
     read = tuple(map(shown_path, files))
