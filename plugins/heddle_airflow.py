@@ -99,10 +99,10 @@ def interval_of(context: Mapping[str, Any]) -> tuple[datetime, datetime]:
     if len(given) == 1:
         raise _refused("only one of the Params `from` and `to` is given: give both, or neither")
     if given:
-        begin, end = map(_instant, given)
-        if begin >= end:
+        first, last = map(_instant, given)
+        if first >= last:
             raise _refused(f"`from` is {given[0]} and `to` is {given[1]}: `to` has to be later")
-        return begin, end
+        return first, last
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is not None and end is not None and start < end:
         return start, end
