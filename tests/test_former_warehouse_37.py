@@ -1,0 +1,270 @@
+"""Read, repair, roll back and continue a warehouse that the code before issue 37 wrote.
+
+``fixtures/make_warehouse_37.py`` describes the history of the warehouse. Tasks run in this process, and DuckDB judges
+what is published again (:mod:`tests.oracle`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tarfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from optimizer.workload.values import ACQ
+from spark_jobs.results.read import read
+from spark_jobs.sources.decoding import parse_instant
+from spark_jobs.warehouse.plans import current_version, load_plan
+from spark_jobs.warehouse.warehouse import Warehouse
+from tests import oracle
+from tests.fixtures.history_37 import (
+    FIRST,
+    INTERVALS,
+    LATE_ORDERS,
+    LATE_TRADES,
+    MINUTE,
+    PENDING,
+    REFUSED,
+    SCHEMAS,
+    SECOND,
+    START,
+    Written,
+    clicks,
+    orders,
+    readings,
+    trades,
+)
+from tests.in_process import Clock, heddle, without_spark
+from tests.spark_jobs.followed import wrong
+
+FIXTURES = Path(__file__).parent / "fixtures"
+SAID: dict[str, Any] = json.loads((FIXTURES / "answers_37.json").read_text())
+NEXT = ("2013-07-02T04:00:00Z", "2013-07-02T06:00:00Z")
+"""The interval after those of the fixture."""
+
+KNOWN = (*FIRST, LATE_TRADES, LATE_ORDERS, *SECOND, PENDING)
+BEFORE = {(run["begin"], run["end"]): [refresh["at"] for refresh in run["refreshes"]] for run in SAID["status"]["runs"]}
+"""The instants of each published interval at which queries with a bound were answered."""
+
+THIRD_FILES = (
+    Written(490, "trades", "third.parquet", trades(range(370, 490, 10))),
+    Written(490, "orders", "third.csv", orders(range(375, 490, 15))),
+    Written(490, "clicks", "", clicks(range(372, 490, 12))),
+    Written(490, "readings", "third.csv", readings(range(375, 490, 15))),
+)
+LATE_FILES = (
+    Written(415, "trades", "later.parquet", trades([95])),
+    Written(415, "orders", "later.csv", [*orders([355], 9000), *orders([345])]),
+    Written(415, "clicks", "", clicks([200])),
+    Written(415, "readings", "later.csv", readings([290])),
+)
+
+
+def unpacked(name: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unpack one of the two projects and make it the current folder."""
+    with tarfile.open(FIXTURES / "warehouse_37.tar.xz") as archive:
+        members = [one for one in archive.getmembers() if one.name.partition("/")[0] == name]
+        archive.extractall(place, members, filter="data")
+    monkeypatch.chdir(place / name / "project")
+
+
+@pytest.fixture
+def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    """The project with relative paths as the current folder, ten minutes after the last run."""
+    unpacked("here", tmp_path, monkeypatch)
+    clock = Clock(START + 410 * MINUTE)
+    with without_spark(clock):
+        yield clock
+
+
+def done(*arguments: str, code: int = 0) -> dict[str, Any]:
+    """Run a command on the project in the current folder; its JSON."""
+    said = heddle(*arguments, "--json")
+    assert said.code == code, said
+    found: dict[str, Any] = json.loads(said.out)
+    return found
+
+
+def arrived(*files: Written) -> None:
+    for file in files:
+        file.write(Path("../landing/readings") if file.stream == "readings" else Path("data", file.stream))
+
+
+def events(stream: str, files: Sequence[Written], refused: set[int] = REFUSED) -> pa.Table:
+    """The events that a run reads: those of all files, without the refused, the first of each id of a day."""
+    tables = [file.table() for file in sorted(files, key=lambda file: file.file) if file.stream == stream]
+    if stream != "orders":
+        return pa.concat_tables(tables)
+    rows, seen = [], set()
+    for row in pa.concat_tables(tables).to_pylist():
+        again = row["id"], row["at"].date()
+        if row["id"] not in refused and again not in seen:
+            seen.add(again)
+            rows.append(row)
+    return pa.Table.from_pylist(rows, tables[0].schema)
+
+
+def planned() -> dict[str, ACQ]:
+    house = Warehouse.open("warehouse", create=False)
+    return {query.name: query for query in load_plan(house, current_version(house) or 0).workload.queries}
+
+
+def differences(
+    interval: tuple[str, str],
+    refreshes: Sequence[str],
+    files: Sequence[Written],
+    names: Sequence[str] = (),
+    refused: set[int] = REFUSED,
+) -> list[str]:
+    """Differences between the published answers of an interval and those of the oracle over some files.
+
+    ``refreshes``: the instants at which the query with a refresh bound is answered; ``names``: only these queries.
+    """
+    house = Warehouse.open("warehouse", create=False)
+    begin, end = map(parse_instant, interval)
+    found, compared = [], 0
+    for name, query in planned().items():
+        if names and name not in names:
+            continue
+        asked = oracle.asked_at(query, list(map(parse_instant, refreshes))) if name == "bound" else query
+        time = SCHEMAS[query.stream].names[0]
+        expected = oracle.answers(asked, events(query.stream, files, refused), time, begin, end)
+        answers = read(house, name, begin, end)
+        compared += answers.num_rows
+        if answers.num_rows != len(expected):
+            found.append(f"{name}: {answers.num_rows} answers, expected {len(expected)}")
+        found += [f"{name}: {line}" for line in oracle.compare(query, answers, expected)]
+    assert compared
+    return found
+
+
+def refreshes(record: dict[str, Any]) -> list[str]:
+    return [refresh["at"] for refresh in record["refreshes"]]
+
+
+def intervals(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """The intervals that a repair published again."""
+    return [(record["begin"], record["end"]) for record in found.get("records", [])]
+
+
+def has(now: Any, before: Any, tolerance: float = 0.0) -> bool:
+    """Whether a JSON value has all that it had: objects may have further keys, and doubles may differ a little."""
+    if isinstance(before, dict):
+        keys = isinstance(now, dict) and before.keys() <= now.keys()
+        return keys and all(has(now[key], value, tolerance) for key, value in before.items())
+    if isinstance(before, list):
+        lists = isinstance(now, list) and len(now) == len(before)
+        return lists and all(has(*pair, tolerance) for pair in zip(now, before, strict=True))
+    if isinstance(before, float) and isinstance(now, float):
+        return math.isclose(now, before, rel_tol=tolerance)
+    return bool(now == before)
+
+
+# --------------------------------------------------------------------------------------------------- read
+@pytest.mark.parametrize("what", ["queries", "status", "quarantine"])
+def test_commands_print_what_they_printed(clock: Clock, what: str) -> None:
+    found = done(*{"queries": ("queries", "--at", "2013-07-03")}.get(what, (what,)))
+    assert has(found, SAID[what]), found
+
+
+def test_all_answers_are_read(clock: Clock) -> None:
+    assert len(SAID["read"]) == 16 and sum(len(said["rows"]) for said in SAID["read"].values()) > 200
+    assert all(has(done("read", name), said) for name, said in SAID["read"].items())
+
+
+def test_partial_aggregates_are_looked_up(clock: Clock) -> None:
+    assert len(SAID["lookup"]) == 3
+    # the last bits of a double are those of today's arithmetic
+    assert all(has(done("lookup", *asked), said, 1e-12) for asked, said in SAID["lookup"])
+
+
+def test_published_answers_equal_the_oracle(clock: Clock) -> None:
+    """Each interval over the files of its time."""
+    first = [name for name in planned() if name not in ("spread", "phases")]
+    files = (*FIRST, LATE_TRADES)
+    assert differences(INTERVALS[0], BEFORE[INTERVALS[0]], files, first) == []
+    files = (*files, LATE_ORDERS)
+    assert differences(INTERVALS[1], BEFORE[INTERVALS[1]], files) == []
+    files = (*files, *SECOND)
+    assert differences(INTERVALS[2], BEFORE[INTERVALS[2]], files) == []
+
+
+def test_a_run_again_finds_that_nothing_changed(clock: Clock) -> None:
+    found = done("backfill", "--from", INTERVALS[2][0], "--to", INTERVALS[2][1])
+    assert [one["published"] for one in found["runs"]] == [True] and "records" not in found
+
+
+# ----------------------------------------------------------------------------------------------- continued
+def test_late_files_are_repaired(clock: Clock) -> None:
+    """The file that was pending, then one of each stream."""
+    found = done("repair")
+    assert intervals(found) == [INTERVALS[1]]
+    assert differences(INTERVALS[1], BEFORE[INTERVALS[1]], KNOWN) == []
+    assert done("repair") == {"format_version": 1, "outdated": []}
+
+    clock.now = START + 416 * MINUTE
+    arrived(*LATE_FILES)
+    found = done("repair")
+    assert intervals(found) == list(INTERVALS)
+    files = (*KNOWN, *LATE_FILES)
+    first = [name for name in planned() if name not in ("spread", "phases")]
+    assert differences(INTERVALS[0], BEFORE[INTERVALS[0]], files, first) == []
+    for interval in INTERVALS[1:]:
+        assert differences(interval, BEFORE[interval], files) == []
+    assert done("repair") == {"format_version": 1, "outdated": []}
+    assert wrong(Warehouse.open("warehouse", create=False)) == []
+
+
+def test_refused_events_are_released(clock: Clock) -> None:
+    released = done("quarantine", "--release", "data/orders/late.csv")["released"]
+    assert [one["late"] for one in released] == [1]
+    found = done("repair")
+    assert INTERVALS[0] in intervals(found)
+    for interval in intervals(found):
+        names = [name for name in planned() if interval != INTERVALS[0] or name not in ("spread", "phases")]
+        assert differences(interval, BEFORE[interval], KNOWN, names, refused=set()) == []
+    assert done("quarantine")["refused"] == []
+
+
+def test_the_next_interval_is_published(clock: Clock) -> None:
+    """Windows that reach back combine stored partials with new ones."""
+    arrived(*THIRD_FILES)
+    clock.now = START + 500 * MINUTE
+    record = done("backfill", "--from", NEXT[0], "--to", NEXT[1])["records"][0]
+    assert (record["status"], record["plan_version"], record["revision"]) == ("published", 2, 1)
+    assert record["refused"] == {"orders": 1} and record["failed"] == []
+    assert differences(NEXT, refreshes(record), (*KNOWN, *THIRD_FILES)) == []
+    assert done("status")["intervals_published"] == 4
+    assert wrong(Warehouse.open("warehouse", create=False)) == []
+
+
+def test_stored_partial_aggregates_are_used_again(clock: Clock) -> None:
+    """``pages`` aggregates no doubles. Its windows reach back, but only events of the new interval are read."""
+    arrived(*THIRD_FILES)
+    done("pause", *(name for name, query in planned().items() if name != "pages"))
+    clock.now = START + 500 * MINUTE
+    record = done("backfill", "--from", NEXT[0], "--to", NEXT[1])["records"][0]
+    begin, end = map(parse_instant, NEXT)
+    times = pc.cast(events("clicks", (*KNOWN, *THIRD_FILES))["ts"], pa.int64())
+    count = pc.sum(pc.and_(pc.greater_equal(times, begin), pc.less(times, end))).as_py()
+    assert record["scanned"] == {"clicks": [begin, end, count]}
+    assert differences(NEXT, [], (*KNOWN, *THIRD_FILES)) == []
+
+
+def test_the_first_plan_is_in_force_again(clock: Clock) -> None:
+    found = done("rollback", "1", "--yes")
+    assert (found["from"], found["to"], found["version"]) == (2, 1, 3)
+    assert set(found["changes"]) == {"- query spread", "- query phases"}
+    assert set(planned()) == set(SAID["read"]) - {"spread", "phases"}
+    assert intervals(done("repair")) == [INTERVALS[1]]
+    again = done("backfill", "--from", INTERVALS[2][0], "--to", INTERVALS[2][1])
+    assert [record["plan_version"] for record in again["records"]] == [3]
+    for interval in INTERVALS:
+        assert differences(interval, BEFORE[interval], KNOWN) == []
+    assert has(done("read", "spread"), SAID["read"]["spread"])
