@@ -217,10 +217,10 @@ def check_fraction(value: Decimal) -> None:
     _check_decimals("the fraction of a percentile", value, 18)
 
 
-def check_error(value: Decimal, least: Decimal = LEAST_ERROR) -> None:
-    """Raises ValueError, with the reason, unless a query may permit this error: ``least`` to 0.5."""
-    if not (value.is_finite() and least <= value <= MOST_ERROR):
-        raise ValueError(f"an error is from {least} to {MOST_ERROR}, not {value}")
+def check_error(value: Decimal) -> None:
+    """Raises ValueError, with the reason, unless a query may permit this error: 0.001 to 0.5."""
+    if not (value.is_finite() and LEAST_ERROR <= value <= MOST_ERROR):
+        raise ValueError(f"an error is from {LEAST_ERROR} to {MOST_ERROR}, not {value}")
     _check_decimals("an error", value, 9)
 
 

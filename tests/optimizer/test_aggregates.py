@@ -627,7 +627,7 @@ CELLS = st.lists(
     min_size=1,
     max_size=4,
 )
-ERRORS = st.sampled_from(("0.001", "0.01", "0.034", "0.1", "0.25", "0.5")).map(Decimal)
+ERRORS = st.sampled_from(("0.0001", "0.001", "0.01", "0.034", "0.1", "0.25", "0.5")).map(Decimal)
 
 
 def csr(cells: list[dict[int, int]]) -> tuple[Any, Any, Any]:
@@ -693,6 +693,12 @@ def test_thinned_frequencies_lack_at_most_the_error(cells: list[dict[int, int]],
         assert len(after) <= max(1, 1 / error)
         best = min(before, key=lambda value: (-before[value], value))
         assert after[best] == before[best]
+
+
+def test_ranks_at_the_best_accuracy_need_five_thousand_values() -> None:
+    offsets, values, weights = thin_quantiles(*csr([dict.fromkeys(range(60_000), 1)]), Decimal("0.0001"))
+    assert offsets.tolist() == [0, 4616] and weights.sum() == 60_000 and weights.max() == 13
+    assert np.abs(np.cumsum(weights) - weights // 2 - 1 - values).max() <= 6
 
 
 def test_small_cells_stay_whole_and_empty_ones_empty() -> None:
