@@ -142,7 +142,11 @@ def _shape_of_exact(function: str, values: Sequence[Any]) -> Interval:
     second, third, fourth = (sum(((value - mean) ** p for value in exact), Fraction(0)) / len(exact) for p in (2, 3, 4))
     if second == 0:
         return Interval(None)
-    return _nearest_root(third**2 / second**3, third) if function == "skewness" else Interval(float(fourth / second**2 - 3))
+    return (
+        _nearest_root(third**2 / second**3, third)
+        if function == "skewness"
+        else Interval(float(fourth / second**2 - 3))
+    )
 
 
 def _pair_of_exact(function: str, pairs: Sequence[tuple[Any, Any]]) -> Interval:

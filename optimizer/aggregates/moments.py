@@ -1,7 +1,7 @@
 """Moments of numbers and of pairs of them, from exact sums of their powers and products, or double-double ones.
 
-Integers and decimals keep exact sums (:mod:`optimizer.aggregates.exact_moments`). What follows is of doubles, of a double
-beside an exact number, and of rows that were stored before there were exact sums.
+Integers and decimals keep exact sums (:mod:`optimizer.aggregates.exact_moments`). The rest of this module is for
+doubles, for pairs of a double and an exact number, and for rows that earlier versions stored.
 
 Sums of powers of x hold ``sum((x - mean)**p)`` as a small difference of great numbers: of their 104 bits,
 ``p * log2(m)`` are lost where the root mean square is m standard deviations. A covariance has 53 good bits while the

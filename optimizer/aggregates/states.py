@@ -76,7 +76,7 @@ class State:
     """One state of one argument, what a fragment keeps of it. ``kind``:
 
     - ``rows``, ``count``: tuples, and those whose argument is not null;
-    - ``sum`` is exact for exact types; ``power_2``, ``power_3``, ``power_4`` are exact sums of the powers of exact types
+    - ``sum`` is exact for exact types; ``power_2``, ``power_3``, ``power_4`` are exact sums of powers of exact types
       (decimals unscaled); ``sum_squares``, ``sum_cubes``, ``sum_fourths`` double-double sums of the powers of doubles,
       ``sum_logs`` of natural logarithms of any numbers;
     - ``both``: tuples where neither ``argument`` nor ``by`` is null. Over these, of two exact types the exact sums

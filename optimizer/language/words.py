@@ -183,8 +183,8 @@ FORMS = {
     "approx_top_k": Form("top_k", ("x", "k"), 1, Decimal("0.01"), Decimal(5)),
 }
 """Every aggregate as it is written. Approximations have the names of Spark's and its defaults, but for the accuracy of
-a percentile (there 10,000, which is the best that can be asked for), and the error of ``approx_top_k``, which Spark bounds by
-the number of its counters."""
+a percentile (there 10,000, which is the best that can be asked for), and the error of ``approx_top_k``, which Spark
+bounds by the number of its counters."""
 
 PARAMETERS = {"fraction": "HDL-214", "fractions": "HDL-214", "k": "HDL-215", "lgk": "HDL-215"}
 

@@ -164,8 +164,8 @@ class Synopsis:
 
 
 def states_of(queries: Iterable[ACQ], former: bool = False) -> tuple[State, ...]:
-    """The distinct states that some queries need, ``rows`` first, the others in an order of their own; ``former``: those
-    that earlier versions stored for them."""
+    """The distinct states that some queries need, ``rows`` first, the others in an order of their own; ``former``:
+    those that earlier versions stored for them."""
     found = {
         state
         for query in queries

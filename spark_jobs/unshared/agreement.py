@@ -69,10 +69,10 @@ def _audit_of(output: Output) -> _Audit:
 
 
 def agrees(output: Output, value: Any, row: Mapping[str, Any]) -> bool:
-    """Whether a stored output value equals the recomputed row's: exact types to the last digit, and so averages and
-    moments of integers and decimals where the evidence is exact; doubles within what Spark's own plain summation may lose (n*eps*sum|x|; for variances as Welford's recurrence,
-    Chan, Golub and LeVeque 1983), sketches within the error that the query permits: ranks and counts by it times the
-    number of values, distinct counts by :data:`DEVIATIONS` times it.
+    """Whether a stored output value equals the recomputed row's: exact types to the last digit, and so averages of them
+    and moments of which the evidence is exact; doubles within what Spark's own plain summation may lose (n*eps*sum|x|;
+    for variances as Welford's recurrence, Chan, Golub and LeVeque 1983), sketches within the error that the query
+    permits: ranks and counts by it times the number of values, distinct counts by :data:`DEVIATIONS` times it.
 
     ``value``: as the results table stores it (dates as days, timestamps as microseconds, decimals as text).
     """

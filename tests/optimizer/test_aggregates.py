@@ -721,8 +721,10 @@ def test_no_value_at_all_is_null(name: str, type: Type) -> None:
     sums = np.zeros((1, 4 if type == decimal(30, 2) else 2), dtype=np.int64 if type.is_exact else np.float64)
     states: dict[str, Any] = {"count": np.array([0]), "sum": sums, "both": np.array([0])}
     longs = {kind: np.zeros((1, 2), dtype=np.int64) for kind in (*EXACT_POWERS, *EXACT_BOTH)}
-    states |= longs | {kind: np.zeros((1, 2)) for kind in SUMS_OF_DOUBLES} | dict.fromkeys(
-        ("min", "max", "bit_and", "bit_or", "bit_xor"), np.array([7])
+    states |= (
+        longs
+        | {kind: np.zeros((1, 2)) for kind in SUMS_OF_DOUBLES}
+        | dict.fromkeys(("min", "max", "bit_and", "bit_or", "bit_xor"), np.array([7]))
     )
     states |= dict.fromkeys(PAIRS, (np.array([7]), np.array([False])))
     tail = State("values", X, type).tail
