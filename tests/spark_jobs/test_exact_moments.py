@@ -50,7 +50,7 @@ from spark_jobs.unshared.plain_evidence import evidence
 from tests.exact_moments import paired, shape, spread_of_exact
 from tests.oracle import answers, compare
 from tests.sizes import examples
-from tests.spark_jobs.laboratory import MINUTE, Laboratory, steady
+from tests.spark_jobs.laboratory import DAY, MINUTE, Laboratory, steady
 from tests.spark_jobs.test_derivation import kinds, watched
 from tests.spark_jobs.test_differential import decoded, differences, kernel_answers
 from tests.spark_jobs.test_lookup import stored
@@ -324,8 +324,8 @@ def test_former_partials_are_looked_up_as_they_were(lab: Laboratory) -> None:
     with as_before():
         version = lab.plan(QUERY.format("sum(volume) AS v, stddev(price) AS s, var_pop(volume) AS w"))
         lab.run(version, 60, 180, "before")
-        before = Reader(lab.warehouse).query("spreads").between(MINUTE, 1 << 60).to_pylist()
-    assert Reader(lab.warehouse).query("spreads").between(MINUTE, 1 << 60).to_pylist() == before != []
+        before = Reader(lab.warehouse).query("spreads").between(DAY + 80 * MINUTE, DAY + 180 * MINUTE).to_pylist()
+    assert Reader(lab.warehouse).query("spreads").between(DAY + 80 * MINUTE, DAY + 180 * MINUTE).to_pylist() == before != []
 
 
 def test_states_without_moments_have_no_former_form() -> None:
