@@ -32,7 +32,7 @@ ROUNDING = 2.0**-100
 RESIDUE = 2.0**64
 
 OPEN = 2.0**-62
-"""Integers that are known less exactly than to this part of them are computed with Python's."""
+"""ExactIntegers that are known less exactly than to this part of them are computed with Python's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,35 +83,35 @@ class Enclosed:
     def is_decided(self) -> NDArray[np.bool_]:
         """Where all numbers that are near enough round to ``high``."""
         off = 2.0 * self.bound
-        found: NDArray[np.bool_] = (self.high + (self.low + off) == self.high) & (
+        decided: NDArray[np.bool_] = (self.high + (self.low + off) == self.high) & (
             self.high + (self.low - off) == self.high
         )
-        return found
+        return decided
 
 
 @dataclass(frozen=True, eq=False)
-class Integers:
-    """Integers (n,), or one: as ``near`` as double-doubles are, ``modulo`` 2**64, and exactly, of some rows."""
+class ExactIntegers:
+    """ExactIntegers (n,), or one: as ``near`` as double-doubles are, ``modulo`` 2**64, and exactly, of some rows."""
 
     near: Enclosed
     modulo: NDArray[np.uint64]
     exactly: Callable[[Longs], Any]
 
     @staticmethod
-    def constant(value: int) -> Integers:
+    def constant(value: int) -> ExactIntegers:
         """One integer."""
         near = Enclosed.of(np.array([value], dtype=object))
-        return Integers(near, np.array([value % (1 << 64)], dtype=np.uint64), lambda rows: value)
+        return ExactIntegers(near, np.array([value % (1 << 64)], dtype=np.uint64), lambda rows: value)
 
     @staticmethod
-    def counts(values: Longs) -> Integers:
-        """Integers below 2**53."""
+    def counts(values: Longs) -> ExactIntegers:
+        """ExactIntegers below 2**53."""
         zeros = np.zeros(len(values))
         near = Enclosed(values.astype(np.float64), zeros, zeros)
-        return Integers(near, values.astype(np.uint64), lambda rows: values[rows].astype(object))
+        return ExactIntegers(near, values.astype(np.uint64), lambda rows: values[rows].astype(object))
 
     @staticmethod
-    def sums(limbs: Longs) -> Integers:
+    def sums(limbs: Longs) -> ExactIntegers:
         """Exact sums of limbs (n, limbs)."""
         carried = limbs.copy()
         for limb in range(limbs.shape[1] - 1):
@@ -125,30 +125,30 @@ class Integers:
         wrapped = carried.view(np.uint64)
         modulo = wrapped[:, 0] + (wrapped[:, 1] << np.uint64(LIMB))
         bound = np.abs(total[0]) * (ROUNDING * limbs.shape[1] if limbs.shape[1] > 2 else 0.0)
-        return Integers(Enclosed(*total, bound), modulo, lambda rows: exact_total(carried[rows]))
+        return ExactIntegers(Enclosed(*total, bound), modulo, lambda rows: exact_total(carried[rows]))
 
-    def __add__(self, other: Integers) -> Integers:
-        return Integers(
+    def __add__(self, other: ExactIntegers) -> ExactIntegers:
+        return ExactIntegers(
             self.near + other.near,
             self.modulo + other.modulo,
             lambda rows: self.exactly(rows) + other.exactly(rows),
         )
 
-    def __sub__(self, other: Integers) -> Integers:
-        return Integers(
+    def __sub__(self, other: ExactIntegers) -> ExactIntegers:
+        return ExactIntegers(
             self.near + -other.near,
             self.modulo - other.modulo,
             lambda rows: self.exactly(rows) - other.exactly(rows),
         )
 
-    def __mul__(self, other: Integers) -> Integers:
-        return Integers(
+    def __mul__(self, other: ExactIntegers) -> ExactIntegers:
+        return ExactIntegers(
             self.near * other.near,
             self.modulo * other.modulo,
             lambda rows: self.exactly(rows) * other.exactly(rows),
         )
 
-    def settled(self) -> Integers:
+    def settled(self) -> ExactIntegers:
         """The same, as near as is needed to know whether they are 0 and to divide by them."""
         near, rest = self.near, self.modulo.view(np.int64)
         high, low = _doubled(rest)
@@ -157,40 +157,40 @@ class Integers:
         exact = added((turns * RESIDUE, np.zeros_like(turns)), (high, low))
         bound = np.where(turns == 0.0, 0.0, np.abs(exact[0]) * ROUNDING)
         parts = zip((*exact, bound), (near.high, near.low, near.bound), strict=True)
-        found = Enclosed(*(np.where(is_known, refined, rough) for refined, rough in parts))
-        vague = np.flatnonzero(~(found.bound <= np.abs(found.high) * OPEN))
+        settled = Enclosed(*(np.where(is_known, refined, rough) for refined, rough in parts))
+        vague = np.flatnonzero(~(settled.bound <= np.abs(settled.high) * OPEN))
         if len(vague):
             python = Enclosed.of(np.asarray(self.exactly(vague), dtype=object))
-            found.high[vague], found.low[vague], found.bound[vague] = python.high, python.low, python.bound
-        return Integers(found, self.modulo, self.exactly)
+            settled.high[vague], settled.low[vague], settled.bound[vague] = python.high, python.low, python.bound
+        return ExactIntegers(settled, self.modulo, self.exactly)
 
 
 def _doubled(values: Longs) -> tuple[Array, Array]:
-    """Integers of 64 bits (n,) as double-doubles, exactly."""
+    """ExactIntegers of 64 bits (n,) as double-doubles, exactly."""
     return two_sum((values >> LIMB).astype(np.float64) * 2.0**LIMB, (values & ((1 << LIMB) - 1)).astype(np.float64))
 
 
-def quotients(above: Integers, below: Integers, valid: NDArray[np.bool_]) -> Array:
+def quotients(above: ExactIntegers, below: ExactIntegers, valid: NDArray[np.bool_]) -> Array:
     """The doubles nearest to quotients of settled integers, where they are ``valid``."""
-    found = above.near / below.near
-    return _completed(found, valid, lambda rows: _each(_divided, above, below, rows))
+    return _completed(above.near / below.near, valid, lambda rows: _each(_divided, above, below, rows))
 
 
-def roots(above: Integers, below: Integers, valid: NDArray[np.bool_]) -> Array:
+def roots(above: ExactIntegers, below: ExactIntegers, valid: NDArray[np.bool_]) -> Array:
     """The doubles nearest to the square roots of quotients of settled integers >= 0, where they are ``valid``."""
-    found = (above.near / below.near).root()
-    return _completed(found, valid, lambda rows: _each(rooted, above, below, rows))
+    return _completed((above.near / below.near).root(), valid, lambda rows: _each(rooted, above, below, rows))
 
 
-def _completed(found: Enclosed, valid: NDArray[np.bool_], exactly: Callable[[Longs], list[float]]) -> Array:
-    values = np.where(valid, found.high, 0.0)
-    undecided = np.flatnonzero(valid & ~found.is_decided)
+def _completed(near: Enclosed, valid: NDArray[np.bool_], exactly: Callable[[Longs], list[float]]) -> Array:
+    values = np.where(valid, near.high, 0.0)
+    undecided = np.flatnonzero(valid & ~near.is_decided)
     if len(undecided):
         values[undecided] = exactly(undecided)
     return values
 
 
-def _each(function: Callable[[int, int], float], above: Integers, below: Integers, rows: Longs) -> list[float]:
+def _each(
+    function: Callable[[int, int], float], above: ExactIntegers, below: ExactIntegers, rows: Longs
+) -> list[float]:
     pairs = np.broadcast_arrays(np.asarray(above.exactly(rows), object), np.asarray(below.exactly(rows), object))
     return [function(int(one), int(other)) for one, other in zip(*pairs, strict=True)]
 
@@ -214,9 +214,9 @@ def rooted(above: int, below: int) -> float:
 
 
 # --------------------------------------------------------------------------------------------- answers
-def _unit(type: Type | None) -> Integers:
+def _unit(type: Type | None) -> ExactIntegers:
     # exact sums are of unscaled decimals
-    return Integers.constant(10 ** (type.scale if type is not None else 0))
+    return ExactIntegers.constant(10 ** (type.scale if type is not None else 0))
 
 
 def exact_variance(states: States, output: Output, freedom: int, root: bool) -> Lowered:
@@ -224,10 +224,14 @@ def exact_variance(states: States, output: Output, freedom: int, root: bool) -> 
     count = states["count"]
     valid = count > freedom
     with np.errstate(all="ignore"):
-        n, total, squares = Integers.counts(count), Integers.sums(states["sum"]), Integers.sums(states["power_2"])
+        n, total, squares = (
+            ExactIntegers.counts(count),
+            ExactIntegers.sums(states["sum"]),
+            ExactIntegers.sums(states["power_2"]),
+        )
         deviations = (n * squares - total * total).settled()
         unit = _unit(output.argument_type)
-        divisor = n * Integers.counts(np.maximum(count - freedom, 1)) * (unit * unit)
+        divisor = n * ExactIntegers.counts(np.maximum(count - freedom, 1)) * (unit * unit)
         return Lowered((roots if root else quotients)(deviations, divisor, valid), valid)
 
 
@@ -236,20 +240,20 @@ def exact_shape(states: States, output: Output, power: int) -> Lowered:
     count = states["count"]
     with np.errstate(all="ignore"):
         n, total, *powers = (
-            Integers.counts(count),
-            *(Integers.sums(states[kind]) for kind in ("sum", "power_2", "power_3", "power_4")[:power]),
+            ExactIntegers.counts(count),
+            *(ExactIntegers.sums(states[kind]) for kind in ("sum", "power_2", "power_3", "power_4")[:power]),
         )
-        square, three = total * total, Integers.constant(3)
+        square, three = total * total, ExactIntegers.constant(3)
         # n**2, n**3 and n**4 times the central moments
         second = (n * powers[0] - square).settled()
         valid = second.near.high > 0.0
         if power == 3:
-            cube = Integers.constant(2) * square * total
+            cube = ExactIntegers.constant(2) * square * total
             third = (n * n * powers[1] - three * n * total * powers[0] + cube).settled()
             values = roots(third * third, second * second * second, valid)
             return Lowered(np.copysign(values, third.near.high), valid)
-        fourth = n * n * n * powers[2] - Integers.constant(4) * (n * n * total * powers[1])
-        fourth = fourth + Integers.constant(6) * (n * square * powers[0]) - three * square * square
+        fourth = n * n * n * powers[2] - ExactIntegers.constant(4) * (n * n * total * powers[1])
+        fourth = fourth + ExactIntegers.constant(6) * (n * square * powers[0]) - three * square * square
         return Lowered(quotients((fourth - three * second * second).settled(), second * second, valid), valid)
 
 
@@ -259,14 +263,14 @@ class ExactPairs:
     def __init__(self, states: States, output: Output) -> None:
         self.states = states
         self.count: Longs = states["both"]
-        self.n = Integers.counts(self.count)
+        self.n = ExactIntegers.counts(self.count)
         self.x_unit, self.y_unit = _unit(output.argument_type), _unit(output.by_type)
 
-    def sum(self, names: str) -> Integers:
+    def sum(self, names: str) -> ExactIntegers:
         """The sum of ``x``, ``y``, ``xx``, ``yy`` or ``xy``."""
-        return Integers.sums(self.states[f"pair_{names}"])
+        return ExactIntegers.sums(self.states[f"pair_{names}"])
 
-    def deviations(self, names: str) -> Integers:
+    def deviations(self, names: str) -> ExactIntegers:
         """n times the sum of products of deviations, of ``xx``, ``yy`` or ``xy``."""
         return (self.n * self.sum(names) - self.sum(names[0]) * self.sum(names[1])).settled()
 
@@ -276,7 +280,7 @@ def exact_covariance(states: States, output: Output, freedom: int) -> Lowered:
     with np.errstate(all="ignore"):
         pairs = ExactPairs(states, output)
         valid = pairs.count > freedom
-        divisor = pairs.n * Integers.counts(np.maximum(pairs.count - freedom, 1)) * (pairs.x_unit * pairs.y_unit)
+        divisor = pairs.n * ExactIntegers.counts(np.maximum(pairs.count - freedom, 1)) * (pairs.x_unit * pairs.y_unit)
         return Lowered(quotients(pairs.deviations("xy"), divisor, valid), valid)
 
 

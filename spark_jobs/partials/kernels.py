@@ -247,6 +247,9 @@ _MASK, _HALF, _ONE = np.uint64(LOW), np.uint64(LIMB), np.uint64(1)
 _SMALL = 1 << 31
 """Products of two magnitudes below this fit 62 bits."""
 
+_SMALL_CUBE, _SMALL_FOURTH = 1 << 20, 1 << 15
+"""Third and fourth powers of magnitudes below these fit 60 bits."""
+
 
 @numba.njit(cache=True, inline="always")
 def _magnitude(low, high, is_wide, limbs):
@@ -273,8 +276,8 @@ def _multiply(x, x_size, y, y_size, out):
             continue
         for j in range(y_size):
             # at most (2**32 - 1)**2 + 2 * (2**32 - 1) = 2**64 - 1
-            found = x[i] * y[j] + out[i + j] + above
-            out[i + j], above = found & _MASK, found >> _HALF
+            sum_ = x[i] * y[j] + out[i + j] + above
+            out[i + j], above = sum_ & _MASK, sum_ >> _HALF
         out[i + y_size] = above
     return x_size + y_size
 
@@ -292,20 +295,25 @@ def lift_exact_powers(cells, rows, low, high, valid, out, exponent):
     bits (``high`` is empty) or 128."""
     value, square, power = np.zeros(4, np.uint64), np.zeros(8, np.uint64), np.zeros(16, np.uint64)
     is_wide = len(high) > 0
+    small = _SMALL if exponent <= 2 else _SMALL_CUBE if exponent == 3 else _SMALL_FOURTH
     for k in range(len(cells)):
         i = rows[k] if len(rows) else k
         if len(valid) and not valid[i]:
             continue
         x, above = low[i], high[i] if is_wide else 0
-        is_small = -_SMALL < x < _SMALL and (not is_wide or above == x >> 63)
-        if is_small and exponent <= 2:
-            product = x * x if exponent == 2 else x
+        is_short = -_SMALL < x < _SMALL and (not is_wide or above == x >> 63)
+        if is_short and -small < x < small:
+            product = x if exponent == 1 else x * x
+            if exponent == 3:
+                product *= x
+            elif exponent == 4:
+                product *= product
             out[cells[k], 0] += product & LOW
             out[cells[k], 1] += product >> LIMB
             continue
         is_negative = (above if is_wide else x) < 0
         size = _magnitude(x, above, is_wide, value)
-        size = 1 if is_small else size
+        size = 1 if is_short else size
         if exponent == 1:
             _add_limbs(out, cells[k], value, size, is_negative)
             continue

@@ -88,12 +88,12 @@ def _deviations(values: Sequence[Any], unit: int) -> list[int]:
 
 def nearest_root(square: Fraction) -> float:
     """The double whose square is nearest: it is between the middles to both its neighbours."""
-    found = math.sqrt(square)
+    near = math.sqrt(square)
     while True:
-        below, above = math.nextafter(found, -math.inf), math.nextafter(found, math.inf)
-        if square < ((Fraction(found) + Fraction(below)) / 2) ** 2 and found > 0:
-            found = below
-        elif square > ((Fraction(found) + Fraction(above)) / 2) ** 2:
-            found = above
+        below, above = math.nextafter(near, -math.inf), math.nextafter(near, math.inf)
+        if square < ((Fraction(near) + Fraction(below)) / 2) ** 2 and near > 0:
+            near = below
+        elif square > ((Fraction(near) + Fraction(above)) / 2) ** 2:
+            near = above
         else:
-            return found
+            return near

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from optimizer.aggregates.algebra import Aggregate
-from optimizer.aggregates.exact_moments import Enclosed, Integers, quotients, rooted, roots
+from optimizer.aggregates.exact_moments import Enclosed, ExactIntegers, quotients, rooted, roots
 from optimizer.aggregates.states import bits_of, limbs_for
 from optimizer.language.parser import parse
 from optimizer.synopses.synopsis import former_of, synopses_of
@@ -41,7 +41,9 @@ from spark_jobs.checks import suite
 from spark_jobs.lookups.loading import Reader
 from spark_jobs.partials.cells import Cells, concatenated
 from spark_jobs.partials.fill_request import FillRequest
+from spark_jobs.partials.kernels import lift_exact_powers, lift_exact_products
 from spark_jobs.partials.lifting import partials_of
+from spark_jobs.partials.states import carry
 from spark_jobs.run import checks_stage
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.unshared.agreement import agrees
@@ -215,10 +217,10 @@ def test_roots_of_quotients_are_rounded_once(above: int, below: int) -> None:
 LARGE = st.one_of(st.integers(-(2**20), 2**20), st.integers(-(2**63), 2**63 - 1), st.integers(-(2**250), 2**250))
 
 
-def as_integers(values: Sequence[int], limbs: int = 9) -> Integers:
+def as_integers(values: Sequence[int], limbs: int = 9) -> ExactIntegers:
     mask = 2**32 - 1
     rows = [[(value >> 32 * at) & mask for at in range(limbs - 1)] + [value >> 32 * (limbs - 1)] for value in values]
-    return Integers.sums(np.array(rows, dtype=np.int64))
+    return ExactIntegers.sums(np.array(rows, dtype=np.int64))
 
 
 @settings(FAST, max_examples=examples(150))
@@ -233,7 +235,7 @@ def test_polynomials_are_settled_and_rounded_whatever_cancels(rows: list[tuple[i
     for one, high, low, bound in zip(exact, found.near.high, found.near.low, found.near.bound, strict=True):
         off = abs(Fraction(one) - Fraction(float(high)) - Fraction(float(low)))
         assert off <= Fraction(float(bound)) and (one == 0) == (high == 0)
-    counts = Integers.counts(np.array(n))
+    counts = ExactIntegers.counts(np.array(n))
     assert quotients(found, counts, valid).tolist() == [one / number for one, number in zip(exact, n, strict=True)]
     squared = (found * found).settled()
     assert roots(squared, counts, valid).tolist() == [
@@ -253,6 +255,43 @@ def test_limbs_hold_the_powers_of_four_thousand_million_extremes(type: Type) -> 
         limbs = limbs_for(exponent * bits_of(type))
         extreme = most(type) + 1 if type.name == "long" and type.digits > 3 else most(type) if type.scale else 999
         assert extreme**exponent * 2**32 >> 32 * (limbs - 1) <= 2**63
+
+
+EDGES = sorted({sign * (2**bits + by) for bits in (0, 15, 20, 31, 32, 62, 63) for by in (-1, 0, 1) for sign in (1, -1)})
+
+
+def halves(values: Sequence[int], wide: bool) -> tuple[Any, Any]:
+    """The low and the high words of integers; no high ones if they are not wide."""
+    words = [[(value >> 64 * word) % 2**64 for value in values] for word in (0, 1)]
+    low, high = (np.array(word, dtype=np.uint64).view(np.int64) for word in words)
+    return low, high if wide else high[:0]
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_kernels_lift_each_power_and_product_of_numbers_at_the_limits_of_their_ways(wide: bool) -> None:
+    values = [*EDGES, *((10**38 - 1, -(2**64), 2**96 - 1, -(10**38)) if wide else ())]
+    if not wide:
+        values = [value for value in values if -(2**63) <= value < 2**63]
+    cells = np.arange(len(values), dtype=np.int32)
+    everywhere, nowhere = np.empty(0, dtype=np.int32), np.empty(0, dtype=bool)
+
+    def lifted(kernel: Any, *given: Any, limbs: int) -> list[int]:
+        out = np.zeros((len(values), limbs), dtype=np.int64)
+        kernel(cells, everywhere, *given[0], nowhere, out, *given[1:])
+        carry(out)
+        return [sum(int(limb) << 32 * at for at, limb in enumerate(row)) for row in out]
+
+    for exponent in (1, 2, 3, 4):
+        limbs = limbs_for(exponent * (127 if wide else 63))
+        assert lifted(lift_exact_powers, halves(values, wide), exponent, limbs=limbs) == [
+            value**exponent for value in values
+        ]
+    for turn in range(0, len(values), 3):
+        others = [values[(at + turn) % len(values)] for at in range(len(values))]
+        sides = (*halves(values, wide), *halves(others, wide))
+        assert lifted(lift_exact_products, sides, limbs=limbs_for(254 if wide else 126)) == [
+            one * other for one, other in zip(values, others, strict=True)
+        ]
 
 
 # -------------------------------------------------------------------------------------- seen wrong once
@@ -325,7 +364,11 @@ def test_former_partials_are_looked_up_as_they_were(lab: Laboratory) -> None:
         version = lab.plan(QUERY.format("sum(volume) AS v, stddev(price) AS s, var_pop(volume) AS w"))
         lab.run(version, 60, 180, "before")
         before = Reader(lab.warehouse).query("spreads").between(DAY + 80 * MINUTE, DAY + 180 * MINUTE).to_pylist()
-    assert Reader(lab.warehouse).query("spreads").between(DAY + 80 * MINUTE, DAY + 180 * MINUTE).to_pylist() == before != []
+    assert (
+        Reader(lab.warehouse).query("spreads").between(DAY + 80 * MINUTE, DAY + 180 * MINUTE).to_pylist()
+        == before
+        != []
+    )
 
 
 def test_states_without_moments_have_no_former_form() -> None:
