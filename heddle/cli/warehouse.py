@@ -96,6 +96,8 @@ def status(
 
 def show_status(state: WarehouseStatus) -> None:
     """The state of a warehouse for people."""
+    from spark_jobs.planning.query_files import told
+
     plan, checks = state.plan, state.checks
     terminal.console.print(
         f"plan version {state.plan_version}: {number_of(len(plan.workload.queries), 'query')} "
@@ -108,6 +110,7 @@ def show_status(state: WarehouseStatus) -> None:
     terminal.console.print(_runs_table(state.runs))
     if state.refreshes:
         _show_refreshes(state.refreshes)
+    print_diagnostics(told(state.missing))
     for row in state.runs:
         print_diagnostics([Diagnostic(**stored) for stored in row.record.diagnostics])
 
