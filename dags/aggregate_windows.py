@@ -88,20 +88,16 @@ def aggregate_windows() -> None:
             raise AirflowSkipException("an earlier run, which was late, has answered this interval")
         return PokeReturnValue(is_done=found is not None, xcom_value=found)
 
-    @task(outlets=[RESULTS, ANSWERS], inlets=[ANSWERS])
+    @task(outlets=[REFRESHES, ANSWERS], inlets=[RESULTS, ANSWERS])
     def report(pinned: dict[str, Any]) -> dict[str, Any]:
-        """The record of the run that stands for this interval now, as XCom and as asset event; an event of each query
-        that is an asset and has new answers."""
-        from heddle_airflow import announce_run, published_record
+        """Return the record of the interval's newest publication. Emit the event of the publication, and an event of
+        each query that is an asset and has new answers, unless they were emitted before."""
+        from heddle_airflow import announce_results, announce_run, published_row
 
-        record, context = published_record(pinned), get_current_context()
+        row, context = published_row(pinned), get_current_context()
         announce_run(context, pinned)
-        context["outlet_events"][RESULTS].extra = {
-            "from": pinned["from"],
-            "to": pinned["to"],
-            **{key: record[key] for key in ("plan_version", "revision", "answers", "run_id")},
-        }
-        return record
+        announce_results(context, [row])
+        return row.stored_record
 
     pinned = pin_plan()
     aggregate = AggregateOperator(task_id="aggregate", name="heddle", conn_id="spark_default", pinned=pinned)

@@ -7,9 +7,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pendulum
-from airflow.sdk import CronDataIntervalTimetable, dag, task
+from airflow.sdk import CronDataIntervalTimetable, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
-from heddle_airflow import LandOperator
+from heddle_airflow import LandOperator, params_of
 
 
 @dag(
@@ -28,6 +28,7 @@ def land_topics() -> None:
         from spark_jobs.landing.topics import jobs
         from spark_jobs.settings import settings
 
+        params_of(get_current_context())
         found = jobs(settings())
         if not found:
             raise AirflowSkipException(f"there are no topics: {settings().topics} is not there, or names none")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pendulum
 from airflow.sdk import CronDataIntervalTimetable, Param, dag, get_current_context, task
+from heddle_airflow import params_of
 
 
 @dag(
@@ -29,7 +30,7 @@ def maintain_warehouse() -> None:
         from spark_jobs.settings import settings
         from spark_jobs.warehouse.warehouse import Warehouse
 
-        params, configured = get_current_context()["params"], settings()
+        params, configured = params_of(get_current_context()), settings()
         if not Warehouse.stands(configured.warehouse):
             return {}
         day = timedelta(days=1) // timedelta(microseconds=1)

@@ -14,7 +14,7 @@ from typing import Any
 import pendulum
 from airflow.sdk import CronDataIntervalTimetable, Param, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
-from heddle_airflow import PLAN, ViewsOperator
+from heddle_airflow import PLAN, ViewsOperator, params_of
 
 ALGORITHMS = ["best", "optimal", "weave-share", "no-share", "shared", "random", "insert-then-weave", "local-search"]
 
@@ -72,7 +72,7 @@ def refresh_sharing_plan() -> None:
         from spark_jobs.settings import settings
 
         context = get_current_context()
-        params, configured = context["params"], settings()
+        params, configured = params_of(context), settings()
         user, run_id = context["dag_run"].triggering_user_name, context["run_id"]
         created_by = f"{user}, {run_id}" if user else run_id
         try:

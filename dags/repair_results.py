@@ -14,7 +14,7 @@ import pendulum
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import CronDataIntervalTimetable, Param, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
-from heddle_airflow import ANSWERS, RepairOperator, announce_others
+from heddle_airflow import ANSWERS, RepairOperator, announce_others, params_of
 
 
 @dag(
@@ -39,7 +39,7 @@ def repair_results() -> None:
         from spark_jobs.warehouse.plans import current_version
         from spark_jobs.warehouse.warehouse import Warehouse
 
-        configured, days = settings(), get_current_context()["params"]["days"]
+        configured, days = settings(), params_of(get_current_context())["days"]
         if not Warehouse.stands(configured.warehouse):
             raise AirflowSkipException("there is no warehouse yet")
         warehouse = Warehouse.open(configured.warehouse, create=False)

@@ -6,6 +6,7 @@ Great Expectations come in inside tasks.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import shlex
@@ -26,15 +27,17 @@ if TYPE_CHECKING:
 
     from spark_jobs.operations.announcements import Announcement
     from spark_jobs.settings import Settings
+    from spark_jobs.warehouse.publish_log import LogRow
 
 PLAN = Asset("heddle_sharing_plan", uri="heddle://sharing_plan")
 """A new version of the plan; extra: ``plan_version``, ``cost``, ``no_share``, ``shared``, ``trees``."""
 
 RESULTS = Asset("heddle_results", uri="heddle://results")
-"""A published interval; extra: ``plan_version``, ``from``, ``to``, ``revision``, ``answers``."""
+"""A published interval; extra: ``from`` and ``to`` as 2013-07-01T00:00:00Z, and :data:`RESULT`."""
 
 REFRESHES = AssetAlias("heddle_refreshes")
-"""Of a session's task, which has an event of :data:`RESULTS` for each refresh: an asset alone has one of each task."""
+"""Outlet of tasks that emit :data:`RESULTS` once for a publication. An asset as an outlet has an event for each success
+of the task: none for the second refresh of a session, and one more for each time the task is cleared."""
 
 ANSWERS = AssetAlias("heddle_answers")
 """All of :func:`answers_of`, of a task that announces them: which queries are assets is not known when it is parsed."""
@@ -62,15 +65,44 @@ def session_period() -> timedelta | None:
     return timedelta(**{f"{found[2]}s": int(found[1])}) if found is not None else None
 
 
+def params_of(context: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The Params of a run.
+
+    Airflow accepts any key in the configuration of a run: ``{"dryrun": true}`` would be a run that is none. Raises
+    AirflowFailException, after which Airflow does not retry, for a key that the DAG does not declare.
+    """
+    declared = list(context["dag"].params)
+    unknown = [str(name) for name in context["dag_run"].conf or {} if name not in declared]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], declared, 1, 0.5)
+        hint = f"did you mean `{near[0]}`?" if near else f"known: {', '.join(declared) or 'none'}"
+        raise _refused(f"the DAG has no Param `{unknown[0][:100]}`: {hint}")
+    params: Mapping[str, Any] = context["params"]
+    return params
+
+
+def _refused(message: str) -> Exception:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    return AirflowFailException(message)
+
+
 def interval_of(context: Mapping[str, Any]) -> tuple[datetime, datetime]:
     """The interval [start, end) of event time that a run is about.
 
     The Params ``from`` and ``to`` of a run by hand, else the run's data interval (scheduled runs and
     backfills), else the last whole UTC day before the run was asked for. The same for every try of a run.
+    Raises AirflowFailException for Params that are no interval.
     """
-    params = context["params"]
-    if params.get("from") and params.get("to"):
-        return _instant(params["from"]), _instant(params["to"])
+    params = params_of(context)
+    given = [params[name] for name in ("from", "to") if params.get(name)]
+    if len(given) == 1:
+        raise _refused("only one of the Params `from` and `to` is given: give both, or neither")
+    if given:
+        first, last = map(_instant, given)
+        if first >= last:
+            raise _refused(f"`from` is {given[0]} and `to` is {given[1]}: `to` has to be later")
+        return first, last
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is not None and end is not None and start < end:
         return start, end
@@ -121,7 +153,7 @@ def pinned_run(
     version = current_version(warehouse)
     if version is None or clock < last + watermark_delay(settings.streams):
         return None
-    return {"plan_version": version, "from": begin.isoformat(), "to": end.isoformat()}
+    return {"plan_version": version, "from": format_instant(first), "to": format_instant(last)}
 
 
 def micros(moment: datetime) -> int:
@@ -130,10 +162,10 @@ def micros(moment: datetime) -> int:
     return int(moment.replace(microsecond=0).timestamp()) * 1_000_000 + moment.microsecond
 
 
-def published_record(pinned: Mapping[str, Any]) -> dict[str, Any]:
-    """What the run log says of the interval ``pinned``: the record of its newest publication.
+def published_row(pinned: Mapping[str, Any]) -> LogRow:
+    """The newest publication of the interval ``pinned`` in the run log.
 
-    A run that found nothing to change has no record of its own: the one that stands is returned.
+    A run that found nothing to change has none of its own: its interval's newest is returned.
     Raises :class:`optimizer.errors.diagnostics.HeddleError` (HDL-596) if the interval was never published.
     """
     from optimizer.errors.diagnostics import HeddleError
@@ -148,7 +180,7 @@ def published_record(pinned: Mapping[str, Any]) -> dict[str, Any]:
     published = [row for row in rows if row.event == "published"]
     if not published:
         raise HeddleError("HDL-596", f"nothing is published for {pinned['from']} to {pinned['to']}")
-    return max(published, key=lambda row: row.revision).stored_record
+    return max(published, key=lambda row: row.revision)
 
 
 def announce(context: Mapping[str, Any], news: Sequence[Announcement]) -> list[dict[str, Any]]:
@@ -187,7 +219,6 @@ def announce_refreshes(context: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Announce what a session published: an event of :data:`RESULTS` for each refresh, and :func:`announce` the new
     answers; of a run by hand or of a backfill, which a session's task does too, :func:`announce_run`. The events of
     ``RESULTS``."""
-    from optimizer.workload.instants import format_instant
     from spark_jobs.operations.announcements import announcements, is_of_others, of_session
     from spark_jobs.settings import settings
     from spark_jobs.warehouse.warehouse import Warehouse
@@ -197,33 +228,43 @@ def announce_refreshes(context: Mapping[str, Any]) -> list[dict[str, Any]]:
         if asked is None:  # it has failed
             return []
         announce_run(context, asked)
-        added = [_result(asked["from"], asked["to"], published_record(asked))]
-    elif not Warehouse.stands(house):
+        return announce_results(context, [published_row(asked)])
+    if not Warehouse.stands(house):
         return []
-    else:
-        warehouse = Warehouse.open(house, create=False)
-        found = of_session(warehouse, context["run_id"], micros(datetime.now(UTC)))
-        rows = [row for row in found if not is_of_others(row)]
-        announce(context, announcements(warehouse, rows))
-        added = [_result(format_instant(row.begin), format_instant(row.end), vars(row)) for row in rows]
-        if added:
-            # as in `announce`
-            since = datetime.fromtimestamp(rows[0].at / 1e6, UTC) - timedelta(hours=1)
-            known = [event.extra for event in context["inlet_events"][RESULTS].after(since.isoformat())]
-            added = [extra for extra in added if extra not in known]
+    warehouse = Warehouse.open(house, create=False)
+    found = of_session(warehouse, context["run_id"], micros(datetime.now(UTC)))
+    rows = [row for row in found if not is_of_others(row)]
+    announce(context, announcements(warehouse, rows))
+    return announce_results(context, rows)
+
+
+def announce_results(context: Mapping[str, Any], rows: Sequence[LogRow]) -> list[dict[str, Any]]:
+    """Add an event of :data:`RESULTS` for each publication that has none yet, as :func:`announce` does for answers; the
+    ``extra`` of those added."""
+    from optimizer.workload.instants import format_instant
+
+    added = [
+        {"from": format_instant(row.begin), "to": format_instant(row.end), **{key: getattr(row, key) for key in RESULT}}
+        for row in rows
+    ]
+    if added:
+        since = datetime.fromtimestamp(min(row.at for row in rows) / 1e6, UTC) - timedelta(hours=1)
+        known = [_publication(event.extra) for event in context["inlet_events"][RESULTS].after(since.isoformat())]
+        added = [extra for extra in added if _publication(extra) not in known]
     for extra in added:
         print(f"published: {extra}")
         context["outlet_events"][REFRESHES].add(RESULTS, extra=extra)
     return added
 
 
-def _result(begin: str, end: str, published: Mapping[str, Any]) -> dict[str, Any]:
-    """What the event of a published interval says."""
-    return {"from": begin, "to": end, **{key: published[key] for key in RESULT}}
+def _publication(extra: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What identifies a publication, of the ``extra`` of its event; earlier versions wrote instants in two forms."""
+    instants = [_instant(extra[name]) if extra.get(name) else None for name in ("from", "to")]
+    return (*instants, extra.get("revision"), extra.get("run_id"))
 
 
 RESULT = ("plan_version", "revision", "answers", "run_id")
-"""Of a publication, what its event says beside the interval."""
+"""Of a publication, what its event says besides the interval."""
 
 
 def announce_others(context: Mapping[str, Any]) -> list[dict[str, Any]]:

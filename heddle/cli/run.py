@@ -74,6 +74,10 @@ def run(
         bool, typer.Option("--recompute", help="Read the events again, whatever is stored, and publish again.")
     ] = False,
     exactly: Exactly = False,
+    prune: Annotated[
+        bool,
+        typer.Option("--prune", help="Remove registered queries that came from FILES and are no longer there."),
+    ] = False,
     checks: ChecksOption = None,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -87,7 +91,7 @@ def run(
         first, last = parse_instant(begin), parse_instant(end)
         if last <= first:
             raise HeddleError("HDL-504", "the interval is empty: --to must be after --from")
-        stored = _stored_request(files, streams, rate or [], algorithm, cost_model, warehouse, exactly, yes)
+        stored = _stored_request(files, streams, rate or [], algorithm, cost_model, warehouse, exactly, prune, yes)
         show_stored_request(stored)
         _show_price(stored, first, last, checks)
         record = publish_interval(stored.warehouse, stored.version, first, last, recompute, checks=checks)
@@ -114,6 +118,7 @@ def _stored_request(
     cost_model: CostModel,
     folder: str,
     exactly: bool,
+    prune: bool,
     yes: bool,
 ) -> _StoredRequest:
     """Plan some files and store the plan, once somebody has agreed to what it removes; again if others were first."""
@@ -125,7 +130,7 @@ def _stored_request(
         # a command that fails before it has something to store makes no warehouse
         known = Warehouse.existing(folder)
         plan, failed, request = build_requested_plan(
-            files, streams, rates, algorithm, cost_model, known, exactly=exactly
+            files, streams, rates, algorithm, cost_model, known, exactly=exactly, prune=prune
         )
         changes.confirm_removal([name for name in request.removed if name not in agreed], yes)
         agreed |= set(request.removed)

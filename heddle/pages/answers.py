@@ -105,7 +105,7 @@ def _row(query: ListedQuery) -> AnswerRow:
     if query.errors:
         notes.append(f"{count(query.errors, 'answer')} with an error")
     if query.is_missing and query.state == "running":
-        notes.append("no answer in the newest run")
+        notes.append("no answer in the newest run that has answers")
     if query.newest is None and query.state == "running":
         notes.append("no answer in the days read")
     return AnswerRow(
@@ -142,4 +142,4 @@ def _spark(query: ListedQuery) -> Spark | None:
     if series is None:
         return None
     about = _GROUPINGS[series.grouping].format(output=series.output, groups=count(series.groups, "group"))
-    return Spark(sparkline(series.samples), figure(series.samples[-1].value), about)
+    return Spark(sparkline(series.samples, series.breaks), figure(series.samples[-1].value), about)

@@ -11,6 +11,7 @@ Jugel, Jerzak, Hackenbroich & Markl, "M4: A Visualization-Oriented Time Series D
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -97,7 +98,8 @@ def line_chart(name: str, lines: Sequence[Line], unit: str = "") -> LineChart | 
     drawn = []
     for number, line in enumerate(lines):
         kept = thinned(line.samples, begin, end)
-        parts = _unbroken(kept, line.samples)
+        breaks = _missing(line.samples) if line.breaks is None else line.breaks
+        parts = _unbroken(kept, breaks)
         path = "".join(
             ("M" if place == 0 else "L") + f"{x(sample.instant):.1f} {y(sample.value):.1f}"
             for part in parts
@@ -116,21 +118,22 @@ def line_chart(name: str, lines: Sequence[Line], unit: str = "") -> LineChart | 
     return LineChart(title, drawn, values, instants)
 
 
-def sparkline(samples: Sequence[Sample]) -> str:
-    """The path of a small line without axes, in a box of :data:`SPARK_WIDTH` by :data:`SPARK_HEIGHT`."""
+def sparkline(samples: Sequence[Sample], breaks: Sequence[int] = ()) -> str:
+    """The path of a small line without axes, in a box of :data:`SPARK_WIDTH` by :data:`SPARK_HEIGHT`. ``breaks``: the
+    instants of samples before which it is broken."""
     begin, end = samples[0].instant, samples[-1].instant
     low, high = min(sample.value for sample in samples), max(sample.value for sample in samples)
-    kept = thinned(samples, begin, end)
-    points = [
-        (
-            2 + (sample.instant - begin) / ((end - begin) or 1) * (SPARK_WIDTH - 4),
-            SPARK_HEIGHT / 2 if high == low else 3 + (high - sample.value) / (high - low) * (SPARK_HEIGHT - 6),
-        )
-        for sample in kept
-    ]
-    if len(points) == 1:
+    if len(samples) == 1:
         return f"M2 {SPARK_HEIGHT / 2:.0f}h{SPARK_WIDTH - 4}"
-    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+
+    def point(sample: Sample) -> str:
+        x = 2 + (sample.instant - begin) / ((end - begin) or 1) * (SPARK_WIDTH - 4)
+        y = SPARK_HEIGHT / 2 if high == low else 3 + (high - sample.value) / (high - low) * (SPARK_HEIGHT - 6)
+        return f"{x:.1f} {y:.1f}"
+
+    # a sample between two breaks is a dot
+    parts = _unbroken(thinned(samples, begin, end), breaks)
+    return "".join("M" + "L".join(map(point, part)) + "h1" * (len(part) == 1) for part in parts)
 
 
 def thinned(samples: Sequence[Sample], begin: int, end: int) -> Sequence[Sample]:
@@ -152,16 +155,21 @@ def _value(sample: Sample) -> float:
     return sample.value
 
 
-def _unbroken(kept: Sequence[Sample], samples: Sequence[Sample]) -> list[list[Sample]]:
-    """The samples that are drawn, in parts between which some are missing."""
+def _missing(samples: Sequence[Sample]) -> list[int]:
+    """The instants of the samples before which others are missing, by the usual distance of two."""
     distances = sorted(later.instant - earlier.instant for earlier, later in pairwise(samples))
     usual = distances[len(distances) // 2] if distances else 0
+    return [later.instant for earlier, later in pairwise(samples) if later.instant - earlier.instant > usual * BREAK]
+
+
+def _unbroken(kept: Sequence[Sample], breaks: Sequence[int]) -> list[list[Sample]]:
+    """The samples that are drawn, in parts; ``breaks``: the instants, ascending, at which parts begin."""
     parts: list[list[Sample]] = []
-    gaps = [later.instant for earlier, later in pairwise(samples) if later.instant - earlier.instant > usual * BREAK]
+    number = -1
     for sample in kept:
-        if not parts or (gaps and sample.instant >= gaps[0]):
+        before, number = number, bisect_right(breaks, sample.instant)
+        if number != before:
             parts.append([])
-            gaps = [at for at in gaps if at > sample.instant]
         parts[-1].append(sample)
     return parts
 

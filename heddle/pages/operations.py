@@ -276,9 +276,10 @@ def _tiles(view: Operations) -> list[Tile]:
     failed = sum(run.status == "failed" for run in view.runs)
     passed, wrong = view.all_checks
     sampled, different = _differences(view.sampled)
+    shown = "idle" if newest.is_idle else newest.status
     note = f"{failed} of the {len(view.runs)} runs shown failed"
     return [
-        Tile("newest run", newest.status, ago(newest.at, view.now), "ill" if newest.status == "failed" else ""),
+        Tile("newest run", shown, ago(newest.at, view.now), "ill" if newest.status == "failed" else ""),
         Tile("intervals published", number(view.intervals), note),
         Tile("checks failed", number(wrong), f"of {passed + wrong:,} ever", "ill" if wrong else "good"),
         Tile(

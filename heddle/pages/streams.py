@@ -72,15 +72,20 @@ def _card(place: int, stream: StreamView, streams: Streams) -> StreamCard:
         anchor=f"s{place}",
         name=stream.name,
         tiles=_tiles(stream, streams),
-        rates=line_chart(f"events a second of {stream.name}", [Line("", "", stream.rates)], "events/s"),
+        rates=line_chart(f"events a second of {stream.name}", [_rates(stream)], "events/s"),
         gaps=[interval(*gap) for gap in stream.gaps],
         late=chart(late, "rows", "day") if is_late else None,
         days=Table("log streamdays", columns, fold(days, ROWS_SHOWN, len(days), "day")),
     )
 
 
+def _rates(stream: StreamView) -> Line:
+    """The rates as a line that is broken where no run read events."""
+    return Line("", "", tuple(chain(*stream.rates)), tuple(part[0].instant for part in stream.rates))
+
+
 def _tiles(stream: StreamView, streams: Streams) -> list[Tile]:
-    rate = figure(stream.rates[-1].value) if stream.rates else "none"
+    rate = figure(stream.rates[-1][-1].value) if stream.rates else "none"
     newest = instant(stream.newest) if stream.newest is not None else "none"
     since = (
         ago(EPOCH + timedelta(microseconds=stream.newest), streams.now)
@@ -89,7 +94,7 @@ def _tiles(stream: StreamView, streams: Streams) -> list[Tile]:
     )
     late = sum(chain.from_iterable((day.refused, day.quarantined) for day in stream.days))
     return [
-        Tile("events a second", rate, "in the newest measured interval"),
+        Tile("events a second", rate, "in the newest time that was read"),
         Tile("newest event before", newest, since),
         Tile("queries", number(stream.queries), "in the plan in force"),
         Tile("refused or left out", number(late), "rows in this span", "ill" if late else "good"),

@@ -232,7 +232,11 @@ class ClauseReader:
     def name(self, message: str) -> Token:
         """A column or option: any word but a literal or a sign."""
         kind, word = self._kind(), self.tokens[min(self.cursor, len(self.tokens) - 1)].text
-        named = kind == TokenType.IDENTIFIER or (kind != TokenType.STRING and word.isidentifier())
+        if kind == TokenType.STRING:
+            token = self.tokens[self.cursor]
+            hint = "write it without quotes, or in backticks"
+            raise Refused("HDL-107", f"{message}, not the text {shown_text(token.text)}", hint, token.start)
+        named = kind == TokenType.IDENTIFIER or word.isidentifier()
         return self._take(kind is not None and named, message)
 
     def names(self, message: str) -> list[Token]:

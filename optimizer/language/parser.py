@@ -17,8 +17,9 @@ import glob
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 from weakref import WeakKeyDictionary
@@ -26,7 +27,7 @@ from weakref import WeakKeyDictionary
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, count
 from optimizer.language.reader import NamedStatement, read_query
 from optimizer.language.refusals import Findings, Refused
-from optimizer.language.statements import Broken, Statement, settings_of, split_statements
+from optimizer.language.statements import Broken, Settings, Statement, settings_of, split_statements
 from optimizer.language.words import LEFT_OUT, MOST_PROBLEMS, QUERY_NAME, Limits, check_characters
 from optimizer.workload.values import ACQ, AnswerTable, Stream, Workload
 
@@ -53,14 +54,25 @@ class ParseResult:
         return tuple(found for found in self.diagnostics if found.severity == "error")
 
 
+def _nothing_registered(name: str) -> str:
+    return ""
+
+
+def _is_registered(registered_text: Callable[[str], str], name: str, source: str) -> bool:
+    return registered_text(name) == source
+
+
 def parse(
     text: str,
     streams: Mapping[str, Stream],
     file: str = "",
     limits: Limits | None = None,
     unreadable: Collection[str] = (),
+    registered_text: Callable[[str], str] = _nothing_registered,
 ) -> ParseResult:
     """All the queries of one workload file. ``unreadable``: streams that are declared and of no use.
+    ``registered_text``: the source of the registered query of a name, or "": such a query keeps its meaning where a
+    rule came later (HDL-243 is a warning for it).
 
     Never raises for bad text: a query that cannot be used is left out and said why, with line and column in
     ``file`` (1-based, columns in characters); the others are returned. Linear in the text.
@@ -99,10 +111,7 @@ def parse(
     queries: dict[str, ACQ] = {}
     report = Report(text, file)
     starts: dict[str, int] = {}
-    stem = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(file).stem) or "query"
-    stem = stem if QUERY_NAME.match(stem) else "_" + stem
-    for ordinal, statement in enumerate(split_statements(text), 1):
-        settings = settings_of(statement, f"{stem[:100]}_{ordinal}")
+    for statement, settings in _statements(text, file):
         name = settings.name
         broken = [*statement.broken, *settings.broken, *_unseen_characters(statement, text, limits)]
         if name in starts:
@@ -116,7 +125,8 @@ def parse(
         source = text[statement.start : statement.end].rstrip()
         findings, query = Findings(), None
         with findings.collecting():
-            named = NamedStatement(statement.text, name, settings.owner, source)
+            is_registered = partial(_is_registered, registered_text, name, source)
+            named = NamedStatement(statement.text, name, settings.owner, source, is_registered)
             query = read_query(named, streams, limits, unreadable, findings)
         for problem in findings.problems[:MOST_PROBLEMS]:
             report.add(problem, name, statement.start)
@@ -130,6 +140,23 @@ def parse(
             queries[name] = replace(query, until=settings.until, table=settings.table, asset=settings.asset)
     positions = tuple(report.position(starts[name]) for name in queries)
     return ParseResult(tuple(queries.values()), tuple(report.diagnostics), positions)
+
+
+def query_names(text: str, file: str) -> frozenset[str] | None:
+    """The names of the queries of a workload file, those with a mistake among them; None if a quote or a comment is
+    never closed, so that it is not certain where queries end."""
+    statements = list(_statements(text, file))
+    if any(code == "HDL-108" for statement, _ in statements for _, code, *_ in statement.broken):
+        return None
+    return frozenset(settings.name for _, settings in statements)
+
+
+def _statements(text: str, file: str) -> Iterator[tuple[Statement, Settings]]:
+    """The statements of a file; without a name they are called by the file and their number in it."""
+    stem = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(file).stem) or "query"
+    stem = stem if QUERY_NAME.match(stem) else "_" + stem
+    for ordinal, statement in enumerate(split_statements(text), 1):
+        yield statement, settings_of(statement, f"{stem[:100]}_{ordinal}")
 
 
 class Report:
@@ -188,6 +215,7 @@ def load_workload(
     wrong: set[str] | None = None,
     tables_of: Collection[str] = (),
     owner: str = "",
+    registered_text: Callable[[str], str] = _nothing_registered,
 ) -> tuple[Workload, tuple[Diagnostic, ...]]:
     """The workload of some files, and what was found wrong with them.
 
@@ -215,7 +243,7 @@ def load_workload(
             diagnostics.append(error.diagnostic)
             continue
         path = shown_path(path)
-        found = parse(text, streams, path, limits, unreadable)
+        found = parse(text, streams, path, limits, unreadable, registered_text)
         diagnostics += found.diagnostics
         for named, position in zip(found.queries, found.positions, strict=True):
             read = replace(named, owner=named.owner or owner)

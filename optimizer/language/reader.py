@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from optimizer.aggregates.algebra import AGGREGATES
@@ -16,6 +16,7 @@ from optimizer.language.guards import guarded_tokens
 from optimizer.language.having import read_thresholds
 from optimizer.language.nodes import place_of
 from optimizer.language.patterns import read_pattern
+from optimizer.language.quoting import quoted_names
 from optimizer.language.refusals import Findings, Refused
 from optimizer.language.scope import Scope
 from optimizer.language.select_list import read_selection
@@ -27,12 +28,14 @@ from optimizer.workload.values import ACQ, Stream
 
 @dataclass(frozen=True)
 class NamedStatement:
-    """A statement with its comments blanked, the name and owner of its query, and its ``source`` as it was written."""
+    """A statement with its comments blanked, the name and owner of its query, and its ``source`` as it was written.
+    ``is_registered()``: whether a query of this name is registered with the same source."""
 
     text: str
     name: str
     owner: str
     source: str
+    is_registered: Callable[[], bool] = bool
 
 
 def read_query(
@@ -44,9 +47,17 @@ def read_query(
 ) -> ACQ | None:
     """The query, or None with problems among the findings. Raises Refused for what leaves nothing else to be read."""
     text = statement.text
-    clauses = cut_clauses(guarded_tokens(text, limits))
+    tokens = guarded_tokens(text, limits)
+    clauses = cut_clauses(tokens)
     tree = parse_select(clauses.rest, text, limits, findings)
     scope = Scope(text, stream_of(tree, streams, unreadable), limits)
+    doubtful = list(quoted_names(tokens, scope, [item.alias for item in tree.expressions if item.alias]))
+    if doubtful:
+        is_kept = statement.is_registered()
+        (findings.warnings if is_kept else findings.problems).extend(doubtful)
+        if not is_kept:
+            # other errors would be about a text that nobody meant
+            return None
     drop_window_columns(tree, scope, findings)
     grouping = read_grouping(tree, scope, findings)
     window = pattern = error = filter = None

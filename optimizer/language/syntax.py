@@ -69,7 +69,10 @@ def _unreadable(error: ParseError) -> Refused:
         message += ": too many arguments"
     elif description.startswith("Required keyword"):
         message += ": something is missing"
-    return Refused("HDL-101", message, "", len(str(details.get("start_context") or "")))
+    hint = (
+        "double quotes hold text: write AS before a name in quotes, or the name without them" if near[:1] == '"' else ""
+    )
+    return Refused("HDL-101", message, hint, len(str(details.get("start_context") or "")))
 
 
 def _with_opaque_names(tokens: Sequence[Token]) -> list[Token]:

@@ -23,6 +23,7 @@ from optimizer.windows.alignment import day_label
 from optimizer.workload.values import ACQ, SECOND, Stream, columns_of, digest, source_columns
 from spark_jobs.arrays.texts import as_texts
 from spark_jobs.sources.decoding import read_split, times_of
+from spark_jobs.sources.event_counts import EventCounts
 from spark_jobs.sources.expressions import evaluate
 from spark_jobs.sources.splits import LAST, Split, files_of
 from spark_jobs.warehouse.schemas import INSTANT
@@ -48,6 +49,9 @@ FEATURES: dict[str, str] = {
 }
 """What a run counts of its own work to explain the CPU time that it took: name and meaning."""
 
+
+COUNTS = "counts"
+"""Key of :class:`EventCounts` beside the costs of a run."""
 
 NO_STREAM = ""
 """The stream of a measurement of a run that read none."""
@@ -75,12 +79,15 @@ class Measured:
         stage_cpu_seconds: Mapping[str, float] | None = None,
         features: Mapping[str, int] | None = None,
         about: Mapping[str, Any] | None = None,
+        counts: EventCounts | None = None,
     ) -> dict[str, Any]:
-        """The measurement as a row of ``stream_statistics``, with the stages' costs and features of its run, and what
-        else is known ``about`` it (:attr:`Recorded.about`)."""
+        """The measurement as a row of ``stream_statistics``, with the stages' costs and features of its run, what else
+        is known ``about`` it (:attr:`Recorded.about`), and the ``counts`` of its events by their time."""
         costs: dict[str, Any] = dict(stage_cpu_seconds or {})
         if about:
             costs["about"] = dict(about)
+        if counts is not None:
+            costs[COUNTS] = counts.to_json()
         return {
             "stream": self.stream,
             "interval_start": pa.scalar(self.begin, INSTANT).as_py(),
@@ -225,6 +232,7 @@ def recorded_costs(warehouse: Warehouse) -> list[tuple[dict[str, int], dict[str,
     costs = [json.loads(row["stage_cpu_seconds"] or "{}") for row in sorted(rows, key=lambda row: row["at"])]
     for of_run in costs:
         of_run.pop("about", None)
+        of_run.pop(COUNTS, None)
     return [(of_run.pop("features"), of_run) for of_run in costs if of_run.get("features")]
 
 
@@ -259,6 +267,7 @@ def newest_costs(warehouse: Warehouse, most: int) -> list[Recorded]:
     for row in _newest(warehouse, ["stage_cpu_seconds"], told, most):
         costs = json.loads(row["stage_cpu_seconds"])
         features, about = costs.pop("features", {}), costs.pop("about")
+        costs.pop(COUNTS, None)
         found.append(Recorded(features, costs, **about))
     return found
 

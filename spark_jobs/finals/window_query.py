@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.aggregates.algebra import AGGREGATES
+from optimizer.aggregates.states import State
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import day_label, instants
 from optimizer.workload.instants import DAY
@@ -150,7 +151,14 @@ def _numbered(output: Output, synopsis: Synopsis, computed: dict[Output, _Comput
     same = replace(output, name="")
     if same not in computed:
         parts = tuple(_numbered(part, synopsis, computed) for part in output.parts)
-        states = () if parts else AGGREGATES[output.function].states(output)
+        states = () if parts else _states(output, synopsis)
         found = tuple((state.kind, synopsis.states.index(state)) for state in states)
         computed[same] = _Computed(same, found, parts)
     return list(computed).index(same)
+
+
+def _states(output: Output, synopsis: Synopsis) -> tuple[State, ...]:
+    """The states that an output is lowered from: those of today, or of a synopsis of an earlier version its own."""
+    aggregate = AGGREGATES[output.function]
+    former = aggregate.states(output, former=True)
+    return former if set(former) <= set(synopsis.states) else aggregate.states(output)

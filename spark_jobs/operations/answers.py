@@ -17,9 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.windows.alignment import day_label
+from optimizer.workload.instants import DAY
 from optimizer.workload.values import ACQ, SECOND, Output
 from spark_jobs.costs.money import CpuPrice, covered
 from spark_jobs.operations.series import (
@@ -99,9 +101,9 @@ def list_answers(warehouse: Warehouse, choice: Choice, now: datetime | None = No
     pages = max(-(-len(chosen) // SHOWN), 1)
     page = min(max(choice.page, 1), pages)
     shown = chosen[(page - 1) * SHOWN : page * SHOWN]
-    newest = newest_runs(warehouse).rows
-    lateness = _lateness(newest)
-    empty = frozenset(newest[0].record.empty) if newest and newest[0].event == "published" else frozenset()
+    newest = newest_runs(warehouse)
+    lateness = _lateness(newest.rows)
+    empty = frozenset(newest.answered.record.empty) if newest.answered is not None else frozenset()
     rows, days = _newest_answers(Results(warehouse), {name: known[name].query for name in shown})
     listed = []
     for name in shown:
@@ -192,7 +194,14 @@ def _sparkline(query: ACQ, output: Output, rows: pa.Table, carrier: str, index: 
     revisions = np.maximum.reduceat(rows["revision"].to_numpy()[usable], starts)
     samples = map(Sample, instants[starts].tolist(), together.tolist(), revisions.tolist())
     grouping: Grouping = "" if not query.group_by else "sum" if is_sum else "largest"
-    return Sparkline(output.name, pc.count_distinct(rows["key"]).as_py(), grouping, tuple(samples))
+    newest = len(instants) - int(starts[-1])
+    return Sparkline(output.name, newest, grouping, tuple(samples), _breaks(query, instants[starts]))
+
+
+def _breaks(query: ACQ, instants: NDArray[np.int64]) -> tuple[int, ...]:
+    """The instants (n,) before which days lie that have no answer, or were not read."""
+    apart = max(DAY, 0 if query.window.is_rows else 2 * query.window.slide)
+    return tuple(instants[1:][np.diff(instants) > apart].tolist())
 
 
 def _text_of(query: ACQ, rows: pa.Table) -> str:

@@ -27,11 +27,13 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """The samples of one group, by instant. ``key``: the group as results have it; ``label``: as people read it."""
+    """The samples of one group, by instant. ``key``: the group as results have it; ``label``: as people read it;
+    ``breaks``: instants of samples before which the line is broken; None: where some seem to be missing."""
 
     key: str
     label: str
     samples: tuple[Sample, ...]
+    breaks: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,14 @@ class OutputLines:
 # -------------------------------------------------------------------------------------------- all queries
 @dataclass(frozen=True)
 class Sparkline:
-    """The newest samples of a query's first numeric output; of ``groups`` groups put together as ``grouping`` says."""
+    """The newest samples of a query's first numeric output, of several groups put together as ``grouping`` says;
+    ``groups``: how many the newest sample has; ``breaks`` as those of :class:`Line`."""
 
     output: str
     groups: int
     grouping: Grouping
     samples: tuple[Sample, ...]
+    breaks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -233,7 +237,7 @@ class QueryView:
 # -------------------------------------------------------------------------------------------- streams and days
 @dataclass(frozen=True)
 class StreamDay:
-    """What came of a stream on a UTC day: ``events`` of the intervals that end on it; of the files that arrived on it
+    """What came of a stream on a UTC day: ``events`` whose time is on it, each once; of the files that arrived on it
     how many, how many brought events from before the newest one known (``unordered``), and how many of their events
     were ``refused`` as too late; ``quarantined``: rows that runs of this day left out."""
 
@@ -249,15 +253,15 @@ class StreamDay:
 class StreamView:
     """One stream over time.
 
-    ``rates``: events a second of each measured interval, at its end; ``newest``: the end of the newest events that the
-    ledger or a measurement knows of; ``gaps``: spans [begin, end) between measured intervals, or of intervals without
-    an event, newest first.
+    ``rates``: events a second by their time, by the hour or, of long spans, by the day, in parts between which no run
+    read events; ``newest``: the end of the newest events that the ledger or a run knows of; ``gaps``: spans
+    [begin, end) that no run has read, or without an event, newest first.
     """
 
     name: str
     queries: int
     newest: int | None
-    rates: tuple[Sample, ...]
+    rates: tuple[tuple[Sample, ...], ...]
     gaps: tuple[tuple[int, int], ...]
     days: tuple[StreamDay, ...]
 

@@ -106,10 +106,15 @@ NEWEST = 24
 
 @dataclass(frozen=True)
 class NewestRuns:
-    """The runs that ended last, newest first, with their records; ``end``: where the newest published interval ends
-    (microseconds; None: none is published)."""
+    """The runs that ended last, newest first, with their records.
+
+    A run that published no answer is *idle*: a scheduled run after the end of the data, say. ``answered``: the newest
+    run that was not, with its record; ``end``: where the newest interval with answers ends (microseconds), or, if there
+    is none, the newest published one; None: none is published.
+    """
 
     rows: tuple[LogRow, ...]
+    answered: LogRow | None
     end: int | None
 
 
@@ -123,8 +128,12 @@ def _newest(root: str, table: str, version: int) -> NewestRuns:
     warehouse = Warehouse(Place(root))
     ended = ds.field("event").isin(["published", "failed"])
     rows = publish_log.newest_rows(warehouse, "at", ended, NEWEST)
-    newest = publish_log.newest_rows(warehouse, "interval_end", publish_log.PUBLISHED, 1, records=False)
-    return NewestRuns(tuple(rows), newest[0].end if newest else None)
+    is_answered = publish_log.PUBLISHED & (ds.field("answers") > 0)
+    answered = publish_log.newest_rows(warehouse, "at", is_answered, 1)
+    newest = publish_log.newest_rows(
+        warehouse, "interval_end", is_answered if answered else publish_log.PUBLISHED, 1, records=False
+    )
+    return NewestRuns(tuple(rows), answered[0] if answered else None, newest[0].end if newest else None)
 
 
 SPANS = {"day": 86_400 * SECOND, "week": 7 * 86_400 * SECOND, "month": 30 * 86_400 * SECOND}

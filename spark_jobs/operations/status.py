@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -13,9 +13,10 @@ from optimizer.plan.definition import SharingPlan
 from optimizer.plan.export import to_json
 from optimizer.plan.rhythms import rhythms
 from optimizer.workload.instants import format_instant
+from spark_jobs.planning.query_files import MissingQuery, missing_queries
 from spark_jobs.run.declarations import OlderDeclaration, on_earlier_declarations
 from spark_jobs.storage import Place
-from spark_jobs.warehouse import checks_log, publish_log
+from spark_jobs.warehouse import checks_log, publish_log, registry
 from spark_jobs.warehouse.checks_log import CheckCounts
 from spark_jobs.warehouse.data_files import reading
 from spark_jobs.warehouse.plans import current_version, load_plan
@@ -54,8 +55,9 @@ class QueryLateness:
 @dataclass(frozen=True)
 class WarehouseStatus:
     """The state of a warehouse. ``runs``: the newest that ended, newest first; ``intervals``: how many are published;
-    ``refreshes``: of every query with a refresh bound, over the newest :data:`LOOKED_AT` runs; ``older``: the published
-    intervals that stand on an earlier declaration of a stream."""
+    ``refreshes``: of every query with a refresh bound, over the newest :data:`LOOKED_AT` runs; ``missing``: registered
+    queries that the files they came from no longer have; ``older``: the published intervals that stand on an earlier
+    declaration of a stream."""
 
     root: Place
     plan_version: int
@@ -64,6 +66,7 @@ class WarehouseStatus:
     checks: CheckCounts
     refreshes: tuple[QueryLateness, ...]
     runs: tuple[LogRow, ...]
+    missing: tuple[MissingQuery, ...] = ()
     older: tuple[OlderDeclaration, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -80,6 +83,7 @@ class WarehouseStatus:
             "recomputed": {"queries": self.checks.recomputed, "different": self.checks.different},
             "refreshes": [refresh.to_json() for refresh in self.refreshes],
             "runs": [row.stored_record | {"event": row.event, "at": logged_at(row)} for row in self.runs],
+            **({"missing_queries": [asdict(one) for one in self.missing]} if self.missing else {}),
             **({"declared_otherwise": [one.to_json() for one in self.older]} if self.older else {}),
         }
 
@@ -106,6 +110,7 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
         checks,
         tuple(_lateness(plan, published)),
         tuple(runs[:last]),
+        tuple(missing_queries(registry.live(warehouse), queries=plan.workload.queries)),
         tuple(on_earlier_declarations(warehouse)),
     )
 

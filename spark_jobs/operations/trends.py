@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,8 +14,9 @@ import pyarrow.dataset as ds
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.windows.alignment import day_label
+from optimizer.workload.instants import DAY
 from optimizer.workload.values import SECOND
-from spark_jobs.costs.measurements import NO_STREAM
+from spark_jobs.costs.measurements import COUNTS, NO_STREAM
 from spark_jobs.operations.read import read_versions
 from spark_jobs.operations.series import (
     ComparedRun,
@@ -28,6 +30,8 @@ from spark_jobs.operations.series import (
     Trends,
 )
 from spark_jobs.operations.snapshots import first_planned, limited, newest_plan
+from spark_jobs.sources.event_counts import HOUR, LONG, EventCounts, combined
+from spark_jobs.sources.replacements import FAR
 from spark_jobs.unshared.comparison import stored_comparisons
 from spark_jobs.warehouse import publish_log, quarantine
 from spark_jobs.warehouse.plans import facts_of, planned
@@ -37,7 +41,10 @@ from spark_jobs.warehouse.warehouse import Warehouse
 
 GAPS_SHOWN = 12
 
-Rows = Mapping[str, list[int]]
+Piece = tuple[int, int, float]
+"""[begin, end) in microseconds, and its events."""
+
+Rows = Mapping[str, list[Any]]
 """Columns by name; instants in microseconds."""
 
 
@@ -45,15 +52,14 @@ Rows = Mapping[str, list[int]]
 def read_streams(warehouse: Warehouse, span: Span | None = None, now: datetime | None = None) -> Streams:
     """The streams that the plan in force reads, and those that were measured, in a span."""
     span = limited(warehouse, span or Span("month"))
-    measured = _measured(warehouse, span)
+    counted = _counted(warehouse, span)
     arrived = _arrived(warehouse)
     left_out = _left_out(warehouse, span)
     version = newest_plan(warehouse)
     readers = Counter(row.stream for row in planned(warehouse, ds.field("plan_version") == (version or 0)))
-    names = sorted({*measured, *arrived, *readers})
-    nothing: Rows = {}
+    names = sorted({*counted, *arrived, *readers})
     streams = tuple(
-        _stream(name, readers[name], measured.get(name, nothing), arrived.get(name, nothing), left_out[name], span)
+        _stream(name, readers[name], counted.get(name, ()), arrived.get(name, {}), left_out[name], span)
         for name in names
     )
     return Streams(now or datetime.now(UTC), span, streams)
@@ -75,21 +81,36 @@ def _by_stream(table: pa.Table, names: Sequence[str]) -> dict[str, Rows]:
     }
 
 
-def _measured(warehouse: Warehouse, span: Span) -> dict[str, Rows]:
-    """The newest measurement of each interval of each stream, by interval."""
-    names = ["interval_start", "interval_end", "rows", "rate"]
-    table = warehouse.dataset("stream_statistics").to_table(
-        ["stream", *names, "at"], filter=_within("interval_end", span)
-    )
-    table = table.sort_by([("interval_start", "ascending"), ("interval_end", "ascending"), ("at", "ascending")])
-    return {name: _newest_of_each(rows) for name, rows in _by_stream(table, names).items()}
+def _counted(warehouse: Warehouse, span: Span) -> dict[str, Sequence[Piece]]:
+    """The events of each stream by their time in a span, each once, as they were read last."""
+    columns = ["stream", "interval_start", "interval_end", "rows", "at", "stage_cpu_seconds"]
+    chosen = None if span.begin is None else ds.field("interval_end") > pa.scalar(span.begin, INSTANT)
+    if span.end is not None:
+        upper = ds.field("interval_start") < pa.scalar(span.end, INSTANT)
+        chosen = upper if chosen is None else chosen & upper
+    table = warehouse.dataset("stream_statistics").to_table(columns, filter=chosen).sort_by("at")
+    limits = -FAR if span.begin is None else span.begin, FAR if span.end is None else span.end
+    found: dict[str, Sequence[Piece]] = {}
+    for name, rows in _by_stream(table, columns[1:]).items():
+        begins, ends, numbers, _, costs = (rows[column] for column in columns[1:])
+        counts = [_counts(costs[place], begins[place], ends[place], numbers[place]) for place in range(len(begins))]
+        is_long = bool(counts) and _reach(counts, limits) > LONG
+        found[name] = combined(counts, limits, DAY if is_long else HOUR)
+    return found
 
 
-def _newest_of_each(rows: Rows) -> Rows:
-    """Of rows with the same interval, which follow one another, the last."""
-    spans = list(zip(rows["interval_start"], rows["interval_end"], strict=True))
-    kept = [place for place, own in enumerate(spans) if own != (spans[place + 1] if place + 1 < len(spans) else None)]
-    return {name: [values[place] for place in kept] for name, values in rows.items()}
+def _reach(counts: Sequence[EventCounts], limits: tuple[int, int]) -> int:
+    """How long the time is in which runs read, within some limits (microseconds)."""
+    first, last = min(one.spans[0][0] for one in counts), max(one.spans[-1][1] for one in counts)
+    return min(last, limits[1]) - max(first, limits[0])
+
+
+def _counts(costs: str | None, begin: int, end: int, rows: int) -> EventCounts:
+    """What a run counted; of an earlier version's, which counted all of its span at once, that as one piece."""
+    counts = json.loads(costs or "{}").get(COUNTS)
+    if counts is not None:
+        return EventCounts.from_json(counts)
+    return EventCounts(((begin, max(end, begin + 1)),), FAR, Counter({begin // FAR: rows}))
 
 
 def _within(column: str, span: Span) -> ds.Expression | None:
@@ -126,13 +147,9 @@ def _is_within(at: int, span: Span, slack: int = 86_400 * SECOND) -> bool:
 
 
 def _stream(
-    name: str, readers: int, measured: Rows, arrived: Rows, left_out: Mapping[str, int], span: Span
+    name: str, readers: int, counted: Sequence[Piece], arrived: Rows, left_out: Mapping[str, int], span: Span
 ) -> StreamView:
-    begins, ends, counts = (measured.get(column, []) for column in ("interval_start", "interval_end", "rows"))
-    events, files, unordered, refused = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
-    for end, rows in zip(ends, counts, strict=True):
-        events[day_label(end - 1)] += rows
-    newest = max((end for end, rows in zip(ends, counts, strict=True) if rows), default=None)
+    files, unordered, refused = Counter[str](), Counter[str](), Counter[str]()
     known: int | None = None
     for at, begin, end, late in zip(
         *(arrived.get(column, []) for column in ("arrived", "begin", "end", "late")), strict=True
@@ -142,37 +159,61 @@ def _stream(
             unordered[day_label(at)] += begin is not None and known is not None and begin < known
             refused[day_label(at)] += late
         known = max((at for at in (known, end) if at is not None), default=None)
+    events = _events_by_day(counted)
     days = sorted({*events, *files, *left_out})
+    newest = max((end for _, end, rows in counted if rows), default=None)
     known = max((at for at in (known, newest) if at is not None), default=None)
-    rates = zip(ends, measured.get("rate", []), strict=True)
     return StreamView(
         name,
         readers,
         known,
-        tuple(Sample(end, float(rate), 1) for end, rate in rates),
-        _gaps(begins, ends, counts),
+        _rates(counted),
+        _gaps(counted),
         tuple(
-            StreamDay(day, events[day], files[day], unordered[day], refused[day], left_out.get(day, 0)) for day in days
+            StreamDay(day, round(events[day]), files[day], unordered[day], refused[day], left_out.get(day, 0))
+            for day in days
         ),
     )
 
 
-def _gaps(begins: Sequence[int], ends: Sequence[int], counts: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Spans between measured intervals, and those without an event, joined; newest first."""
-    spans = list(zip(begins, ends, strict=True))
-    found = [(begin, end) for (begin, end), rows in zip(spans, counts, strict=True) if not rows]
-    reached = 0
-    for (_, end), (begin, _) in pairwise(spans):
-        reached = max(reached, end)
-        if begin > reached:
-            found.append((reached, begin))
-    joined: list[tuple[int, int]] = []
-    for begin, end in sorted(found):
-        if joined and begin <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
-        else:
-            joined.append((begin, end))
-    return tuple(joined[::-1][:GAPS_SHOWN])
+def _events_by_day(counted: Sequence[Piece]) -> dict[str, float]:
+    """Events by the UTC day of their time; a piece over several days is divided by time."""
+    events = defaultdict[str, float](float)
+    for begin, end, rows in counted:
+        at = begin
+        while rows and at < end:
+            until = min(end, at // DAY * DAY + DAY)
+            events[day_label(at)] += rows * (until - at) / (end - begin)
+            at = until
+    return events
+
+
+def _rates(counted: Sequence[Piece]) -> tuple[tuple[Sample, ...], ...]:
+    """Events a second in the middle of each piece, in parts between which no run read."""
+    parts: list[list[Sample]] = []
+    reached = None
+    for begin, end, rows in counted:
+        if begin != reached:
+            parts.append([])
+        rate = rows * SECOND / max(end - begin, SECOND)
+        ends = (begin, end) if not rows and end - begin > DAY else ((begin + end) // 2,)
+        parts[-1] += [Sample(at, rate, 1) for at in ends]
+        reached = end
+    return tuple(map(tuple, parts))
+
+
+def _gaps(counted: Sequence[Piece]) -> tuple[tuple[int, int], ...]:
+    """Spans that no run read, and those without an event, of an hour or more, joined; newest first."""
+    found: list[tuple[int, int]] = []
+    reached = counted[0][0] if counted else 0
+    for begin, end, rows in counted:
+        first, last = reached, begin if rows else end
+        if first < last:
+            if found and found[-1][1] == first:
+                first = found.pop()[0]
+            found.append((first, last))
+        reached = end
+    return tuple([gap for gap in found if gap[1] - gap[0] >= HOUR][::-1][:GAPS_SHOWN])
 
 
 # ---------------------------------------------------------------------------------------------------- days

@@ -52,6 +52,11 @@ class Run:
     docs: str = ""
     checked: str = "all"
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it published an interval without a single answer."""
+        return self.status == "published" and not self.answers
+
 
 @dataclass(frozen=True)
 class Refreshed:

@@ -259,7 +259,7 @@ class Cells:
         columns = [first + k for state, first in sums for k in range(state.width)]
         scatter_add(cell, self.longs, np.array(columns, dtype=np.int64), out)
         for state, first in sums:
-            if state.kind == "sum":
+            if state.width > 1:
                 carry(out[:, first : first + state.width])
         for state, first in places.items():
             if state.operation != "add":

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from optimizer.synopses.derivation import amount_of, best_of, given_by
-from optimizer.synopses.synopsis import Synopsis
+from optimizer.synopses.synopsis import Synopsis, former_of
 from optimizer.windows.alignment import day_label, day_pieces
 from optimizer.workload.values import Stream, WindowKind
 from spark_jobs.partials.fill_request import FillRequest, columns_of_synopsis
@@ -92,8 +92,9 @@ def _stored_runs(
     covered = coverage(warehouse, None, current, within, stream)
     synopses = {part.synopsis.fingerprint: part.synopsis for part in parts}
     if covered.keys() - synopses.keys():
-        recent = [one for plan in recent_plans(warehouse) for one, _ in plan.synopses(stream)]
-        synopses |= {one.fingerprint: one for one in chain(recent, (one.former for one in recent))}
+        recent = [pair for plan in recent_plans(warehouse) for pair in plan.synopses(stream)]
+        formers = (former_of(synopsis, queries) for synopsis, queries in recent)
+        synopses |= {one.fingerprint: one for one in chain((one for one, _ in recent), formers)}
     runs: Runs = []
     for synopsis, pieces in ((synopses[name], pieces) for name, pieces in covered.items() if name in synopses):
         known: list[tuple[int, int]] = []

@@ -69,11 +69,12 @@ def refresh_plan(
     if not 0 <= tolerance < float("inf"):
         raise HeddleError("HDL-112", f"{tolerance!r} is no tolerance", "0.05 permits a plan 5 % dearer than a new one")
     given = {name: parse_rate(str(rate)[:LONGEST_RATE]) for name, rate in (rates or {}).items()}
-    inputs = requested.load_inputs(workload, streams)
+    existing = Warehouse.open(warehouse) if Warehouse.stands(warehouse) else None
+    inputs = requested.load_inputs(workload, streams, existing)
     if not inputs.workload.queries:
         first = "; ".join(f"{found.code} {found.message}" for found in inputs.diagnostics[:3])
         raise HeddleError("HDL-113", f"no usable query: {first}", "`heddle validate` says all that is wrong")
-    house = Warehouse.open(warehouse) if Warehouse.stands(warehouse) or not dry_run else None
+    house = Warehouse.open(warehouse) if existing is None and not dry_run else existing
     asked = registering(inputs, house, exactly=True)
     found, measurements, unreadable = rates_of(asked.workload, given, house)
     newest = plans.current_version(house) if house else None

@@ -14,6 +14,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.diff import diff, what_changed
 from optimizer.workload.values import ACQ, Column, Stream, Workload
+from spark_jobs.planning.query_files import check_prunable, missing_queries, told
 from spark_jobs.planning.requested import Event, Inputs
 from spark_jobs.settings import settings
 from spark_jobs.warehouse import plans, registry
@@ -56,8 +57,6 @@ class RegistrationRequest:
         Why some registered queries stay as they are although they were not asked to: name and reason.
     registered
         What was registered then.
-    folder
-        The project's folder: files of the same names below it are the same, wherever it lies.
     diagnostics
         What else is wrong with the queries given.
     """
@@ -70,7 +69,6 @@ class RegistrationRequest:
     stays: Mapping[str, str] = field(default_factory=dict)
     registered: Mapping[str, registry.Registered] = field(default_factory=dict)
     diagnostics: tuple[Diagnostic, ...] = ()
-    folder: str = ""
 
     @property
     def live(self) -> dict[str, registry.Registered]:
@@ -95,19 +93,22 @@ class RegistrationRequest:
                 what += ["owner"] if same and was.last.owner != query.owner else []
                 what += ["asset"] if same and was.last.asset != query.asset else []
                 what += ["table"] if same and was.table != query.table else []
-                what += ["file"] if is_another_file(was.file, file, self.folder) else []
+                what += ["file"] if was.file is not None and file not in (None, was.file) else []
                 found += [f"~ query {query.name} ({', '.join(what)})"] if what else []
         found += [f"+ query {query.name}" for query in put if query.name not in live]
         return (*found, *(f"  query {name} stays as it is registered: {why}" for name, why in self.stays.items()))
 
 
-def registering(inputs: Inputs, warehouse: Warehouse | None, exactly: bool = False) -> RegistrationRequest:
+def registering(
+    inputs: Inputs, warehouse: Warehouse | None, exactly: bool = False, prune: bool = False
+) -> RegistrationRequest:
     """What is registered, with the queries of some files added or put in place of those of the same names.
 
-    ``exactly``: the files are the whole workload, what they lack is to be removed. A mistake in a file removes nothing:
-    what is wrong, or cannot be known for one that is, stays as it is registered.
-    Raises HDL-113 if no query is left to be planned, HDL-524 if nothing knows the stream of a registered query, HDL-528
-    if a stream is declared so that a registered query no longer fits it.
+    ``exactly``: the files are the whole workload, what they lack is to be removed. ``prune``: queries that came from
+    the given files or folders and are no longer there are to be removed; otherwise a warning names them (HDL-148). A
+    mistake in a file removes nothing: what is wrong, or cannot be known for one that is, stays as it is registered.
+    Raises HDL-149 if more than half would be pruned, HDL-113 if no query is left to be planned, HDL-524 if nothing
+    knows the stream of a registered query, HDL-528 if a stream is declared so that a registered query no longer fits.
     """
     registered = registry.registered(registry.events(warehouse)) if warehouse is not None else {}
     live = {name: one for name, one in registered.items() if not one.removed}
@@ -118,6 +119,10 @@ def registering(inputs: Inputs, warehouse: Warehouse | None, exactly: bool = Fal
     if exactly:
         stays |= _unknown(inputs, {name: live[name] for name in missing if name not in stays}, streams)
         removed = tuple(name for name in missing if name not in stays)
+    unfiled = missing_queries({name: live[name] for name in missing}, inputs.given, inputs.workload.queries)
+    if prune and not exactly:
+        check_prunable(unfiled, len(live))
+        removed = tuple(one.name for one in unfiled)
     # of an owner who has as many as are permitted nothing new is taken
     kept = {name: live[name].query for name in missing if name not in removed}
     # the parser's library is not for those who only read what is planned
@@ -126,7 +131,8 @@ def registering(inputs: Inputs, warehouse: Warehouse | None, exactly: bool = Fal
     quota = settings().owner_quota
     owned = Counter(one.last.owner for name, one in live.items() if name not in removed)
     given: dict[str, ACQ] = {}
-    diagnostics = []
+    going = [one for one in unfiled if one.name in removed and one.renamed_to]
+    diagnostics = [*told([one for one in unfiled if one.name not in removed]), *told(going, removed=True)]
     for query in inputs.workload.queries:
         owner = live[query.name].last.owner if query.name in live else None
         if owner == query.owner or owned[query.owner] < quota:
@@ -160,17 +166,7 @@ def registering(inputs: Inputs, warehouse: Warehouse | None, exactly: bool = Fal
     files = {name: inputs.files[name] for name in given if name in inputs.files}
     workload = Workload(tuple(queries), workload_streams)
     said = {name: why for name, why in stays.items() if name in live}
-    return RegistrationRequest(
-        workload, paused, given, removed, files, said, registered, tuple(diagnostics), inputs.folder
-    )
-
-
-def is_another_file(was: str | None, now: str | None, folder: str) -> bool:
-    """Whether two files that a query came from are known, and not one file of a project that was moved to a folder."""
-    if was is None or now is None or was == now:
-        return False
-    name = os.path.relpath(now, folder) if folder else os.pardir
-    return name.startswith(os.pardir) or not was.endswith(f"/{name}")
+    return RegistrationRequest(workload, paused, given, removed, files, said, registered, tuple(diagnostics))
 
 
 def _without_table(
@@ -226,9 +222,7 @@ def _unknown(
     for name, one in missing.items():
         if inputs.streams_wrong and one.query.stream not in streams:
             stays[name] = "its stream cannot be read"
-        elif one.file in doubtful or any(
-            one.file and file and not is_another_file(one.file, file, inputs.folder) for file in doubtful
-        ):
+        elif one.file in doubtful:
             stays[name] = "its file has an error"
     return stays
 

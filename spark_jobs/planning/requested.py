@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +26,7 @@ from spark_jobs.costs.fit import fit_of
 from spark_jobs.costs.measurements import Measured, last_groups, last_measured, measure_source, profile
 from spark_jobs.settings import settings
 from spark_jobs.sources.inspection import as_warned
+from spark_jobs.warehouse import registry
 from spark_jobs.warehouse.warehouse import Warehouse
 
 RATE = re.compile(r"\d{1,30}/\d{1,30}|(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,2})?", re.ASCII)
@@ -41,9 +43,10 @@ TOLERANCE = 0.05
 class Inputs:
     """The workload of some files, with everything that was found wrong with it (the rest is usable).
 
-    ``files``: which file, absolute, each query came from; ``read``: all of these files, as they were given;
+    ``files``: which file, absolute, each query came from; ``read``: all of these files, as they were given; ``given``:
+    the files and folders that were named, absolute;
     ``streams_wrong``: whether some stream cannot be used; ``wrong``: the names, as findings have them, of queries with
-    an error, also of those that are told of together; ``folder``: that of the streams' file, in which the project is.
+    an error, also of those that are told of together.
     """
 
     workload: Workload
@@ -52,15 +55,17 @@ class Inputs:
     read: tuple[str, ...] = ()
     streams_wrong: bool = False
     wrong: frozenset[str] = frozenset()
-    folder: str = ""
+    given: tuple[str, ...] = ()
 
     @property
     def errors(self) -> list[Diagnostic]:
         return [found for found in self.diagnostics if found.severity == "error"]
 
 
-def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
+def load_inputs(files: Sequence[StrPath], streams_file: StrPath, warehouse: Warehouse | None = None) -> Inputs:
     """Read streams and queries. Bad streams and queries are left out and reported; the others are returned.
+
+    ``warehouse``: where queries may be registered. What is registered with the same text keeps its meaning.
 
     ``files``: as for :func:`workload_files`. Where streams may lie, how many queries an owner may have, and whose
     those are that name no owner, say the ``source_roots``, the ``owner_quota`` and the ``owner`` of
@@ -71,6 +76,7 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
     # the parser's library is not for those who only plan, or read what is planned
     from optimizer.language.parser import STDIN_NAME, load_workload, shown_path, workload_files
 
+    given = tuple(os.path.abspath(_without_pattern(path)) for path in files)  # noqa: PTH100 - of links the name
     files = workload_files(files)
     if not Path(streams_file).is_file():
         raise HeddleError("HDL-111", f"there is no file {streams_file}", "check the path", file=str(streams_file))
@@ -81,12 +87,29 @@ def load_inputs(files: Sequence[StrPath], streams_file: StrPath) -> Inputs:
     origin: dict[str, str] = {}
     wrong: set[str] = set()
     having_tables = settings().tables_of_owners
-    workload, found = load_workload(files, known, None, quota, origin, unreadable, wrong, having_tables, owner)
+
+    @cache
+    def registered_texts() -> dict[str, str]:
+        known = registry.live(warehouse) if warehouse is not None else {}
+        return {name: one.last.text for name, one in known.items()}
+
+    def registered_text(name: str) -> str:
+        return registered_texts().get(name, "")
+
+    workload, found = load_workload(
+        files, known, None, quota, origin, unreadable, wrong, having_tables, owner, registered_text
+    )
     filed = {name: path for name, path in origin.items() if path != STDIN_NAME}
     whence = {name: os.path.abspath(path) for name, path in filed.items()}  # noqa: PTH100 - of links the name
     read = tuple(map(shown_path, files))
-    folder = os.path.dirname(os.path.abspath(streams_file))  # noqa: PTH100, PTH120 - as above
-    return Inputs(workload, (*diagnostics, *found), whence, read, streams_wrong, frozenset(wrong), folder)
+    return Inputs(workload, (*diagnostics, *found), whence, read, streams_wrong, frozenset(wrong), given)
+
+
+def _without_pattern(path: StrPath) -> Path:
+    """The folder before the first part of a path that is a pattern; the path if none is."""
+    parts = Path(path).parts
+    patterns = (number for number, part in enumerate(parts) if any(sign in part for sign in "*?["))
+    return Path(*parts[: next(patterns, len(parts))])
 
 
 def rates_of(

@@ -228,7 +228,7 @@ def _log(run: Run, published: PublishedRun) -> None:
     parts = [part for part in filled.work if KINDS[part.synopsis.kind].is_predicted]
     gaps = [gap for gap in filled.filled if KINDS[gap.synopsis.kind].is_predicted]
     judged = judge(run.warehouse, plan, record, Work(record.begin, parts, gaps, filled.sources))
-    publication.log_statistics(run.warehouse, record, judged.about)
+    publication.log_statistics(run.warehouse, record, judged.about, run.counts)
     publish_log.log_event(run.warehouse, record, "published", filled.content, published.table_version)
 
 

@@ -23,6 +23,7 @@ from spark_jobs.run.values import Allocated, FilledRun, PreparedRun, Run
 from spark_jobs.run.window_kinds import KINDS
 from spark_jobs.session.on_demand import used_contexts, workers
 from spark_jobs.settings import settings
+from spark_jobs.sources.event_counts import EventCounts
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task
 from spark_jobs.warehouse.publish_log import coded_error, refuse
@@ -182,10 +183,10 @@ def _lifted(
     untimed = spark.sparkContext.accumulator(0)
     inside = spark.sparkContext.accumulator(0)
     root, interval = run.warehouse.path("partials"), (record.begin, record.end, inside)
-    task = lift_task(stream, wanted, slabs, root, rows, untimed, settings().task_memory, interval)
+    task = lift_task(stream, wanted, slabs, root, rows, untimed, settings().task_memory, interval, is_counted=True)
     width = spark.sparkContext.defaultParallelism
     most = min(max(width, int(events // EVENTS_A_TASK)), TASKS_A_CORE * width)
-    files, broken = written_files(spark, len(wanted), most, task)
+    files, broken = written_files(spark, len(wanted), most, task, run.counts.setdefault(stream.name, []).append)
     # of what was stored before nothing is read
     is_read = bool(inside.value) or (first <= record.begin and last >= record.end)
     read = sum(total.value for total in rows)
@@ -225,13 +226,16 @@ def with_group_limits(requests: Sequence[FillRequest], parts: Sequence[SynopsisW
 
 
 def written_files(
-    spark: SparkSession, pieces: int, most: int, task: Task
+    spark: SparkSession, pieces: int, most: int, task: Task, counted: Callable[[EventCounts], None] | None = None
 ) -> tuple[list[DataFile], dict[str, SynopsisFailure]]:
     """Run a task that writes files for the numbers 0 .. pieces - 1 on at most ``most`` workers at once.
 
-    Returns the files, and what failed alone by fingerprint.
+    Returns the files, and what failed alone by fingerprint. ``counted`` takes the events that each task counted.
     """
     outcomes = task_outcomes(spark, pieces, most, task)
+    for outcome in outcomes:
+        if isinstance(outcome, EventCounts) and counted is not None:
+            counted(outcome)
     files = [outcome for outcome in outcomes if isinstance(outcome, DataFile)]
     return files, {outcome.fingerprint: outcome for outcome in outcomes if isinstance(outcome, SynopsisFailure)}
 

@@ -14,6 +14,7 @@ from spark_jobs.partials.writing import PartialsFiles
 from spark_jobs.run.window_kinds import KINDS
 from spark_jobs.settings import TASK_MEMORY, TaskMemory
 from spark_jobs.sources.decoding import read_splits, times_of
+from spark_jobs.sources.event_counts import EventCounts
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, Task
 
@@ -27,6 +28,7 @@ def lift_task(
     untimed: Any,
     memory: TaskMemory = TASK_MEMORY,
     newer: tuple[int, int, Any] | None = None,
+    is_counted: bool = False,
 ) -> Task:
     """The task that reads the splits whose numbers it is given and writes their partial rows under ``root``.
 
@@ -34,7 +36,8 @@ def lift_task(
     What it has gathered it writes whenever that takes more than ``memory`` allows. Of a split the columns are read that
     the slabs need (:mod:`spark_jobs.partials.slabs`) whose events it may hold.
     ``rows`` (of each slab) and ``untimed``: accumulators that count the events in the spans, and those without a time;
-    ``newer``: one that counts the events in an interval [begin, end).
+    ``newer``: one that counts the events in an interval [begin, end). ``is_counted``: the task also yields the
+    :class:`EventCounts` of the slabs' spans.
     """
     requests = [request for slab in slabs for request in slab]
     keys = {name for request in requests for name, _ in request.synopsis.group_by}
@@ -43,7 +46,8 @@ def lift_task(
     def slabs_in(number: int) -> tuple[int, ...]:
         return tuple(at for at, span in enumerate(spans) if splits[number].may_hold(*span))
 
-    def task(numbers: Iterable[int]) -> Iterator[DataFile | SynopsisFailure]:
+    def task(numbers: Iterable[int]) -> Iterator[DataFile | SynopsisFailure | EventCounts]:
+        counts = EventCounts.of(spans)
         by_class: dict[tuple[int, Any], Slab] = {}
         for at, slab in enumerate(slabs):
             for request in slab:
@@ -59,6 +63,8 @@ def lift_task(
             for events in read_splits(stream, (splits[number] for number in alike), columns, keys):
                 times, _, missing = times_of(events, stream)
                 untimed.add(missing)
+                if is_counted:
+                    counts.add(times)
                 if newer is not None:
                     newer[2].add(int(((times >= newer[0]) & (times < newer[1])).sum()))
                 for first in range(0, events.num_rows, fill_request.SLICE_ROWS):
@@ -72,5 +78,7 @@ def lift_task(
                 yield from lifting.failed.values()
             # each saw all events: those that only one covers are counted where more are
             count.add(max(lifting.inside for lifting in of_slab))
+        if is_counted:
+            yield counts
 
     return task

@@ -23,6 +23,7 @@ from spark_jobs.results.revisions import Readers
 from spark_jobs.run import narrowing
 from spark_jobs.run.values import CheckedRun, Instants, PublishedRun, Run
 from spark_jobs.sources.decoding import parse_instant
+from spark_jobs.sources.event_counts import EventCounts
 from spark_jobs.storage import Place
 from spark_jobs.warehouse import checks_log, publish_log, registry
 from spark_jobs.warehouse.data_files import DataFile, read_file
@@ -199,16 +200,27 @@ def log_checks(warehouse: Warehouse, record: RunRecord) -> None:
     )
 
 
-def log_statistics(warehouse: Warehouse, record: RunRecord, about: Mapping[str, Any]) -> None:
-    """Record the rate of what this run scanned; the stages' costs, and what else is known ``about`` them, stand with
-    the first stream, or with none."""
+def log_statistics(
+    warehouse: Warehouse, record: RunRecord, about: Mapping[str, Any], counts: Mapping[str, Sequence[EventCounts]]
+) -> None:
+    """Record the rate of what this run scanned and its events by their time (``counts``, of each task); the stages'
+    costs, and what else is known ``about`` them, stand with the first stream, or with none."""
     rows: list[dict[str, Any]] = []
     for name, (begin, end, events) in record.scanned.items():
         found = Measured(name, begin, end, events, groups_per_fragment(warehouse, name, begin))
         measured = ({}, {}, {}) if rows else (record.cpu_seconds, record.features, about)
-        rows.append(found.row(record.run_id, *measured))
+        rows.append(found.row(record.run_id, *measured, counts=_joined(counts.get(name, ()))))
     if not rows:
         # who reads no event, because all that is needed is stored, teaches all the same
         none = Measured(NO_STREAM, record.begin, record.end, 0)
         rows.append(none.row(record.run_id, record.cpu_seconds, record.features, about))
     measurements.log(warehouse, rows)
+
+
+def _joined(counts: Sequence[EventCounts]) -> EventCounts | None:
+    if not counts:
+        return None
+    joined = EventCounts(counts[0].spans, counts[0].bucket)
+    for one in counts:
+        joined.join(one)
+    return joined

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from spark_jobs.partials.synopsis_work import SynopsisWork
 from spark_jobs.results.revisions import Readers
 from spark_jobs.session.session import CpuSeconds
 from spark_jobs.settings import CHECKS
+from spark_jobs.sources.event_counts import EventCounts
 from spark_jobs.sources.ledger import Ledger
 from spark_jobs.sources.splits import Split
 from spark_jobs.warehouse import publish_log
@@ -68,7 +69,8 @@ class RunRequest:
 @dataclass(frozen=True)
 class Run:
     """What all stages of one run have at hand. ``record`` is what they write down of it; ``was_started``: whether an
-    earlier run had started the session, ``starts`` how often runs before had asked for it."""
+    earlier run had started the session, ``starts`` how often runs before had asked for it. ``counts``: the events that
+    tasks counted of each stream."""
 
     spark: SparkSession | OnDemand
     warehouse: Warehouse
@@ -77,6 +79,7 @@ class Run:
     report: Report
     was_started: bool = False
     starts: int = 0
+    counts: dict[str, list[EventCounts]] = field(default_factory=dict)
 
     @contextmanager
     def stage(self, name: str, saying: str) -> Iterator[None]:

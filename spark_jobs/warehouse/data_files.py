@@ -107,8 +107,9 @@ class SynopsisFailure:
     message: str
 
 
-Task = Callable[[Iterable[int]], Iterator[DataFile | SynopsisFailure]]
-"""What Spark runs: given numbers of pieces of work, writes files and names them, and the synopses that failed."""
+Task = Callable[[Iterable[int]], Iterator[Any]]
+"""What Spark runs: given numbers of pieces of work, writes files, and yields a :class:`DataFile` for each, a
+:class:`SynopsisFailure` for each synopsis that failed, and what it counted."""
 
 
 def bucket_of(keys: Sequence[str]) -> NDArray[np.int32]:

@@ -84,6 +84,7 @@ tasks["repair"].retries, tasks["repair"].execute = 0, lambda context: 1 / 0
 from spark_jobs.run import history
 history.outdated = lambda *given: ["an interval"]
 found["failed"] = state_of(bag.dags["repair_results"].test())
+found["misspelled"] = state_of(bag.dags["repair_results"].test(run_conf={"dayz": 3}))
 print("RESULT" + json.dumps(found | {"attempts": attempts, "consumed": consumed()}))
 """
 
@@ -141,13 +142,19 @@ def test_an_attempt_that_fails_announces_nothing_and_the_next_one_all(outcome: d
 
 
 def test_what_was_announced_is_not_announced_again(outcome: dict[str, Any]) -> None:
-    assert outcome["attempts"][2:] == [0, 0] and outcome["again"]["state"] == "success"
+    assert outcome["attempts"][2:] == [0, 0, 0] and outcome["again"]["state"] == "success"
     assert outcome["again"]["events"] == outcome["first"]["events"]
 
 
 def test_a_repair_that_failed_is_seen_and_what_is_new_announced_all_the_same(outcome: dict[str, Any]) -> None:
     tasks = {"look": "success", "repair": "failed", "repaired": "upstream_failed", "report": "success"}
     assert outcome["failed"] == {"state": "failed", "tasks": tasks}
+
+
+def test_param_that_the_form_lacks_is_refused(outcome: dict[str, Any]) -> None:
+    misspelled = outcome["misspelled"]
+    assert misspelled["state"] == "failed" and misspelled["tasks"]["look"] == "failed"
+    assert misspelled["tasks"]["repair"] == "upstream_failed"
 
 
 def test_the_examples_dag_is_triggered_by_new_answers_and_alerts(outcome: dict[str, Any]) -> None:

@@ -130,11 +130,11 @@ def test_intervals_schedule_and_assets(parsed: dict[str, Any]) -> None:
     for found in (aggregate, refresh):
         assert found["catchup"] is False and found["max_active_runs"] == 1
         assert set(found["retries"].values()) == {2}
-    announced = ["heddle://results/", "heddle_answers"]
+    announced = ["heddle_refreshes", "heddle_answers"]
     assert aggregate["outlets"] == {"pin_plan": [], "aggregate": [], "report": announced}
     assert parsed["dags"]["repair_results"]["outlets"]["report"] == announced[1:]
-    for name in ("aggregate_windows", "repair_results"):
-        assert parsed["dags"][name]["inlets"] == {"report": ["heddle_answers"]}
+    assert aggregate["inlets"] == {"report": ["heddle_results", "heddle_answers"]}
+    assert parsed["dags"]["repair_results"]["inlets"] == {"report": ["heddle_answers"]}
     assert refresh["outlets"] == {"refresh": [], "announce": ["heddle://sharing_plan/"], "views": []}
     assert aggregate["params"] == ["from", "to"]
     assert refresh["params"] == [

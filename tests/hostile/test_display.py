@@ -114,7 +114,7 @@ def test_the_pages_of_answers(trick: str, canary: Canary) -> None:
         *((Group(trick, trick, 1.0),), trick, 1, (FailedAnswer(0, trick, trick),), 1, (run,), cost),
         *((Happened(0, "replaced", 1, trick),), trick),
     )
-    stream = StreamView(trick, 1, 0, line.samples, ((0, 1),), (StreamDay("2026-03-01", 1, 1, 1, 1, 1),))
+    stream = StreamView(trick, 1, 0, (line.samples,), ((0, 1),), (StreamDay("2026-03-01", 1, 1, 1, 1, 1),))
     pages = (
         answers_page.page(
             Listing(moment, Choice(trick, trick, trick), (listed, drawn), 60, 2, {"running": 2}, (trick,))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heddle.pages.lines import sparkline
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.language.parser import parse
 from optimizer.plan.builder import build_plan
@@ -23,6 +25,7 @@ from optimizer.workload.values import ACQ, DOUBLE, SECOND, STRING, TIMESTAMP, So
 from spark_jobs.operations import answers
 from spark_jobs.operations.answers import list_answers, read_query
 from spark_jobs.operations.series import Choice, Sample, Span
+from spark_jobs.operations.snapshots import newest_runs
 from spark_jobs.operations.trends import read_streams, read_trends
 from spark_jobs.planning.publication import publish_plan
 from spark_jobs.results.read import read
@@ -148,7 +151,7 @@ def test_the_newest_answers_of_each_query(house: Warehouse) -> None:
     )
     listed = {one.name: one for one in list_answers(house, Choice(), NOW).queries}
     line = listed["grouped"].sparkline
-    assert line is not None and (line.output, line.groups, line.grouping) == ("n", 2, "sum")
+    assert line is not None and (line.output, line.groups, line.grouping) == ("n", 1, "sum")
     assert line.samples == (Sample(hour, 7.0, 1), Sample(hour + HOUR, 5.0, 2))
     assert listed["grouped"].newest == (hour - HOUR, hour + HOUR, 2) and listed["grouped"].errors == 1
     line = listed["plain"].sparkline
@@ -344,14 +347,34 @@ def test_streams_have_rates_gaps_and_what_came_too_late(house: Warehouse) -> Non
         house.append("quarantine", [vars(left_out) | {"at": moment(left_out.at)}], token)
     (stream,) = read_streams(house, Span("all"), NOW).streams
     assert stream.name == "trades" and stream.queries == 5 and stream.newest == FIRST + 7 * HOUR
-    assert [sample.value for sample in stream.rates] == [0.5, 2.0, 0.0, 1.0]
-    # measured without an event, then not measured: one gap
+    assert [[sample.value for sample in part] for part in stream.rates] == [[0.5, 2.0, 0.0], [1.0]]
+    # read without an event, then not read: one gap
     assert stream.gaps == ((FIRST + 2 * HOUR, FIRST + 6 * HOUR),)
     (day,) = stream.days
     assert (day.day, day.events, day.files, day.unordered, day.refused, day.quarantined) == (
         *("2013-07-01", 12_600, 3, 1, 5, 5),
     )
     assert read_streams(house, Span("between", FIRST + DAY, FIRST + 2 * DAY), NOW).streams[0].rates == ()
+
+
+def test_idle_run_is_not_the_newest_with_answers(house: Warehouse) -> None:
+    """A scheduled run long after the data publishes no answer: pages show the answers before it."""
+    log(house, FIRST, FIRST + DAY, answers=3)
+    for number in range(30):
+        log(house, FIRST + (900 + number) * DAY, FIRST + (901 + number) * DAY, answers=0)
+    write(house, [answer(queries()["plain"], FIRST + HOUR, [], [1.0, Decimal(1)])])
+    found = newest_runs(house)
+    assert found.answered is not None and found.answered.begin == FIRST and found.end == FIRST + DAY
+    assert not any(one.is_missing for one in list_answers(house, Choice(), NOW).queries)
+    assert read_query(house, "plain", Span("day"), now=NOW).answers == 1
+
+
+@given(st.lists(st.integers(0, 40), min_size=2, max_size=12, unique=True).map(sorted))
+def test_small_line_is_broken_over_days_without_answers(days: list[int]) -> None:
+    samples = [Sample(FIRST + day * DAY, float(day), 1) for day in days]
+    breaks = [later.instant for earlier, later in pairwise(samples) if later.instant - earlier.instant > DAY]
+    drawn = sparkline(samples, breaks)
+    assert drawn.count("M") == 1 + len(breaks) and drawn.count("M") + drawn.count("L") == len(samples)
 
 
 def test_days_sum_up_what_their_runs_did(house: Warehouse) -> None:

@@ -186,12 +186,12 @@ def test_snippets_quote_names_and_folders(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------ streams and days
 def test_streams_say_where_events_are_missing_or_late() -> None:
     stream = StreamView(
-        "trades", 3, 9 * HOUR, SAMPLES, ((HOUR, 3 * HOUR),), (StreamDay("2026-02-28", 1234, 5, 1, 17, 4),)
+        "trades", 3, 9 * HOUR, (SAMPLES,), ((HOUR, 3 * HOUR),), (StreamDay("2026-02-28", 1234, 5, 1, 17, 4),)
     )
     html = streams.page(Streams(NOW, Span("month"), (stream, replace(stream, name=HOSTILE, rates=(), days=()))))
     found = read(html)
     assert "1970-01-01 01:00 .. 03:00" in found.text and "2026-02-28 1,234 5 1 17 4" in found.text
-    assert "refused or left out 21" in found.text and "No run has measured it" in found.text
+    assert "refused or left out 21" in found.text and "No run has read events of this span" in found.text
     assert "No stream yet" in read(streams.page(Streams(NOW, Span("month")))).text
 
 

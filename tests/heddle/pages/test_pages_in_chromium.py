@@ -131,7 +131,7 @@ def of_answers() -> dict[str, str]:
     output = replace(shown.outputs[0], output=LONG, lines=(line,) * 6)
     wide = replace(shown, query=acq, top=(group,) * 7, outputs=(output,), file=LONG, warehouse=f"/{LONG}" * 3)
     stream = StreamView(
-        LONG, WIDE, DAY // 7, line.samples, ((0, DAY // 7),) * 9, (StreamDay("2026-02-28", *(WIDE,) * 5),)
+        LONG, WIDE, DAY // 7, (line.samples,), ((0, DAY // 7),) * 9, (StreamDay("2026-02-28", *(WIDE,) * 5),)
     )
     days = tuple(
         TrendDay(f"2026-02-{day:02}", 1440, 1440, WIDE, WIDE, WIDE / 7, 3.0 * WIDE, WIDE) for day in range(1, 29)
