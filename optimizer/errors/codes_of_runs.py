@@ -56,6 +56,35 @@ CODES_OF_RUNS = (
         "Check the interval, and whether the stream still comes in.",
         severity="warning",
     ),
+    Code(
+        "HDL-414",
+        "A stream's folder has files that are not read: their names do not end as its format asks for.",
+        "Decompress or rename them if they should count, or move them elsewhere.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-415",
+        "A CSV file is compressed, or is of another format.",
+        "Decompress it, or correct `format`.",
+    ),
+    Code(
+        "HDL-416",
+        "The `_spark_metadata` log of a streaming sink leaves files of its folder out or names files that are gone; an "
+        "error if it cannot be read.",
+        "Restore what is missing; files that the log leaves out are not read, as in Spark.",
+        severity="either",
+    ),
+    Code(
+        "HDL-417",
+        "A folder that is read file by file is a table: files that the table has removed count too.",
+        "Correct `format`, or export the table.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-418",
+        "A file that Spark wrote in the legacy calendar has timestamps before 1900 in a zone other than UTC.",
+        "Write it again with `spark.sql.parquet.datetimeRebaseModeInWrite` and `int96RebaseModeInWrite` CORRECTED.",
+    ),
     Code("HDL-420", "A CSV file is not UTF-8.", "Save it as UTF-8."),
     Code("HDL-421", "A line of a CSV file has another number of fields than the others.", "Correct the line."),
     Code(

@@ -65,6 +65,7 @@ def listed(
                 lacking = _lacking(stream, files, columns)
                 taken = admitted(warehouse, stream, known, files, clock, note)
             listing.sources[name], listing.arrivals[name] = taken.splits, taken.arrivals
+            listing.problems.extend(warning.to_json() for warning in files.warnings)
             if taken.problem is not None:
                 listing.problems.append(taken.problem.to_json())
             for query, of_query in used.items():

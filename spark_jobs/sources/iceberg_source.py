@@ -175,7 +175,7 @@ def _deleted(stream: Stream, delete: Any) -> dict[str, NDArray[np.int64]]:
 
             found: Iterable[tuple[str, Any]] = PuffinFile(bytes(file.read())).to_vector().items()
             return {name: np.sort(np.asarray(positions.to_numpy(), dtype=np.int64)) for name, positions in found}
-        rows = pq.read_table(file, columns=["file_path", "pos"])
+        rows = pq.read_table(file, columns=["file_path", "pos"], page_checksum_verification=True)
     names = rows["file_path"].cast(pa.string())
     return {
         name: np.sort(rows["pos"].filter(pc.equal(names, name)).to_numpy().astype(np.int64))

@@ -478,13 +478,14 @@ def time_named(stream: Stream) -> str:
 class Listed(NamedTuple):
     """What of a stream was listed: the ``splits`` of the files that were opened, the ``settled`` ones, which were not
     (:meth:`Ledger.settled_in`), and the state ``commit`` of a table. ``others`` opens those, the last first. ``look``:
-    the look that it was, if not all files had to be looked at."""
+    the look that it was, if not all files had to be looked at. ``warnings``: about files that are not read."""
 
     splits: list[Split]
     settled: NDArray[np.int64]
     commit: str | None
     others: Iterator[list[Split]]
     look: Look | None = None
+    warnings: tuple[Diagnostic, ...] = ()
 
 
 def opened(stream: Stream, known: Ledger, span: tuple[int, int] | None, look: Look | None = None) -> Listed:
@@ -511,7 +512,7 @@ def opened(stream: Stream, known: Ledger, span: tuple[int, int] | None, look: Lo
             path = known.path(number)
             yield files_of(replace(stream, source=replace(stream.source, path=path))).opened([0])
 
-    return Listed(splits, np.concatenate([settled, passed]), files.commit, others(), look)
+    return Listed(splits, np.concatenate([settled, passed]), files.commit, others(), look, files.warnings)
 
 
 class Admitted(NamedTuple):
