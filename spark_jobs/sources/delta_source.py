@@ -7,8 +7,8 @@ refused by name, never guessed at.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.urls import SCHEMES, normalised, scheme_of
 from optimizer.workload.values import Stream
+from spark_jobs.sources.delta_paths import TwoNames, standing
 from spark_jobs.storage import Place, check_bucket, is_refusal
 from spark_jobs.warehouse.data_files import log_place
 
@@ -117,7 +118,8 @@ def read_log(stream: Stream, version: int | None = None) -> DeltaSnapshot:
         _check_log(stream, root)
         hint = "is its log damaged, or of a later version of Delta?"
         raise _unread(stream, f"cannot be opened: {error}", hint) from error
-    _check_log(stream, root)
+    log = _check_log(stream, root)
+    actions = _standing(stream, root, actions, log, int(table.version()))
     found = _files(stream, root, actions, _physical(schema, stream.time) if mapped else stream.time)
     snapshot = DeltaSnapshot(str(table.metadata().id), int(table.version()), schema, ())
     # a feed calls columns as the table did when it was written
@@ -185,15 +187,25 @@ def _has_log(root: Place) -> bool:
     return log.local().is_dir() if log.is_local else log.exists()
 
 
-def _check_log(stream: Stream, root: Place) -> None:
+@dataclass(frozen=True)
+class _Log:
+    """The log of a table as it is listed: the versions of its ``commits``, and the files of its complete
+    ``checkpoints``, by version."""
+
+    commits: frozenset[int]
+    checkpoints: dict[int, list[str]]
+
+
+def _check_log(stream: Stream, root: Place) -> _Log:
     """HDL-430 if a commit is missing between the newest checkpoint, or the beginning, and the newest commit."""
-    commits, parts = set(), Counter[tuple[int, int]]()
+    commits, parts = set(), dict[tuple[int, int], list[str]]()
     for path in (root / "_delta_log").listed():
         if found := _COMMIT.fullmatch(path.name):
             commits.add(int(found[1]))
         elif found := _CHECKPOINT.fullmatch(path.name):
-            parts[int(found[1]), int(found[2] or 1)] += 1
-    covered = max((version for (version, of), there in parts.items() if there >= of), default=-1)
+            parts.setdefault((int(found[1]), int(found[2] or 1)), []).append(path.name)
+    checkpoints = {version: names for (version, of), names in sorted(parts.items()) if len(names) >= of}
+    covered = max(checkpoints, default=-1)
     last = max([*commits, covered])
     lost = next((version for version in range(covered + 1, last) if version not in commits), None)
     if lost is not None or last < 0:
@@ -203,6 +215,27 @@ def _check_log(stream: Stream, root: Place) -> None:
             + (f", its newest is {last}" if last >= 0 else ", and any other"),
             "put the commit back, or write the table anew",
         )
+    return _Log(frozenset(commits), checkpoints)
+
+
+def _standing(stream: Stream, root: Place, actions: pa.Table, log: _Log, version: int) -> pa.Table:
+    """The actions that add files, without those that a ``remove`` in another spelling undid."""
+    covered = max((number for number in log.checkpoints if number <= version), default=-1)
+    since = [number for number in range(covered + 1, version + 1) if number in log.commits]
+    names = actions["path"].to_pylist()
+    try:
+        stand = standing(
+            names,
+            lambda name: file_place(stream, root, name),
+            root / "_delta_log",
+            since,
+            log.checkpoints.get(covered, []),
+        )
+    except TwoNames as error:
+        raise _unread(
+            stream, f"names a file in two ways: {error}", "write it again, or a checkpoint by Spark"
+        ) from error
+    return actions if len(stand) == len(names) else actions.filter(pa.array([name in stand for name in names]))
 
 
 def _files(stream: Stream, root: Place, actions: pa.Table, time: str) -> list[DeltaFile]:
@@ -241,17 +274,25 @@ def _instants(actions: pa.Table, statistic: str, column: str) -> list[int | None
 
 
 def file_place(stream: Stream, root: Place, name: str) -> str:
-    """Where a file lies that the log names by a percent-encoded path or URI: a path, or a URL."""
+    """Where a file lies that the log names by a percent-encoded path or URI: a path, or a URL, in one spelling."""
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", name)
     if scheme is None:
         inside = unquote(name)
         if root.is_local:
-            return str(root.local() / inside)
+            return _absolute(root, inside) if inside.startswith("/") else f"{root.local()}/{os.path.normpath(inside)}"
+        inside = re.sub(r"/(\./)*/*", "/", inside).removeprefix("./")
         if inside.startswith("/") or not {".", ".."}.isdisjoint(inside.split("/")):
             raise _unread(stream, "has a file elsewhere", "copy the table to a folder of its own")
         return str(root / inside)
     if root.is_local and scheme[1].lower() == "file":
-        return unquote(urlsplit(name).path)
+        return _absolute(root, unquote(urlsplit(name).path))
     if root.is_local or SCHEMES.get(scheme[1].lower()) != scheme_of(root.url):
         raise _unread(stream, f"has a file elsewhere ({scheme[1]}:)", "copy the table to a folder here")
     return normalised(unquote(name))
+
+
+def _absolute(root: Place, path: str) -> str:
+    """An absolute path in one spelling, below the root as the stream names it, also if that is a link."""
+    path = os.path.normpath(path)
+    real = os.path.realpath(root.url)
+    return f"{root.local()}/{path[len(real) + 1 :]}" if path.startswith(f"{real}/") else path
