@@ -111,8 +111,13 @@ def show_status(state: WarehouseStatus) -> None:
     if state.refreshes:
         _show_refreshes(state.refreshes)
     print_diagnostics(told(state.missing))
-    for row in state.runs:
-        print_diagnostics([Diagnostic(**stored) for stored in row.record.diagnostics])
+    from spark_jobs.sources.untimed import warnings
+    from spark_jobs.warehouse.quarantine import WITHOUT_TIME
+
+    # what runs said of events without a time may have been corrected since
+    said = [Diagnostic(**stored) for row in state.runs for stored in row.record.diagnostics]
+    standing = warnings(state.without_time)
+    print_diagnostics([*standing, *(found for found in said if found.code != WITHOUT_TIME)])
 
 
 _RUN_COLUMNS = (

@@ -14,12 +14,14 @@ from optimizer.plan.export import to_json
 from optimizer.plan.rhythms import rhythms
 from optimizer.workload.instants import format_instant
 from spark_jobs.planning.query_files import MissingQuery, missing_queries
+from spark_jobs.sources.untimed import standing_without_time
 from spark_jobs.storage import Place
 from spark_jobs.warehouse import checks_log, publish_log, registry
 from spark_jobs.warehouse.checks_log import CheckCounts
 from spark_jobs.warehouse.data_files import reading
 from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.publish_log import LogRow
+from spark_jobs.warehouse.quarantine import LeftOut
 from spark_jobs.warehouse.schemas import moment
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -55,7 +57,8 @@ class QueryLateness:
 class WarehouseStatus:
     """The state of a warehouse. ``runs``: the newest that ended, newest first; ``intervals``: how many are published;
     ``refreshes``: of every query with a refresh bound, over the newest :data:`LOOKED_AT` runs; ``missing``: registered
-    queries that the files they came from no longer have."""
+    queries that the files they came from no longer have; ``without_time``: events that no run can answer, by stream and
+    file."""
 
     root: Place
     plan_version: int
@@ -65,6 +68,7 @@ class WarehouseStatus:
     refreshes: tuple[QueryLateness, ...]
     runs: tuple[LogRow, ...]
     missing: tuple[MissingQuery, ...] = ()
+    without_time: tuple[LeftOut, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As ``heddle status --json`` prints it."""
@@ -79,6 +83,7 @@ class WarehouseStatus:
             "checks_failed": self.checks.failed,
             "recomputed": {"queries": self.checks.recomputed, "different": self.checks.different},
             "refreshes": [refresh.to_json() for refresh in self.refreshes],
+            "without_time": [{"stream": row.stream, "file": row.file, "events": row.rows} for row in self.without_time],
             "runs": [row.stored_record | {"event": row.event, "at": logged_at(row)} for row in self.runs],
             **({"missing_queries": [asdict(one) for one in self.missing]} if self.missing else {}),
         }
@@ -107,6 +112,7 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
         tuple(_lateness(plan, published)),
         tuple(runs[:last]),
         tuple(missing_queries(registry.live(warehouse), queries=plan.workload.queries)),
+        tuple(standing_without_time(warehouse)),
     )
 
 

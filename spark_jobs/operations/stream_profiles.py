@@ -7,6 +7,7 @@ millions of events, and the first rows of some files for the columns.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +28,7 @@ from spark_jobs.settings import settings
 from spark_jobs.sources.decoding import first_rows, read_split
 from spark_jobs.sources.inspection import as_warned, inspect
 from spark_jobs.sources.splits import Split, splits_of
+from spark_jobs.sources.untimed import warning
 
 MOST_ROWS = 4_000_000
 """Events whose times are read; the files of the others are spread evenly over the span that their statistics tell."""
@@ -157,7 +159,8 @@ def profile_of(stream: Stream) -> StreamProfile:
         inspection = inspect(stream, [name for name, _ in stream.schema])
         told += inspection.diagnostics
         splits = splits_of(stream)
-        times, counted, rows = _times(stream, splits)
+        times, counted, rows, untimed = _times(stream, splits)
+        told += (warning(stream.name, untimed),) if untimed else ()
         columns, sample = _columns(stream, splits)
     except HeddleError as error:
         known = [found for found in told if found.code != error.code]
@@ -174,10 +177,12 @@ def profile_of(stream: Stream) -> StreamProfile:
     return found
 
 
-def _times(stream: Stream, splits: Sequence[Split]) -> tuple[NDArray[np.int64], list[Split], int | None]:
+def _times(
+    stream: Stream, splits: Sequence[Split]
+) -> tuple[NDArray[np.int64], list[Split], int | None, dict[str, int]]:
     """Times of events, as far as they are read; the splits that are not; how many events there are in all of them,
-    None if that is not known."""
-    found, left, rows, read, size = [], [], 0, 0, 0
+    None if that is not known; and how many of those read have no usable time, by file."""
+    found, left, rows, read, size, untimed = [], [], 0, 0, 0, Counter[str]()
     is_known = True
     for split in splits:
         size += int(split.identity.split("|")[1]) if split.format == "csv" else 0
@@ -187,10 +192,14 @@ def _times(stream: Stream, splits: Sequence[Split]) -> tuple[NDArray[np.int64], 
             is_known, rows = is_known and split.rows is not None, rows + (split.rows or 0)
             continue
         for batch in read_split(stream, split, []):
-            column = batch.column(stream.time).drop_null()
+            column = batch.column(stream.time)
+            if column.null_count:
+                untimed[split.path.removeprefix(f"{stream.source.path.rstrip('/')}/")] += column.null_count
+            column = column.drop_null()
             found.append(column.cast(pa.int64()).to_numpy(zero_copy_only=False))
             rows += len(column)
-    return np.concatenate(found) if found else np.zeros(0, np.int64), left, rows if is_known else None
+    times = np.concatenate(found) if found else np.zeros(0, np.int64)
+    return times, left, rows if is_known else None, dict(untimed.most_common())
 
 
 def _counts(

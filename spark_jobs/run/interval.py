@@ -163,6 +163,9 @@ def _stands(run: Run, prepared: PreparedRun) -> bool:
     if previous is None or request.asks_more_than(previous):
         return False
     record.diagnostics += standing_silences(prepared)
+    record.diagnostics += [
+        found.to_json() for found in warnings(standing_without_time(run.warehouse, set(prepared.sources)))
+    ]
     record.status, record.revision, record.answers = "unchanged", previous.revision, previous.answers or 0
     _follow(run)
     run.report(f"nothing changed since revision {record.revision}")

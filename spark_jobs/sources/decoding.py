@@ -212,7 +212,18 @@ def read_splits(
     stream: Stream, splits: Iterable[Split], columns: list[str], encoded: Collection[str] = ()
 ) -> Iterator[pa.RecordBatch]:
     """What :func:`read_split` gives of some splits, one after the other; those in a store are read ahead."""
-    reads = [partial(read_split, stream, split, columns, encoded) for split in splits]
+    return (batch for _, batch in read_each(stream, splits, columns, encoded))
+
+
+def read_each(
+    stream: Stream, splits: Iterable[Split], columns: list[str], encoded: Collection[str] = ()
+) -> Iterator[tuple[Split, pa.RecordBatch]]:
+    """As :func:`read_splits`, each batch with its split."""
+
+    def read(split: Split) -> Iterator[tuple[Split, pa.RecordBatch]]:
+        return ((split, batch) for batch in read_split(stream, split, columns, encoded))
+
+    reads = [partial(read, split) for split in splits]
     if Place.of(stream.source.path).is_local:
         yield from chain.from_iterable(read() for read in reads)
     else:

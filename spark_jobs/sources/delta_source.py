@@ -7,8 +7,10 @@ refused by name, never guessed at.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -115,9 +117,7 @@ def read_log(stream: Stream, version: int | None = None) -> DeltaSnapshot:
             raise
         if not root.is_local and isinstance(error, Exception) and is_refusal(error):
             raise OSError(str(error)) from error
-        _check_log(stream, root)
-        hint = "is its log damaged, or of a later version of Delta?"
-        raise _unread(stream, f"cannot be opened: {error}", hint) from error
+        raise _unopened(stream, root, _check_log(stream, root)) from error
     log = _check_log(stream, root)
     actions = _standing(stream, root, actions, log, int(table.version()))
     found = _files(stream, root, actions, _physical(schema, stream.time) if mapped else stream.time)
@@ -142,16 +142,43 @@ def _unread(stream: Stream, what: str, hint: str) -> HeddleError:
 def _check_protocol(stream: Stream, table: DeltaTable) -> str | None:
     """By what the columns of files are known: ``name``, ``id``, or None: as the table calls them."""
     protocol, configuration = table.protocol(), table.metadata().configuration
-    used = set(protocol.reader_features or ()) - FEATURES
     # version 2 is column mapping, without any list of features
     mode = configuration.get("delta.columnMapping.mode", "none")
-    if mode not in ("none", "name", "id"):
-        used.add(f"columnMapping by {mode}")
-    if protocol.min_reader_version > 3:
-        used.add(f"reader version {protocol.min_reader_version}")
-    if used:
-        raise _unread(stream, f"uses {' and '.join(sorted(used))}, which is not read", "copy it to a table without")
+    more = [] if mode in ("none", "name", "id") else [f"columnMapping by {mode}"]
+    _check_features(stream, protocol.min_reader_version, [*(protocol.reader_features or ()), *more])
     return None if mode == "none" else mode
+
+
+def _check_features(stream: Stream, version: int, features: Iterable[str]) -> None:
+    """HDL-405 if a protocol asks readers for more than is understood here."""
+    used = sorted(set(features) - FEATURES)
+    used += [f"reader version {version}"] if version > 3 else []
+    if used:
+        hint = f"drop what it does not need (ALTER TABLE … DROP FEATURE {used[0]}), copy it to a table without, "
+        hint += "or let Spark read it (`reader: auto`)"
+        raise _unread(stream, f"uses {' and '.join(used)}, which is not read", hint)
+
+
+def _unopened(stream: Stream, root: Place, log: _Log) -> HeddleError:
+    """Why a table cannot be opened, by the actions of its log: what it asks of readers, or where the log is damaged."""
+    protocol: dict[str, Any] = {}
+    for version in sorted(log.commits):
+        name = f"{version:020}.json"
+        for number, line in enumerate((root / "_delta_log" / name).read().split(b"\n"), 1):
+            try:
+                action = json.loads(line) if line.strip() else {}
+                protocol = action.get("protocol") or protocol
+            except (ValueError, AttributeError):
+                hint = "restore the file from a copy, or write the table again"
+                return _unread(stream, f"cannot be opened: line {number} of {name} in its log is damaged", hint)
+    try:
+        _check_features(stream, int(protocol.get("minReaderVersion", 1)), protocol.get("readerFeatures") or ())
+    except HeddleError as error:
+        return error
+    last = max([*log.commits, *log.checkpoints])
+    hint = "if Spark reads it, write it again by Spark; if not, restore its log (`RESTORE TABLE`, or a copy)"
+    what = f"cannot be opened at version {last}: an action of its log, or its checkpoint, is damaged or unknown"
+    return _unread(stream, what, hint)
 
 
 def _deleted(stream: Stream, root: Place, table: DeltaTable) -> dict[str, NDArray[np.int64]]:
@@ -164,7 +191,7 @@ def _deleted(stream: Stream, root: Place, table: DeltaTable) -> dict[str, NDArra
         # delta-rs 1.6 tells them of no table whose types may be widened
         features = [name for name in table.protocol().reader_features or () if name.startswith("typeWidening")]
         hint = f"ALTER TABLE … DROP FEATURE {(features or ['deletionVectors'])[0]}"
-        raise _unread(stream, f"uses deletionVectors that cannot be read: {error}", hint) from error
+        raise _unread(stream, "uses deletionVectors in a form that is not read", hint) from error
     found: dict[str, NDArray[np.int64]] = {}
     above = str(table.table_uri).rstrip("/") + "/"
     for path, kept in zip(vectors["filepath"].to_pylist(), vectors["selection_vector"], strict=True):

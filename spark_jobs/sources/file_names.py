@@ -60,7 +60,7 @@ def unread_files(stream: Stream, names: Iterable[str]) -> tuple[Diagnostic, ...]
     names = sorted(names)
     if not names:
         return ()
-    message = f"stream {stream.name}: {count(len(names), 'file')} in {stream.source.path} not read: {some(names)}"
+    message = f"stream {stream.name} does not read {count(len(names), 'file')} in {stream.source.path}: {some(names)}"
     hint = f"only .{stream.source.format} files are read: decompress or rename them, or move them elsewhere"
     return (Diagnostic("HDL-414", message, hint, severity="warning"),)
 

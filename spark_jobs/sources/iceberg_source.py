@@ -72,7 +72,7 @@ def _failures(stream: Stream) -> Iterator[None]:
             message = f"stream {stream.name}: there is no Iceberg table {stream.source.path}: {_told(error)}"
             raise HeddleError("HDL-401", message, "check its name") from error
         hint = "is it whole, and its catalogue described to pyiceberg (PYICEBERG_CATALOG__…, .pyiceberg.yaml)?"
-        raise _unread(stream, f"cannot be opened: {type(error).__name__}: {_told(error)}", hint) from error
+        raise _unread(stream, f"cannot be opened ({type(error).__name__})", hint) from error
 
 
 def _told(error: Exception) -> str:

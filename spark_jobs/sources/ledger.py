@@ -782,4 +782,4 @@ def _quarantine(warehouse: Warehouse, stream: Stream, arrival: Arrival, run_id: 
         f"{spans}, which was published"
     )
     left_out = LeftOut(run_id, stream.name, "HDL-411", arrival.late, detail, arrival.noted)
-    quarantine.log(warehouse, left_out, token, (f"quarantine/{digest([stream.name, arrival.identity])}", 1))
+    quarantine.log(warehouse, [left_out], token, (f"quarantine/{digest([stream.name, arrival.identity])}", 1))
