@@ -27,6 +27,8 @@ from optimizer.workload.nested import Nested
 from optimizer.workload.streams import ENVIRONMENT, TIME_UNITS
 from optimizer.workload.urls import normalised
 from optimizer.workload.values import Origin, Stream, Type
+from spark_jobs.copies.json_records import LENIENT, records_task
+from spark_jobs.sources.sink_log import read_names
 from spark_jobs.sources.splits import check_place
 from spark_jobs.storage import ObjectVersion, Place, check_bucket
 from spark_jobs.warehouse.publish_log import coded_error
@@ -45,6 +47,11 @@ FILES = ("orc", "json", "avro", "parquet")
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """What a folder is called that says null."""
+
+_MISFIT = re.compile(
+    r"field name `?(.*?)`? and the value (.*?) of the JSON token type .*? target Spark data type \"(.*?)\""
+)
+"""What Spark says of a JSON value that does not fit: its column, the value and the type."""
 
 _ESCAPED = re.compile(r"([\\*?\[\]{},^])")
 
@@ -135,6 +142,10 @@ def failures(stream: Stream) -> Iterator[None]:
         java = getattr(error, "java_exception", None)
         text = str(error) if java is None else str(java.toString())
         told = printable(redacted(" ".join(text.split("JVM stacktrace")[0].split())), 400)
+        if (misfit := _MISFIT.search(f"{text}\n{_causes(java)}")) is not None:
+            message = f"stream {stream.name}: column {misfit[1]} of {origin.name} does not fit its declared type "
+            hint = "correct `schema` in streams.yaml, or the record"
+            raise HeddleError("HDL-404", f"{message}{misfit[3].lower()}: {printable(misfit[2], 80)}", hint) from error
         if re.search("TABLE_OR_VIEW_NOT_FOUND|PATH_NOT_FOUND|SCHEMA_NOT_FOUND|DELTA_TABLE_NOT_FOUND", text):
             hint = "check its name; SPARK_CONF_DIR says where Spark's configuration of catalogues is"
             raise HeddleError("HDL-401", f"stream {stream.name}: there is no {origin.name}", hint) from error
@@ -142,6 +153,15 @@ def failures(stream: Stream) -> Iterator[None]:
             raise coded_error(error) from error
         hint = "is Spark's package for it there (spark.jars.packages in SPARK_CONF_DIR), and the other side up?"
         raise HeddleError("HDL-433", f"stream {stream.name}: Spark cannot read {origin.name}: {told}", hint) from error
+
+
+def _causes(java: Any) -> str:
+    """What an exception of the JVM says of its causes."""
+    told, cause = list[str](), java
+    while cause is not None and len(told) < 16:
+        told.append(str(cause.toString()))
+        cause = cause.getCause()
+    return "\n".join(told)
 
 
 # ------------------------------------------------------------------------------------------- files
@@ -157,11 +177,15 @@ def _listed(stream: Stream, origin: Origin) -> dict[str, str]:
         for file in files:
             if file.is_symlink():
                 check_place(stream, file)
-        paths = [str(file) for file in files if file == path or not _is_hidden(str(file.relative_to(path)))]
+        if path.is_file():
+            return {str(path): _piece(str(path))}
+        names = [str(file.relative_to(path)) for file in files]
     else:
         check_bucket(root)
         names = [file.name for file in root.listed(recursive=True)]
-        paths = [str(root / name) for name in names if not _is_hidden(name)] or [str(root)] * (root.info() is not None)
+        if not names and root.info() is not None:
+            return {str(root): _piece(str(root))}
+    paths = [str(root / name) for name in read_names(stream, root, names).names]
     if not paths:
         raise HeddleError("HDL-401", f"stream {stream.name}: no file in {root}", "check `path`")
     return {path: _piece(path) for path in paths}
@@ -178,11 +202,6 @@ def said_by_folders(stream: Stream, path: str) -> dict[str, str | None]:
     origin = _origin(stream)
     said = in_folders(_below(origin, path)) if origin.format in FILES else {}
     return {name: said[name.lower()] for name, _ in stream.schema if name.lower() in said}
-
-
-def _is_hidden(name: str) -> bool:
-    """Whether Spark leaves a file out."""
-    return any(part.startswith((".", "_")) for part in name.split("/"))
 
 
 def _piece(path: str) -> str:
@@ -220,6 +239,8 @@ def _value(text: str) -> str:
 
 def _of_files(spark: SparkSession, stream: Stream, origin: Origin, paths: list[str]) -> DataFrame:
     """The rows of some files, each with the file's path."""
+    if origin.format == "json" and not any(name.lower() in LENIENT for name, _ in origin.options):
+        return _since(stream, _json_records(spark, stream, origin, paths))
     reader = _reader(spark, origin)
     if origin.format in ("json", "avro"):
         reader = reader.schema(_ddl(stream))
@@ -228,6 +249,26 @@ def _of_files(spark: SparkSession, stream: Stream, origin: Origin, paths: list[s
         reader = reader.option("mode", "FAILFAST")
     frame = reader.format(origin.format).load([_spark_path(path) for path in paths])
     return _since(stream, frame.withColumn(PATH, F.col("_metadata.file_path")))
+
+
+def _json_records(spark: SparkSession, stream: Stream, origin: Origin, paths: list[str]) -> DataFrame:
+    """The records of JSON files, which are looked at one by one before Spark types them
+    (:mod:`spark_jobs.copies.json_records`)."""
+    options = {name: _value(value) for name, value in origin.options}
+    # a record that is none is an error, never a row of nulls
+    options["mode"] = "FAILFAST"
+    known = {name.lower(): value for name, value in options.items()}
+    reader = spark.read.option("recursiveFileLookup", "true")
+    reader = reader.option("wholetext", known.get("multiline", "false"))
+    if "linesep" in known:
+        reader = reader.option("lineSep", known["linesep"])
+    lines = reader.format("text").load([_spark_path(path) for path in paths])
+    lines = lines.select("value", F.col("_metadata.file_path").alias("path"))
+    records = lines.mapInArrow(
+        records_task(stream, lambda path: path_from_spark(path) or path), "record string, path string"
+    )
+    typed = F.from_json(F.col("record"), _ddl(stream), options)
+    return records.select(typed.alias("record"), F.col("path").alias(PATH)).select("record.*", PATH)
 
 
 def in_folders(path: str) -> dict[str, str | None]:

@@ -26,6 +26,7 @@ from spark_jobs.run.values import Allocated, PreparedRun, PublishedRun, Report, 
 from spark_jobs.run.window_kinds import KINDS
 from spark_jobs.session.on_demand import OnDemand, engine_of, used_contexts
 from spark_jobs.settings import settings
+from spark_jobs.sources.untimed import standing_without_time, warnings
 from spark_jobs.warehouse import publish_log
 from spark_jobs.warehouse.plans import load_plan
 from spark_jobs.warehouse.publish_log import RunRecord

@@ -65,6 +65,14 @@ def unread_files(stream: Stream, names: Iterable[str]) -> tuple[Diagnostic, ...]
     return (Diagnostic("HDL-414", message, hint, severity="warning"),)
 
 
+def unread_links(stream: Stream, names: Iterable[str]) -> tuple[Diagnostic, ...]:
+    """The warning about links to folders, which are not followed, and about those that lead nowhere."""
+    names = sorted(names)
+    message = f"stream {stream.name} does not follow {count(len(names), 'link')}: {some(names)}"
+    hint = "links to folders are not followed: name the folder itself, or mount it there"
+    return (Diagnostic("HDL-414", message, hint, severity="warning"),) if names else ()
+
+
 def some(names: list[str]) -> str:
     """The first names of a list, and how many more there are."""
     more = len(names) - EXAMPLES

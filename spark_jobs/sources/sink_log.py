@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from optimizer.errors.diagnostics import Diagnostic, HeddleError, count
 from optimizer.workload.urls import SCHEMES
 from optimizer.workload.values import Stream
-from spark_jobs.sources.file_names import COMMIT_LOG, some
+from spark_jobs.sources.file_names import COMMIT_LOG, is_skipped, some, unread_links
 from spark_jobs.storage import Place
 
 VERSION = "v1"
@@ -71,6 +71,49 @@ def committed(stream: Stream, root: Place, sinks: Iterable[str], names: Sequence
             hint = "put them back if they should count: Spark refuses to read such a folder"
             warnings.append(Diagnostic("HDL-416", message, hint, severity="warning"))
     return Committed(frozenset(uncommitted), tuple(warnings))
+
+
+class ReadNames(NamedTuple):
+    """The ``names`` of files that are read, and the ``warnings`` about others."""
+
+    names: list[str]
+    warnings: tuple[Diagnostic, ...]
+
+
+def read_names(stream: Stream, root: Place, names: Sequence[str]) -> ReadNames:
+    """Of all files below a folder, by their paths relative to it, those that are read whatever their ending: neither
+    hidden nor temporary, and committed where a folder has a commit log."""
+    mark = f"{COMMIT_LOG}/"
+    sinks = {
+        str(root / before[:-1]) if before else str(root)
+        for name in names
+        if mark in name
+        for before in [name[: name.index(mark)]]
+    }
+    read = [name for name in names if not is_skipped(name)]
+    said = committed(stream, root, sinks or sinks_above(root), read)
+    return ReadNames([name for name in read if name not in said.uncommitted], said.warnings)
+
+
+ORIGINS = ("orc", "json", "avro", "parquet")
+"""Formats of files in a folder that only Spark reads."""
+
+
+def origin_warnings(stream: Stream) -> tuple[Diagnostic, ...]:
+    """The warnings about files in the folder of a stream's origin that are not copied."""
+    origin = stream.source.origin
+    if origin is None or origin.format not in ORIGINS:
+        return ()
+    root = Place.of(origin.path)
+    if not root.is_local:
+        return read_names(stream, root, [file.name for file in root.listed(recursive=True)]).warnings
+    below = [] if root.local().is_file() else [*root.local().rglob("*")]
+    names = [str(path.relative_to(root.local())) for path in below if path.is_file()]
+    links = [str(path.relative_to(root.local())) for path in below if path.is_symlink() and not path.is_file()]
+    return (
+        *unread_links(stream, filter(lambda name: not is_skipped(name), links)),
+        *read_names(stream, root, names).warnings,
+    )
 
 
 def sinks_above(root: Place) -> list[str]:

@@ -43,11 +43,12 @@ from spark_jobs.sources.file_names import (
     is_no_data,
     of_table,
     unread_files,
+    unread_links,
 )
 from spark_jobs.sources.legacy_calendar import LegacyCalendar, has_moved, legacy_calendar, moved_instant
 from spark_jobs.sources.objects import Changed, look_at, seen
 from spark_jobs.sources.replacements import NOTHING, Replacements
-from spark_jobs.sources.sink_log import committed, sinks_above
+from spark_jobs.sources.sink_log import committed, origin_warnings, sinks_above
 from spark_jobs.storage import ObjectVersion, Place, Stored, check_bucket, is_refusal, store_error
 
 ROW = 40
@@ -447,23 +448,34 @@ def _unread(
     if len(paths) == len(entries):
         return ()
     format, read = stream.source.format, set(paths) if len(paths) < len(named) else None
+    below = len(stream.source.path.rstrip("/")) + 1
+    links = [
+        entry.path[below:]
+        for entry in entries
+        if entry.is_symlink() and not is_no_data(entry.name) and not _is_file(entry)
+    ]
     others = [
         entry.path
         for entry in entries
         if not is_no_data(entry.name) and not (is_data(entry.name, format) and (read is None or entry.path in read))
     ]
-    return unread_files(stream, [path[len(stream.source.path.rstrip("/")) + 1 :] for path in others])
+    files = {path[below:] for path in others} - set(links)
+    return (*unread_files(stream, files), *unread_links(stream, links))
 
 
 def _leads_to_file(stream: Stream, link: os.DirEntry[str]) -> bool:
     """Whether a link leads to a file. Raises HDL-458 if that lies where no stream is read from."""
+    if _is_file(link):
+        check_place(stream, Path(link.path))
+        return True
+    return False
+
+
+def _is_file(link: os.DirEntry[str]) -> bool:
     try:
-        is_file = link.is_file()
+        return link.is_file()
     except OSError:  # one that leads to itself
         return False
-    if is_file:
-        check_place(stream, Path(link.path))
-    return is_file
 
 
 class _Walked(NamedTuple):
@@ -679,6 +691,7 @@ def _files_of_table(stream: Stream, table: pa.Schema, files: Sequence[DeltaFile]
         files[0].commit if files else None,
         # what the columns of a file are called is known once it is opened
         all(file.mapped is None for file in files),
+        warnings=origin_warnings(stream),
     )
 
 
