@@ -63,13 +63,10 @@ def records_task(stream: Stream, real_path: Callable[[str], str]) -> Any:
                 found = list(records_of(stream.name, declared, real_path(path), line or ""))
                 texts += found
                 paths += [path] * len(found)
-            yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string()), pa.array(paths, pa.string())], names=NAMES)
+            columns = [pa.array(texts, pa.string()), pa.array(paths, pa.string())]
+            yield pa.RecordBatch.from_arrays(columns, names=["record", batch.schema.names[1]])
 
     return task
-
-
-NAMES = ["record", "path"]
-"""Columns of what :func:`records_task` gives."""
 
 
 def records_of(stream: str, declared: Mapping[str, Type | Nested], path: str, line: str) -> Iterator[str]:

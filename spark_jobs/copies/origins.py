@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -48,21 +48,18 @@ FILES = ("orc", "json", "avro", "parquet")
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """What a folder is called that says null."""
 
-_MISFIT = re.compile(
-    r"field name `?(.*?)`? and the value (.*?) of the JSON token type .*? target Spark data type \"(.*?)\""
-)
-"""What Spark says of a JSON value that does not fit: its column, the value and the type."""
-
 _ESCAPED = re.compile(r"([\\*?\[\]{},^])")
 
 
 @dataclass(frozen=True)
 class Reading:
     """Rows that are to be copied: a ``frame`` with the stream's columns as the origin calls them, and of files
-    :data:`PATH`; ``pieces``: what the piece of each path is called, of what has no files under the empty path."""
+    :data:`PATH`; ``pieces``: what the piece of each path is called, of what has no files under the empty path.
+    ``misfit`` looks for the value that does not fit, once Spark has failed on one that it does not name."""
 
     frame: DataFrame
     pieces: Mapping[str, str]
+    misfit: Callable[[], HeddleError | None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ def changes_since(spark: SparkSession, stream: Stream, known: Mapping[str, int],
         if origin.format in FILES:
             pieces = _listed(stream, origin)
             new = {path: piece for path, piece in pieces.items() if piece not in known}
-            came = (Reading(_of_files(spark, stream, origin, list(new)), new),) if new else ()
+            came = (_of_files(spark, stream, origin, new),) if new else ()
         else:
             frame, listed = _relation(spark, stream, origin)
             if listed is None:
@@ -142,10 +139,6 @@ def failures(stream: Stream) -> Iterator[None]:
         java = getattr(error, "java_exception", None)
         text = str(error) if java is None else str(java.toString())
         told = printable(redacted(" ".join(text.split("JVM stacktrace")[0].split())), 400)
-        if (misfit := _MISFIT.search(f"{text}\n{_causes(java)}")) is not None:
-            message = f"stream {stream.name}: column {misfit[1]} of {origin.name} does not fit its declared type "
-            hint = "correct `schema` in streams.yaml, or the record"
-            raise HeddleError("HDL-404", f"{message}{misfit[3].lower()}: {printable(misfit[2], 80)}", hint) from error
         if re.search("TABLE_OR_VIEW_NOT_FOUND|PATH_NOT_FOUND|SCHEMA_NOT_FOUND|DELTA_TABLE_NOT_FOUND", text):
             hint = "check its name; SPARK_CONF_DIR says where Spark's configuration of catalogues is"
             raise HeddleError("HDL-401", f"stream {stream.name}: there is no {origin.name}", hint) from error
@@ -153,15 +146,6 @@ def failures(stream: Stream) -> Iterator[None]:
             raise coded_error(error) from error
         hint = "is Spark's package for it there (spark.jars.packages in SPARK_CONF_DIR), and the other side up?"
         raise HeddleError("HDL-433", f"stream {stream.name}: Spark cannot read {origin.name}: {told}", hint) from error
-
-
-def _causes(java: Any) -> str:
-    """What an exception of the JVM says of its causes."""
-    told, cause = list[str](), java
-    while cause is not None and len(told) < 16:
-        told.append(str(cause.toString()))
-        cause = cause.getCause()
-    return "\n".join(told)
 
 
 # ------------------------------------------------------------------------------------------- files
@@ -237,10 +221,15 @@ def _value(text: str) -> str:
     return value
 
 
-def _of_files(spark: SparkSession, stream: Stream, origin: Origin, paths: list[str]) -> DataFrame:
+def _of_files(spark: SparkSession, stream: Stream, origin: Origin, pieces: Mapping[str, str]) -> Reading:
     """The rows of some files, each with the file's path."""
+    paths = list(pieces)
     if origin.format == "json" and not any(name.lower() in LENIENT for name, _ in origin.options):
-        return _since(stream, _json_records(spark, stream, origin, paths))
+        records = _json_records(spark, stream, origin, paths)
+        options = {name: _value(value) for name, value in origin.options}
+        # a record that is none is an error, never a row of nulls
+        typed = _typed_records(stream, records, options | {"mode": "FAILFAST"}).select("typed.*", PATH)
+        return Reading(_since(stream, typed), pieces, lambda: _misfit(stream, records, options))
     reader = _reader(spark, origin)
     if origin.format in ("json", "avro"):
         reader = reader.schema(_ddl(stream))
@@ -248,27 +237,44 @@ def _of_files(spark: SparkSession, stream: Stream, origin: Origin, paths: list[s
         # a record that is none is an error, never a row of nulls
         reader = reader.option("mode", "FAILFAST")
     frame = reader.format(origin.format).load([_spark_path(path) for path in paths])
-    return _since(stream, frame.withColumn(PATH, F.col("_metadata.file_path")))
+    return Reading(_since(stream, frame.withColumn(PATH, F.col("_metadata.file_path"))), pieces)
 
 
 def _json_records(spark: SparkSession, stream: Stream, origin: Origin, paths: list[str]) -> DataFrame:
     """The records of JSON files, which are looked at one by one before Spark types them
     (:mod:`spark_jobs.copies.json_records`)."""
-    options = {name: _value(value) for name, value in origin.options}
-    # a record that is none is an error, never a row of nulls
-    options["mode"] = "FAILFAST"
-    known = {name.lower(): value for name, value in options.items()}
+    known = {name.lower(): _value(value) for name, value in origin.options}
     reader = spark.read.option("recursiveFileLookup", "true")
     reader = reader.option("wholetext", known.get("multiline", "false"))
     if "linesep" in known:
         reader = reader.option("lineSep", known["linesep"])
     lines = reader.format("text").load([_spark_path(path) for path in paths])
-    lines = lines.select("value", F.col("_metadata.file_path").alias("path"))
-    records = lines.mapInArrow(
-        records_task(stream, lambda path: path_from_spark(path) or path), "record string, path string"
-    )
-    typed = F.from_json(F.col("record"), _ddl(stream), options)
-    return records.select(typed.alias("record"), F.col("path").alias(PATH)).select("record.*", PATH)
+    lines = lines.select("value", F.col("_metadata.file_path").alias(PATH))
+    task = records_task(stream, lambda path: path_from_spark(path) or path)
+    return lines.mapInArrow(task, f"record string, {PATH} string")
+
+
+def _typed_records(stream: Stream, records: DataFrame, options: Mapping[str, str]) -> DataFrame:
+    """Records with the stream's columns in ``typed``."""
+    typed = F.from_json(F.col("record"), _ddl(stream), dict(options))
+    return records.select("record", typed.alias("typed"), PATH)
+
+
+def _misfit(stream: Stream, records: DataFrame, options: Mapping[str, str]) -> HeddleError | None:
+    """The first text of a column of times or dates that Spark takes for none; None if there is none."""
+    rows = _typed_records(stream, records, {**options, "mode": "PERMISSIVE"})
+    for name, type_ in stream.schema:
+        if type_.name not in ("timestamp", "date") or "'" in name:
+            continue
+        text = F.get_json_object("record", f"$['{name}']")
+        found = rows.where(text.isNotNull() & F.col("typed")[name].isNull()).select(text, PATH).first()
+        if found is not None:
+            message = (
+                f"stream {stream.name}: column {name} of {path_from_spark(found[1]) or found[1]} does not fit its "
+            )
+            message += f"declared type {type_}: {printable(str(found[0]), 80)!r}"
+            return HeddleError("HDL-404", message, "correct `schema` in streams.yaml, or the record")
+    return None
 
 
 def in_folders(path: str) -> dict[str, str | None]:

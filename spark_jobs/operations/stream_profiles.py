@@ -28,7 +28,7 @@ from spark_jobs.settings import settings
 from spark_jobs.sources.decoding import first_rows, read_split
 from spark_jobs.sources.inspection import as_warned, inspect
 from spark_jobs.sources.splits import Split, splits_of
-from spark_jobs.sources.untimed import warning
+from spark_jobs.sources.untimed import file_name, warning
 
 MOST_ROWS = 4_000_000
 """Events whose times are read; the files of the others are spread evenly over the span that their statistics tell."""
@@ -194,7 +194,7 @@ def _times(
         for batch in read_split(stream, split, []):
             column = batch.column(stream.time)
             if column.null_count:
-                untimed[split.path.removeprefix(f"{stream.source.path.rstrip('/')}/")] += column.null_count
+                untimed[file_name(stream, split.path)] += column.null_count
             column = column.drop_null()
             found.append(column.cast(pa.int64()).to_numpy(zero_copy_only=False))
             rows += len(column)

@@ -171,8 +171,11 @@ def _unopened(stream: Stream, root: Place, log: _Log) -> HeddleError:
             except (ValueError, AttributeError):
                 hint = "restore the file from a copy, or write the table again"
                 return _unread(stream, f"cannot be opened: line {number} of {name} in its log is damaged", hint)
+    reader, features = protocol.get("minReaderVersion"), protocol.get("readerFeatures")
     try:
-        _check_features(stream, int(protocol.get("minReaderVersion", 1)), protocol.get("readerFeatures") or ())
+        _check_features(
+            stream, reader if isinstance(reader, int) else 1, features if isinstance(features, list) else []
+        )
     except HeddleError as error:
         return error
     last = max([*log.commits, *log.checkpoints])

@@ -29,14 +29,20 @@ def note_without_time(record: RunRecord, stream: Stream, found: Sequence[Without
     """Enter the events of a stream without a usable time into the record of a run, with a warning."""
     if not found:
         return
-    events, root = Counter(record.without_time.get(stream.name, {})), stream.source.path.rstrip("/")
+    events = Counter(record.without_time.get(stream.name, {}))
     for each in found:
-        events[each.path.removeprefix(f"{root}/")] += each.rows
+        events[file_name(stream, each.path)] += each.rows
     named = dict(sorted(events.items(), key=lambda item: (item[0] == "", -item[1], item[0])))
     others = sum(rows for number, (file, rows) in enumerate(named.items()) if number >= NAMED or not file)
     named = dict([(file, rows) for file, rows in named.items() if file][:NAMED])
     record.without_time[stream.name] = named | ({"": others} if others else {})
     record.diagnostics.append(warning(stream.name, record.without_time[stream.name]).to_json())
+
+
+def file_name(stream: Stream, path: str) -> str:
+    """What a file is called in warnings: its path below the stream's."""
+    root = stream.source.path.rstrip("/")
+    return path.rpartition("/")[2] if path == root else path.removeprefix(f"{root}/")
 
 
 def warning(stream: str, files: Mapping[str, int]) -> Diagnostic:
