@@ -164,10 +164,10 @@ def _fitted(value: Any, kind: Type | Nested, place: str) -> Any:
         if not _fits(value, kind):
             raise _Misfit(place, value, kind)
         return value
-    if not isinstance(value, list if kind.kind == "array" else dict):
-        raise _Misfit(place, value, kind.kind)
-    if kind.kind == "struct":
+    if kind.kind == "struct" and isinstance(value, dict):
         return _fields(value, dict(kind.fields), f"{place}.")
+    if kind.kind == "struct" or not isinstance(value, list if kind.kind == "array" else dict):
+        raise _Misfit(place, value, kind.kind)
     inner = dict(kind.fields)["element" if kind.kind == "array" else "value"]
     if isinstance(value, list):
         fitted: Any = [
