@@ -53,7 +53,7 @@ def warning(stream: str, files: Mapping[str, int]) -> Diagnostic:
     events = count(sum(files.values()), "event")
     message = f"stream {stream}: {events} without a usable time left out" + (f": {where}" if where else "")
     hint = "correct the files if they should count; usable are the years 1 to 9999"
-    return Diagnostic(quarantine.WITHOUT_TIME, message, hint, severity="warning")
+    return Diagnostic("HDL-410", message, hint, severity="warning")
 
 
 def standing_without_time(warehouse: Warehouse, streams: Collection[str] | None = None) -> list[LeftOut]:
