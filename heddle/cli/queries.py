@@ -53,7 +53,7 @@ def quarantine(
     allowed_lateness, which --release takes in (`heddle repair` then publishes what they change), and those without a
     usable time. Needs no JVM."""
     from spark_jobs.sources.refusals import refusals, release
-    from spark_jobs.sources.untimed import standing_without_time
+    from spark_jobs.sources.untimed import standing_without_time, without_time_json
 
     with telling_errors():
         house = existing_warehouse(warehouse)
@@ -61,8 +61,7 @@ def quarantine(
         refused, untimed = refusals(house), standing_without_time(house)
     if as_json:
         files = {"refused": list(map(arrival_row, refused)), "released": list(map(arrival_row, released))}
-        files["without_time"] = [{"stream": row.stream, "file": row.file, "events": row.rows} for row in untimed]
-        print_json({"format_version": 1} | files)
+        print_json({"format_version": 1} | files | without_time_json(untimed))
     else:
         show_quarantine(refused, released, untimed)
 

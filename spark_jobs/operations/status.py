@@ -14,7 +14,7 @@ from optimizer.plan.export import to_json
 from optimizer.plan.rhythms import rhythms
 from optimizer.workload.instants import format_instant
 from spark_jobs.planning.query_files import MissingQuery, missing_queries
-from spark_jobs.sources.untimed import standing_without_time
+from spark_jobs.sources.untimed import standing_without_time, without_time_json
 from spark_jobs.storage import Place
 from spark_jobs.warehouse import checks_log, publish_log, registry
 from spark_jobs.warehouse.checks_log import CheckCounts
@@ -83,7 +83,7 @@ class WarehouseStatus:
             "checks_failed": self.checks.failed,
             "recomputed": {"queries": self.checks.recomputed, "different": self.checks.different},
             "refreshes": [refresh.to_json() for refresh in self.refreshes],
-            "without_time": [{"stream": row.stream, "file": row.file, "events": row.rows} for row in self.without_time],
+            **without_time_json(self.without_time),
             "runs": [row.stored_record | {"event": row.event, "at": logged_at(row)} for row in self.runs],
             **({"missing_queries": [asdict(one) for one in self.missing]} if self.missing else {}),
         }

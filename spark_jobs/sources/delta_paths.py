@@ -24,10 +24,10 @@ class TwoNames(ValueError):
     """A file with several names of which it is not known which is the newest."""
 
 
-def standing(
+def current_names(
     names: Sequence[str], place: Callable[[str], str], log: Place, commits: Sequence[int], checkpoints: Sequence[str]
 ) -> set[str]:
-    """Those of the active names of a table that stand, each file by one name.
+    """Those of the active names of a table that count, each file by one name.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.workload.urls import SCHEMES, normalised, scheme_of
 from optimizer.workload.values import Stream
-from spark_jobs.sources.delta_paths import TwoNames, standing
+from spark_jobs.sources.delta_paths import TwoNames, current_names
 from spark_jobs.storage import Place, check_bucket, is_refusal
 from spark_jobs.warehouse.data_files import log_place
 
@@ -119,7 +119,7 @@ def read_log(stream: Stream, version: int | None = None) -> DeltaSnapshot:
             raise OSError(str(error)) from error
         raise _unopened(stream, root, _check_log(stream, root)) from error
     log = _check_log(stream, root)
-    actions = _standing(stream, root, actions, log, int(table.version()))
+    actions = _current(stream, root, actions, log, int(table.version()))
     found = _files(stream, root, actions, _physical(schema, stream.time) if mapped else stream.time)
     snapshot = DeltaSnapshot(str(table.metadata().id), int(table.version()), schema, ())
     # a feed calls columns as the table did when it was written
@@ -248,13 +248,13 @@ def _check_log(stream: Stream, root: Place) -> _Log:
     return _Log(frozenset(commits), checkpoints)
 
 
-def _standing(stream: Stream, root: Place, actions: pa.Table, log: _Log, version: int) -> pa.Table:
+def _current(stream: Stream, root: Place, actions: pa.Table, log: _Log, version: int) -> pa.Table:
     """The actions that add files, without those that a ``remove`` in another spelling undid."""
     covered = max((number for number in log.checkpoints if number <= version), default=-1)
     since = [number for number in range(covered + 1, version + 1) if number in log.commits]
     names = actions["path"].to_pylist()
     try:
-        stand = standing(
+        current = current_names(
             names,
             lambda name: file_place(stream, root, name),
             root / "_delta_log",
@@ -265,7 +265,7 @@ def _standing(stream: Stream, root: Place, actions: pa.Table, log: _Log, version
         raise _unread(
             stream, f"names a file in two ways: {error}", "write it again, or a checkpoint by Spark"
         ) from error
-    return actions if len(stand) == len(names) else actions.filter(pa.array([name in stand for name in names]))
+    return actions if len(current) == len(names) else actions.filter(pa.array([name in current for name in names]))
 
 
 def _files(stream: Stream, root: Place, actions: pa.Table, time: str) -> list[DeltaFile]:

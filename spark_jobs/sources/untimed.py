@@ -25,12 +25,12 @@ SHOWN = 3
 """Files that a warning names."""
 
 
-def note_without_time(record: RunRecord, stream: Stream, found: Sequence[WithoutTime]) -> None:
+def note_without_time(record: RunRecord, stream: Stream, counted: Sequence[WithoutTime]) -> None:
     """Enter the events of a stream without a usable time into the record of a run, with a warning."""
-    if not found:
+    if not counted:
         return
     events = Counter(record.without_time.get(stream.name, {}))
-    for each in found:
+    for each in counted:
         events[file_name(stream, each.path)] += each.rows
     named = dict(sorted(events.items(), key=lambda item: (item[0] == "", -item[1], item[0])))
     others = sum(rows for number, (file, rows) in enumerate(named.items()) if number >= NAMED or not file)
@@ -84,3 +84,9 @@ def warnings(left_out: Iterable[LeftOut]) -> list[Diagnostic]:
     for row in left_out:
         by_stream.setdefault(row.stream, {})[row.file] = row.rows
     return [warning(stream, files) for stream, files in by_stream.items()]
+
+
+def without_time_json(left_out: Sequence[LeftOut]) -> dict[str, list[dict[str, object]]]:
+    """Events without a usable time as programs read them; nothing if there are none."""
+    rows: list[dict[str, object]] = [{"stream": row.stream, "file": row.file, "events": row.rows} for row in left_out]
+    return {"without_time": rows} if rows else {}
