@@ -83,13 +83,9 @@ class ReadNames(NamedTuple):
 def read_names(stream: Stream, root: Place, names: Sequence[str]) -> ReadNames:
     """Of all files below a folder, by their paths relative to it, those that are read whatever their ending: neither
     hidden nor temporary, and committed where a folder has a commit log."""
-    mark = f"{COMMIT_LOG}/"
-    sinks = {
-        str(root / before[:-1]) if before else str(root)
-        for name in names
-        if mark in name
-        for before in [name[: name.index(mark)]]
-    }
+    parts = [name.split("/") for name in names]
+    logs = {"/".join(each[: each.index(COMMIT_LOG)]) for each in parts if COMMIT_LOG in each[:-1]}
+    sinks = {str(root / folder) if folder else str(root) for folder in logs}
     read = [name for name in names if not is_skipped(name)]
     said = committed(stream, root, sinks or sinks_above(root), read)
     return ReadNames([name for name in read if name not in said.uncommitted], said.warnings)

@@ -352,7 +352,12 @@ def _stored_files(stream: Stream) -> tuple[list[tuple[Place, Stored]], tuple[Dia
     visible = [parts for parts in sorted(files) if not any(map(is_hidden, parts))]
     chosen = {"/".join(parts): parts for parts in visible if is_data(parts[-1], stream.source.format)}
     others = [name for name in map("/".join, visible) if name not in chosen and not is_no_data(name.rpartition("/")[2])]
-    logs = {(parts[at], "/".join(parts[:at])) for parts in files for at in range(len(parts)) if parts[at][0] in "_."}
+    logs = {
+        (part, "/".join(parts[:at]))
+        for parts in files
+        for at, part in enumerate(parts)
+        if part == COMMIT_LOG or part in TABLE_LOGS
+    }
     sinks = [str(root / folder) if folder else str(root) for log, folder in logs if log == COMMIT_LOG]
     named = committed(stream, root, sinks or sinks_above(root), list(chosen))
     warnings = (*unread_files(stream, others), *named.warnings)
