@@ -111,8 +111,8 @@ def show_status(state: WarehouseStatus) -> None:
     if state.refreshes:
         _show_refreshes(state.refreshes)
     print_diagnostics(told(state.missing))
-    for row in state.runs:
-        print_diagnostics([Diagnostic(**stored) for stored in row.record.diagnostics])
+    found = [Diagnostic(**stored) for row in state.runs for stored in row.record.diagnostics]
+    print_diagnostics([*dict.fromkeys(state.warnings), *(one for one in found if one not in state.warnings)])
 
 
 _RUN_COLUMNS = (

@@ -24,6 +24,7 @@ from optimizer.workload.values import SECOND, Stream, Type
 from spark_jobs.copies.readers import StrPath, discovered, read_by, reason, unseen
 from spark_jobs.operations.agreement import text_of
 from spark_jobs.settings import settings
+from spark_jobs.sources.clusters import Cluster, far_groups, far_warnings, grouped_clusters, of_times
 from spark_jobs.sources.decoding import first_rows, read_split
 from spark_jobs.sources.inspection import as_warned, inspect
 from spark_jobs.sources.splits import Split, splits_of
@@ -45,7 +46,7 @@ BARS = 60
 
 SPANS = (
     *(SECOND, 10 * SECOND, 60 * SECOND, 600 * SECOND, 3600 * SECOND, 6 * 3600 * SECOND),
-    *(DAY, 7 * DAY, 30 * DAY, 365 * DAY, 3650 * DAY),
+    *(DAY, 7 * DAY, 30 * DAY, 365 * DAY, 3650 * DAY, 36_500 * DAY, 365_000 * DAY),
 )
 """How long these may be, in microseconds; they begin at multiples of it."""
 
@@ -157,7 +158,8 @@ def profile_of(stream: Stream) -> StreamProfile:
         inspection = inspect(stream, [name for name, _ in stream.schema])
         told += inspection.diagnostics
         splits = splits_of(stream)
-        times, counted, rows = _times(stream, splits)
+        times, counted, rows, clusters = _times(stream, splits)
+        told += tuple(far_warnings(stream.name, clusters))
         columns, sample = _columns(stream, splits)
     except HeddleError as error:
         known = [found for found in told if found.code != error.code]
@@ -174,10 +176,22 @@ def profile_of(stream: Stream) -> StreamProfile:
     return found
 
 
-def _times(stream: Stream, splits: Sequence[Split]) -> tuple[NDArray[np.int64], list[Split], int | None]:
-    """Times of events, as far as they are read; the splits that are not; how many events there are in all of them,
-    None if that is not known."""
+def newest_near(stream: Stream, newest: int) -> int:
+    """The time of the newest event of a stream (microseconds) that is not far from all others (HDL-475), as far as its
+    times are read; ``newest``: that of all. Raises what reading raises."""
+    *_, clusters = _times(stream, splits_of(stream))
+    groups = grouped_clusters(cluster for cluster, _ in clusters)
+    near = [group.end - 1 for group in groups if group not in far_groups(groups)]
+    return min(newest, max(near)) if near else newest
+
+
+def _times(
+    stream: Stream, splits: Sequence[Split]
+) -> tuple[NDArray[np.int64], list[Split], int | None, list[tuple[Cluster, str]]]:
+    """Times of events, as far as they are read; the splits that are not; how many events there are in all of them, None
+    if that is not known; the clusters of all, with their files."""
     found, left, rows, read, size = [], [], 0, 0, 0
+    clusters: list[tuple[Cluster, str]] = []
     is_known = True
     for split in splits:
         size += int(split.identity.split("|")[1]) if split.format == "csv" else 0
@@ -185,12 +199,15 @@ def _times(stream: Stream, splits: Sequence[Split]) -> tuple[NDArray[np.int64], 
         if read > MOST_ROWS or size > MOST_BYTES:
             left.append(split)
             is_known, rows = is_known and split.rows is not None, rows + (split.rows or 0)
+            if split.begin is not None and split.end is not None:
+                clusters.append((Cluster(split.begin, split.end, split.rows or 0), split.path))
             continue
         for batch in read_split(stream, split, []):
             column = batch.column(stream.time).drop_null()
             found.append(column.cast(pa.int64()).to_numpy(zero_copy_only=False))
             rows += len(column)
-    return np.concatenate(found) if found else np.zeros(0, np.int64), left, rows if is_known else None
+            clusters += [(cluster, split.path) for cluster in of_times(found[-1])]
+    return np.concatenate(found) if found else np.zeros(0, np.int64), left, rows if is_known else None, clusters
 
 
 def _counts(
