@@ -68,7 +68,7 @@ def quarantine(
 
 def arrival_row(arrival: Arrival) -> dict[str, Any]:
     """A file of the ledger for programs; its stamps and moves are the ledger's own."""
-    return {name: value for name, value in asdict(arrival).items() if name not in ("stamps", "moves")}
+    return {name: value for name, value in asdict(arrival).items() if name not in ("stamps", "moves", "clusters")}
 
 
 def show_quarantine(refused: Sequence[Arrival], released: Sequence[Arrival], untimed: Sequence[LeftOut] = ()) -> None:

@@ -166,6 +166,24 @@ CODES_OF_RUNS = (
         "The column of event ids is missing, or neither strings nor integers.",
         "Name another column under `event_id`.",
     ),
+    Code(
+        "HDL-475",
+        "Some events lie more than 366 days from all others of their stream.",
+        "If a clock was wrong, correct the file; otherwise nothing: the time in between costs nothing.",
+        severity="warning",
+    ),
+    Code(
+        "HDL-476",
+        "The interval begins after the newest event of every stream that the run reads.",
+        "Correct --from, or add --allow-empty to publish the interval as idle.",
+        exit_code=2,
+    ),
+    Code(
+        "HDL-477",
+        "`heddle run` has no --from or no --to.",
+        "Add both; the message names the time that the data cover, and an example.",
+        exit_code=2,
+    ),
     # ---------------------------------------------------------------- warehouse, publishing and servers
     Code("HDL-501", "The folder has files in it and is no warehouse.", "Name a new or an empty folder.", exit_code=2),
     Code(

@@ -174,11 +174,11 @@ def _lifted(
 ) -> tuple[list[DataFile], dict[str, SynopsisFailure], int | None]:
     """Files of what is lifted from events; what failed; how many events the run's interval has, if all were read."""
     record = run.record
-    first, last = min(request.begin for request in requests), max(request.end for request in requests)
-    wanted = [split for split in splits if split.may_hold(first, last)]
+    slabs = slabs_of(requests)
+    spans = [span_of_slab(slab) for slab in slabs]
+    wanted = [split for split in splits if any(split.may_hold(*span) for span in spans)]
     events = sum(split.rows_about() for split in wanted)
     spark = workers(run.spark, events)
-    slabs = slabs_of(requests)
     rows = [spark.sparkContext.accumulator(0) for _ in slabs]
     untimed = spark.sparkContext.accumulator(0)
     inside = spark.sparkContext.accumulator(0)
@@ -191,11 +191,10 @@ def _lifted(
     counts = run.counts.setdefault(stream.name, [])
     counts += [outcome for outcome in outcomes if isinstance(outcome, EventCounts)]
     # of what was stored before nothing is read
-    is_read = bool(inside.value) or (first <= record.begin and last >= record.end)
+    covered = EventCounts.of(spans).spans
+    is_read = bool(inside.value) or any(first <= record.begin and last >= record.end for first, last in covered)
     read = sum(total.value for total in rows)
-    record.scanned[stream.name] = _scanned(
-        [(*span_of_slab(slab), total.value) for slab, total in zip(slabs, rows, strict=True)]
-    )
+    record.scanned[stream.name] = _scanned([(*span, total.value) for span, total in zip(spans, rows, strict=True)])
     record.rows_scanned += read
     record.features["events"] += read
     for slab, total in zip(slabs, rows, strict=True):

@@ -86,7 +86,8 @@ class Split:
     Parquet file there ``footer`` what it says of itself, which tasks need not ask for again. Of a Delta table's file
     ``names`` is what the table calls its columns, if not as it does (:mod:`spark_jobs.sources.column_mapping`), and
     ``deleted`` which of the split's rows are no longer the table's, ascending: they are counted nowhere else;
-    ``replacements`` is what is known of how the stream's files took the place of others."""
+    ``replacements`` is what is known of how the stream's files took the place of others. ``gaps``: long spans [first,
+    last) between its first and last event that have none (:mod:`spark_jobs.sources.clusters`)."""
 
     format: str
     path: str
@@ -104,6 +105,7 @@ class Split:
     deleted: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
     footer: pq.FileMetaData | None = field(default=None, compare=False, repr=False)
     replacements: Replacements = field(default=NOTHING, compare=False, repr=False)
+    gaps: tuple[tuple[int, int], ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         # tasks read rows: they compare nothing
@@ -119,7 +121,24 @@ class Split:
 
     def may_hold(self, begin: int, end: int) -> bool:
         """Whether an event of the split can lie in [begin, end)."""
-        return (self.begin is None or self.begin < end) and (self.end is None or self.end > begin)
+        if (self.begin is not None and self.begin >= end) or (self.end is not None and self.end <= begin):
+            return False
+        return not any(
+            first <= (begin if self.begin is None else max(begin, self.begin))
+            and (end if self.end is None else min(end, self.end)) <= last
+            for first, last in self.gaps
+        )
+
+    @property
+    def spans(self) -> list[tuple[int | None, int | None]]:
+        """The spans [begin, end) that may have its events."""
+        inside = [
+            gap
+            for gap in self.gaps
+            if (self.begin is None or gap[0] > self.begin) and (self.end is None or gap[1] < self.end)
+        ]
+        edges = [self.begin, *(at for gap in inside for at in gap), self.end]
+        return list(zip(edges[::2], edges[1::2], strict=True))
 
     def rows_about(self) -> float:
         """How many rows it has, from its size if it does not say."""

@@ -201,6 +201,7 @@ TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
                 pa.field("stamps", pa.string()),
                 pa.field("commit", pa.string()),
                 pa.field("changed", pa.string()),
+                pa.field("clusters", pa.string()),
             ]
         ),
         [],
