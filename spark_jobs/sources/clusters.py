@@ -27,9 +27,6 @@ from spark_jobs.sources.splits import Split
 MOST = 64
 """Clusters of a file that are kept; of more, those nearest to one another are joined."""
 
-FAR = "HDL-475"
-"""The warning that events lie far from all others."""
-
 SHARE = 10
 """Events are told as far from the others if they are alone, or fewer than one in so many."""
 
@@ -163,12 +160,12 @@ def far_warnings(
             f"in {files[0]}{others}: more than {FAR_APART // DAY} days from all others"
         )
         hint = "if a clock was wrong, correct the file; otherwise leave it: the time in between costs nothing"
-        found.append(Diagnostic(FAR, message, hint, severity="warning"))
+        found.append(Diagnostic("HDL-475", message, hint, severity="warning"))
     if len(groups) > NAMED:
         rest = groups[NAMED:]
         message = f"stream {stream}: {number_of(sum(group.events for group in rest), 'event')} more like that"
         hint = f"from {format_instant(rest[0].begin)} to {format_instant(rest[-1].end - 1)}"
-        found.append(Diagnostic(FAR, message, hint, severity="warning"))
+        found.append(Diagnostic("HDL-475", message, hint, severity="warning"))
     return found
 
 
