@@ -130,7 +130,7 @@ CODES_OF_QUERIES = (
     Code(
         "HDL-148",
         "Registered queries are no longer in the workload file that they came from.",
-        "Remove them with `heddle remove` or `heddle run --prune`, or put them back. They go on until then.",
+        "Remove them with `heddle remove` or `heddle run --prune`, or put them back; they go on until then.",
         severity="warning",
     ),
     Code(

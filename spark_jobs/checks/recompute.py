@@ -18,16 +18,17 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
-from optimizer.windows.alignment import instants, starts_of
+from optimizer.windows.alignment import Choice, starts_of
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, Stream
 from spark_jobs.arrays.numbering import distinct_rows
 from spark_jobs.arrays.texts import as_texts, key_texts
-from spark_jobs.checks.inspection import DICTIONARIES, Longs, dictionary_codes, instants_as_numbers, single_chunk
+from spark_jobs.checks.inspection import DICTIONARIES, dictionary_codes, instants_as_numbers, single_chunk
 from spark_jobs.results.rows import places
 from spark_jobs.session.on_demand import OnDemand, session_of
 from spark_jobs.sources.decoding import read_splits
 from spark_jobs.sources.expressions import arrow_type, evaluate
+from spark_jobs.sources.replacements import disjoint
 from spark_jobs.sources.splits import Split
 from spark_jobs.storage import WHOLE, Place
 from spark_jobs.unshared.values import spark_name
@@ -116,7 +117,7 @@ def sample(
     found: Sample = []
     if not chance.randrange(RARE):
         for query in drawn:
-            possible = instants(query.window, begin, ends[query.stream])
+            possible = held[query.stream].instants(query, begin, ends[query.stream])
             if len(possible):
                 windows = _draw(query, possible, 1, chance)
                 found.append((query, windows))
@@ -124,7 +125,7 @@ def sample(
                 break
     fallback: tuple[float, ACQ, list[tuple[int, int]]] | None = None
     for query in drawn[: 8 * SAMPLED_QUERIES]:
-        possible = instants(query.window, begin, ends[query.stream])
+        possible = held[query.stream].instants(query, begin, ends[query.stream])
         if len(found) == SAMPLED_QUERIES:
             break
         if len(possible) == 0 or any(query is taken for taken, _ in found):
@@ -142,7 +143,7 @@ def sample(
     return found
 
 
-def _draw(query: ACQ, possible: Longs, most: int, chance: random.Random) -> list[tuple[int, int]]:
+def _draw(query: ACQ, possible: Choice, most: int, chance: random.Random) -> list[tuple[int, int]]:
     picked = possible[sorted(chance.sample(range(len(possible)), min(most, len(possible))))]
     starts, ends = starts_of(query.window, picked), picked - query.window.ago
     return list(zip(starts.tolist(), ends.tolist(), strict=True))
@@ -153,10 +154,24 @@ class EventsHeld:
 
     def __init__(self, splits: Sequence[Split]) -> None:
         unknown = [split.begin is None or split.end is None for split in splits]
+        self.spans = [span for split in splits for span in split.spans]
         self.begins = np.array([split.begin or 0 for split in splits], dtype=np.int64)
         self.ends = np.array([split.end or 0 for split in splits], dtype=np.int64)
         self.rows = np.where(unknown, 0, np.array([split.rows or 0 for split in splits], dtype=np.float64))
         self.opened = np.zeros(len(splits), dtype=bool)
+        self.has_unknown = any(unknown)
+
+    def instants(self, query: ACQ, begin: int, end: int) -> Choice:
+        """The instants of a query in (begin, end] whose windows may hold an event; all of them if none may."""
+        window = query.window
+        if self.has_unknown:
+            return Choice(window, ((begin, end),))
+        met = disjoint(
+            (max(first + window.ago, begin), min(last - 1 + window.reach, end))
+            for first, last in self.spans
+            if first is not None and last is not None
+        )
+        return Choice(window, met or ((begin, end),))
 
     def events(self, begin: int, end: int) -> float:
         """About how many events lie in [begin, end), spread evenly over each split; unknown ones count as none."""

@@ -62,7 +62,7 @@ def missing_queries(
     return found
 
 
-def told(missing: Sequence[MissingQuery], removed: bool = False) -> list[Diagnostic]:
+def missing_warnings(missing: Sequence[MissingQuery], removed: bool = False) -> list[Diagnostic]:
     """The warning (HDL-148) about missing queries, if there are any; ``removed``: they are about to go."""
     if not missing:
         return []

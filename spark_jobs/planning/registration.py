@@ -14,7 +14,7 @@ from optimizer.errors.diagnostics import Diagnostic, HeddleError
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.diff import diff, what_changed
 from optimizer.workload.values import ACQ, Column, Stream, Workload
-from spark_jobs.planning.query_files import check_prunable, missing_queries, told
+from spark_jobs.planning.query_files import check_prunable, missing_queries, missing_warnings
 from spark_jobs.planning.requested import Event, Inputs
 from spark_jobs.settings import settings
 from spark_jobs.warehouse import plans, registry
@@ -132,7 +132,10 @@ def registering(
     owned = Counter(one.last.owner for name, one in live.items() if name not in removed)
     given: dict[str, ACQ] = {}
     going = [one for one in unfiled if one.name in removed and one.renamed_to]
-    diagnostics = [*told([one for one in unfiled if one.name not in removed]), *told(going, removed=True)]
+    diagnostics = [
+        *missing_warnings([one for one in unfiled if one.name not in removed]),
+        *missing_warnings(going, removed=True),
+    ]
     for query in inputs.workload.queries:
         owner = live[query.name].last.owner if query.name in live else None
         if owner == query.owner or owned[query.owner] < quota:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from optimizer.errors.diagnostics import Diagnostic
-from spark_jobs.planning.query_files import missing_queries, told
+from spark_jobs.planning.query_files import missing_queries, missing_warnings
 from spark_jobs.planning.requested import Inputs, StrPath, load_inputs
 from spark_jobs.sources.inspection import Inspection, inspect
 from spark_jobs.warehouse import registry
@@ -38,7 +38,9 @@ def validate_files(files: Sequence[StrPath], streams_file: StrPath, warehouse: W
     inspections: list[Inspection] = []
     diagnostics: list[Diagnostic] = list(inputs.diagnostics)
     if warehouse is not None:
-        diagnostics += told(missing_queries(registry.live(warehouse), inputs.given, inputs.workload.queries))
+        diagnostics += missing_warnings(
+            missing_queries(registry.live(warehouse), inputs.given, inputs.workload.queries)
+        )
     for stream in inputs.workload.streams:
         queries = inputs.workload.queries_of(stream.name)
         inspection = inspect(stream, sorted({name for query in queries for name in query.columns()}))

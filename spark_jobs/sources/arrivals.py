@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from optimizer.workload.values import Stream
+from spark_jobs.sources.clusters import Cluster
 from spark_jobs.warehouse.schemas import micros, moment
 
 
@@ -58,6 +59,8 @@ class Arrival:
         The declaration digest of the event times that the span is of; None: an earlier Heddle noted it.
     is_spanned
         Whether the span, and what is refused, are of the event times as they are declared now.
+    clusters
+        Its events, cut where none lies for long (:mod:`spark_jobs.sources.clusters`); of the same event times.
     """
 
     stream: str
@@ -76,6 +79,7 @@ class Arrival:
     listed: str | None = field(default=None, compare=False)
     declared: str | None = None
     is_spanned: bool = True
+    clusters: tuple[Cluster, ...] = ()
 
     @property
     def is_here(self) -> bool:
@@ -113,6 +117,7 @@ class Arrival:
             "listed": self.listed,
             "seen": None if seen is None else moment(seen),
             "declared": self.declared if self.is_spanned else None,
+            "clusters": json.dumps(self.clusters) if self.clusters else None,
             **moments,
         }
 
@@ -150,6 +155,7 @@ def arrival_of(
         row.get("listed"),
         None if spanned is None else spanned.get("declared"),
         spanned is not None,
+        tuple(Cluster(*one) for one in json.loads(said.get("clusters") or "[]")),
     )
 
 

@@ -47,6 +47,7 @@ from optimizer.workload.instants import format_instant
 from optimizer.workload.values import Stream, digest
 from spark_jobs.sources.arrivals import Arrival, Move, arrival_of, time_named
 from spark_jobs.sources.change_feed import ChangedRows, changed_rows
+from spark_jobs.sources.clusters import Cluster, gaps_of, of_file, stored_clusters
 from spark_jobs.sources.declared import Declaration
 from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.listings import first_table, listed_as, named_alike
@@ -68,7 +69,7 @@ REPEATED = "repeated"
 NOWHERE = (FAR, FAR)
 """A span in which no file has events: of a listing for it only what is new or not as it was is opened."""
 
-REPEATS = pa.schema([("split", pa.int32()), ("row", pa.int64())])
+REPEATS = pa.schema([("split", pa.int32()), ("row", pa.int64()), ("day", pa.int64())])
 
 
 class Ledger(Mapping[str, Arrival]):
@@ -246,6 +247,23 @@ class Ledger(Mapping[str, Arrival]):
         begins = [*lows[known].tolist(), *(-FAR if one.begin is None else one.begin for one in added)]
         ends = [*highs[known].tolist(), *(FAR if one.end is None else one.end for one in added)]
         return (min(begins), max(ends)) if begins and -FAR not in begins and FAR not in ends else None
+
+    @property
+    def newest_event(self) -> int | None:
+        """The time of the newest event of the files that are there and say so; None if none does."""
+        lows, highs = self._spans
+        ends = highs[self._is_here & (lows < highs) & (highs < FAR)].tolist()
+        ends += [one.end for one in self.added.values() if one.is_here and one.begin != one.end and one.end is not None]
+        return max(ends) - 1 if ends else None
+
+    @property
+    def clusters(self) -> list[tuple[Cluster, str]]:
+        """The clusters of the files that are there, with their paths; none, if nothing can be far from anything."""
+        here = pa.array(self._is_here)
+        columns = self._of_last("path"), *map(self._of_spanned, ("begin", "end", "clusters"))
+        known = [column.filter(here) for column in columns]
+        added = [(cluster, one.path) for one in self.added.values() if one.is_here for cluster in one.clusters]
+        return stored_clusters(known, added)
 
     @cached_property
     def _spans(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -450,7 +468,8 @@ def is_by_version(stream: Stream) -> bool:
 class Listed(NamedTuple):
     """What of a stream was listed: the ``splits`` of the files that were opened, the ``settled`` ones, which were not
     (:meth:`Ledger.settled_in`), and the state ``commit`` and the id of a ``table``. ``others`` opens those, the last
-    first. ``look``: the look that it was, if not all files had to be looked at."""
+    first. ``look``: the look that it was, if not all files had to be looked at. ``warnings``: about files that are not
+    read."""
 
     splits: list[Split]
     settled: NDArray[np.int64]
@@ -458,6 +477,7 @@ class Listed(NamedTuple):
     others: Iterator[list[Split]]
     look: Look | None = None
     table: str | None = None
+    warnings: tuple[Diagnostic, ...] = ()
 
 
 def opened(stream: Stream, known: Ledger, span: tuple[int, int] | None, look: Look | None = None) -> Listed:
@@ -484,7 +504,8 @@ def opened(stream: Stream, known: Ledger, span: tuple[int, int] | None, look: Lo
             path = known.path(number)
             yield files_of(replace(stream, source=replace(stream.source, path=path))).opened([0])
 
-    return Listed(splits, np.concatenate([settled, passed]), files.commit, others(), look, files.table)
+    listed = np.concatenate([settled, passed])
+    return Listed(splits, listed, files.commit, others(), look, files.table, files.warnings)
 
 
 class Admitted(NamedTuple):
@@ -551,8 +572,8 @@ def admitted(
         begin, end = (one.begin, one.end) if split.format == "csv" else (split.begin, split.end)
         if begin is None or begin != end:  # not empty
             declared = known.declared or split.declared
-            split = replace(split, replacements=replacements, declared=declared)
-            taken.append(replace(split, refused=one.refused, begin=begin, end=end))
+            bounds = replace(split, begin=begin, end=end, gaps=gaps_of(one.clusters), declared=declared)
+            taken.append(replace(bounds, refused=one.refused, replacements=replacements))
     return Admitted(taken, known, rows.problem)
 
 
@@ -622,9 +643,11 @@ def _judged(
             # back again as it was: what was refused of it still is
             found += [] if before.is_here else [replace(before, event="came", noted=now)]
             continue
-        begin, end = _bounds(stream, mine)
+        clusters = of_file(stream, mine)
+        begin, end = _bounds(mine, clusters)
+        about: dict[str, Any] = {"declared": declared, "clusters": tuple(clusters or ())}
         if before is not None:
-            one = replace(before, begin=begin, end=end, declared=declared, is_spanned=True)
+            one = replace(before, begin=begin, end=end, is_spanned=True, **about)
             is_other = before.is_spanned and (before.begin, before.end) != (begin, end)
             if not before.is_here or is_other:
                 found.append(replace(one, event="came", noted=now))
@@ -632,8 +655,7 @@ def _judged(
                 spanned.append(one)
             continue
         arrived = max(FIRST, min(clock, _modified(stream, mine[0])))
-        about: dict[str, Any] = {"listed": identity, "declared": declared}
-        one = Arrival(stream.name, identity, mine[0].path, "came", arrived, now, begin, end, **about)
+        one = Arrival(stream.name, identity, mine[0].path, "came", arrived, now, begin, end, listed=identity, **about)
         if (
             stream.allowed_lateness is not None
             and len(known.rows)
@@ -648,18 +670,12 @@ def _judged(
     return [*found, *gone], spanned
 
 
-def _bounds(stream: Stream, splits: Sequence[Split]) -> tuple[int | None, int | None]:
-    """The span [begin, end) of a file's events; None, None if some have no time. CSV does not say: it is read."""
+def _bounds(splits: Sequence[Split], clusters: Sequence[Cluster] | None) -> tuple[int | None, int | None]:
+    """The span [begin, end) of a file's events; None, None if some have no time. CSV does not say: its clusters do."""
     if any(split.format == "csv" for split in splits):
-        low, high = 1 << 62, -(1 << 62)
-        for split in splits:
-            for batch in read_split(stream, split, []):
-                times, _, missing = times_of(batch, stream)
-                if missing:
-                    return None, None
-                if len(times):
-                    low, high = min(low, int(times.min())), max(high, int(times.max()) + 1)
-        return (low, high if high < LAST else None) if low < high else (0, 0)
+        if not clusters:
+            return (None, None) if clusters is None else (0, 0)
+        return clusters[0].begin, clusters[-1].end if clusters[-1].end < LAST else None
     begins, ends = [split.begin for split in splits], [split.end for split in splits]
     if None in begins or None in ends:
         return None, None
@@ -741,4 +757,4 @@ def _quarantine(warehouse: Warehouse, stream: Stream, arrival: Arrival, run_id: 
         f"{spans}, which was published"
     )
     left_out = LeftOut(run_id, stream.name, "HDL-411", arrival.late, detail, arrival.noted)
-    quarantine.log(warehouse, left_out, token, (f"quarantine/{digest([stream.name, arrival.identity])}", 1))
+    quarantine.log(warehouse, [left_out], token, (f"quarantine/{digest([stream.name, arrival.identity])}", 1))

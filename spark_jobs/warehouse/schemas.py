@@ -204,6 +204,7 @@ TABLES: dict[str, tuple[pa.Schema, list[str]]] = {
                 pa.field("listed", pa.string()),
                 pa.field("seen", INSTANT),
                 pa.field("declared", pa.string()),
+                pa.field("clusters", pa.string()),
             ]
         ),
         [],
