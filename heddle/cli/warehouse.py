@@ -97,7 +97,7 @@ def status(
 def show_status(state: WarehouseStatus) -> None:
     """The state of a warehouse for people."""
     from spark_jobs.planning.query_files import told
-    from spark_jobs.run.declarations import told_of
+    from spark_jobs.run.declarations import warnings_of
 
     plan, checks = state.plan, state.checks
     terminal.console.print(
@@ -112,7 +112,7 @@ def show_status(state: WarehouseStatus) -> None:
     if state.refreshes:
         _show_refreshes(state.refreshes)
     print_diagnostics(told(state.missing))
-    print_diagnostics(told_of(state.older))
+    print_diagnostics(warnings_of(state.older))
     for row in state.runs:
         print_diagnostics([Diagnostic(**stored) for stored in row.record.diagnostics])
 
