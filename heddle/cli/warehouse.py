@@ -97,7 +97,7 @@ def status(
 def show_status(state: WarehouseStatus) -> None:
     """The state of a warehouse for people."""
     from spark_jobs.planning.query_files import missing_warnings
-    from spark_jobs.run.declarations import told_of
+    from spark_jobs.run.declarations import warnings_of
 
     plan, checks = state.plan, state.checks
     terminal.console.print(
@@ -111,7 +111,7 @@ def show_status(state: WarehouseStatus) -> None:
     terminal.console.print(_runs_table(state.runs))
     if state.refreshes:
         _show_refreshes(state.refreshes)
-    print_diagnostics([*missing_warnings(state.missing), *told_of(state.older)])
+    print_diagnostics([*missing_warnings(state.missing), *warnings_of(state.older)])
     from spark_jobs.sources.untimed import warnings
     from spark_jobs.warehouse.quarantine import WITHOUT_TIME
 

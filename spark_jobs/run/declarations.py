@@ -181,10 +181,10 @@ def _of_former(
     return found
 
 
-def told_of(found: Sequence[OlderDeclaration]) -> list[Diagnostic]:
+def warnings_of(older: Sequence[OlderDeclaration]) -> list[Diagnostic]:
     """The warning that names the intervals that stand on earlier declarations, for each stream one."""
     by_stream: dict[str, list[OlderDeclaration]] = {}
-    for one in found:
+    for one in older:
         for name in one.streams:
             by_stream.setdefault(name, []).append(one)
     warnings = []

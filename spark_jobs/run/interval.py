@@ -21,7 +21,7 @@ from spark_jobs.costs.measurements import FEATURES
 from spark_jobs.partials.stored_coverage import EVER
 from spark_jobs.results import tables
 from spark_jobs.run import narrowing, preparation
-from spark_jobs.run.declarations import on_earlier_declarations, stands_as_declared, told_of
+from spark_jobs.run.declarations import on_earlier_declarations, stands_as_declared, warnings_of
 from spark_jobs.run.silences import check_interval_has_begun, standing_silences
 from spark_jobs.run.values import Allocated, PreparedRun, PublishedRun, Report, Run, RunRequest
 from spark_jobs.run.window_kinds import KINDS
@@ -191,7 +191,7 @@ def _others(run: Run) -> list[dict[str, Any]]:
             return []
     begin, end = run.request.begin, run.request.end
     found = [one for one in on_earlier_declarations(run.warehouse) if one.begin < begin or one.end > end]
-    return [warning.to_json() for warning in told_of(found)]
+    return [warning.to_json() for warning in warnings_of(found)]
 
 
 def _allocated(run: Run, prepared: PreparedRun, table_version: int) -> Allocated:

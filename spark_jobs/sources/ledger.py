@@ -53,7 +53,7 @@ from spark_jobs.sources.decoding import read_split, times_of
 from spark_jobs.sources.listings import first_table, listed_as, named_alike
 from spark_jobs.sources.looks import Look
 from spark_jobs.sources.newest_entries import newest_in
-from spark_jobs.sources.recognition import Seen, reading, recognised
+from spark_jobs.sources.recognition import Seen, file_errors, recognised
 from spark_jobs.sources.replacements import FAR, FileSpan, Replacement, Replacements, disjoint
 from spark_jobs.sources.splits import FIRST, LAST, KnownFiles, SourceFiles, Split, failures_of, files_of
 from spark_jobs.storage import Place
@@ -577,12 +577,12 @@ def admitted(
     return Admitted(taken, known, rows.problem)
 
 
-def _seen_now(one: Arrival, seen: Seen | None) -> Arrival:
+def _seen_now(file: Arrival, seen: Seen | None) -> Arrival:
     """A file of the ledger as it is listed now, if that is not how it was."""
     if seen is None:
-        return one
-    stamps = one.stamps | ({seen.stamp} if seen.stamp else set())
-    return replace(one, path=seen.path, listed=seen.listing, stamps=stamps)
+        return file
+    stamps = file.stamps | ({seen.stamp} if seen.stamp else set())
+    return replace(file, path=seen.path, listed=seen.listing, stamps=stamps)
 
 
 def _changed_rows(stream: Stream, known: Ledger, judged: Sequence[Arrival], listed: Listed) -> ChangedRows:
@@ -688,7 +688,7 @@ def _modified(stream: Stream, split: Split) -> int:
     """When a file was written last, in microseconds."""
     if split.version is not None:
         return split.version.modified
-    with reading(stream, split.path):
+    with file_errors(stream, split.path):
         return Path(split.path).stat().st_mtime_ns // 1000
 
 

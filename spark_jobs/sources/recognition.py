@@ -97,19 +97,19 @@ def _by_listing(arrivals: Sequence[Arrival]) -> dict[str, Arrival]:
     return found
 
 
-def _of_table(found: Recognised, listings: Mapping[str, Split], known: Ledger, table: str | None) -> Recognised:
+def _of_table(files_seen: Recognised, listings: Mapping[str, Split], known: Ledger, table: str | None) -> Recognised:
     files = _by_listing(known.listed({split.identity for split in listings.values()}, table))
     identities = {}
     for path, split in listings.items():
         file = files.get(split.identity)
         identities[path] = split.identity if file is None else file.identity
-        if file is not None and not found.seen and first_table(known.rows) is None:
+        if file is not None and not files_seen.seen and first_table(known.rows) is None:
             # from now on the ledger knows which table it is
-            found.seen[file.identity] = Seen(path, split.identity, None)
-    return found.named(identities)
+            files_seen.seen[file.identity] = Seen(path, split.identity, None)
+    return files_seen.named(identities)
 
 
-def _of_store(found: Recognised, listings: Mapping[str, Split], known: Ledger) -> Recognised:
+def _of_store(files_seen: Recognised, listings: Mapping[str, Split], known: Ledger) -> Recognised:
     files = _by_listing(known.listed({split.identity for split in listings.values()}))
     identities = {}
     for path, split in listings.items():
@@ -118,18 +118,18 @@ def _of_store(found: Recognised, listings: Mapping[str, Split], known: Ledger) -
         if file is not None and split.version is not None:
             written = str(split.version.modified)
             if written not in file.stamps and split.version.modified != file.arrived:
-                found.seen[file.identity] = Seen(path, split.identity, written)
-    return found.named(identities)
+                files_seen.seen[file.identity] = Seen(path, split.identity, written)
+    return files_seen.named(identities)
 
 
 def _of_folder(
-    found: Recognised, stream: Stream, listings: Mapping[str, Split], known: Ledger, note: bool, trust: bool
+    files_seen: Recognised, stream: Stream, listings: Mapping[str, Split], known: Ledger, note: bool, trust: bool
 ) -> Recognised:
     alike = known.listed({split.identity for split in listings.values()})
     before = {pair: one.identity for one in reversed(alike) for pair in one.listings if pair[1]}
     statuses: dict[str, str] = {}
     for path in listings:
-        with reading(stream, path):
+        with file_errors(stream, path):
             status = Path(path).stat()
             statuses[path] = f"{status.st_ino}|{status.st_ctime_ns}"
     identities: dict[str, str] = {}
@@ -147,11 +147,11 @@ def _of_folder(
         if not candidates and not note:
             identities[path] = listing
             continue
-        with reading(stream, path):
+        with file_errors(stream, path):
             content = _content(path, statuses[path], listing)
         identities[path] = identity = _held(listing, content, candidates)
-        found.seen[identity] = Seen(path, listing, f"{statuses[path]}|{content}")
-    return found.named(identities)
+        files_seen.seen[identity] = Seen(path, listing, f"{statuses[path]}|{content}")
+    return files_seen.named(identities)
 
 
 def _held(listing: str, content: str, candidates: Sequence[Arrival]) -> str:
@@ -187,7 +187,7 @@ def _checksum(path: str) -> str:
 
 
 @contextmanager
-def reading(stream: Stream, path: str) -> Iterator[None]:
+def file_errors(stream: Stream, path: str) -> Iterator[None]:
     """A file that cannot be read is a coded error of its stream."""
     try:
         yield

@@ -586,9 +586,9 @@ def test_a_repair_looks_at_what_may_have_changed_alone(
     looked: list[int] = []
     look = history.changed_since
 
-    def watched(house: Any, plan: Any, listing: Any, row: Any, clock: int) -> Any:
+    def watched(house: Any, plan: Any, listing: Any, row: Any, *rest: Any) -> Any:
         looked.append((row.begin - DAY) // MINUTE)
-        return look(house, plan, listing, row, clock)
+        return look(house, plan, listing, row, *rest)
 
     monkeypatch.setattr(history, "changed_since", watched)
     assert history.outdated(feed.warehouse, LATER) == [] and looked == []
