@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -285,3 +286,85 @@ def test_the_first_plan_is_in_force_again(clock: Clock) -> None:
     for interval in INTERVALS:
         assert differences(interval, BEFORE[interval], KNOWN) == []
     assert has(done("read", "spread"), SAID["read"]["spread"])
+
+
+# --------------------------------------------------------------------------------------------------- moved
+@pytest.fixture(params=["moved", "here"])
+def moved(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    """A project at another place than its plans and ledger say, ten minutes after its last run.
+
+    ``moved``: they have absolute paths of a folder that does not exist; ``here``: they have relative ones, and the
+    commands below resolve those of ``streams.yaml``.
+    """
+    unpacked(request.param, tmp_path, monkeypatch)
+    text = Path("streams.yaml").read_text()
+    old = f"{SAID['place']}/{request.param}/landing/readings"
+    assert text.count(old) == 1
+    Path("streams.yaml").write_text(text.replace(old, str(Path("../landing/readings").resolve())))
+    clock = Clock(START + 410 * MINUTE)
+    with without_spark(clock):
+        yield clock
+
+
+def run(interval: tuple[str, str], *options: str) -> dict[str, Any]:
+    """``heddle run`` by the files of the project; the record of its run."""
+    rates = [word for stream in SCHEMAS for word in ("--rate", f"{stream}=1")]
+    return done("run", *rates, "--algorithm", "weave-share", *options, "--from", interval[0], "--to", interval[1])
+
+
+def touched(folder: Path) -> None:
+    """Give data files another time, as ``cp -r`` does."""
+    for file in folder.rglob("*.*"):
+        if "_delta_log" not in file.parts:
+            os.utime(file)
+
+
+def nothing_is_late(record: dict[str, Any]) -> None:
+    """The run reports no late events and refuses nothing that was not refused before."""
+    assert not (record["radius"] or {}).get("rows"), record["radius"]
+    assert record["refused"] == {"orders": 1}
+    assert sum(one["late"] for one in done("quarantine")["refused"]) == 1
+
+
+@pytest.mark.parametrize("how", ["moved with times", "copied without times"])
+def test_a_moved_project_goes_on(moved: Clock, how: str) -> None:
+    """The next interval reads its own events, reports no other as late, and equals the oracle."""
+    if how == "copied without times":
+        touched(Path("data"))
+        touched(Path("../landing"))
+    arrived(*THIRD_FILES)
+    moved.now = START + 500 * MINUTE
+    record = run(NEXT)
+    assert (record["status"], record["failed"]) == ("published", [])
+    nothing_is_late(record)
+    assert differences(NEXT, refreshes(record), (*KNOWN, *THIRD_FILES)) == []
+    # what was late before the project moved is repaired, and nothing else
+    found = done("repair")
+    assert intervals(found) == [INTERVALS[1]]
+    assert differences(INTERVALS[1], BEFORE[INTERVALS[1]], KNOWN) == []
+    assert done("repair") == {"format_version": 1, "outdated": []}
+
+
+def test_a_moved_project_finds_that_nothing_changed(moved: Clock) -> None:
+    assert run(INTERVALS[2])["status"] == "unchanged"
+
+
+def test_late_files_of_a_moved_project_are_repaired(moved: Clock) -> None:
+    """Late files arrive after the move. Where ``streams.yaml`` declares another path, a run is the first command."""
+    if Path.cwd().parent.name == "moved":
+        run(INTERVALS[2])
+    moved.now = START + 416 * MINUTE
+    arrived(*LATE_FILES)
+    assert intervals(done("repair")) == list(INTERVALS)
+    first = [name for name in planned() if name not in ("spread", "phases")]
+    for interval in INTERVALS:
+        names = first if interval == INTERVALS[0] else ()
+        assert differences(interval, BEFORE[interval], (*KNOWN, *LATE_FILES), names) == []
+
+
+def test_a_moved_project_is_rolled_back(moved: Clock) -> None:
+    """The restored plan reads the files at their new place."""
+    run(INTERVALS[2])
+    done("rollback", "1", "--yes")
+    assert intervals(done("repair")) == [INTERVALS[1]]
+    assert differences(INTERVALS[1], BEFORE[INTERVALS[1]], KNOWN) == []
