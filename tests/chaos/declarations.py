@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import yaml
 from deltalake import write_deltalake
 
 from optimizer.workload.instants import format_instant
+from spark_jobs.sources.decoding import parse_instant
 from spark_jobs.warehouse.warehouse import Warehouse
 from tests.in_process import Clock, Said, heddle
 
@@ -292,45 +293,50 @@ def renamed(project: Project, stream: Stream) -> None:
 def elsewhere(project: Project, stream: Stream) -> None:
     """The same files lie in another folder."""
     old = stream.folder
-    stream.folder = f"{old}_copy"
+    stream.folder = f"data/copy_{project.clock.now}_{stream.first_name}"
     shutil.copytree(project.root / old, project.root / stream.folder, copy_function=shutil.copy2)
 
 
 def other_files(project: Project, stream: Stream) -> None:
     """Another folder with other files of the same names."""
-    stream.folder = f"{stream.folder}_other"
+    stream.folder = f"data/other_{project.clock.now}_{stream.first_name}"
     for file, events in FILES.items():
         KINDS[stream.kind].write(project.root / stream.folder, file, [row | {"k": row["k"] + 1} for row in events])
     project.touch(stream)
 
 
+def _of_same_size(project: Project, stream: Stream, one: str, other: str) -> tuple[Path, str]:
+    """A CSV file, and its text with the values ``one`` and ``other``, which are as long, in each other's place."""
+    file = min((project.root / stream.folder).glob("*.csv"))
+    swapped = {one: other, other: one}
+    pattern = rf"(?<=,)({re.escape(one)}|{re.escape(other)})(?=,)"
+    text = re.sub(pattern, lambda found: swapped[found[0]], file.read_text())
+    assert text != file.read_text() and len(text) == file.stat().st_size
+    return file, text
+
+
 def same_size(project: Project, stream: Stream) -> None:
     """A file has other bytes under its size and time of modification."""
-    file = sorted((project.root / stream.folder).glob("*.csv"))[0]
-    status = file.stat()
-    text = file.read_text()
-    changed = re.sub(r"\b10\b", "80", text)
-    assert changed != text and len(changed) == len(text)
-    file.write_text(changed)
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    file, text = _of_same_size(project, stream, "10", "80")
+    old = file.stat()
+    file.write_text(text)
+    os.utime(file, ns=(old.st_atime_ns, old.st_mtime_ns))
 
 
 def same_size_anew(project: Project, stream: Stream) -> None:
     """As :func:`same_size`, by a new file that takes the place of the old."""
-    file = sorted((project.root / stream.folder).glob("*.csv"))[0]
-    old = file.stat()
-    text = file.read_text()
-    new = file.with_name("_new")
-    new.write_text(re.sub(r"\b9.25\b", "8.75", text))
+    file, text = _of_same_size(project, stream, "9.25", "8.75")
+    old, new = file.stat(), file.with_name("_new")
+    new.write_text(text)
     os.utime(new, ns=(old.st_atime_ns, old.st_mtime_ns))
-    assert new.stat().st_size == old.st_size and new.read_text() != text
     new.replace(file)
 
 
 def touched(project: Project, stream: Stream) -> None:
     """The files have other times and the same bytes."""
     for file in (project.root / stream.folder).glob("*.*"):
-        os.utime(file)
+        if file.is_file():
+            os.utime(file, ns=(project.clock.now * 1000,) * 2)
 
 
 def late(project: Project, stream: Stream) -> None:
@@ -339,7 +345,9 @@ def late(project: Project, stream: Stream) -> None:
 
 
 def gone(project: Project, stream: Stream) -> None:
-    max((project.root / stream.folder).glob("*.*")).unlink()
+    files = sorted((project.root / stream.folder).glob("*.*"))
+    if len(files) > 1:
+        files[-1].unlink()
 
 
 def widened(project: Project, stream: Stream) -> None:
@@ -352,10 +360,11 @@ def recreated(project: Project, stream: Stream) -> None:
     """The Delta table is made again: other events in files of the same names."""
     folder = project.root / stream.folder
     names = sorted(path.name for path in folder.glob("*.parquet"))
+    more = project.clock.now % 97
     shutil.rmtree(folder)
     for file, events in FILES.items():
-        write_delta(folder, file, [row | {"k": row["k"] + 1} for row in events])
-    for old, new in zip(names, sorted(path.name for path in folder.glob("*.parquet")), strict=True):
+        write_delta(folder, file, [row | {"k": row["k"] + more} for row in events])
+    for old, new in zip(names, sorted(path.name for path in folder.glob("*.parquet")), strict=False):
         (folder / new).rename(folder / old)
         for log in folder.glob("_delta_log/*.json"):
             log.write_text(log.read_text().replace(new, old))
@@ -448,6 +457,8 @@ class Project:
     streams: list[Stream] = field(default_factory=list)
     published: list[Interval] = field(default_factory=list)
     warehouse: str = "warehouse"
+    streams_file: str = "streams.yaml"
+    queries_file: str = "queries.sql"
     spoiled: set[str] = field(default_factory=set)
 
     def add(self, name: str, kind: str, queries: tuple[str, ...] = ()) -> Stream:
@@ -467,9 +478,18 @@ class Project:
 
     def write(self) -> None:
         """Write ``streams.yaml`` and the queries as they are declared now."""
-        declared = {"streams": {stream.name: stream.declared for stream in self.streams}}
-        (self.root / "streams.yaml").write_text(yaml.safe_dump(declared, sort_keys=False))
-        (self.root / "queries.sql").write_text("".join(stream.query_texts() for stream in self.streams))
+        place = (self.root / self.streams_file).parent
+        declared = {}
+        for stream in self.streams:
+            declared[stream.name] = stream.declared
+            path = self.root / declared[stream.name]["source"]["path"]
+            declared[stream.name]["source"]["path"] = os.path.relpath(path, place)
+        for file, text in (
+            (self.streams_file, yaml.safe_dump({"streams": declared}, sort_keys=False)),
+            (self.queries_file, "".join(stream.query_texts() for stream in self.streams)),
+        ):
+            (self.root / file).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / file).write_text(text)
 
     # ---------------------------------------------------------------------------------------------- commands
     def command(self, name: str, *arguments: str, warehouse: str | None = None) -> tuple[Said, dict[str, Any]]:
@@ -488,7 +508,7 @@ class Project:
         rates = [word for stream in self.streams for word in ("--rate", f"{stream.name}=1")]
         said, record = self.command(
             "run",
-            *("queries.sql", "--streams", "streams.yaml", *rates, "--algorithm", "weave-share", *options),
+            *(self.queries_file, "--streams", self.streams_file, *rates, "--algorithm", "weave-share", *options),
             *("--from", iso(interval[0]), "--to", iso(interval[1])),
             warehouse=warehouse,
         )
@@ -496,6 +516,24 @@ class Project:
         if warehouse is None:
             self.publish(interval)
         return record
+
+    def tick(self) -> Interval | None:
+        """``heddle tick`` an hour after the end of what is published; the interval that it published."""
+        last = max(end for _, end in self.published)
+        _, record = self.command("tick", "--from", iso(last), "--at", iso(last + 60))
+        if record.get("status") != "published":
+            return None
+        begin, end = ((parse_instant(record[name]) - START) // MINUTE for name in ("begin", "end"))
+        self.publish((begin, end))
+        return begin, end
+
+    def release(self) -> None:
+        """Take in what came later than is allowed: a fresh warehouse refuses nothing."""
+        paths = [one["path"] for one in self.command("quarantine")[1]["refused"]]
+        for path in paths:
+            self.command("quarantine", "--release", path)
+        if paths:
+            self.command("repair")
 
     def publish(self, interval: Interval) -> None:
         if interval not in self.published:
@@ -512,6 +550,22 @@ class Project:
         span = min(begin for begin, _ in self.published), max(end for _, end in self.published)
         record = self.run(span, warehouse="fresh")
         return self.seen("fresh"), set(record["failed"])
+
+    # ------------------------------------------------------------------------------------------------ places
+    def moved(self) -> None:
+        """The folder of the project is renamed."""
+        self.root = self.root.rename(self.root.with_name("renamed"))
+
+    def copied(self, with_times: bool) -> Project:
+        """A copy of the project in another folder, as ``cp -a`` or ``cp -r`` makes it; the project is the copy now.
+        Returns the original."""
+        original = replace(self, streams=copy.deepcopy(self.streams), published=list(self.published))
+        self.root = self.root.with_name("copy")
+        shutil.copytree(original.root, self.root, copy_function=shutil.copy2 if with_times else shutil.copy)
+        if not with_times:
+            for stream in self.streams:
+                self.touch(stream)
+        return original
 
 
 Answer = tuple[Any, ...]
@@ -563,3 +617,63 @@ def differences(project: Project, old: Seen, fresh: Seen, failed: set[str], inte
                 at = min(at for at in mine.keys() | wanted.keys() if mine.get(at) != wanted.get(at))
                 found[stream.first_name] = f"{name} at minute {at:g}: {mine.get(at)} is not {wanted.get(at)}"
     return found
+
+
+# --------------------------------------------------------------------------------------------------- settings
+Set = Callable[[Project], Mapping[str, str]]
+"""Changes a project; returns the variables of the environment that have to be set."""
+
+
+def moved_warehouse(project: Project) -> Mapping[str, str]:
+    (project.root / project.warehouse).rename(project.root / "house")
+    project.warehouse = "house"
+    return {}
+
+
+def moved_streams(project: Project) -> Mapping[str, str]:
+    project.streams_file = "conf/declared/streams.yml"
+    project.write()
+    return {}
+
+
+def moved_queries(project: Project) -> Mapping[str, str]:
+    project.queries_file = "sql/all.sql"
+    project.write()
+    return {}
+
+
+def variable(name: str, value: str) -> Set:
+    """``{root}`` in a value is the folder of the project."""
+    return lambda project: {name: value.format(root=project.root)}
+
+
+SETTINGS: dict[str, Set] = {
+    "home": variable("HEDDLE_HOME", "{root}"),
+    "warehouse": moved_warehouse,
+    "streams": moved_streams,
+    "workload": moved_queries,
+    "source_roots": variable("HEDDLE_SOURCES", "{root}"),
+    "copies": variable("HEDDLE_COPIES", "{root}/copies"),
+    "owner_text": variable("HEDDLE_OWNER", "desk"),
+    "owner_quota_text": variable("HEDDLE_OWNER_QUOTA", "500"),
+    "tables_of_owners": variable("HEDDLE_TABLES_OF_OWNERS", "nobody"),
+    "spark_master": variable("HEDDLE_SPARK_MASTER", "local[1]"),
+    "in_process_text": variable("HEDDLE_IN_PROCESS", "1000000"),
+    "driver_memory": variable("HEDDLE_DRIVER_MEMORY", "1g"),
+    "task_memory_text": variable("HEDDLE_TASK_MEMORY", "64m"),
+    "jars": variable("HEDDLE_JARS", "{root}/jars"),
+    "topics": variable("HEDDLE_TOPICS", "{root}/topics.toml"),
+    "kafka_options": variable("HEDDLE_KAFKA_OPTIONS", "{root}/kafka.properties"),
+    "session": variable("HEDDLE_SESSION", "1 hour"),
+    "cpu_hour_price": variable("HEDDLE_CPU_HOUR_PRICE", "0.05 EUR"),
+    "debug": variable("HEDDLE_DEBUG", "1"),
+    "airflow_port_text": variable("HEDDLE_AIRFLOW_PORT", "8081"),
+    "checks_text": variable("HEDDLE_CHECKS", "sample"),
+    "TZ": variable("TZ", "America/New_York"),
+    "LC_ALL": variable("LC_ALL", "de_DE.UTF-8"),
+}
+"""Settings by their fields, and variables of the environment: none of them changes an answer or an event that is
+read."""
+
+ELSEWHERE = {"spark_remote", "lease_dsn", "catalog_schema"}
+"""Settings that need a server."""

@@ -7,29 +7,39 @@ all of them in one project; ``make test-all`` plays random histories.
 
 from __future__ import annotations
 
+import copy
+import random
+import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from optimizer.workload.streams_schema import streams_schema
+from spark_jobs.settings import Settings
 from tests.chaos.declarations import (
+    ELSEWHERE,
     INTERVALS,
     KINDS,
     MINUTE,
     NEED_A_JVM,
     NOW,
     QUERIES,
+    SETTINGS,
     START,
     VARIATIONS,
     Interval,
     Project,
     Variation,
     differences,
+    iso,
+    late,
 )
 from tests.in_process import Clock, without_spark
-from tests.sizes import PROFILE, THOROUGH
+from tests.sizes import PROFILE, THOROUGH, examples
 
 
 @pytest.fixture
@@ -86,8 +96,12 @@ def walked(project: Project) -> list[str]:
     return wrong
 
 
-def round_of(project: Project, interval: Interval, now: Mapping[str, Variation]) -> list[str]:
-    """Run an interval after some streams (by their first names) changed, and repair the others; what was wrong."""
+def round_of(project: Project, interval: Interval, now: Mapping[str, Variation], then: str = "repair") -> list[str]:
+    """Run an interval after some streams (by their first names) changed, then another command; what was wrong.
+
+    A ``backfill`` and a ``tick`` publish some other interval. A ``repair`` publishes all that are not as they would be
+    in a fresh warehouse; whatever follows, they are named.
+    """
     project.write()
     record = project.run(interval)
     fresh, failed = project.fresh()
@@ -109,21 +123,183 @@ def round_of(project: Project, interval: Interval, now: Mapping[str, Variation])
             for stream, what in streams.items()
         ]
 
+    project.release()
     wrong += told("run", judged([interval]))
     others = judged([each for each in project.published if each != interval])
-    outdated = named(project.command("repair")[1])
+    outdated = named(project.command("repair", *(() if then == "repair" else ("--dry-run",)))[1])
     wrong += [
         f"{now.get(stream, stream)}: nothing names {each}, which differs from a fresh warehouse"
         for each, streams in others.items()
         for stream in streams
         if not any((each[0], f"{stream}_{which}") in outdated for which in QUERIES)
     ]
-    after = judged(project.published)
+    after: dict[Interval, dict[str, str]] = {}
+    if then == "repair":
+        after = judged(project.published)
+    elif then == "backfill":
+        project.command("backfill", "--every", "2 hours", "--from", iso(0), "--to", iso(120))
+        after = judged([INTERVALS[0]])
+    elif (following := project.tick()) is not None:
+        fresh, failed = project.fresh()
+        after = judged([following])
     # what is wrong stays wrong: it is judged once
     project.spoiled |= {stream for streams in after.values() for stream in streams}
-    return wrong + told("repair", after)
+    return wrong + told(then, after)
 
 
 def test_each_variation(project: Project) -> None:
     wrong = walked(project)
     assert not wrong, "\n".join(wrong)
+
+
+# ------------------------------------------------------------------------------------------------ histories
+def history(project: Project, chance: random.Random, rounds: int) -> list[str]:
+    """Play a random history; what was wrong, behind what happened."""
+    kinds = [chance.choice(list(KINDS)) for _ in range(3)]
+    for number, kind in enumerate(kinds):
+        queries = tuple(chance.sample(list(QUERIES), 2))
+        project.add(f"s{number}_{kind}", kind, queries)
+    project.write()
+    for interval in INTERVALS[:2]:
+        project.run(interval)
+    happened = [", ".join(f"{stream.name} ({' '.join(stream.queries)})" for stream in project.streams)]
+    for _ in range(rounds):
+        now = {}
+        for stream in chance.sample(project.streams, chance.randint(0, 2)):
+            variation = chance.choice([one for one in VARIATIONS if one.kind == stream.kind])
+            if chance.random() < 0.4:
+                happened.append(f"{stream.first_name} also:")
+            else:
+                stream.reset()
+            happened.append(f"{stream.first_name}: {variation}")
+            variation.change(project, stream)
+            now[stream.first_name] = replace(variation, is_unread=False)
+        if (place := chance.choice(("", "", "", "moved", "copied", "copied without times"))) and place not in happened:
+            happened.append(place)
+            project.moved() if place == "moved" else project.copied(place == "copied")
+        interval = chance.choice(INTERVALS)
+        then = chance.choice(("repair", "backfill", "tick"))
+        happened.append(f"run {interval}, {then}")
+        wrong = round_of(project, interval, now, then)
+        if wrong:
+            return [*happened, *wrong]
+    return []
+
+
+@pytest.mark.parametrize("seed", range(examples(1, 200)))
+def test_histories(seed: int, project: Project) -> None:
+    wrong = history(project, random.Random(seed), 4)
+    assert not wrong, "\n".join(wrong)
+
+
+# ------------------------------------------------------------------------------------------------- settings
+def test_every_setting_is_changed() -> None:
+    """A new setting needs a value in the generator."""
+    known = {field.name for field in fields(Settings)}
+    assert known - set(SETTINGS) == ELSEWHERE
+    assert set(SETTINGS) - known == {"TZ", "LC_ALL"}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project of which two intervals are published, to be copied back to its place."""
+    place = tmp_path_factory.mktemp("place")
+    with without_spark(clock := Clock(START + NOW * MINUTE)):
+        project = Project(place / "project", clock)
+        for kind in ("headed", "headless", "parquet", "delta"):
+            project.add(kind, kind)
+        project.write()
+        for interval in INTERVALS[:2]:
+            project.run(interval)
+    project.root = project.root.rename(place / "kept")
+    return project
+
+
+@pytest.fixture
+def settled(kept: Project) -> Iterator[Project]:
+    """A copy of the project that is kept, at the place where it was made."""
+    place = kept.root.with_name("project")
+    for folder in kept.root.parent.iterdir():
+        if folder != kept.root:
+            shutil.rmtree(folder)
+    shutil.copytree(kept.root, place)
+    with without_spark(kept.clock):
+        yield replace(kept, root=place, streams=copy.deepcopy(kept.streams), published=list(kept.published))
+
+
+def changed_settings(project: Project, names: Iterable[str]) -> None:
+    """Change some settings, and run an interval again: nothing is read or published. Then the next one."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in names:
+            for variable, value in SETTINGS[name](project).items():
+                patch.setenv(variable, value)
+        time.tzset()
+        again, following = project.run(INTERVALS[1]), project.run(INTERVALS[2])
+        assert again["status"] == "unchanged", names
+        assert all(begin >= START + INTERVALS[2][0] * MINUTE for begin, _, _ in following["scanned"].values()), names
+        assert not project.command("repair")[1]["outdated"]
+    time.tzset()
+    fresh, failed = project.fresh()
+    assert not failed
+    assert not any(differences(project, project.seen(), fresh, failed, interval) for interval in project.published)
+
+
+def test_settings_change_no_answer(settled: Project) -> None:
+    changed_settings(settled, SETTINGS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETTINGS)
+def test_each_setting_changes_no_answer(name: str, settled: Project) -> None:
+    changed_settings(settled, [name])
+
+
+# -------------------------------------------------------------------------------------------------- places
+def late_files(project: Project) -> None:
+    for stream in project.streams:
+        late(project, stream)
+
+
+def is_as_fresh(project: Project) -> None:
+    fresh, failed = project.fresh()
+    seen = project.seen()
+    assert not failed
+    assert not any(differences(project, seen, fresh, failed, interval) for interval in project.published)
+
+
+def goes_on(project: Project) -> None:
+    """The next interval reads its own events, and nothing else has changed."""
+    record = project.run(INTERVALS[2])
+    assert not record["failed"] and not (record["radius"] or {}).get("rows")
+    assert all(begin >= START + INTERVALS[2][0] * MINUTE for begin, _, _ in record["scanned"].values())
+    assert not project.command("repair", "--dry-run")[1]["outdated"]
+
+
+def repairs_late_files(project: Project) -> None:
+    """`repair`, first of all commands, names the intervals of late files and publishes them again."""
+    late_files(project)
+    found = named(project.command("repair")[1])
+    wanted = {(begin, f"{stream.first_name}_range") for begin, _ in INTERVALS[:2] for stream in project.streams}
+    assert wanted <= found
+    is_as_fresh(project)
+
+
+THEN = {"goes on": goes_on, "repairs late files": repairs_late_files}
+
+
+@pytest.mark.parametrize("then", THEN)
+def test_a_moved_project(then: str, settled: Project) -> None:
+    settled.moved()
+    THEN[then](settled)
+
+
+@pytest.mark.parametrize("with_times", [True, False])
+@pytest.mark.parametrize("then", THEN)
+def test_a_copied_project(then: str, with_times: bool, settled: Project) -> None:
+    """The copy looks at its own files, and the original at those of its own."""
+    original = settled.copied(with_times)
+    THEN[then](settled)
+    assert not original.command("repair", "--dry-run")[1]["outdated"]
+    late_files(original)
+    assert not settled.command("repair", "--dry-run")[1]["outdated"]
+    assert original.command("repair", "--dry-run")[1]["outdated"]
