@@ -121,6 +121,12 @@ def arrow(events: Sequence[Row], digits: int = 6) -> pa.Table:
     return pa.table(columns)
 
 
+def arrow_of_texts(events: Sequence[Row]) -> pa.Table:
+    """The events as streams of texts are declared first."""
+    table = arrow(events)
+    return table.set_column(table.schema.get_field_index("num"), "num", pa.array([row["num"] for row in events]))
+
+
 def write_parquet(folder: Path, file: str, events: Sequence[Row], digits: int = 6) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(arrow(events, digits), folder / f"{file}.parquet")
@@ -235,6 +241,11 @@ class Variation:
     about: str = ""
     is_unread: bool = False
     is_quick: bool = True
+
+    @property
+    def is_declared(self) -> bool:
+        """Whether it changes how the same events are read, not where or which they are."""
+        return self.key not in ("files", "source.path", "stream")
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.key} {self.about}".rstrip()
@@ -526,6 +537,12 @@ class Project:
         begin, end = ((parse_instant(record[name]) - START) // MINUTE for name in ("begin", "end"))
         self.publish((begin, end))
         return begin, end
+
+    def declared_otherwise(self) -> set[tuple[int, str]]:
+        """The intervals, by the minute in which they begin, that `heddle status` names as standing on an earlier
+        declaration, with each of the streams."""
+        found = self.command("status")[1].get("declared_otherwise", ())
+        return {((parse_instant(one["begin"]) - START) // MINUTE, stream) for one in found for stream in one["streams"]}
 
     def release(self) -> None:
         """Take in what came later than is allowed: a fresh warehouse refuses nothing."""
