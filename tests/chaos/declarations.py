@@ -571,13 +571,13 @@ class Project:
     # ------------------------------------------------------------------------------------------------ places
     def moved(self) -> None:
         """The folder of the project is renamed."""
-        self.root = self.root.rename(self.root.with_name("renamed"))
+        self.root = self.root.rename(self.root.with_name(f"renamed_{self.clock.now}"))
 
     def copied(self, with_times: bool) -> Project:
         """A copy of the project in another folder, as ``cp -a`` or ``cp -r`` makes it; the project is the copy now.
         Returns the original."""
         original = replace(self, streams=copy.deepcopy(self.streams), published=list(self.published))
-        self.root = self.root.with_name("copy")
+        self.root = self.root.with_name(f"copy_{self.clock.now}")
         shutil.copytree(original.root, self.root, copy_function=shutil.copy2 if with_times else shutil.copy)
         if not with_times:
             for stream in self.streams:
