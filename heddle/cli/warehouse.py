@@ -110,7 +110,7 @@ def show_status(state: WarehouseStatus) -> None:
     terminal.console.print(_runs_table(state.runs))
     if state.refreshes:
         _show_refreshes(state.refreshes)
-    print_diagnostics(told(state.missing))
+    print_diagnostics([*told(state.missing), *state.problems])
     for row in state.runs:
         print_diagnostics([Diagnostic(**stored) for stored in row.record.diagnostics])
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
+from optimizer.errors.diagnostics import Diagnostic
 from optimizer.plan.definition import SharingPlan
 from optimizer.plan.export import to_json
 from optimizer.plan.rhythms import rhythms
@@ -55,7 +56,7 @@ class QueryLateness:
 class WarehouseStatus:
     """The state of a warehouse. ``runs``: the newest that ended, newest first; ``intervals``: how many are published;
     ``refreshes``: of every query with a refresh bound, over the newest :data:`LOOKED_AT` runs; ``missing``: registered
-    queries that the files they came from no longer have."""
+    queries that the files they came from no longer have; ``problems``: what is wrong with the tables."""
 
     root: Place
     plan_version: int
@@ -65,10 +66,11 @@ class WarehouseStatus:
     refreshes: tuple[QueryLateness, ...]
     runs: tuple[LogRow, ...]
     missing: tuple[MissingQuery, ...] = ()
+    problems: tuple[Diagnostic, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As ``heddle status --json`` prints it."""
-        return {
+        found = {
             "warehouse": str(self.root),
             "plan_version": self.plan_version,
             "plan_cost": to_json(self.plan)["cost"],
@@ -82,6 +84,8 @@ class WarehouseStatus:
             "runs": [row.stored_record | {"event": row.event, "at": logged_at(row)} for row in self.runs],
             **({"missing_queries": [asdict(one) for one in self.missing]} if self.missing else {}),
         }
+        problems = [problem.to_json() for problem in self.problems]
+        return found | ({"problems": problems} if problems else {})
 
 
 def logged_at(row: LogRow) -> str:
@@ -107,6 +111,7 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
         tuple(_lateness(plan, published)),
         tuple(runs[:last]),
         tuple(missing_queries(registry.live(warehouse), queries=plan.workload.queries)),
+        (publish_log.lost_commits(lost).diagnostic,) if (lost := publish_log.lost_publications(warehouse)) else (),
     )
 
 

@@ -19,7 +19,7 @@ from optimizer.workload.values import Stream, WindowKind
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.sources.splits import Split, snapshot_token
 from spark_jobs.storage import Place
-from spark_jobs.warehouse.data_files import CHECKED, DataFile, SynopsisFailure, read_file, reading, write_files
+from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, read_file, reading, write_files
 from spark_jobs.warehouse.plans import recent_plans
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.schemas import PARTIALS
@@ -227,6 +227,12 @@ def _token(synopsis: Synopsis, splits: list[Split], begin: int, end: int) -> str
     return snapshot_token(splits, EVER if synopsis.kind is WindowKind.ROWS else begin, end)
 
 
+def is_current(synopsis: Synopsis, splits: list[Split], piece: tuple[int, int, str]) -> bool:
+    """Whether a complete piece (:func:`coverage`) was computed from the source as it is now."""
+    first, last, token = piece
+    return token == _token(synopsis, splits, first, last)
+
+
 def span_of(parts: Sequence[SynopsisWork]) -> tuple[int, int]:
     """The least span [begin, end) that holds those of all parts."""
     return min((part.begin for part in parts), default=0), max((part.end for part in parts), default=0)
@@ -254,7 +260,6 @@ def coverage(
         found = warehouse.dataset("partials", current, chosen).to_table(
             columns=["fingerprint", "fragment_start", "fragment_end", "texts"],
             filter=chosen,
-            fragment_scan_options=CHECKED,
         )
     pieces: dict[str, list[tuple[int, int, str]]] = {}
     for row in found.to_pylist():
@@ -265,7 +270,7 @@ def coverage(
 
 def missing_span(part: SynopsisWork, pieces: list[tuple[int, int, str]], splits: list[Split]) -> FillRequest | None:
     """What of [begin, end) is not stored for the source as it is now, widened to whole pieces; None if nothing."""
-    valid = [piece for piece in pieces if piece[2] == _token(part.synopsis, splits, piece[0], piece[1])]
+    valid = [piece for piece in pieces if is_current(part.synopsis, splits, piece)]
     gaps, at = [], part.begin
     for first, last, _ in valid:
         if last <= at or first >= part.end:
