@@ -28,6 +28,8 @@ from optimizer.synopses.synopsis import counts_of, former_of, synopses_of
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Stream
+from spark_jobs.operations import erasure
+from spark_jobs.operations.erasure import Holder
 from spark_jobs.operations.file_checks import check_files
 from spark_jobs.results import own_table
 from spark_jobs.sources.repetitions import forget
@@ -91,7 +93,8 @@ SMALL_TABLES = (
 @dataclass
 class Maintained:
     """What was done, or would be: small files merged and into how many, rows of partial aggregates dropped and why,
-    files removed that nothing refers to; ``damaged``: what cannot be read, and why."""
+    files removed that nothing refers to; ``damaged``: what cannot be read, and why. If rows were to be erased: partial
+    rows of sources that have changed, logged texts with values and pages that went, and what still holds such rows."""
 
     merged: int = 0
     into: int = 0
@@ -100,10 +103,13 @@ class Maintained:
     removed: int = 0
     tables: dict[str, int] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
+    rows_of_changed_sources: int = 0
+    texts_erased: int = 0
+    holders: list[Holder] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """The counts as ``heddle maintain --json`` prints them."""
-        return {"format_version": 1, **asdict(self)}
+        return {"format_version": 1, **asdict(self), "holders": [holder.to_json() for holder in self.holders]}
 
 
 def maintain(
@@ -112,13 +118,17 @@ def maintain(
     retention: int = 7 * DAY,
     dry_run: bool = False,
     report: Callable[[str], None] = lambda line: None,
+    erase: bool = False,
 ) -> Maintained:
     """Read, merge, drop, remove, checkpoint. Running runs and readers go on.
 
     ``keep`` (microseconds): partial aggregates are kept for so long beyond the longest window that ends at the newest
     published instant; older ones are computed again if a backfill asks for them. ``retention`` (microseconds): files
     are removed so long after the last version that referred to them, or after they were written if none ever did;
-    what reads or runs for longer loses its files. Raises HDL-542 if the disk is full, HDL-543 in the end if published
+    what reads or runs for longer loses its files. ``erase``: also remove what else holds values of rows that are gone
+    from the sources, Delta's logs by the same ``retention``, and say what is left.
+
+    Raises HDL-542 if the disk is full, HDL-543 in the end if published
     answers cannot be read.
     """
     # what a lost commit named would be removed as a file that nothing refers to
@@ -128,6 +138,10 @@ def maintain(
     own = [table for table in own_table.names(warehouse) if _damaged(warehouse, table, report, found)]
     if not dry_run:
         _drop(warehouse, broken["partials"])
+    if erase:
+        report("looking for values of rows that are gone")
+        found.rows_of_changed_sources = erasure.drop_stale_partials(warehouse, dry_run)
+        found.texts_erased = erasure.scrub(warehouse, dry_run)
     wanted = _wanted(warehouse)
     horizon = _horizon(warehouse, keep)
     for table in ("partials", "results"):
@@ -152,6 +166,9 @@ def maintain(
         found.tables[f"copy of {stream.name}"] = sweep(stream, retention, dry_run)
         found.removed += found.tables[f"copy of {stream.name}"]
     found.removed += forget(warehouse, time.time() - retention / 1e6, dry_run)
+    if erase:
+        erasure.expire_logs(warehouse, retention, dry_run)
+        found.holders = erasure.holders(warehouse, retention)
     if broken["results"]:
         days = ", ".join(f"--from {day} --to {_after(day)}" for day in broken["results"])
         message = f"published answers cannot be read: {'; '.join(found.damaged)}"
