@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,6 +16,7 @@ from typing import Any, Literal
 
 from optimizer.errors.diagnostics import HeddleError, meant
 from optimizer.workload.urls import SCHEMES, scheme_of
+from spark_jobs.file_trust import distrust
 
 NAME = "heddle.toml"
 
@@ -78,16 +80,38 @@ def read_project(home: Path, forms: Mapping[str, Form], elsewhere: Mapping[str, 
 
 
 def _nearest(home: Path) -> Path | None:
-    """Where the project file lies. Raises HDL-123 for one that somebody else may have put above the working folder."""
-    here = home / NAME
+    """Where the project file lies. Raises HDL-123 for one above the working directory that other users control."""
     for folder in _upward():
         path = folder / NAME
         if os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises where it may not look
-            owner = path.stat().st_uid
-            if owner not in (0, os.geteuid()) and not (here.is_file() and here.samefile(path)):
-                raise _wrong(path, "it belongs to another user", f"if you trust it: export HEDDLE_HOME={folder}")
+            if not _is_same(folder, home):
+                _check_trusted(path)
             return path
+    here = home / NAME
     return here.absolute() if os.path.isfile(here) else None  # noqa: PTH113
+
+
+def _is_same(folder: Path, home: Path) -> bool:
+    """Whether a folder is the one that the environment names: not only the same file in both, which may be a link."""
+    try:
+        return folder.samefile(home)
+    except OSError:
+        return False
+
+
+def _check_trusted(path: Path) -> None:
+    """Raises HDL-123 for a project file that somebody else may have put where it is, or may change."""
+    try:
+        found = distrust(path)
+    except OSError as error:
+        raise _wrong(path, f"it cannot be read: {error.strerror or error}", "check its permissions") from None
+    if found is None:
+        return
+    what = "it" if found.entry == path else str(found.entry)
+    hint = f"if you trust it: export HEDDLE_HOME={shlex.quote(str(path.parent))}"
+    if found.can_be_closed:
+        hint = f"chmod go-w {shlex.quote(str(found.entry))}; or, {hint}"
+    raise _wrong(path, f"{what} {found.reason}", hint)
 
 
 def _upward() -> Iterator[Path]:

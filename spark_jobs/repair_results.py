@@ -33,24 +33,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arrow_alone()
     atexit.register(set_aside)
     from spark_jobs.planning.project_streams import of_project
+    from spark_jobs.results.tables import follow
     from spark_jobs.run.history import outdated
     from spark_jobs.run.interval import run
     from spark_jobs.session.on_demand import OnDemand
     from spark_jobs.settings import settings
+    from spark_jobs.warehouse.publish_log import lost_commits, lost_publications
     from spark_jobs.warehouse.warehouse import Warehouse
 
     warehouse = of_project(Warehouse.open(given.warehouse, create=False), settings().warehouse, settings().streams)
     clock = time.time_ns() // 1000
     found = outdated(warehouse, clock, clock - round(given.days * DAY))
     problems: list[Any] = []
-    if not found:
+    lost = lost_publications(warehouse)
+    if lost:
+        print(lost_commits(lost), file=sys.stderr, flush=True)
+        follow(warehouse)
+    intervals = {(row.begin, row.end): "published again: its commit was lost" for row in lost}
+    intervals |= {(one.begin, one.end): str(one.radius) for one in found}
+    if not intervals:
         return 0
     spark = OnDemand("heddle repair", lambda: print("heddle: starting Spark", flush=True))
     try:
-        for one in found:
-            run_id = f"repair/{one.begin}/{one.end}"
-            print(f"heddle: {one.radius}", flush=True)
-            record = run(spark, warehouse, given.plan_version, one.begin, one.end, run_id)
+        for (begin, end), reason in sorted(intervals.items()):
+            print(f"heddle: {reason}", flush=True)
+            record = run(spark, warehouse, given.plan_version, begin, end, f"repair/{begin}/{end}")
             problems += [Diagnostic(**found) for found in record.diagnostics if found["severity"] == "error"]
             print(json.dumps(record.to_json()), flush=True)
     except HeddleError as error:

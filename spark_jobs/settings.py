@@ -581,8 +581,13 @@ other commands there and below need neither files nor `--streams` and `--warehou
 `heddle what-if` take the warehouse from it only where no FILES are given.
 
 The nearest file upward from the working directory is read; if there is none, that in `HEDDLE_HOME`, which is where DAGs
-have theirs. Only one is read. A file upward that belongs to another user (not root) is refused, for it can say which
-code Spark loads; in `HEDDLE_HOME` it is trusted.
+have theirs. Only one is read.
+
+The file can say which code Spark loads. So Heddle refuses a file above the working directory that other users control,
+with HDL-123 and the folder or file that causes it: every folder, link and target on its way has to belong to you or to
+root, and nobody else may write it. A folder with the sticky bit, such as `/tmp`, may lie above the project but not be
+the project. A group that has no other member, a read-only mount and a mounted ConfigMap are fine. If you trust the
+folder, set `HEDDLE_HOME` to it: what it names is not checked.
 
 Keys are named in the table below. Paths are relative to the folder of the file. An unknown key, a value of a wrong type
 and bad TOML are HDL-123, with the place.

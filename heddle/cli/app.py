@@ -12,6 +12,7 @@ _DECLARED = {
     "tables": ("tables",),
     "serve": ("serve",),
     "warehouse": ("maintain", "status"),
+    "audit": ("audit",),
     "layout": ("format",),
     "importing": ("import",),
     "landing": ("land", "copy"),

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from spark_jobs.run.estimate import RunEstimate
     from spark_jobs.run.history import Outdated
     from spark_jobs.unshared.comparison import Comparison
+    from spark_jobs.warehouse.publish_log import LogRow
     from spark_jobs.warehouse.warehouse import Warehouse
 
 
@@ -348,26 +349,41 @@ def repair(warehouse: House, dry_run: DryRun = False, as_json: AsJson = False) -
     """Find the published intervals whose source has changed since (late events, files that came or went) and publish
     them again, as new revisions, by the stored plan. Needs no JVM to find them."""
     from spark_jobs.run.history import outdated
+    from spark_jobs.warehouse.publish_log import lost_publications
 
     with telling_errors():
         house, (_, version) = existing_warehouse(warehouse), stored_plan(warehouse)
         with stages("comparing sources with what was published"):
+            lost = lost_publications(house)
             stale = outdated(house, time.time_ns() // 1000)
         if not as_json:
             show_outdated(stale)
-        records = [] if dry_run else _repaired(house, version, stale)
+        records = _repaired(house, version, lost, stale, dry_run)
     if as_json:
-        data = {"format_version": 1, "outdated": [asdict(interval) for interval in stale]}
-        print_json(data | _records_json(records))
+        print_json(_repair_json(lost, stale) | _records_json(records))
     raise typer.Exit(_finish(records, as_json))
 
 
-def _repaired(house: Warehouse, version: int, stale: Sequence[Outdated]) -> list[dict[str, Any]]:
-    """The records of the runs that publish what is outdated again."""
-    if not stale:
-        follow_tables(house)
+def _repair_json(lost: Sequence[LogRow], stale: Sequence[Outdated]) -> dict[str, Any]:
+    data = {"format_version": 1, "outdated": [asdict(interval) for interval in stale]}
+    return data | ({"lost": [row.interval for row in lost]} if lost else {})
+
+
+def _repaired(
+    house: Warehouse, version: int, lost: Sequence[LogRow], stale: Sequence[Outdated], dry_run: bool
+) -> list[dict[str, Any]]:
+    """The records of the runs that publish lost and outdated intervals again."""
+    from spark_jobs.warehouse.publish_log import lost_commits
+
+    if lost:
+        print_diagnostics([lost_commits(lost).diagnostic])
+    intervals = sorted({(row.begin, row.end) for row in lost} | {(one.begin, one.end) for one in stale})
+    if dry_run:
         return []
-    return publish_intervals(house, version, [(interval.begin, interval.end) for interval in stale], "repair")
+    if lost or not intervals:
+        # tables that follow results go back with it, before its next version is theirs again
+        follow_tables(house)
+    return publish_intervals(house, version, intervals, "repair") if intervals else []
 
 
 def show_outdated(stale: Sequence[Outdated]) -> None:

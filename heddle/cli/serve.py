@@ -17,9 +17,6 @@ from optimizer.errors.diagnostics import HeddleError
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-STOPPING = 3
-"""Seconds that requests have to end once the server is told to stop."""
-
 
 @app.command(epilog="Example: heddle serve --warehouse var/warehouse")
 def serve(
@@ -107,7 +104,8 @@ def serve_until_stopped(app: FastAPI, place: socket.socket) -> None:
     """Serve until the process is told to stop."""
     import uvicorn
 
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=STOPPING, server_header=False)
+    from heddle.pages.connections import server_config
+
     # it ends its requests first, and passes the signal on
     with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run([place])
+        uvicorn.Server(server_config(app)).run([place])

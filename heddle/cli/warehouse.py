@@ -42,6 +42,9 @@ def maintain(
     retention: Annotated[
         str, typer.Option("--retention", help="Keep files that nothing refers to so long, for readers.")
     ] = "7 days",
+    erase: Annotated[
+        bool, typer.Option("--erase", help="After rows were deleted from a source: remove what still holds them.")
+    ] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -55,11 +58,26 @@ def maintain(
         spans = parse_duration(keep), parse_duration(retention)
         if min(spans) < 0:
             raise HeddleError("HDL-115", "--keep and --retention are durations, not negative", "e.g. '7 days'")
-        done = maintain_warehouse(house, *spans, dry_run, report=report)
+        done = maintain_warehouse(house, *spans, dry_run, report=report, erase=erase)
     if as_json:
         print_json(done.to_json() | {"dry_run": dry_run})
     else:
         show_maintenance(done, dry_run)
+        if erase:
+            show_erasure(done, dry_run)
+
+
+def show_erasure(done: Maintained, dry_run: bool) -> None:
+    """What held rows that are gone from their source, and what still does, until when."""
+    would = "would be " if dry_run else ""
+    gone = f"{done.rows_of_changed_sources:,} partial rows of changed sources {would}dropped"
+    texts = number_of(done.texts_erased, "text or page").replace("text or pages", "texts or pages")
+    terminal.console.print(f"{gone}; {texts} with values {would}erased", highlight=False)
+    rows = []
+    for holder in done.holders:
+        shown = holder.to_json()
+        rows.append((holder.what, f"{len(holder.files):,}", shown["until"] or "", holder.remedy))
+    print_rows("what may still hold rows that are gone", ("what", "files", "until", "or removed by"), rows)
 
 
 def show_maintenance(done: Maintained, dry_run: bool) -> None:
@@ -111,7 +129,7 @@ def show_status(state: WarehouseStatus) -> None:
     terminal.console.print(_runs_table(state.runs))
     if state.refreshes:
         _show_refreshes(state.refreshes)
-    print_diagnostics([*missing_warnings(state.missing), *warnings_of(state.older)])
+    print_diagnostics([*missing_warnings(state.missing), *state.problems, *warnings_of(state.older)])
     from spark_jobs.sources.untimed import warnings
     from spark_jobs.warehouse.quarantine import WITHOUT_TIME
 

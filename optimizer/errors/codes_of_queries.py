@@ -100,7 +100,7 @@ CODES_OF_QUERIES = (
     ),
     Code(
         "HDL-123",
-        "The project file heddle.toml cannot be read, or says what it may not.",
+        "The project file heddle.toml cannot be read, can be changed by other users, or says what it may not.",
         "Correct it at the place that is named.",
         exit_code=2,
     ),

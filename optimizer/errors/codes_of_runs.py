@@ -315,6 +315,16 @@ CODES_OF_RUNS = (
         severity="warning",
     ),
     Code(
+        "HDL-533",
+        "The results table has lost commits that the publish log has.",
+        "Put its _delta_log back as it was, from a copy, or publish the intervals again with `heddle repair`.",
+    ),
+    Code(
+        "HDL-534",
+        "Files of the warehouse are not what was committed.",
+        "`heddle maintain` names the command that mends each table.",
+    ),
+    Code(
         "HDL-540",
         "The file of the warehouse's lease is damaged.",
         "Remove the file while nothing writes to the warehouse.",

@@ -26,7 +26,7 @@ from spark_jobs.partials.stored_coverage import coverage, named_as_declared
 from spark_jobs.sequences.encoding import decoded
 from spark_jobs.sources.decoding import parse_instant
 from spark_jobs.sources.expressions import arrow_type
-from spark_jobs.warehouse.data_files import CHECKED, bucket_of, reading
+from spark_jobs.warehouse.data_files import bucket_of, reading
 from spark_jobs.warehouse.plans import current_version, load_plan
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -123,7 +123,7 @@ class Reader:
         columns = ["fragment_start", "fragment_end", "key", "shard", *CARRIERS, "numbers"]
         with reading(self.warehouse.path("partials")):
             table = self.warehouse.dataset("partials", where=chosen)
-            return table.to_table(columns=columns, filter=chosen, fragment_scan_options=CHECKED)
+            return table.to_table(columns=columns, filter=chosen)
 
     def _buckets(self, query: ACQ, synopsis: Synopsis, groups: Sequence[Group] | None) -> list[int] | None:
         """The buckets that hold the rows of some groups; None: all."""

@@ -28,6 +28,9 @@ from optimizer.synopses.synopsis import counts_of, former_of, synopses_of
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import DAY
 from optimizer.workload.values import Stream
+from spark_jobs.operations import erasure
+from spark_jobs.operations.erasure import Holder
+from spark_jobs.operations.file_checks import check_files
 from spark_jobs.results import own_table
 from spark_jobs.sources.repetitions import forget
 from spark_jobs.storage import Place
@@ -37,9 +40,7 @@ from spark_jobs.warehouse.data_files import (
     is_awkward,
     linked,
     now_millis,
-    opened,
     read_file,
-    reading,
     unwritable,
     write_files,
 )
@@ -92,7 +93,8 @@ SMALL_TABLES = (
 @dataclass
 class Maintained:
     """What was done, or would be: small files merged and into how many, rows of partial aggregates dropped and why,
-    files removed that nothing refers to; ``damaged``: what cannot be read, and why."""
+    files removed that nothing refers to; ``damaged``: what cannot be read, and why. If rows were to be erased: partial
+    rows of sources that have changed, logged texts with values and pages that went, and what still holds such rows."""
 
     merged: int = 0
     into: int = 0
@@ -101,10 +103,13 @@ class Maintained:
     removed: int = 0
     tables: dict[str, int] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
+    rows_of_changed_sources: int = 0
+    texts_erased: int = 0
+    holders: list[Holder] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """The counts as ``heddle maintain --json`` prints them."""
-        return {"format_version": 1, **asdict(self)}
+        return {"format_version": 1, **asdict(self), "holders": [holder.to_json() for holder in self.holders]}
 
 
 def maintain(
@@ -113,19 +118,30 @@ def maintain(
     retention: int = 7 * DAY,
     dry_run: bool = False,
     report: Callable[[str], None] = lambda line: None,
+    erase: bool = False,
 ) -> Maintained:
     """Read, merge, drop, remove, checkpoint. Running runs and readers go on.
 
     ``keep`` (microseconds): partial aggregates are kept for so long beyond the longest window that ends at the newest
     published instant; older ones are computed again if a backfill asks for them. ``retention`` (microseconds): files
     are removed so long after the last version that referred to them, or after they were written if none ever did;
-    what reads or runs for longer loses its files. Raises HDL-542 if the disk is full, HDL-543 in the end if published
+    what reads or runs for longer loses its files. ``erase``: also remove what else holds values of rows that are gone
+    from the sources, Delta's logs by the same ``retention``, and say what is left.
+
+    Raises HDL-542 if the disk is full, HDL-543 in the end if published
     answers cannot be read.
     """
+    # what a lost commit named would be removed as a file that nothing refers to
+    publish_log.check_commits(warehouse)
     found = Maintained()
     broken = {table: _damaged(warehouse, table, report, found) for table in ("partials", "results")}
+    own = [table for table in own_table.names(warehouse) if _damaged(warehouse, table, report, found)]
     if not dry_run:
         _drop(warehouse, broken["partials"])
+    if erase:
+        report("looking for values of rows that are gone")
+        found.rows_of_changed_sources = erasure.drop_stale_partials(warehouse, dry_run)
+        found.texts_erased = erasure.scrub(warehouse, dry_run)
     wanted = _wanted(warehouse)
     horizon = _horizon(warehouse, keep)
     for table in ("partials", "results"):
@@ -150,10 +166,17 @@ def maintain(
         found.tables[f"copy of {stream.name}"] = sweep(stream, retention, dry_run)
         found.removed += found.tables[f"copy of {stream.name}"]
     found.removed += forget(warehouse, time.time() - retention / 1e6, dry_run)
+    if erase:
+        erasure.expire_logs(warehouse, retention, dry_run)
+        found.holders = erasure.holders(warehouse, retention)
     if broken["results"]:
         days = ", ".join(f"--from {day} --to {_after(day)}" for day in broken["results"])
         message = f"published answers cannot be read: {'; '.join(found.damaged)}"
         raise HeddleError(UNREADABLE, message, f"`heddle run --recompute` publishes them again: {days}")
+    if own:
+        message = f"tables of queries are damaged: {'; '.join(found.damaged)}"
+        again = "; ".join(f"heddle tables --rebuild {table.rpartition('/')[2]}" for table in own)
+        raise HeddleError("HDL-534", message, f"make them again from the published answers: {again}")
     return found
 
 
@@ -186,14 +209,18 @@ def _merge_small(warehouse: Warehouse, name: str, token: int) -> None:
     those of the days of many files."""
     table = warehouse.table(name)
     warehouse.check_lease(token)
-    days = None if name in TABLES else _crowded(warehouse, name, table)
-    if is_awkward(warehouse.path(name)) or not (name in SMALL_TABLES or days):
+    if is_awkward(warehouse.path(name)):
         return
-    chosen = None if days is None else [("day", "in", days)]
+    if name not in TABLES:
+        for day in _crowded(warehouse, name, table):
+            for batch in _batches(warehouse.files(name, day, day, table), False):
+                if len(batch) > 1:
+                    table = own_table.rewrite(warehouse, name, table, batch, token)
+    if name not in SMALL_TABLES:
+        return
     counted = log_counts.counted_log(warehouse, name, COUNTED[name]) if name in COUNTED else None
     with warehouse.exactly(name, table) as once:
-        target = MERGED if name in TABLES else None
-        table.optimize.compact(chosen, target, commit_properties=once, writer_properties=written_as(name))
+        table.optimize.compact(None, MERGED, commit_properties=once, writer_properties=written_as(name))
     if counted is not None:
         log_counts.keep_counts(warehouse, name, counted)
 
@@ -234,20 +261,10 @@ def _crowded(warehouse: Warehouse, name: str, table: DeltaTable) -> list[str]:
 
 
 def _damaged(warehouse: Warehouse, table: str, report: Callable[[str], None], done: Maintained) -> list[str]:
-    """The days of which a file is missing, of another length than it was, or has a page that was not written so."""
-    days = []
-    for file in warehouse.files(table, "", "9"):
-        place = warehouse.place / table / file["path"]
-        report(f"reading {table} of {file['day']}")
-        try:
-            with reading(place):
-                data = opened(place, size=file["size"])
-                for group in range(data.num_row_groups):
-                    data.read_row_group(group)
-        except HeddleError as error:
-            days.append(file["day"])
-            done.damaged.append(error.diagnostic.message)
-    return list(dict.fromkeys(days))
+    """The days of which a file is missing, or is not the one that was committed."""
+    found = check_files(warehouse, [table], report).damaged
+    done.damaged += [file.reason for file in found]
+    return list(dict.fromkeys(file.day for file in found))
 
 
 def _drop(warehouse: Warehouse, days: list[str]) -> None:

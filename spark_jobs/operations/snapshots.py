@@ -153,16 +153,18 @@ class Results:
     """The results as they are now, of which only the days that are asked for are opened."""
 
     def __init__(self, warehouse: Warehouse) -> None:
-        self.place = warehouse.place / "results"
+        self.warehouse, self.place = warehouse, warehouse.place / "results"
         self.table = warehouse.table("results")
         self.days = sorted({str(row["day"]) for row in self.table.partitions()})
 
     def rows(self, first: str, last: str, columns: Sequence[str], chosen: ds.Expression) -> pa.Table:
         """Some columns of the rows of the days from ``first`` to ``last`` ("": no limit) that meet a condition."""
-        days = [("day", sign, day) for sign, day in ((">=", first), ("<=", last)) if day]
+        if first:
+            chosen &= ds.field("day") >= first
+        if last:
+            chosen &= ds.field("day") <= last
         with reading(self.place):
-            system = self.place.filesystem()
-            dataset = self.table.to_pyarrow_dataset(filesystem=system, file_pruning_predicate=days or None)
+            dataset = self.warehouse.dataset("results", self.table, chosen)
             known = set(dataset.schema.names)
             table = dataset.to_table([name for name in columns if name in known], filter=chosen)
         for name in columns:

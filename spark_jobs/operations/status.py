@@ -63,7 +63,7 @@ class WarehouseStatus:
     ``refreshes``: of every query with a refresh bound, over the newest :data:`LOOKED_AT` runs; ``missing``: registered
     queries that the files they came from no longer have; ``older``: the published intervals that stand on an earlier
     declaration of a stream; ``without_time``: events that no run can answer, by stream and file; ``warnings``: what is
-    far from all other events of its stream (HDL-475)."""
+    far from all other events of its stream (HDL-475); ``problems``: what is wrong with the tables."""
 
     root: Place
     plan_version: int
@@ -76,10 +76,11 @@ class WarehouseStatus:
     older: tuple[OlderDeclaration, ...] = ()
     without_time: tuple[LeftOut, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
+    problems: tuple[Diagnostic, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As ``heddle status --json`` prints it."""
-        return {
+        found = {
             "warehouse": str(self.root),
             "plan_version": self.plan_version,
             "plan_cost": to_json(self.plan)["cost"],
@@ -96,6 +97,8 @@ class WarehouseStatus:
             **({"declared_otherwise": [one.to_json() for one in self.older]} if self.older else {}),
             **({"warnings": [warning.to_json() for warning in self.warnings]} if self.warnings else {}),
         }
+        problems = [problem.to_json() for problem in self.problems]
+        return found | ({"problems": problems} if problems else {})
 
 
 def logged_at(row: LogRow) -> str:
@@ -124,6 +127,7 @@ def read_status(warehouse: Warehouse, last: int) -> WarehouseStatus:
         tuple(on_earlier_declarations(warehouse)),
         tuple(standing_without_time(warehouse)),
         tuple(_far(warehouse, plan)),
+        (publish_log.lost_commits(lost).diagnostic,) if (lost := publish_log.lost_publications(warehouse)) else (),
     )
 
 

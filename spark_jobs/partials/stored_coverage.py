@@ -23,7 +23,7 @@ from spark_jobs.partials.fill_request import FillRequest, columns_of_synopsis
 from spark_jobs.sources.declared import Declaration, Named
 from spark_jobs.sources.splits import ContentName, Split, Tokens
 from spark_jobs.storage import Place
-from spark_jobs.warehouse.data_files import CHECKED, DataFile, SynopsisFailure, read_file, reading, write_files
+from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, read_file, reading, write_files
 from spark_jobs.warehouse.plans import former_streams, recent_plans
 from spark_jobs.warehouse.publish_log import RunRecord
 from spark_jobs.warehouse.schemas import PARTIALS
@@ -272,6 +272,12 @@ def _stored_for(
     return lambda stored, begin, end: name.is_of(stored, _first_read(synopsis, begin), end)
 
 
+def is_current(synopsis: Synopsis, splits: list[Split], piece: tuple[int, int, str]) -> bool:
+    """Whether a complete piece (:func:`coverage`) was computed from the source as it is now."""
+    first, last, name = piece
+    return _stored_for(synopsis, splits)(name, first, last)
+
+
 def span_of(parts: Sequence[SynopsisWork]) -> tuple[int, int]:
     """The least span [begin, end) that holds those of all parts."""
     return min((part.begin for part in parts), default=0), max((part.end for part in parts), default=0)
@@ -301,7 +307,6 @@ def coverage(
         found = warehouse.dataset("partials", current, chosen).to_table(
             columns=["fingerprint", "fragment_start", "fragment_end", "texts"],
             filter=chosen,
-            fragment_scan_options=CHECKED,
         )
     pieces: dict[str, list[tuple[int, int, str]]] = {}
     for row in found.to_pylist():

@@ -6,23 +6,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
+from deltalake.transaction import AddAction, RemoveAction
+from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.errors.redaction import redacted
 from optimizer.windows.alignment import day_label
 from optimizer.workload.instants import format_instant
 from optimizer.workload.values import AnswerTable
-from spark_jobs.results.table_rows import Span, differing, instants_of
+from spark_jobs.results.table_rows import Span, instants_of, unmatched_rows
 from spark_jobs.storage import Place
-from spark_jobs.warehouse.data_files import LOG, is_awkward, opened, reading
+from spark_jobs.warehouse.data_files import LOG, is_awkward, now_millis, opened, read_file, reading, write_day_files
 from spark_jobs.warehouse.schemas import INSTANT, micros
-from spark_jobs.warehouse.warehouse import Warehouse
+from spark_jobs.warehouse.warehouse import Warehouse, added
 
 FOLDER = "tables"
 """The folder of the warehouse that holds them."""
@@ -37,9 +39,6 @@ FEED = "delta.enableChangeDataFeed"
 
 CHECKPOINT = "delta.checkpointInterval"
 """Commits between two checkpoints: a table is opened for each publication, and read from its last one."""
-
-RUNS = 64
-"""Spans of instants that one commit replaces by themselves; if there are more, all from the first to the last are."""
 
 
 @dataclass(frozen=True)
@@ -182,47 +181,152 @@ def replace(
     spans: Sequence[Span] | None,
     transactions: Sequence[tuple[str, int]],
     token: int,
-) -> None:
-    """Let a table have ``rows`` (of its own columns) at the instants of some spans, in one commit; None: at all.
+) -> DeltaTable:
+    """Let a table have ``rows`` (of its own columns) at the instants of some spans, in one commit; None: at all. The
+    table as it is afterwards.
 
-    Only instants that differ are replaced; if none does, there is no commit. ``current`` is the table afterwards.
+    Rows whose values are there already stay, with the revision that they have: they are no part of the commit, nor of
+    the change data feed. If all are, there is no commit. Delta's feed has all rows of the files that a commit adds or
+    removes; so rows that go and stand in one file with others are moved into a file of their own first, in a commit
+    that changes no data.
     """
-    old = _stored(warehouse, request.name, current, spans)
-    changed = differing(old, rows) if len(old) else np.unique(instants_of(rows))
-    if not len(changed):
-        return
+    stored = _stored(warehouse, request.name, current, spans)
+    old = pa.concat_tables([columns(current).empty_table(), *(file.inside for file in stored)])
+    gone, come = unmatched_rows(old, rows)
+    new = rows.filter(pa.array(come))
+    going = list(_going(stored, gone))
+    if not len(new) and not going:
+        return current
+    if request.table.has_changes:
+        current, going = _apart(warehouse, request, current, going, token)
+    kept = [file.staying for file in going if len(file.staying)]
+    adds = write_day_files(warehouse.path(request.name), pa.concat_tables([*kept, new]))
+    actions = [*(_removed(file.action, True) for file in going), *(added(file) for file in adds)]
+    return _committed(warehouse, request.name, current, actions, transactions, token)
+
+
+def _apart(
+    warehouse: Warehouse, request: TableRequest, current: DeltaTable, going: list[_Going], token: int
+) -> tuple[DeltaTable, list[_Going]]:
+    """Move rows that go into files of their own, in a commit that changes no data; the table and these files."""
+    actions: list[AddAction | RemoveAction] = []
+    alone = []
+    for file in going:
+        if not len(file.staying):
+            alone.append(file)
+            continue
+        staying, leaving = (next(write_day_files(warehouse.path(request.name), part)) for part in file.parts)
+        actions += [_removed(file.action, False), added(staying, False), added(leaving, False)]
+        action = {"path": leaving.path, "size": leaving.size, "day": leaving.day}
+        alone.append(_Going(action, file.leaving, file.staying.slice(0, 0)))
+    return (_committed(warehouse, request.name, current, actions, (), token) if actions else current), alone
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A file of a table: its ``action`` (path, size, day), its rows, and which of them are of the spans."""
+
+    action: dict[str, Any]
+    rows: pa.Table
+    chosen: NDArray[np.bool_]
+
+    @property
+    def inside(self) -> pa.Table:
+        return self.rows.filter(pa.array(self.chosen))
+
+
+@dataclass(frozen=True)
+class _Going:
+    """A file with rows that go: its ``action``, those rows, and the others."""
+
+    action: dict[str, Any]
+    leaving: pa.Table
+    staying: pa.Table
+
+    @property
+    def parts(self) -> tuple[pa.Table, pa.Table]:
+        return self.staying, self.leaving
+
+
+def _going(stored: Sequence[_Stored], gone: NDArray[np.bool_]) -> Iterator[_Going]:
+    """The files that have rows that go; ``gone``: which of the rows of the spans, file by file, do."""
+    first = 0
+    for file in stored:
+        count = int(file.chosen.sum())
+        leaving = np.zeros(len(file.rows), dtype=bool)
+        leaving[file.chosen] = gone[first : first + count]
+        first += count
+        if leaving.any():
+            yield _Going(file.action, file.rows.filter(pa.array(leaving)), file.rows.filter(pa.array(~leaving)))
+
+
+def _removed(action: dict[str, Any], data_change: bool) -> RemoveAction:
+    return RemoveAction(action["path"], data_change, now_millis(), action["size"], {"day": action["day"]})
+
+
+def _committed(
+    warehouse: Warehouse,
+    name: str,
+    current: DeltaTable,
+    actions: Sequence[AddAction | RemoveAction],
+    transactions: Sequence[tuple[str, int]],
+    token: int,
+) -> DeltaTable:
+    """The table after a commit of these actions."""
     warehouse.check_lease(token)
-    with warehouse.exactly(request.name, current, *transactions) as written:
-        if not np.isin(instants_of(old), changed).any():
-            new = rows.filter(pa.array(np.isin(instants_of(rows), changed)))
-            write_deltalake(current, new, mode="append", commit_properties=written)
-        else:
-            every = np.union1d(instants_of(old), instants_of(rows))
-            runs = list(_runs(every, np.isin(every, changed), spans))
-            inside = rows.filter(_inside(rows, runs))
-            predicate = _predicate(runs)
-            write_deltalake(current, inside, mode="overwrite", predicate=predicate, commit_properties=written)
+    with warehouse.exactly(name, current, *transactions) as once:
+        current.create_write_transaction(list(actions), "append", columns(current), ["day"], commit_properties=once)
+    return warehouse.table(name)
 
 
 def overwrite(
     warehouse: Warehouse, request: TableRequest, current: DeltaTable, rows: pa.Table, version: int, token: int
 ) -> None:
-    """Let a table have these columns and rows and no others, in one commit."""
+    """Let a table have these columns and rows and no others, in one commit; another one puts files with checksums in
+    the place of those that Delta's library wrote."""
     warehouse.check_lease(token)
     with warehouse.exactly(request.name, current, (FOLLOWED, version)) as written:
         write_deltalake(current, rows, mode="overwrite", schema_mode="overwrite", commit_properties=written)
+    current = warehouse.table(request.name)
+    rewrite(warehouse, request.name, current, warehouse.files(request.name, "", "9", current), token)
 
 
-def _stored(warehouse: Warehouse, name: str, current: DeltaTable, spans: Sequence[Span] | None) -> pa.Table:
-    schema = columns(current)
+def rewrite(
+    warehouse: Warehouse, name: str, current: DeltaTable, files: Sequence[dict[str, Any]], token: int
+) -> DeltaTable:
+    """Put one file a day in the place of some files of a table, in a commit that changes no data; the table then."""
+    by_day: dict[str, list[pa.Table]] = {}
+    for file in files:
+        rows = _fitted(read_file(warehouse.place / name / file["path"]), file["day"], columns(current))
+        by_day.setdefault(file["day"], []).append(rows)
+    written = (
+        file for rows in by_day.values() for file in write_day_files(warehouse.path(name), pa.concat_tables(rows))
+    )
+    actions = [*(_removed(file, False) for file in files), *(added(file, False) for file in written)]
+    return _committed(warehouse, name, current, actions, (), token) if actions else current
+
+
+def _stored(warehouse: Warehouse, name: str, current: DeltaTable, spans: Sequence[Span] | None) -> list[_Stored]:
+    """The files that may have rows of some spans, with all their rows."""
+    schema, found = columns(current), []
     first, last = ("", "9") if spans is None else (day_label(spans[0][0]), day_label(spans[-1][1] - 1))
-    files = warehouse.files(name, first, last, current)
-    if not any(_may_hold(warehouse.place / name / file["path"], file, spans) for file in files):
-        return schema.empty_table()
-    condition = None if spans is None else (ds.field("day") >= first) & (ds.field("day") <= last)
-    with reading(warehouse.path(name)):
-        rows = warehouse.dataset(name, current, condition).to_table(schema.names, filter=condition).cast(schema)
-    return rows if spans is None else rows.filter(_within(rows, spans))
+    for file in warehouse.files(name, first, last, current):
+        place = warehouse.place / name / file["path"]
+        if not _may_hold(place, file, spans):
+            continue
+        rows = _fitted(read_file(place), file["day"], schema)
+        chosen = np.ones(len(rows), dtype=bool) if spans is None else _within(rows, spans)
+        if chosen.any():
+            found.append(_Stored(file, rows, chosen))
+    return found
+
+
+def _fitted(rows: pa.Table, day: str, schema: pa.Schema) -> pa.Table:
+    """Rows of a file with the table's columns: those that came later are null."""
+    known = {field.name: rows[field.name].cast(field.type) for field in schema if field.name in rows.schema.names}
+    known["day"] = pa.array([day] * len(rows), pa.string())
+    values = [known.get(field.name, pa.nulls(len(rows), field.type)) for field in schema]
+    return pa.table(values, schema=schema)
 
 
 def _may_hold(path: Place, file: dict[str, object], spans: Sequence[Span] | None) -> bool:
@@ -240,40 +344,13 @@ def _may_hold(path: Place, file: dict[str, object], spans: Sequence[Span] | None
     return any(bound is None or micros(bound.max) > begin for bound in bounds for begin, _ in near)
 
 
-def _within(rows: pa.Table, spans: Sequence[Span]) -> pa.Array:
+def _within(rows: pa.Table, spans: Sequence[Span]) -> NDArray[np.bool_]:
     """Which rows are of the instants of some spans, which are disjoint and ascend."""
     at = instants_of(rows)
     place = np.searchsorted([begin for begin, _ in spans], at, side="left") - 1
     ends = np.array([end for _, end in spans])
-    return pa.array((place >= 0) & (at <= ends[np.maximum(place, 0)]))
-
-
-def _runs(every: np.ndarray, changed: np.ndarray, spans: Sequence[Span] | None) -> Iterator[Span]:
-    """The first and last instants of runs of ``changed`` ones among ``every`` (ascending); none reaches over what lies
-    between two spans, of which nothing is known."""
-    begins = [begin for begin, _ in spans or ()]
-    part = np.searchsorted(begins, every, side="left")
-    cuts = np.flatnonzero((changed[1:] != changed[:-1]) | (part[1:] != part[:-1])) + 1
-    pieces = [piece for piece in np.split(np.arange(len(every)), cuts) if changed[piece[0]]]
-    if len(pieces) > RUNS:
-        inside = np.split(np.arange(len(every)), np.flatnonzero(part[1:] != part[:-1]) + 1)
-        pieces = [piece for piece in inside if changed[piece].any()]
-    yield from ((int(every[piece[0]]), int(every[piece[-1]])) for piece in pieces)
-
-
-def _inside(rows: pa.Table, runs: Sequence[Span]) -> pa.Array:
-    return _within(rows, [(first - 1, last) for first, last in runs])
-
-
-def _predicate(runs: Sequence[Span]) -> str:
-    """The condition of rows of some runs, of which all but numbers is ours."""
-    days = day_label(runs[0][0] - 1), day_label(runs[-1][1] - 1)
-    spans = (f"(instant >= '{_at(first)}' AND instant <= '{_at(last)}')" for first, last in runs)
-    return f"day >= '{days[0]}' AND day <= '{days[1]}' AND ({' OR '.join(spans)})"
-
-
-def _at(instant: int) -> str:
-    return str(np.datetime64(instant, "us")) + "Z"
+    found: NDArray[np.bool_] = (place >= 0) & (at <= ends[np.maximum(place, 0)])
+    return found
 
 
 def newest_window(current: DeltaTable) -> tuple[int, str]:

@@ -18,7 +18,7 @@ from spark_jobs.results.relations import RelationColumn, Slot, relation, slotted
 from spark_jobs.results.rows import group_values, typed
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.warehouse import publish_log
-from spark_jobs.warehouse.data_files import CHECKED, reading
+from spark_jobs.warehouse.data_files import reading
 from spark_jobs.warehouse.plans import planned
 from spark_jobs.warehouse.schemas import INSTANT
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -121,7 +121,7 @@ def _rows(warehouse: Warehouse, query: str, begin: int | None, end: int | None) 
         chosen &= (ds.field("instant") <= pa.scalar(end, INSTANT)) & (ds.field("day") <= day_label(end - 1))
     with reading(warehouse.path("results")):
         table = warehouse.dataset("results", where=chosen)
-        rows = table.to_table(filter=chosen, fragment_scan_options=CHECKED)
+        rows = table.to_table(filter=chosen)
     if "fingerprint" in rows.schema.names:
         return rows
     # an older warehouse that cannot be written to

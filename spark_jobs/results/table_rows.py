@@ -19,7 +19,7 @@ from optimizer.windows.alignment import day_label
 from optimizer.workload.values import ACQ, Output
 from spark_jobs.results.read import shaped
 from spark_jobs.results.relations import slotted
-from spark_jobs.warehouse.data_files import CHECKED, reading
+from spark_jobs.warehouse.data_files import reading
 from spark_jobs.warehouse.plans import load_plan, newest_versions
 from spark_jobs.warehouse.schemas import INSTANT, RESULTS
 from spark_jobs.warehouse.warehouse import Warehouse
@@ -36,7 +36,7 @@ _WINDOW = {
 
 _LAST = {
     "error": (pa.string(), "a code where an answer could not be given"),
-    "revision": (pa.int64(), "which publication of its interval the row is of"),
+    "revision": (pa.int64(), "the publication of its interval that changed the row last"),
     "day": (pa.string(), "UTC day of the microsecond before the instant"),
 }
 """Columns of every table that come after those of the query."""
@@ -96,7 +96,7 @@ def published_rows(
         chosen &= (ds.field("day") >= days[0]) & (ds.field("day") <= days[1]) & reduce(or_, inside)
     with reading(warehouse.path("results")):
         dataset = warehouse.dataset("results", results, chosen)
-        rows = dataset.to_table(filter=chosen, fragment_scan_options=CHECKED)
+        rows = dataset.to_table(filter=chosen)
     encoded = rows["query"].combine_chunks().dictionary_encode()
     codes = encoded.indices.to_numpy()
     rows = rows.take(pa.array(np.argsort(codes, kind="stable")))
@@ -145,20 +145,32 @@ def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def differing(old: pa.Table, new: pa.Table) -> NDArray[np.int64]:
-    """The instants (microseconds, ascending) of which two tables of the same columns have different rows, or one of
-    them as many times as the other has not."""
+def unmatched_rows(old: pa.Table, new: pa.Table) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows of one table are not in another of the same columns, and which of the other are not in it; each as
+    often as it is. The revision is no part of the comparison: a row of the same values is the same answer."""
     rows = pa.concat_tables([old, new])
     codes = np.zeros(len(rows), dtype=np.int64)
     for name in rows.schema.names:
+        if name == "revision":
+            continue
         values = pa.chunked_array(rows[name]).combine_chunks()
         if pa.types.is_floating(values.type):
             values = values.view(pa.int64())  # NaN is NaN, and 0.0 is not -0.0
         encoded = values.dictionary_encode(null_encoding="encode")
         joined = codes * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy()
         codes = np.unique(joined, return_inverse=True)[1]
-    balance = np.bincount(codes, weights=np.repeat([1, -1], [len(old), len(new)]))
-    return np.unique(instants_of(rows)[balance[codes] != 0])
+    of_old, of_new, kinds = codes[: len(old)], codes[len(old) :], int(codes.max(initial=-1)) + 1
+    return _surplus(of_old, of_new, kinds), _surplus(of_new, of_old, kinds)
+
+
+def _surplus(these: NDArray[np.int64], others: NDArray[np.int64], kinds: int) -> NDArray[np.bool_]:
+    """Which of some codes are beyond the number of times that others have them."""
+    order = np.argsort(these, kind="stable")
+    ordered = these[order]
+    rank = np.arange(len(ordered)) - np.searchsorted(ordered, ordered, side="left")
+    found = np.zeros(len(these), dtype=bool)
+    found[order] = rank >= np.bincount(others, minlength=kinds)[ordered]
+    return found
 
 
 def instants_of(rows: pa.Table) -> NDArray[np.int64]:

@@ -163,7 +163,7 @@ class _Following:
             current = own_table.made(self.warehouse, request, schema, token)
         own_table.check_fits(request, current, schema)
         at = own_table.followed(current)
-        if (at or 0) > self.version:  # somebody else has followed more
+        if self.version < (at or 0) <= self.warehouse.version("results"):  # somebody else has followed more
             return
         if spans is not None and at is None and self.notes.version_of(request) is None:
             raise HeddleError("HDL-510", f"the table {request.table.name} was made anew meanwhile", AGAIN)
@@ -171,7 +171,7 @@ class _Following:
         if rows is not None:
             answers = rows_of(rows, self.definitions, definition, own_table.columns(current))
             done = [*transactions, (FOLLOWED, self.version)]
-            own_table.replace(self.warehouse, request, current, answers, spans, done, token)
+            current = own_table.replace(self.warehouse, request, current, answers, spans, done, token)
         self.notes.note(request, self.version, int(current.version()))
 
 

@@ -23,7 +23,7 @@ from spark_jobs.run.values import PreparedRun, Run
 from spark_jobs.session.on_demand import workers
 from spark_jobs.settings import settings
 from spark_jobs.sources.splits import Split
-from spark_jobs.warehouse.data_files import CHECKED, DataFile, SynopsisFailure, reading
+from spark_jobs.warehouse.data_files import DataFile, SynopsisFailure, reading
 from spark_jobs.warehouse.schemas import PARTIALS
 from spark_jobs.warehouse.warehouse import Warehouse
 
@@ -120,5 +120,5 @@ def _stored_rows(warehouse: Warehouse, part: SynopsisWork) -> pa.Table:
     with reading(warehouse.path("partials")):
         chosen = counted & days & (starts >= part.begin) & (starts < part.end)
         table = warehouse.dataset("partials", where=chosen)
-        rows = table.to_table(filter=chosen, fragment_scan_options=CHECKED)
+        rows = table.to_table(filter=chosen)
     return rows.select(PARTIALS.names).cast(PARTIALS)

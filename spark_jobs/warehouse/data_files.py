@@ -14,6 +14,7 @@ import math
 import os
 import re
 import shutil
+import sys
 import tempfile
 import time
 import uuid
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,13 +31,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from optimizer.errors.diagnostics import HeddleError
 from spark_jobs.read_ahead import read_ahead
-from spark_jobs.storage import SMALL, Draft, Place, is_refusal, keep, kept, store_error
+from spark_jobs.storage import SMALL, Draft, Place, is_refusal, store_error
+from spark_jobs.warehouse.checksums import Checksums, footer_of, kept_footer
 from spark_jobs.warehouse.schemas import PARTIALS
 
 UNWRITABLE = "HDL-542"
@@ -43,9 +45,6 @@ UNREADABLE = "HDL-543"
 READ_ONLY = "HDL-545"
 
 LOG = "_delta_log"
-
-CHECKED = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-"""How data files are scanned: a page that is not what was written is an error."""
 
 BUCKETS = 64
 """Buckets of group keys: the most tasks that can answer one run."""
@@ -188,8 +187,9 @@ class NewFile:
             raise
 
     def named(self, rows: int, statistics: str) -> DataFile:
-        """Put it under the name that it keeps, with the checksum of its footer (Parquet has them for pages)."""
-        name = f"{self.name}-{zlib.crc32(_footer(self.path)):08x}.parquet"
+        """Put it under the name that it keeps, with its checksums (:class:`~spark_jobs.warehouse.checksums.Checksums`):
+        the commit names the file, so it names its content."""
+        name = f"{self.name}-{Checksums.of_file(self.path).suffix}.parquet"
         return DataFile(f"day={self.day}/{name}", self.day, self._draft.put(name), rows, statistics)
 
     @contextmanager
@@ -320,25 +320,57 @@ def _sorted(part: pa.Table, order: NDArray[Any]) -> tuple[pa.Table, NDArray[Any]
     return pa.concat_tables(pieces), np.repeat(order[starts[runs]], lengths[runs])
 
 
+def write_day_files(root: str | os.PathLike[str] | Place, rows: pa.Table) -> Iterator[DataFile]:
+    """Write rows of any columns, ``day`` among them, as one file a day under a table's folder."""
+    table = Place.of(root)
+    for day in pc.unique(rows["day"]).sort().to_pylist():
+        part = rows.filter(pc.equal(rows["day"], day)).drop_columns("day")
+        file = NewFile(table, day)
+        with file.writing():
+            pq.write_table(part, file.path, row_group_size=ROW_GROUP, write_page_checksum=True)
+            yield file.named(len(part), statistics(part))
+
+
 def statistics(part: pa.Table) -> str:
     """Delta's statistics of rows, as JSON."""
     # of every plain column or readers go wrong: delta-rs takes one without a null count for one without nulls, and
     # one without bounds, beside others that have them, for one that no value can match
     plain = [field.name for field in part.schema if not pa.types.is_nested(field.type)]
     # nobody looks for bytes
-    found = {name: pc.min_max(part[name]).as_py() for name in plain if not pa.types.is_binary(part[name].type)}
-    return json.dumps(
+    found = {name: _bounds(part[name]) for name in plain if not pa.types.is_binary(part[name].type)}
+    # a decimal is written with all its digits, which no float has
+    mark = uuid.uuid4().hex
+    told = json.dumps(
         {
             "numRecords": len(part),
-            "minValues": {name: _plain(bounds["min"]) for name, bounds in found.items()},
-            "maxValues": {name: _plain(bounds["max"]) for name, bounds in found.items()},
+            "minValues": {name: least for name, (least, _) in found.items()},
+            "maxValues": {name: most for name, (_, most) in found.items()},
             "nullCount": {name: part[name].null_count for name in plain},
-        }
+        },
+        default=lambda number: f"{mark}{number:f}",
     )
+    return re.sub(rf'"{mark}(-?[\d.]+)"', r"\1", told)
+
+
+LONG_TEXT = 64
+"""Characters of a text that statistics have at most."""
+
+
+def _bounds(column: pa.ChunkedArray) -> tuple[Any, Any]:
+    """The least and the greatest value of a column, as JSON has them; of what JSON has no numbers for, looser ones."""
+    if pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py():
+        return -sys.float_info.max, sys.float_info.max
+    bounds = pc.min_max(column).as_py()
+    least, most = _plain(bounds["min"]), _plain(bounds["max"])
+    if isinstance(most, str) and len(most) > LONG_TEXT and pa.types.is_string(column.type):
+        most = most[:LONG_TEXT] + chr(sys.maxunicode)
+    return least[:LONG_TEXT] if isinstance(least, str) else least, most
 
 
 def _plain(value: Any) -> Any:
-    return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if hasattr(value, "strftime") else value
+    if isinstance(value, datetime):
+        return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return value.isoformat() if isinstance(value, date) else value
 
 
 @contextmanager
@@ -361,47 +393,17 @@ def opened(
     most: int = SMALL,
     **options: Any,
 ) -> pq.ParquetFile:
-    """A data file whose footer is checked now, and whose pages are when they are read. ``size``: its bytes, if they are
-    known; ``most``: in a store, up to how many it is read whole. Raises OSError for one that is not as it was
-    written."""
+    """A data file whose size and footer are checked now, and whose pages are when they are read. ``size``: its bytes,
+    if the log has told them; ``most``: in a store, up to how many it is read whole. Raises OSError for one that is not
+    as it was written."""
     place = Place.of(path)
     # who knows the size wants to know whether the file still is what it was
     file = place.open_unchanging(memory_map, most) if size is None else place.open(memory_map)
-    if size is not None and file.size() != size:
-        raise OSError(f"it has {file.size()} bytes, not {size}")
-    footer = _kept_footer(place, file) if size is None else _footer(file)
-    named = re.search(r"-([0-9a-f]{8})\.parquet$", place.name)
-    if named is not None and named[1] != f"{zlib.crc32(footer):08x}":
-        raise OSError("its footer is not what was written")
+    footer = kept_footer(place, file) if size is None else footer_of(file)
+    Checksums.named(place.name).check(file.size(), footer, size)
     metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
     options |= {"page_checksum_verification": True, "pre_buffer": not place.is_local}
     return pq.ParquetFile(file, metadata=metadata, **options)
-
-
-def _kept_footer(place: Place, file: pa.NativeFile) -> bytes:
-    """The footer of a data file; in a store it is asked for once a process."""
-    if place.is_local or isinstance(file, pa.BufferReader):
-        return _footer(file)
-    name = f"{place.url}#footer"
-    content = kept(name)
-    return bytes(content if content is not None else keep(name, pa.py_buffer(_footer(file))))
-
-
-TAIL = 1 << 16
-"""Bytes at the end of a file that are read at once: as a rule the whole footer is among them."""
-
-
-def _footer(file: Path | pa.NativeFile) -> bytes:
-    """The footer of a Parquet file with its length and mark; all of a file that is too short to have one."""
-    if isinstance(file, Path):
-        with pa.OSFile(str(file)) as opened_file:
-            return _footer(opened_file)
-    size = file.size()
-    tail: bytes = file.read_at(min(size, TAIL), max(0, size - TAIL))
-    length = int.from_bytes(tail[-8:-4], "little") + 8
-    if length > len(tail) and length <= size:
-        tail = file.read_at(length, size - length)
-    return tail[-min(length, len(tail)) :]
 
 
 def read_file(path: str | os.PathLike[str] | Place, columns: Sequence[str] | None = None) -> pa.Table:

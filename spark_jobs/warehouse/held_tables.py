@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 
-from spark_jobs.storage import SMALL, keep, kept, reached_by
+from spark_jobs.storage import SMALL, Place, keep, kept, reached_by
+from spark_jobs.warehouse.checksums import check_bytes, check_committed
 
 
 class TableAt(DeltaTable):
@@ -106,7 +107,7 @@ def pruned_dataset(current: DeltaTable, filesystem: pa.fs.FileSystem, where: ds.
     """A table's dataset, of whose files at least those that can hold no row that meets a condition are passed over by
     whoever asks for such rows; None: nothing is known of the condition."""
     if where is None or current.protocol().min_reader_version > 1:
-        return current.to_pyarrow_dataset(filesystem=filesystem)
+        return _page_checked(current.to_pyarrow_dataset(filesystem=filesystem))
     schema = pa.schema(current.schema().to_arrow())
     actions = pa.table(current.get_add_actions(flatten=True))
     partitions = [name for name in schema.names if f"partition.{name}" in actions.schema.names]
@@ -120,11 +121,53 @@ def pruned_dataset(current: DeltaTable, filesystem: pa.fs.FileSystem, where: ds.
     made = _conditions(schema, columns, actions.take(pa.array(new, pa.int64())))
     known = before | dict(zip((paths[number] for number in new), made, strict=True))
     conditions[key] = known = {path: known[path] for path in paths}
-    format = ds.ParquetFileFormat(default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True))
     fragments = [
-        format.make_fragment(path, filesystem=filesystem, partition_expression=each) for path, each in known.items()
+        FORMAT.make_fragment(path, filesystem=filesystem, partition_expression=each) for path, each in known.items()
     ]
-    return ds.FileSystemDataset(fragments, schema, format, filesystem)
+    return ds.FileSystemDataset(fragments, schema, FORMAT, filesystem)
+
+
+FORMAT = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
+)
+"""How files are scanned: a page that is not what was written is an error, if it has a checksum."""
+
+
+def _page_checked(dataset: ds.Dataset) -> ds.Dataset:
+    fragments = [
+        FORMAT.make_fragment(each.path, each.filesystem, partition_expression=each.partition_expression)
+        for each in dataset.get_fragments()
+    ]
+    return ds.FileSystemDataset(fragments, dataset.schema, FORMAT, dataset.filesystem)
+
+
+def checked_files(dataset: ds.Dataset, current: DeltaTable, table: Place, where: ds.Expression | None) -> ds.Dataset:
+    """The dataset with the files alone that may hold rows that meet a condition, which have been looked at: each is as
+    large as the log has it, and has the footer that its name has. Raises OSError with the file's name.
+
+    Small files of a store are looked at when they are read (:func:`with_small_files`).
+    """
+    sizes: dict[str, int] = current._table.get_add_file_sizes()
+    chosen = list(dataset.get_fragments(filter=where))
+    for fragment in chosen:
+        # a file that was committed meanwhile is in neither
+        size = sizes.get(fragment.path)
+        if size is None or (size <= SMALL and not table.is_local):
+            continue
+        with _naming(fragment.path):
+            check_committed(table / fragment.path, size)
+    return ds.FileSystemDataset(chosen, dataset.schema, dataset.format, dataset.filesystem)
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """What is wrong with a file is said with its name; one that is not there keeps its kind."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise OSError(f"{path}: {error}") from error
 
 
 def _conditions(schema: pa.Schema, columns: Sequence[str], actions: pa.Table) -> Iterator[ds.Expression]:
@@ -163,14 +206,19 @@ def _told(arrow: pa.DataType, name: str, actions: pa.Table) -> tuple[Any, list[A
     return None, nulls or [None] * len(actions), scalars(f"min.{name}"), scalars(f"max.{name}")
 
 
-def with_small_files(table: ds.Dataset, current: DeltaTable, where: ds.Expression | None) -> ds.Dataset:
+def with_small_files(
+    table: ds.Dataset, current: DeltaTable, where: ds.Expression | None, is_checked: bool = False
+) -> ds.Dataset:
     """A table's dataset with the files alone that may hold rows that meet a condition, the small ones in memory: each
-    took one request, or none if this process has had it before. Raises OSError."""
+    took one request, or none if this process has had it before. ``is_checked``: they have to be what was committed.
+    Raises OSError."""
     sizes: dict[str, int] = current._table.get_add_file_sizes()
     handler = DeltaStorageHandler.from_table(current._table, None, sizes)
     chosen = list(table.get_fragments(filter=where))
     with ThreadPoolExecutor(AT_ONCE) as readers:
-        contents = list(readers.map(lambda one: _content(handler, current.table_uri, one.path, sizes), chosen))
+        contents = list(
+            readers.map(lambda one: _content(handler, current.table_uri, one.path, sizes, is_checked), chosen)
+        )
     fragments = [
         one if content is None else table.format.make_fragment(content, partition_expression=one.partition_expression)
         for one, content in zip(chosen, contents, strict=True)
@@ -178,7 +226,9 @@ def with_small_files(table: ds.Dataset, current: DeltaTable, where: ds.Expressio
     return ds.FileSystemDataset(fragments, table.schema, table.format)
 
 
-def _content(handler: DeltaStorageHandler, root: str, path: str, sizes: Mapping[str, int]) -> pa.Buffer | None:
+def _content(
+    handler: DeltaStorageHandler, root: str, path: str, sizes: Mapping[str, int], is_checked: bool
+) -> pa.Buffer | None:
     """A small file; None if it is not small."""
     if sizes.get(path, SMALL + 1) > SMALL:
         return None
@@ -186,6 +236,9 @@ def _content(handler: DeltaStorageHandler, root: str, path: str, sizes: Mapping[
     content = kept(url)
     if content is None:
         # its size is known: Arrow's own file system would ask for it
-        with handler.open_input_file(path) as file:
-            content = keep(url, pa.py_buffer(file.read()))
+        with handler.open_input_file(path) as file, _naming(path):
+            read = file.read()
+            if is_checked:
+                check_bytes(path, read, sizes[path])
+            content = keep(url, pa.py_buffer(read))
     return content

@@ -41,7 +41,6 @@ from spark_jobs.storage import Place, check_bucket, is_refusal, store_error
 from spark_jobs.warehouse import lease
 from spark_jobs.warehouse.conditional import check_conditional
 from spark_jobs.warehouse.data_files import (
-    CHECKED,
     LOG,
     READ_ONLY,
     DataFile,
@@ -55,7 +54,7 @@ from spark_jobs.warehouse.data_files import (
     write_files,
     writing,
 )
-from spark_jobs.warehouse.held_tables import PADDING, current_table, pruned_dataset, with_small_files
+from spark_jobs.warehouse.held_tables import PADDING, checked_files, current_table, pruned_dataset, with_small_files
 from spark_jobs.warehouse.lease import postgres_lease
 from spark_jobs.warehouse.schemas import COLUMNS, FORMAT, HOUR, INSTANT, LATER, MARKER, TABLES, TOKEN_DIGITS
 
@@ -313,19 +312,22 @@ class Warehouse:
         """
         current = self.table(table) if current is None else current
         found = pruned_dataset(current, (self.place / table).filesystem(), where)
-        return found if self.place.is_local else with_small_files(found, current, where)
+        # of answers and partial aggregates each file has to be the one that was committed
+        is_checked = table not in TABLES or "day" in TABLES[table][1]
+        if is_checked:
+            with reading(self.path(table)):
+                found = checked_files(found, current, self.place / table, where)
+        if self.place.is_local:
+            return found
+        with reading(self.path(table)):
+            return with_small_files(found, current, where, is_checked)
 
     def checked_dataset(self, table: str, current: DeltaTable) -> ds.Dataset:
         """A table as of ``current`` for readers that bring no options of their own: pages are checked as they are read,
         files that can hold no row asked for are passed over, and columns that came later are there, with nulls."""
         found = self.dataset(table, current)
         missing = [column for column in TABLES[table][0] if column.name not in found.schema.names]
-        format = ds.ParquetFileFormat(default_fragment_scan_options=CHECKED)
-        fragments = [
-            format.make_fragment(each.path, each.filesystem, partition_expression=each.partition_expression)
-            for each in found.get_fragments()
-        ]
-        return ds.FileSystemDataset(fragments, pa.schema([*found.schema, *missing]), format)
+        return ds.FileSystemDataset(list(found.get_fragments()), pa.schema([*found.schema, *missing]), found.format)
 
     def rows(self, table: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
         """All rows of one of the small tables."""
@@ -403,7 +405,7 @@ class Warehouse:
             return
         data = pa.Table.from_pylist(list(rows), schema=TABLES[table][0])
         if is_awkward(self.path(table)):
-            self.commit(table, current, [self._added(table, current, data)], token, transaction)
+            self.commit(table, current, [self.added_rows(table, current, data)], token, transaction)
             return
         with self.exactly(table, current, *([transaction] if transaction else [])) as properties:
             write_deltalake(
@@ -415,7 +417,7 @@ class Warehouse:
                 commit_properties=properties,
             )
 
-    def _added(self, table: str, current: DeltaTable, data: pa.Table) -> AddAction:
+    def added_rows(self, table: str, current: DeltaTable, data: pa.Table) -> AddAction:
         """The rows as a file of a small table, which delta-rs cannot write where it cannot read the path."""
         known = {field.name for field in current.schema().fields}
         if known != set(data.schema.names):
@@ -659,9 +661,9 @@ def _properties(token: str, transactions: Sequence[tuple[str, int]]) -> CommitPr
     return CommitProperties({TOKEN: token}, max_commit_retries=0, app_transactions=made or None)
 
 
-def added(file: DataFile) -> AddAction:
-    """The commit's action for a file that was written."""
-    return AddAction(file.path, file.size, {"day": file.day}, now_millis(), True, file.stats)
+def added(file: DataFile, data_change: bool = True) -> AddAction:
+    """The commit's action for a file that was written. ``data_change``: it has rows that the table did not have."""
+    return AddAction(file.path, file.size, {"day": file.day}, now_millis(), data_change, file.stats)
 
 
 def _identity(place: Place) -> str:

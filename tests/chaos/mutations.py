@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable
@@ -21,13 +22,14 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from optimizer.errors.diagnostics import HeddleError
 from optimizer.windows.alignment import day_label
+from spark_jobs.operations import file_checks
 from spark_jobs.operations import maintenance as maintenance_module
 from spark_jobs.partials import stored_coverage
 from spark_jobs.results import own_table, tables
-from spark_jobs.run import finals_stage, narrowing, partials_stage, preparation, publication, rows_stage
+from spark_jobs.run import finals_stage, narrowing, partials_stage, preparation, publication
 from spark_jobs.run import interval as interval_module
 from spark_jobs.run import values as values_module
-from spark_jobs.warehouse import data_files, plans, publish_log, schemas
+from spark_jobs.warehouse import data_files, held_tables, plans, publish_log, schemas
 from spark_jobs.warehouse import lease as lease_module
 from spark_jobs.warehouse import warehouse as warehouse_module
 from spark_jobs.warehouse.plans import current_version
@@ -307,9 +309,8 @@ def merged_rows_lost(patch: Patch) -> None:
 
 def unchecked_pages(patch: Patch) -> None:
     patch.setattr(data_files, "opened", lambda path, **options: pq.ParquetFile(path, **options))
-    patch.setattr(stored_coverage, "CHECKED", None)
-    patch.setattr(rows_stage, "CHECKED", None)
-    patch.setattr(maintenance_module, "opened", data_files.opened)
+    patch.setattr(held_tables, "FORMAT", ds.ParquetFileFormat())
+    patch.setattr(file_checks, "check_content", lambda place, size: None)
 
 
 def no_isolation(patch: Patch) -> None:

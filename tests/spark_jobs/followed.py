@@ -48,6 +48,9 @@ def torn(house: Warehouse) -> list[str]:
                 continue
             results = DeltaTable(house.path("results"), version=at)
             answers = results.to_pyarrow_table(filters=[("query", "=", query)], columns=rows.schema.names)
-            if counted(rows, rows.schema.names) != counted(answers, rows.schema.names):
+            # a row keeps the revision that changed it last
+            newest = dict(zip(answers["instant"].to_pylist(), answers["revision"].to_pylist(), strict=True))
+            later = any(row["revision"] > newest.get(row["instant"], 0) for row in rows.to_pylist())
+            if later or counted(rows, ["instant", "day"]) != counted(answers, ["instant", "day"]):
                 found.append(f"{path.name} {version}: {len(rows)} rows, {len(answers)} answers then")
     return found

@@ -186,7 +186,7 @@ def test_a_file_of_another_user_is_refused_upward_and_trusted_at_home(
         os.chown(path, 12345, -1)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    with pytest.raises(HeddleError, match=f"HDL-123 it belongs to another user\n.*HEDDLE_HOME={folder}"):
+    with pytest.raises(HeddleError, match=f"HDL-123 \\S+ belongs to another user\n.*HEDDLE_HOME={folder}"):
         settings()
     monkeypatch.setenv("HEDDLE_HOME", str(folder))
     assert settings().jars == folder / "evil"
