@@ -1,6 +1,6 @@
 """Moments and regressions, and how far both sides' rounding may take them apart.
 
-Spark's are Welford's recurrences and their generalisations (Pébay 2008) in doubles: ours are sums in double-double.
+Spark's are Welford's recurrences and their generalisations (Pébay 2008) in doubles: ours are of exact sums.
 """
 
 from __future__ import annotations
