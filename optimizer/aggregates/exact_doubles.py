@@ -380,11 +380,13 @@ class ExactSums:
         return heads, counts, words[:used]
 
     @classmethod
-    def unpacked(cls, heads: Longs, words: Longs) -> ExactSums:
-        """The inverse of :meth:`packed`."""
+    def unpacked(cls, heads: Longs, parts: Sequence[tuple[Longs, Longs]]) -> ExactSums:
+        """The inverse of :meth:`packed`; ``parts``: numbers, and at which of them the words of each next sum begin."""
         low, high = _extent(heads)
-        limbs = np.zeros((len(heads), max(high - low, 1)), dtype=np.int64)
-        _unpack(heads, words, low, limbs)
+        limbs, first = np.zeros((len(heads), max(high - low, 1)), dtype=np.int64), 0
+        for words, places in parts:
+            _unpack(heads[first : first + len(places)], words, places, low, limbs[first:])
+            first += len(places)
         return cls(limbs, low if high > low else 0, (heads & 7).astype(np.uint8)).settled()
 
 
@@ -446,12 +448,11 @@ def _pack(limbs, low, special, heads, counts, words):
 
 
 @numba.njit(cache=True)
-def _unpack(heads, words, low, limbs):
-    used = 0
+def _unpack(heads, words, places, low, limbs):
     for i in range(len(heads)):
         head = heads[i]
         size, sign = (head >> 4) & 4095, -((head >> 3) & 1)
-        first = (head >> 16) - (1 << 15) - low
+        first, used = (head >> 16) - (1 << 15) - low, places[i]
         for at in range(0, size, 2):
             word = words[used]
             used += 1
@@ -537,14 +538,20 @@ def _divide(limbs, exponent, counts, out):
         if last < 0 or count == 0:
             out[i] = 0.0
             continue
-        for at in range(last + _BELOW, -1, -1):
+        at, first = last + _BELOW, -1
+        # 65 bits at least are in three limbs; of what is behind only matters whether it is 0
+        while at >= 0 and (first < 0 or first - at < 3):
             rest = (rest << np.uint64(32)) | np.uint64(digits[at - _BELOW] if at >= _BELOW else 0)
             quotient[at] = np.int64(rest // count)
             rest %= count
-        last += _BELOW
-        while last >= 0 and quotient[last] == 0:
-            last -= 1
-        found = _nearest(quotient, last, exponent - 32 * _BELOW, rest != 0)
+            if first < 0 and quotient[at]:
+                first = at
+            at -= 1
+        is_rest = rest != 0
+        quotient[: at + 1] = 0
+        for below in range(at + 1 - _BELOW):
+            is_rest |= digits[below] != 0
+        found = _nearest(quotient, first, exponent - 32 * _BELOW, is_rest)
         out[i] = -found if negative else found
 
 

@@ -123,7 +123,10 @@ def _read_sums(state: State, lists: dict[str, StoredLists]) -> ExactSums:
     if state.carrier == "doubles":
         return ExactSums.of_pairs(lists["doubles"].column(state), lists["doubles"].column(state, 1))
     heads = lists["longs"].column(state)
-    return ExactSums.unpacked(heads, lists["longs"].tails(words_of(heads)))
+    counts = words_of(heads)
+    places = lists["longs"].tail.copy()
+    lists["longs"].tail[:] = places + counts
+    return ExactSums.unpacked(heads, [(lists["longs"].values, places)])
 
 
 READERS: dict[type, Callable[[State, dict[str, StoredLists]], Any]] = {
@@ -269,8 +272,9 @@ def stored_numbers(synopsis: Synopsis, column: pa.ChunkedArray) -> tuple[Longs, 
     sums = [state for state in synopsis.states if state.kind in DOUBLE_SUMS]
     longs, doubles = synopsis.width("longs") - len(sums), synopsis.width("doubles")
     width, first = longs + doubles + len(sums), 0
-    numbers = np.empty((len(column), width), dtype=np.int64)
-    tails: list[list[Longs]] = [[np.empty(0, dtype=np.int64)] for _ in sums]
+    whole, real = np.empty((len(column), longs), dtype=np.int64), np.empty((len(column), doubles))
+    heads = [np.empty((len(column), 1), dtype=np.int64) for _ in sums]
+    tails: list[list[tuple[Longs, Longs]]] = [[] for _ in sums]
     for chunk in column.chunks:
         rows = len(chunk)
         if rows == 0:
@@ -279,30 +283,27 @@ def stored_numbers(synopsis: Synopsis, column: pa.ChunkedArray) -> tuple[Longs, 
         bounds = np.frombuffer(offsets, dtype=np.int32)[chunk.offset : chunk.offset + rows + 1].astype(np.int64)
         words = np.frombuffer(data, dtype="<i8", count=int(bounds[-1] - bounds[0]) // 8, offset=int(bounds[0]))
         starts, lengths = (bounds[:-1] - bounds[0]) // 8, np.diff(bounds)
-        found = numbers[first : first + rows]
+        part = slice(first, first + rows)
         if (lengths < 8 * width).any():
             raise ValueError(f"partial rows of {synopsis.fingerprint} do not have {width} numbers each")
-        _take_rows(words, starts, found)
+        _take_rows(words, starts, whole[part])
+        _take_rows(words, starts + longs, real.view(np.int64)[part])
         at = starts + width
-        for place, tail in enumerate(tails, longs + doubles):
-            counts = words_of(found[:, place])
-            tail.append(words[ragged(at, counts)] if (8 * (at + counts - starts) <= lengths).all() else words[:0])
-            at = at + counts
+        for place, (head, tail) in enumerate(zip(heads, tails, strict=True), longs + doubles):
+            _take_rows(words, starts + place, head[part])
+            tail.append((words, at))
+            at = at + words_of(head[part, 0])
         if (8 * (at - starts) != lengths).any():
             raise ValueError(
                 f"partial rows of {synopsis.fingerprint} do not have {width} numbers each, and words of sums"
             )
         first += rows
-    exact = {
-        state: ExactSums.unpacked(np.ascontiguousarray(numbers[:, place]), np.concatenate(tail))
-        for place, (state, tail) in enumerate(zip(sums, tails, strict=True), longs + doubles)
-    }
-    real = np.ascontiguousarray(numbers[:, longs : longs + doubles]).view(np.float64)
+    exact = {state: ExactSums.unpacked(head[:, 0], tail) for state, head, tail in zip(sums, heads, tails, strict=True)}
     layout = synopsis.layout("doubles")
     exact |= {state: ExactSums.of_pairs(real[:, at], real[:, at + 1]) for state, at in layout if state.is_of_doubles}
     others = [at for state, at in layout if not state.is_of_doubles]
     real = real if len(others) == doubles else np.ascontiguousarray(real[:, others])
-    return np.ascontiguousarray(numbers[:, :longs]), real, exact
+    return whole, real, exact
 
 
 def written_numbers(longs: Longs, doubles: NDArray[np.float64], sums: Mapping[State, Any]) -> pa.ChunkedArray:
@@ -315,16 +316,18 @@ def written_numbers(longs: Longs, doubles: NDArray[np.float64], sums: Mapping[St
         part = slice(first, min(first + most, len(longs)))
         packed = [column.within(part).packed() for column in sums.values()]
         fixed = [longs[part], doubles[part].view(np.int64), *(heads[:, None] for heads, _, _ in packed)]
-        chunks.append(_rows_of(np.concatenate(fixed, axis=1), [(counts, words) for _, counts, words in packed]))
+        chunks.append(_rows_of(fixed, [(counts, words) for _, counts, words in packed]))
     return pa.chunked_array(chunks, pa.binary())
 
 
-def _rows_of(fixed: Longs, tails: Sequence[tuple[Longs, Longs]]) -> pa.BinaryArray:
-    rows, width = fixed.shape
+def _rows_of(fixed: Sequence[Longs], tails: Sequence[tuple[Longs, Longs]]) -> pa.BinaryArray:
+    rows, width = len(fixed[0]), sum(columns.shape[1] for columns in fixed)
     offsets = offsets_of(sum((counts for counts, _ in tails), np.full(rows, width, dtype=np.int64)))
     words = np.empty(offsets[-1], dtype="<i8")
-    _put_rows(words, offsets[:-1], fixed)
-    at = offsets[:-1] + width
+    at = offsets[:-1]
+    for columns in fixed:
+        _put_rows(words, at, columns)
+        at = at + columns.shape[1]
     for counts, tail in tails:
         _put_runs(words, at, counts, tail)
         at = at + counts

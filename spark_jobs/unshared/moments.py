@@ -73,7 +73,8 @@ def agrees_shape(output: Output, value: Any, evidence: Mapping[str, Any]) -> boo
     if n == 0:
         return value is None
     if not (math.isfinite(evidence["squares"]) and math.isfinite(evidence["variance"])):
-        return value is None or not math.isfinite(value)
+        # squares that overflowed judge nothing
+        return value is None or not math.isfinite(value) or not math.isnan(evidence["squares"])
     slack = shape_slack(output, evidence)
     if n == 1:
         return value is None

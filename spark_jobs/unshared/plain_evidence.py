@@ -149,7 +149,17 @@ def _spread(output: Output, values: Sequence[Any]) -> Evidence:
     if len(doubles) > freedom:
         answer = _deviations(doubles)[1] / (len(doubles) - freedom)
         answer = math.sqrt(answer) if output.function.startswith("std") else answer
+        if not math.isfinite(answer) and all(map(math.isfinite, doubles)):
+            answer = _huge_spread(output, doubles, freedom)
     return {"": answer, "count": len(doubles), "squares": _squares(doubles)}
+
+
+def _huge_spread(output: Output, values: Sequence[float], freedom: int) -> float | None:
+    """A variance or deviation of values whose squares are no doubles; None: neither is it."""
+    mean = sum(map(Fraction, values), Fraction(0)) / len(values)
+    variance = sum(((Fraction(value) - mean) ** 2 for value in values), Fraction(0)) / (len(values) - freedom)
+    found = math.isqrt(math.floor(variance)) if output.function.startswith("std") else math.floor(variance)
+    return float(found) if found < 2**1024 - 2**970 else None
 
 
 def _pairs(output: Output, x: Sequence[float], y: Sequence[float]) -> Evidence:

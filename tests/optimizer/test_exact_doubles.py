@@ -42,7 +42,8 @@ def in_pieces(values: Sequence[float], chance: random.Random, power: int = 1) ->
         joined = ExactSums.joined(None, [parts.pop(chance.randrange(len(parts))), parts.pop()])
         cells = chance.randint(1, 4)
         parts.append(joined.combined(None, np.array([chance.randrange(cells) for _ in range(len(joined))]), cells))
-        parts[-1] = ExactSums.unpacked(*parts[-1].packed()[::2])
+        heads, counts, words = parts[-1].packed()
+        parts[-1] = ExactSums.unpacked(heads, [(words, np.cumsum(counts) - counts)])
     return parts[0].combined(None, np.zeros(len(parts[0]), dtype=np.int64), 1)
 
 

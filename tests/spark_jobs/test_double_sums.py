@@ -154,9 +154,9 @@ def test_lookups_have_the_bits_of_answers(case: Case) -> None:
             mine = {(row["instant"], row["key"]): row["doubles"] for row in of_query(table, query).to_pylist()}
             names = [output.name for output in query.outputs]
             for row in lookups.between(case.begin, case.end).to_pylist():
-                expected = str(mine[row["instant"], f'["{row["kind"]}"]'])
+                expected = str(mine[row["window_end"], f'["{row["kind"]}"]'])
                 assert str([row[name] for name in names]) == expected
-                single = lookups.single(micros(row["instant"]), row["kind"])
+                single = lookups.single(micros(row["window_end"]), row["kind"])
                 assert single is not None and str(list(single)) == expected
 
 
