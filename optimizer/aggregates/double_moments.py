@@ -53,29 +53,30 @@ def _quotient(above: Scaled, below: Scaled) -> Array:
 def _root(number: Scaled) -> Scaled:
     """The square roots (n,) of numbers from 0."""
     odd = number[1] & 1
-    return np.sqrt(number[0] * (1 + odd)), (number[1] - odd) >> 1
+    # double-doubles of earlier versions may be off below 0
+    return np.sqrt(np.maximum(number[0], 0.0) * (1 + odd)), (number[1] - odd) >> 1
 
 
-def _product(one: Scaled, other: Scaled) -> Scaled:
-    return one[0] * other[0], one[1] + other[1]
+def _product(left: Scaled, right: Scaled) -> Scaled:
+    return left[0] * right[0], left[1] + right[1]
 
 
-def lower_variance(states: States, output: Output, freedom: int, root: bool) -> Lowered:
+def double_variance(states: States, output: Output, freedom: int, root: bool) -> Lowered:
     """Variances, or standard deviations if ``root``; ``freedom`` is subtracted from the count."""
     count, total = states["count"], sums_of(states, "sum")
     deviations = codeviations(count, total, total, sums_of(states, "sum_squares"))
     fractions = deviations[0] / (np.maximum(count, 1).astype(np.float64) * np.maximum(count - freedom, 1))
-    fractions, exponents = _root((fractions, deviations[1])) if root else (fractions, deviations[1])
+    fractions, exponents = _root((fractions, deviations[1])) if root else (np.maximum(fractions, 0.0), deviations[1])
     with np.errstate(over="ignore"):
         values = np.ldexp(fractions, exponents) / _unit(output.argument_type) ** (1 if root else 2)
     return _lowered(values, count > freedom, _is_finite(total))
 
 
-def lower_shape(states: States, output: Output, power: int) -> Lowered:
+def double_shape(states: States, output: Output, power: int) -> Lowered:
     """``skewness`` (``power`` 3) or ``kurtosis`` (4): null where the values are all equal."""
     count, total = states["count"], sums_of(states, "sum")
     n, one, two, three = (
-        WideIntegers.whole(count),
+        WideIntegers.counts(count),
         *map(WideIntegers.of, (total, sums_of(states, "sum_squares"), sums_of(states, "sum_cubes"))),
     )
     spread = n * two - one * one
@@ -120,7 +121,7 @@ class DoublePairs:
         return _lowered(values, valid, self.finite)
 
 
-def lower_covariance(pair: DoublePairs, freedom: int) -> Lowered:
+def double_covariance(pair: DoublePairs, freedom: int) -> Lowered:
     """Covariances; ``freedom`` is subtracted from the count."""
     xy, divisor = pair.deviations("xy"), np.maximum(pair.count, 1).astype(np.float64)
     with np.errstate(over="ignore"):
@@ -132,27 +133,27 @@ def _correlations(xy: Scaled, xx: Scaled, yy: Scaled) -> Array:
     return np.clip(_quotient(xy, _product(_root(xx), _root(yy))), -1.0, 1.0)
 
 
-def lower_correlation(pair: DoublePairs) -> Lowered:
+def double_correlation(pair: DoublePairs) -> Lowered:
     """``corr``: null where one of both does not vary."""
     xy, xx, yy = (pair.deviations(names) for names in ("xy", "xx", "yy"))
     return pair.lowered(_correlations(xy, xx, yy), pair.varies(xx) & pair.varies(yy))
 
 
-def lower_determination(pair: DoublePairs) -> Lowered:
+def double_determination(pair: DoublePairs) -> Lowered:
     """``regr_r2``: null where the second does not vary, else 1 where the first does not."""
     xy, xx, yy = (pair.deviations(names) for names in ("xy", "xx", "yy"))
     squared = _correlations(xy, xx, yy) ** 2
     return pair.lowered(np.where(pair.varies(xx), squared, 1.0), pair.varies(yy))
 
 
-def lower_slope(pair: DoublePairs) -> Lowered:
+def double_slope(pair: DoublePairs) -> Lowered:
     """``regr_slope``: null where the second does not vary."""
     yy = pair.deviations("yy")
     slopes = _quotient(pair.deviations("xy"), yy) * (pair.y_unit / pair.x_unit)
     return pair.lowered(slopes, pair.varies(yy))
 
 
-def lower_intercept(pair: DoublePairs) -> Lowered:
+def double_intercept(pair: DoublePairs) -> Lowered:
     """``regr_intercept``: null where the second does not vary."""
     yy = pair.deviations("yy")
     x, y, squares, products = (WideIntegers.of(pair.sums(names)) for names in ("x", "y", "yy", "xy"))

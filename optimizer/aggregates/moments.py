@@ -6,8 +6,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from optimizer.aggregates import double_moments
-from optimizer.aggregates.double_moments import DoublePairs
+from optimizer.aggregates.double_moments import (
+    DoublePairs,
+    double_correlation,
+    double_covariance,
+    double_determination,
+    double_intercept,
+    double_shape,
+    double_slope,
+    double_variance,
+)
 from optimizer.aggregates.exact_moments import (
     exact_correlation,
     exact_covariance,
@@ -25,7 +33,7 @@ def lower_variance(freedom: int, root: bool) -> Callable[[States, Output], Lower
     """How variances are lowered: ``freedom`` is taken from the count; ``root``: the standard deviation."""
 
     def lower(states: States, output: Output) -> Lowered:
-        of_type = exact_variance if "power_2" in states else double_moments.lower_variance
+        of_type = exact_variance if "power_2" in states else double_variance
         return of_type(states, output, freedom, root)
 
     return lower
@@ -42,7 +50,7 @@ def lower_covariance(freedom: int) -> Callable[[States, Output], Lowered]:
     def lower(states: States, output: Output) -> Lowered:
         if "pair_xy" in states:
             return exact_covariance(states, output, freedom)
-        return double_moments.lower_covariance(DoublePairs(states, output), freedom)
+        return double_covariance(DoublePairs(states, output), freedom)
 
     return lower
 
@@ -56,16 +64,16 @@ def _of_pairs(
     return lower
 
 
-lower_correlation = _of_pairs(exact_correlation, double_moments.lower_correlation)
+lower_correlation = _of_pairs(exact_correlation, double_correlation)
 """``corr``: null where one of both does not vary."""
 
-lower_determination = _of_pairs(exact_determination, double_moments.lower_determination)
+lower_determination = _of_pairs(exact_determination, double_determination)
 """``regr_r2``: null where the second does not vary, else 1 where the first does not."""
 
-lower_slope = _of_pairs(exact_slope, double_moments.lower_slope)
+lower_slope = _of_pairs(exact_slope, double_slope)
 """``regr_slope``: null where the second does not vary."""
 
-lower_intercept = _of_pairs(exact_intercept, double_moments.lower_intercept)
+lower_intercept = _of_pairs(exact_intercept, double_intercept)
 """``regr_intercept``: null where the second does not vary."""
 
 
@@ -73,7 +81,7 @@ def lower_shape(power: int) -> Callable[[States, Output], Lowered]:
     """How ``skewness`` (``power`` 3) and ``kurtosis`` (4) are lowered: null where the values are all equal."""
 
     def lower(states: States, output: Output) -> Lowered:
-        of_type = exact_shape if "power_2" in states else double_moments.lower_shape
+        of_type = exact_shape if "power_2" in states else double_shape
         return of_type(states, output, power)
 
     return lower

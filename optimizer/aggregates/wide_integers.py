@@ -48,7 +48,7 @@ class WideIntegers:
         return cls(_balanced([np.ascontiguousarray(column) for column in sums.limbs.T]), sums.low)
 
     @classmethod
-    def whole(cls, numbers: Longs) -> WideIntegers:
+    def counts(cls, numbers: Longs) -> WideIntegers:
         """Integers of 64 bits."""
         return cls(_balanced([numbers & LOW, numbers >> LIMB]))
 

@@ -17,8 +17,8 @@ compares them with. Kept as reference and as baselines of the experiments.
 
 Exact sums of doubles are integers here, in limbs. Double-doubles, which sums over event sequences still are, are never
 subtracted. Least and greatest doubles are compared as :func:`ordinals`, in Spark's order (NaN last), so one set of
-kernels serves integers and doubles, and every structure gives the same bits. Quantiles and other holistic aggregates are
-in :mod:`optimizer.combine.wavelet_matrix`.
+kernels serves integers and doubles, and every structure gives the same bits. Quantiles and other holistic aggregates
+are in :mod:`optimizer.combine.wavelet_matrix`.
 
 References
 ----------

@@ -206,10 +206,10 @@ class LiftingGroup:
             others,
         )
 
-    def _bytes_of(self, batch: Batch, found: _NumberedEvents) -> int:
+    def _bytes_of(self, batch: Batch, events: _NumberedEvents) -> int:
         """Bytes of the atoms of a batch, about: exact sums have as many limbs as its numbers need."""
         limbs = sum(max(0, limbs_between(*terms_of(batch, state)) - USUAL_LIMBS) for state in self.sums)
-        return len(found.counts) * (self.cell_bytes + 8 * limbs) + 16 * len(found.cell) * self.elements
+        return len(events.counts) * (self.cell_bytes + 8 * limbs) + 16 * len(events.cell) * self.elements
 
     def _numbered(self, batch: Batch) -> _NumberedEvents | None:
         """The cells that the events of a batch are in; None if they are in none."""

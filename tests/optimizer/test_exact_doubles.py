@@ -245,6 +245,6 @@ def test_wide_integers_are_those_of_python(limbs: list[list[int]], seed: int) ->
     sums = [ExactSums(np.array([one], dtype=np.int64), chance.randint(-3, 3), np.zeros(1, np.uint8)) for one in limbs]
     (a, b), (x, y) = map(WideIntegers.of, sums), (one.fraction(0) for one in sums)
     count = chance.randrange(2 ** chance.randint(1, 62))
-    found = (WideIntegers.whole(np.array([count])) * a - b * b + a.times(-3)).scaled()
+    found = (WideIntegers.counts(np.array([count])) * a - b * b + a.times(-3)).scaled()
     exact = count * x - y * y - 3 * x
     assert abs(Fraction(found[0][0]) * Fraction(2) ** int(found[1][0]) - exact) <= abs(exact) / 2**53
