@@ -326,9 +326,7 @@ class ExactSums:
         low = min(part.low for part in parts)
         width = max(part.low + part.limbs.shape[1] for part in parts) - low
         limbs = np.concatenate([part._spread(low, width) for part in parts])
-        found = ExactSums(limbs, low, np.concatenate([part.special for part in parts]))
-        is_one = all(part.limbs.shape[1] == width for part in parts)
-        return found if is_one else found.settled()
+        return ExactSums(limbs, low, np.concatenate([part.special for part in parts]))
 
     def combined(self, state: Any, cell: Longs, cells: int) -> ExactSums:
         """The sums of ``cells`` cells; ``cell`` (n,): into which each goes. O(n)."""

@@ -107,7 +107,9 @@ def test_a_sum_of_many_gets_the_limbs_that_it_needs() -> None:
     sums = lifted([-GREATEST, 5e-324], [0, 0])
     for step in range(1, 90):
         sums = ExactSums.joined(None, [sums, sums]).combined(None, np.zeros(2, dtype=np.int64), 1)
-        assert sums.fraction(0) == (Fraction(5e-324) - Fraction(GREATEST)) * 2**step
+        exact = (Fraction(5e-324) - Fraction(GREATEST)) * 2**step
+        copies = sums.take(np.zeros(4096, dtype=np.int64)).combined(None, np.zeros(4096, dtype=np.int64), 1)
+        assert sums.fraction(0) == exact and copies.fraction(0) == 4096 * exact
     assert sums.limbs.shape[1] <= 70
 
 
