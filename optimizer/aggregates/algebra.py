@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from optimizer.aggregates.datasketches import Made, hll_sketch, lower_sketch, quantile_sketch, theta_sketch
+from optimizer.aggregates.double_moments import lower_geometric_mean
 from optimizer.aggregates.listings import lower_histogram, lower_least, lower_several
 from optimizer.aggregates.lowering import (
     lower_as_it_is,
@@ -27,7 +28,6 @@ from optimizer.aggregates.moments import (
     lower_correlation,
     lower_covariance,
     lower_determination,
-    lower_geometric_mean,
     lower_intercept,
     lower_pairs_counted,
     lower_shape,
@@ -37,11 +37,13 @@ from optimizer.aggregates.moments import (
 from optimizer.aggregates.states import (
     BOTH,
     CHECKS,
+    DOUBLE_SUMS,
     EXACT_BOTH,
     EXACT_KINDS,
     PAIRS,
     ROWS,
     SKETCHES,
+    SUMS_OF_DOUBLES,
     WIDE,
     Lowered,
     State,
@@ -92,8 +94,10 @@ class Aggregate:
                 kind = "sum"  # the sum of doubles is their total already
             elif is_exact:
                 kind = EXACT_KINDS.get(kind, kind)
+            if not former and f"exact_{kind}" in DOUBLE_SUMS and _is_of_doubles(kind, output):
+                kind = f"exact_{kind}"
             state = State(kind, output.argument, None if kind == "count" else output.argument_type)
-            if kind in PAIRS or kind in BOTH or kind in EXACT_BOTH:
+            if kind in PAIRS or kind in EXACT_BOTH or kind.removeprefix("exact_") in BOTH:
                 state = replace(state, by=output.by, by_type=output.by_type)
             found.append(replace(state, error=error) if kind in SKETCHES else state)
         return tuple(found)
@@ -125,7 +129,7 @@ class Aggregate:
 
     def subtractable(self, type: Type | None) -> bool:
         """Whether an older window can be subtracted from a longer one exactly."""
-        summed = ("sum", *EXACT_KINDS) if _is_exact(type, None) else ()
+        summed = ("sum", *SUMS_OF_DOUBLES) if type is not None and type.is_numeric else ()
         return all(kind in ("rows", "count", "both", "bit_xor", *summed) for kind in self.kinds)
 
 
@@ -148,6 +152,11 @@ TAKES: dict[str, tuple[Callable[[Type], bool], str]] = {
     "a condition": (lambda type: type == BOOLEAN, "a condition"),
 }
 """Kinds of arguments: whether a type is one, and how messages call it."""
+
+
+def _is_of_doubles(kind: str, output: Output) -> bool:
+    """Whether a sum of an output is one of doubles: of logarithms always, of pairs where one of both is a double."""
+    return kind == "sum_logs" or output.argument_type == DOUBLE or (kind in BOTH and output.by_type == DOUBLE)
 
 
 def _same(type: Type) -> Type:

@@ -9,6 +9,7 @@ from decimal import ROUND_HALF_UP, Decimal, localcontext
 import numpy as np
 from numpy.typing import NDArray
 
+from optimizer.aggregates.double_moments import sums_of
 from optimizer.aggregates.exact_sums import decimal_texts, exact_total, long_total
 from optimizer.aggregates.states import MULTISETS, Array, Longs, Lowered, Multisets, States, average_type, sum_type
 from optimizer.workload.values import BOOLEAN, DOUBLE, Output, Type
@@ -21,24 +22,27 @@ def lower_count(states: States, output: Output) -> Lowered:
 
 
 def lower_sum(states: States, output: Output) -> Lowered:
-    """``sum``: exact of integers and decimals, with overflow; of doubles both parts of the compensated sum."""
+    """``sum``: exact of integers and decimals, with overflow; of doubles the exact sum, rounded once."""
     type = output.argument_type
     assert type is not None
     valid = states["count"] > 0
+    if type == DOUBLE:
+        return Lowered(sums_of(states, "sum").rounded(), valid)
     if type.name == "decimal":
         texts, overflow = decimal_texts(exact_total(states["sum"]), sum_type(type))
         return Lowered(texts, valid & ~overflow, overflow)
-    if type.is_exact:
-        values, overflow = long_total(states["sum"])
-        return Lowered(values, valid & ~overflow, overflow)
-    return Lowered(states["sum"][:, 0] + states["sum"][:, 1], valid)
+    values, overflow = long_total(states["sum"])
+    return Lowered(values, valid & ~overflow, overflow)
 
 
 def lower_average(states: States, output: Output) -> Lowered:
-    """``avg``: of decimals exact and rounded half up, of all others a double."""
-    type, count, total = output.argument_type, states["count"], states["sum"]
+    """``avg``: of decimals exact and rounded half up, of all others the double that is nearest to the exact mean."""
+    type, count = output.argument_type, states["count"]
     assert type is not None
     valid = count > 0
+    if type == DOUBLE:
+        return Lowered(sums_of(states, "sum").means(count), valid)
+    total = states["sum"]
     if type.name == "decimal":
         average = average_type(type)
         shift = 10 ** (average.scale - type.scale)
@@ -53,8 +57,6 @@ def lower_average(states: States, output: Output) -> Lowered:
         texts, overflow = decimal_texts(unscaled, average)
         return Lowered(texts, valid & ~overflow, overflow)
     divisor = np.maximum(count, 1)
-    if not type.is_exact:
-        return Lowered((total[:, 0] + total[:, 1]) / divisor, valid)
     values, large = long_total(total)
     averages = values / divisor
     # beyond 2**53 the conversion to double would round before the division does: divide integers there

@@ -1,17 +1,16 @@
 """The algebra: every aggregate is lift / combine / lower over a few shared state columns.
 
-A *state* is what one fragment keeps of one argument: a count, an exact sum, a double-double sum, a minimum, the
-distinct values with how often each occurs. States are shared: ``avg(x)`` and ``sum(x)`` keep one sum, ``stddev(x)``
+A *state* is what one fragment keeps of one argument: a count, an exact sum, a minimum, the distinct values with how
+often each occurs. States are shared: ``avg(x)`` and ``sum(x)`` keep one sum, ``stddev(x)``
 adds only the sum of squares, ``median(x)`` and ``mode(x)`` keep one multiset. A new aggregate is one line in
 :data:`AGGREGATES`; Spark jobs, kernels and the language pick it up from there.
 
-Exactness (design.md section 6): integers and decimals are summed in limbs of 32 bits, so their sums are exact
-in any order; doubles in double-double arithmetic (Dekker, Knuth), far inside the promised 4*eps*sum|x|, and
-never by subtracting running sums. Holistic aggregates are exact as well, unless the query permits an error: then
-each fragment keeps a sketch instead.
+Exactness: integers and decimals are summed in limbs of 32 bits, and so are doubles, their powers and their products
+(:mod:`optimizer.aggregates.exact_doubles`). Sums are exact in any order and any cut. Holistic aggregates are exact as
+well, unless the query permits an error: then each fragment keeps a sketch instead.
 
-References: Gray et al., "Data Cube" (1997), for the distributive / algebraic / holistic classes; Dekker,
-"A floating-point technique for extending the available precision" (1971); Flajolet et al., "HyperLogLog" (2007).
+References: Gray et al., "Data Cube" (1997), for the distributive / algebraic / holistic classes; Flajolet et al.,
+"HyperLogLog" (2007).
 """
 
 from __future__ import annotations
@@ -62,7 +61,12 @@ EXACT_KINDS = {
 """What is stored of exact types instead of a sum of doubles."""
 
 SUMS_OF_DOUBLES = ("total", "sum_squares", "sum_cubes", "sum_fourths", "sum_logs", *BOTH[1:])
-"""States that are one double-double sum, whatever the types of their arguments."""
+"""States of rows that earlier versions stored: one double-double sum, whatever the types of their arguments. They are
+read as exact sums of doubles, and not stored again."""
+
+DOUBLE_SUMS = tuple(f"exact_{kind}" for kind in ("sum", *SUMS_OF_DOUBLES[1:]))
+"""States that are one exact sum of doubles, of a length of its own. Rows of earlier versions have a double-double of
+the same name without ``exact_`` (``total`` is ``sum``); the two are never combined."""
 
 SKETCHES = ("quantiles", "frequent", "registers")
 """States that keep less than the whole multiset, for an error that the query permits."""
@@ -76,14 +80,14 @@ class State:
     """One state of one argument, what a fragment keeps of it. ``kind``:
 
     - ``rows``, ``count``: tuples, and those whose argument is not null;
-    - ``sum`` is exact for exact types; ``power_2``, ``power_3``, ``power_4`` are exact sums of powers of exact types
-      (decimals unscaled); ``sum_squares``, ``sum_cubes``, ``sum_fourths`` double-double sums of the powers of doubles,
-      ``sum_logs`` of natural logarithms of any numbers;
+    - ``sum`` of exact types is exact, and so are ``power_2``, ``power_3``, ``power_4``, the sums of their powers
+      (decimals unscaled);
+    - ``exact_sum`` and the others of :data:`DOUBLE_SUMS`: the exact sums of doubles, of their powers, and of natural
+      logarithms of any numbers, as the name behind ``exact_`` says;
     - ``both``: tuples where neither ``argument`` nor ``by`` is null. Over these, of two exact types the exact sums
       ``pair_x``, ``pair_y``, ``pair_xx``, ``pair_yy``, ``pair_xy`` of both, of their squares and of their products; of
-      other pairs the double-double sums ``both_x``, ``both_y``, ``both_xx``, ``both_yy``, ``both_xy``;
-    - rows stored earlier have ``total``, the double-double sum of exact values as doubles, and double-double sums of
-      their powers and products;
+      other pairs the same as sums of doubles, ``exact_both_x``, …;
+    - rows stored earlier have double-double sums, of doubles of any numbers (:data:`SUMS_OF_DOUBLES`);
     - ``min``, ``max``, ``bit_and``, ``bit_or``, ``bit_xor``;
     - ``least_by``, ``greatest_by``: the value of ``argument`` where ``by`` is least or greatest, of the tuples whose
       ``by`` is not null; equal ``by``: the least or the greatest value, null being the least of all;
@@ -95,7 +99,8 @@ class State:
     Stored in three carriers, each a list column of the partials table: ``longs``, ``doubles`` or ``texts``.
     :attr:`widths` says how many fixed columns of each. A state of variable length has one fixed column, in longs: how
     many distinct values follow; they stand behind all fixed columns of :attr:`tail`, and their weights behind all
-    fixed columns of ``longs`` (behind the values, if these are longs too), state by state.
+    fixed columns of ``longs`` (behind the values, if these are longs too), state by state. Of an exact sum of doubles
+    the fixed column is its head, which its words follow (:meth:`optimizer.aggregates.exact_doubles.ExactSums.packed`).
     """
 
     kind: str
@@ -131,7 +136,7 @@ class State:
             return {"longs": limbs_for(of_x * bits_of(self.type) + of_y * bits_of(self.by_type))}
         if self.kind in SUMS_OF_DOUBLES:
             return {"doubles": 2}
-        if self.kind in MULTISETS:
+        if self.kind in MULTISETS or self.kind in DOUBLE_SUMS:
             return {"longs": 1}
         if self.kind in PAIRS:
             # longs: whether the value is not null, then order and value unless they are texts (doubles as ordinals)
@@ -149,15 +154,22 @@ class State:
         small = self.type.name == "decimal" and self.type.precision <= WIDE
         return "longs" if self.kind == "registers" or small else carrier_of(self.type)
 
+    @property
+    def is_of_doubles(self) -> bool:
+        """Whether it is a sum of doubles: exact, or a double-double that an earlier version stored."""
+        return self.kind in (*DOUBLE_SUMS, *SUMS_OF_DOUBLES) or (self.kind == "sum" and self.type == DOUBLE)
+
     @cached_property
     def operation(self) -> str:
-        """How two states combine: ``add`` (integers), ``add_double`` (double-double), ``min``, ``max``, ``bit_and``,
+        """How two states combine: ``add`` (integers), ``add_exact`` (doubles), ``min``, ``max``, ``bit_and``,
         ``bit_or``, ``bit_xor``, ``least_by``, ``greatest_by``, ``union`` (weights of equal values are added) or
         ``union_max`` (the greater weight stays)."""
+        if self.is_of_doubles:
+            return "add_exact"
         if self.kind in MULTISETS:
             return "union_max" if self.kind == "registers" else "union"
-        if self.kind in ("rows", "count", "sum", "both", *EXACT_POWERS, *EXACT_BOTH, *SUMS_OF_DOUBLES):
-            return "add" if self.carrier == "longs" else "add_double"
+        if self.kind in ("rows", "count", "sum", "both", *EXACT_POWERS, *EXACT_BOTH):
+            return "add"
         return {"first": "least_by", "last": "greatest_by"}.get(self.kind, self.kind)
 
 
@@ -296,7 +308,8 @@ class Multisets(Protocol):
 
 States = Mapping[str, Any]
 """The states of one output over many answers, by kind: (n,) for counts, extremes and bits, (n, limbs) for exact sums,
-(n, 2) for double-doubles; (values (n,), present (n,)) for :data:`PAIRS`, values as the results table stores them;
+:class:`optimizer.aggregates.exact_doubles.ExactSums` for those of doubles;
+(values (n,), present (n,)) for :data:`PAIRS`, values as the results table stores them;
 :class:`Multisets` for :data:`MULTISETS`."""
 
 

@@ -15,9 +15,10 @@ are over the fragments of many groups, one group after the other, by time within
 **As published** (online: one element after the other, look-ups in between): B-INT, L-INT, R-INT and what the paper
 compares them with. Kept as reference and as baselines of the experiments.
 
-Doubles are never subtracted (design.md section 6): their sums are double-doubles. Least and greatest doubles are
-compared as :func:`ordinals`, in Spark's order (NaN last), so one set of kernels serves integers and doubles, and every
-structure gives the same bits. Quantiles and other holistic aggregates are in :mod:`optimizer.combine.wavelet_matrix`.
+Exact sums of doubles are integers here, in limbs. Double-doubles, which sums over event sequences still are, are never
+subtracted. Least and greatest doubles are compared as :func:`ordinals`, in Spark's order (NaN last), so one set of
+kernels serves integers and doubles, and every structure gives the same bits. Quantiles and other holistic aggregates
+are in :mod:`optimizer.combine.wavelet_matrix`.
 
 References
 ----------

@@ -33,7 +33,7 @@ def views(
         family = cells if synopsis.is_plain(queries[0]) else cells.projected(synopsis.bit(filter), group_by)
         if len(family):
             members = [by_name[query.name] for query in queries]
-            yield FamilyView(family, members), members
+            yield FamilyView(family), members
 
 
 def finals_of(

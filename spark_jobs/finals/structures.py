@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optimizer.aggregates.exact_doubles import ExactSums
 from optimizer.aggregates.ordinals import doubles_of_ordinals
 from optimizer.aggregates.sketches import precision_of
 from optimizer.aggregates.states import State
-from optimizer.combine.choose import combine_pairs, combine_runs
+from optimizer.combine.choose import combine_pairs
 from optimizer.combine.distinct import DistinctCounter
-from optimizer.combine.elements import ADD_DOUBLE, BIT_AND, BIT_OR, BIT_XOR, MAX, MIN
+from optimizer.combine.elements import BIT_AND, BIT_OR, BIT_XOR, MAX, MIN
 from optimizer.combine.frequent import modes, top_k
 from optimizer.combine.hyperloglog import hll_counts
 from optimizer.combine.prefix_sums import PrefixSums
-from optimizer.combine.sparse_tables import DisjointSparseTable, SparseTable
+from optimizer.combine.sparse_tables import SparseTable
 from optimizer.combine.wavelet_matrix import WaveletMatrix
 from spark_jobs.arrays.numbering import distinct_of
 from spark_jobs.finals.window_query import FragmentRuns, Longs
@@ -32,22 +33,28 @@ if TYPE_CHECKING:
 _Combine = Callable[[FragmentRuns], Any]
 
 
-def _sums(view: FamilyView, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
+def _sums(view: FamilyView, state: State, column: Fixed, rows: slice) -> _Combine:
     table = PrefixSums(column.values[rows])
     if column.values.shape[1] > 1:
         return lambda runs: table.combine(runs.low, runs.high)
     return lambda runs: table.combine(runs.low, runs.high)[:, 0]
 
 
-def _double_sums(view: FamilyView, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
-    values = column.values[rows]
-    if not many:
-        return lambda runs: combine_runs(values, ADD_DOUBLE, *runs)
-    table = DisjointSparseTable(values, ADD_DOUBLE)
-    return lambda runs: table.combine(runs.low, runs.high)
+def _exact_sums(view: FamilyView, state: State, column: ExactSums, rows: slice) -> _Combine:
+    table, special = PrefixSums(column.limbs[rows]), column.special[rows]
+    marks = special[:, None] >> np.arange(3, dtype=np.uint8) & 1
+    marked = PrefixSums(marks.astype(np.int64)) if special.any() else None
+
+    def answer(runs: FragmentRuns) -> ExactSums:
+        found = np.zeros(len(runs.low), dtype=np.uint8)
+        if marked is not None:
+            found = np.packbits(marked.combine(runs.low, runs.high) > 0, axis=1, bitorder="little")[:, 0]
+        return ExactSums(table.combine(runs.low, runs.high), column.low, found)
+
+    return answer
 
 
-def _parities(view: FamilyView, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
+def _parities(view: FamilyView, state: State, column: Fixed, rows: slice) -> _Combine:
     table = PrefixSums(column.values[rows], BIT_XOR)
     return lambda runs: table.combine(runs.low, runs.high)[:, 0]
 
@@ -55,12 +62,12 @@ def _parities(view: FamilyView, state: State, column: Fixed, rows: slice, many: 
 _IDEMPOTENT = {"min": MIN, "max": MAX, "bit_and": BIT_AND, "bit_or": BIT_OR}
 
 
-def _extremes(view: FamilyView, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
+def _extremes(view: FamilyView, state: State, column: Fixed, rows: slice) -> _Combine:
     table = SparseTable(column.values[rows], _IDEMPOTENT[state.operation])
     return lambda runs: table.combine(runs.low, runs.high)[:, 0]
 
 
-def _extreme_texts(view: FamilyView, state: State, column: Texts, rows: slice, many: bool) -> _Combine:
+def _extreme_texts(view: FamilyView, state: State, column: Texts, rows: slice) -> _Combine:
     table = SparseTable(column.ranks[rows, None], _IDEMPOTENT[state.operation])
     known = view.objects(column.texts)
 
@@ -71,19 +78,18 @@ def _extreme_texts(view: FamilyView, state: State, column: Texts, rows: slice, m
     return answer
 
 
-_FIXED: dict[str, Callable[[FamilyView, State, Fixed, slice, bool], _Combine]] = {
+_FIXED: dict[str, Callable[[FamilyView, State, Fixed, slice], _Combine]] = {
     "add": _sums,
-    "add_double": _double_sums,
     "bit_xor": _parities,
     **dict.fromkeys(_IDEMPOTENT, _extremes),
 }
 
 
-def _fixed(view: FamilyView, state: State, column: Fixed, rows: slice, many: bool) -> _Combine:
-    return _FIXED[state.operation](view, state, column, rows, many)
+def _fixed(view: FamilyView, state: State, column: Fixed, rows: slice) -> _Combine:
+    return _FIXED[state.operation](view, state, column, rows)
 
 
-def _pairs(view: FamilyView, state: State, column: Pairs, rows: slice, many: bool) -> _Combine:
+def _pairs(view: FamilyView, state: State, column: Pairs, rows: slice) -> _Combine:
     """Values beside the least or greatest order, and whether they are not null; cells without any order are passed."""
     there = np.flatnonzero(column.present[rows] >= 0)
     before = np.searchsorted(there, np.arange(rows.stop - rows.start + 1)).astype(np.int64)
@@ -192,7 +198,7 @@ class _Multisets:
         return hll_counts(self.elements.values, self.elements.weights, *self.runs, precision)
 
 
-def _multisets(view: FamilyView, state: State, column: Multiset, rows: slice, many: bool) -> _Combine:
+def _multisets(view: FamilyView, state: State, column: Multiset, rows: slice) -> _Combine:
     offsets = column.offsets[rows.start : rows.stop + 1]
     part = slice(int(offsets[0]), int(offsets[-1]))
     offsets = offsets - offsets[0]
@@ -207,8 +213,9 @@ def _multisets(view: FamilyView, state: State, column: Multiset, rows: slice, ma
     return lambda runs: _Multisets(elements, FragmentRuns(runs.group, offsets[runs.low], offsets[runs.high]))
 
 
-STRUCTURES: dict[type, Callable[[FamilyView, State, Any, slice, bool], _Combine]] = {
+STRUCTURES: dict[type, Callable[[FamilyView, State, Any, slice], _Combine]] = {
     Fixed: _fixed,
+    ExactSums: _exact_sums,
     Texts: _extreme_texts,
     Pairs: _pairs,
     Multiset: _multisets,

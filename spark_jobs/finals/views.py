@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from optimizer.aggregates.exact_doubles import ExactSums
 from optimizer.windows.alignment import starts_of
 from spark_jobs.arrays.numbering import distinct_of
 from spark_jobs.finals import window_query
@@ -24,18 +24,15 @@ class FamilyView:
     """The cells of one family, one a (group, fragment), and what its queries share.
 
     ``offsets`` (g + 1,): the groups' cells; ``grid`` (f,): the distinct fragments, ``slots`` (n,) each cell's number
-    among them; ``states``: with their columns, in the synopsis's order; ``wanted``: how many queries need each.
+    among them; ``states``: with their columns, in the synopsis's order.
     """
 
-    def __init__(self, cells: Cells, queries: Sequence[WindowedQuery]) -> None:
+    def __init__(self, cells: Cells) -> None:
         self.cells = cells
         self.states = [(state, cells.states[state]) for state in cells.synopsis.states]
         self.keys = cells.key_texts
         self.grid, self.slots = distinct_of(cells.starts)
         self.offsets = np.searchsorted(cells.group, np.arange(cells.groups + 1)).astype(np.int64)
-        self.wanted = Counter(
-            place for one in queries for place in {place for found in one.computed for _, place in found.states}
-        )
         self.texts: dict[int, NDArray[Any]] = {}
         self._windows: dict[str, tuple[Longs, Longs]] = {}
 
@@ -61,6 +58,8 @@ class FamilyView:
         for column in self.cells.states.values():
             if isinstance(column, Multiset):
                 bounds.append((column.offsets[self.offsets], window_query.CHUNK_ELEMENTS))
+            elif isinstance(column, ExactSums):
+                bounds.append((self.offsets * column.limbs.shape[1], window_query.CHUNK_ELEMENTS))
         first = 0
         while first < self.cells.groups:
             ends = [np.searchsorted(before, before[first] + most, side="right") - 1 for before, most in bounds]
@@ -87,8 +86,7 @@ class GroupChunk:
         """A state under each answer, as :meth:`optimizer.aggregates.algebra.Aggregate.lower` takes it."""
         if place not in self._known:
             state, column = self.view.states[place]
-            many = self.view.wanted[place] >= window_query.MANY
-            self._known[place] = STRUCTURES[type(column)](self.view, state, column, self.rows, many)
+            self._known[place] = STRUCTURES[type(column)](self.view, state, column, self.rows)
         return self._known[place](runs)
 
     def answers(self, windowed: WindowedQuery, first: int, last: int) -> Iterator[AnswerBatch]:

@@ -30,10 +30,6 @@ CHUNK, CHUNK_ELEMENTS = 1 << 17, 1 << 20
 """Cells, and elements of a multiset, over which structures are built at once (whole groups: one group may have
 more)."""
 
-MANY = 10
-"""So many queries of a family that sum the same doubles are worth a table over all fragments (measured: to build one
-costs as much as ten passes by two stacks)."""
-
 Longs = NDArray[np.int64]
 
 Count = Callable[[str, int], None]

@@ -114,22 +114,6 @@ def best_of(numbers, greatest, low, high):
 
 
 @numba.njit(cache=True)
-def double_sum(high_part, low_part, low, high):
-    """The compensated sum of a run of sums, each in two parts."""
-    total, rest = high_part[low], low_part[low]
-    for at in range(low + 1, high):
-        found = total + high_part[at]
-        if np.isfinite(found):
-            virtual = found - total
-            error = (total - (found - virtual)) + (high_part[at] - virtual) + rest + low_part[at]
-            total = found + error
-            rest = error - (total - found)
-        else:
-            total, rest = found, 0.0
-    return total + rest
-
-
-@numba.njit(cache=True)
 def code_at(blocks, zeros, totals, first, last, rank):
     """The element of a rank in one run of a wavelet matrix: the number of its value."""
     asked = np.empty((4, 1), np.int64)

@@ -20,7 +20,6 @@ and 5 (substream filters: ``HAVING``).
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -40,7 +39,7 @@ from optimizer.workload.values import ACQ, Condition, Output, Window
 from spark_jobs.finals.answers import AnswerBatch, compares
 from spark_jobs.finals.top import TopAnswers, TopRows
 from spark_jobs.finals.views import FamilyView, GroupChunk
-from spark_jobs.finals.window_query import MANY, FragmentRuns, WindowedQuery
+from spark_jobs.finals.window_query import FragmentRuns, WindowedQuery
 from spark_jobs.lookups.kernels import (
     COMPARE,
     DTYPES,
@@ -70,9 +69,6 @@ MOST_WINDOWS = 1 << 22
 MOST_POSITIONS = 1 << 24
 """Entries of the table of positions (groups x fragments), unless cells are about as many; beyond, they are searched."""
 
-TABLE_CELLS = 1 << 20
-"""Up to so many cells sums of doubles get a table (20 levels of it); beyond, look-ups are put in order instead."""
-
 BLOCK = 1 << 14
 """Look-ups of a batch whose runs are found at once: they stay in the cache until they are combined."""
 
@@ -98,14 +94,8 @@ class Lookups:
         self._spans = StoredSpans(query.name, stored)
         self._groups = StoredGroups(query, cells.key_columns, cells.groups)
         self._asked = WindowedQuery.of(query, cells.synopsis, 0, 0)
-        self._view = FamilyView(cells, [self._asked])
-        table = len(cells) <= TABLE_CELLS
-        self._view.wanted = Counter(dict.fromkeys(range(len(self._view.states)), MANY if table else 1))
-        self._in_order = any(
-            found.output.function in IN_ORDER
-            or (not table and any(cells.synopsis.states[place].operation == "add_double" for _, place in found.states))
-            for found in self._asked.computed
-        )
+        self._view = FamilyView(cells)
+        self._in_order = any(found.output.function in IN_ORDER for found in self._asked.computed)
         self._chunk = GroupChunk(self._view, 0, cells.groups)
         self._indexes: dict[Any, HavingIndex | None] = {}
         self._totals: dict[Any, RunningTotal | None] = {}

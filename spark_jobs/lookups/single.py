@@ -9,14 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optimizer.aggregates.algebra import AGGREGATES
+from optimizer.aggregates.exact_doubles import LIMB, ExactSums, quotient
 from optimizer.aggregates.lowering import MEDIAN
+from optimizer.aggregates.states import State
 from optimizer.combine.elements import ordinals
 from optimizer.workload.values import DOUBLE, Output
-from spark_jobs.lookups.kernels import LookupValue, best_of, code_at, double_sum
+from spark_jobs.lookups.kernels import LookupValue, best_of, code_at
 from spark_jobs.lookups.totals import total_column
 
 if TYPE_CHECKING:
     from spark_jobs.lookups.lookups import Lookups
+    from spark_jobs.partials.cells import Cells
 
 
 def _view_of(column: NDArray[Any]) -> memoryview:
@@ -51,18 +54,29 @@ def _counts(lookups: Lookups, output: Output) -> memoryview:
     return _view_of(np.concatenate([[0], np.cumsum(counts)]))
 
 
+def _sum_of(cells: Cells, output: Output) -> State:
+    """The sum of the doubles of an output, as it is stored today or was stored earlier."""
+    sums = (state for state in cells.states if state.kind in ("exact_sum", "sum"))
+    return next(state for state in sums if state.argument == output.argument)
+
+
 def _single_double_sum(lookups: Lookups, output: Output) -> LookupValue | None:
     if output.argument_type != DOUBLE:
         return None
-    high_part, low_part = (np.ascontiguousarray(part) for part in total_column(lookups.cells, "sum", output).values.T)
-    counts, mean = _counts(lookups, output), output.function == "avg"
+    sums = lookups.cells.states[_sum_of(lookups.cells, output)]
+    assert isinstance(sums, ExactSums)
+    if sums.special.any():
+        return None
+    limbs = [_view_of(np.concatenate([[0], np.cumsum(column)])) for column in sums.limbs.T]
+    counts, mean, low_limb = _counts(lookups, output), output.function == "avg", sums.low
+    factor, divisor = 1 << LIMB * max(low_limb, 0), 1 << LIMB * max(-low_limb, 0)
 
     def value(low: int, high: int) -> float | None:
         count = counts[high] - counts[low]
         if not count:
             return None
-        found: float = double_sum(high_part, low_part, low, high)
-        return found / count if mean else found
+        whole = sum((limb[high] - limb[low]) << (LIMB * at) for at, limb in enumerate(limbs))
+        return quotient(whole * factor, divisor * count if mean else divisor)
 
     return value
 

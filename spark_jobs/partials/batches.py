@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optimizer.aggregates.exact_doubles import ExactSums, Terms
 from optimizer.aggregates.ordinals import doubles_of_ordinals
 from optimizer.aggregates.sketches import precision_of, registers_of, thin_frequent, thin_quantiles
 from optimizer.aggregates.states import BOTH, EXACT_BOTH, EXACT_POWERS, ROWS, State, limbs_of
@@ -22,19 +23,16 @@ from spark_jobs.partials.kernels import (
     lift_exact_powers,
     lift_exact_products,
     lift_longs,
-    lift_powers,
-    lift_products,
     lift_words,
-    logarithms,
 )
 from spark_jobs.partials.states import IDENTITIES, Multiset, Pairs, Texts, carry, numbers_of, united
 from spark_jobs.partials.values import Batch, Values
 
 _LONGS = ("count", "sum", "min", "max", "bit_and", "bit_or", "bit_xor")
 
-_DOUBLES = ("total", "sum_squares", "min", "max")
+_DOUBLES = ("min", "max")
 
-_POWERS = ("sum_cubes", "sum_fourths", "sum_logs")
+_POWERS = {"sum": 1, "total": 1, "sum_squares": 2, "sum_cubes": 3, "sum_fourths": 4}
 
 _INITIAL = {"min": NAN, "max": LEAST_DOUBLE}
 
@@ -78,13 +76,9 @@ class LiftedNumbers:
         self._lift_exact_powers(values, valid, [state for state in states if state.kind in EXACT_POWERS])
         if "count" in at and len(valid) == 0:
             self.longs[:, at.pop("count")] = self.events.counts
-        self._lift_powers(values, {kind: at.pop(kind) for kind in _POWERS if kind in at})
         if values.type.name == "double":
-            # its sum and its total are one
-            self._lift_doubles(values, {"total" if kind == "sum" else kind: column for kind, column in at.items()})
+            self._lift_doubles(values, at)
             at = {kind: column for kind, column in at.items() if kind == "count"}
-        elif "total" in at or "sum_squares" in at:
-            self._lift_doubles(values, {kind: at.pop(kind) for kind in ("total", "sum_squares") if kind in at})
         if "sum" in at and limbs_of(values.type) == 4:
             first = at.pop("sum")
             lift_words(cell, rows, *values.words, valid, self.longs, first)
@@ -96,30 +90,15 @@ class LiftedNumbers:
         if "sum" in at:
             carry(self.longs[:, at["sum"] : at["sum"] + 2])
 
-    def _lift_powers(self, values: Values, at: dict[str, int]) -> None:
-        cell, rows, valid = self.events.cell, self.events.rows, values.valid
-        if "sum_logs" in at:
-            self._add_doubles(logarithms(values.doubles), valid, at.pop("sum_logs"), -1)
-        if at:
-            columns = at.get("sum_cubes", -1), at.get("sum_fourths", -1)
-            lift_powers(cell, rows, values.doubles, valid, self.doubles, *columns)
-
     def lift_both(self, first: Values, second: Values, states: Sequence[State]) -> None:
         """Fill the columns of the states of two numbers, over the events where neither is null."""
-        cell, rows, valid = self.events.cell, self.events.rows, first.valid
-        if len(second.valid):
-            valid = second.valid & valid if len(valid) else second.valid
+        cell, rows, valid = self.events.cell, self.events.rows, valid_in_both(first, second)
         self._lift_exact_pairs(first, second, valid, [state for state in states if state.kind in EXACT_BOTH])
-        at = {state.kind: self.places[state.carrier][state] for state in states if state.kind in BOTH}
-        count, *sums, products = (at.get(kind, -1) for kind in BOTH)
-        if count >= 0:
-            ones = np.zeros(len(valid) or len(first.array), dtype=np.int64)
-            lift_longs(cell, rows, ones, valid, self.longs, count, *[-1] * (len(_LONGS) - 1))
-        for values, total, squares in zip((first, second), sums[:2], sums[2:], strict=True):
-            if total >= 0 or squares >= 0:
-                self._add_doubles(values.doubles, valid, total, squares)
-        if products >= 0:
-            lift_products(cell, rows, first.doubles, second.doubles, valid, self.doubles, products)
+        for state in states:
+            if state.kind == "both":
+                ones = np.zeros(len(valid) or len(first.array), dtype=np.int64)
+                wanted = self.places["longs"][state], *[-1] * (len(_LONGS) - 1)
+                lift_longs(cell, rows, ones, valid, self.longs, *wanted)
 
     def _lift_exact_powers(self, values: Values, valid: NDArray[np.bool_], states: Sequence[State]) -> None:
         """Sums of powers of integers and decimals."""
@@ -143,12 +122,6 @@ class LiftedNumbers:
                 lift_exact_powers(cell, rows, *(first if of_x else second).halves, valid, limbs, of_x + of_y)
             carry(limbs)
 
-    def _add_doubles(self, numbers: NDArray[np.float64], valid: NDArray[np.bool_], total: int, squares: int) -> None:
-        if total >= 0 or squares >= 0:
-            given = numbers, numbers.view(np.int64), valid
-            out = self.doubles, self.doubles.view(np.int64)
-            lift_doubles(self.events.cell, self.events.rows, *given, *out, total, squares, -1, -1)
-
     def _lift_doubles(self, values: Values, at: dict[str, int]) -> None:
         if not at.keys() & set(_DOUBLES):
             return
@@ -158,9 +131,39 @@ class LiftedNumbers:
         numbers = values.doubles
         columns = (at.get(kind, -1) for kind in _DOUBLES)
         given = numbers, numbers.view(np.int64), values.valid
-        lift_doubles(self.events.cell, self.events.rows, *given, self.doubles, ordinals, *columns)
+        lift_doubles(self.events.cell, self.events.rows, *given, ordinals, *columns)
         for kind in at.keys() & _INITIAL.keys():
             self.doubles[:, at[kind]] = doubles_of_ordinals(ordinals[:, at[kind]])
+
+
+def valid_in_both(first: Values, second: Values) -> NDArray[np.bool_]:
+    """Where neither of two arguments is null; empty: everywhere."""
+    if not len(second.valid):
+        return first.valid
+    return second.valid & first.valid if len(first.valid) else second.valid
+
+
+def terms_of(batch: Batch, state: State) -> tuple[tuple[Terms, ...], int]:
+    """What an exact sum adds up: the terms, one or the two that are multiplied, and their power."""
+    assert state.argument is not None
+    kind, values = state.kind.removeprefix("exact_"), batch.values(state.argument)
+    if kind == "sum_logs":
+        return (values.logarithms,), 1
+    if kind not in BOTH:
+        return (values.terms,), _POWERS[kind]
+    assert state.by is not None
+    names = kind.removeprefix("both_")
+    chosen = {"x": values, "y": batch.values(state.by)}
+    return tuple(chosen[name].terms for name in dict.fromkeys(names)), 2 if names in ("xx", "yy") else 1
+
+
+def lift_sums(batch: Batch, events: LiftedEvents, state: State) -> ExactSums:
+    """The exact sums of doubles of each cell."""
+    assert state.argument is not None
+    valid = batch.values(state.argument).valid
+    if state.by is not None:
+        valid = valid_in_both(batch.values(state.argument), batch.values(state.by))
+    return ExactSums.lifted(events.cell, events.rows, len(events.counts), valid, *terms_of(batch, state))
 
 
 def lift_texts(batch: Batch, events: LiftedEvents, state: State) -> Texts:

@@ -41,12 +41,13 @@ from spark_jobs.arrays.numbering import (
     positions_in,
 )
 from spark_jobs.arrays.texts import key_texts
-from spark_jobs.partials.combining import SCATTER, add_doubles, scatter_add
+from spark_jobs.partials.combining import SCATTER, scatter_add
 from spark_jobs.partials.encoding import (
     READERS,
     StoredLists,
     WrittenLists,
     combined_chunks,
+    is_all_numbers,
     stored_numbers,
     written_numbers,
 )
@@ -125,13 +126,12 @@ class Cells:
     def combined(self) -> Cells:
         """One row a cell, by group (in the order of :attr:`key_texts`), start and shard; groups without rows go.
 
-        Equal cells are combined in an order that their contents decide: the same cells give the same bits in whatever
-        order they arrive. O(n + g log g) for g groups, beside ordering the rows that are equal cells.
+        The same cells give the same bits in whatever order they arrive. O(n + g log g) for g groups.
         """
-        return self._by_key()._regrouped(by_content=True)
+        return self._by_key()._regrouped()
 
     def to_store(self) -> Cells:
-        """As :meth:`combined`, but by bucket first, and rows that are equal cells are combined as they come."""
+        """As :meth:`combined`, but by bucket first."""
         order = pc.sort_indices(
             pa.table([buckets(self), self.key_texts], names=["bucket", "key"]),
             [("bucket", "ascending"), ("key", "ascending")],
@@ -183,7 +183,7 @@ class Cells:
         return tuple(column.take(pa.array(used)) for column in cells.key_columns), len(used)
 
     def merged(self) -> Cells:
-        """One row a cell, by start, group and shard; equal cells are combined in the order of the rows."""
+        """One row a cell, by start, group and shard."""
         return self._regrouped(by_time=True)
 
     def _mapped(self, synopsis: Synopsis, span: tuple[int, int] | None) -> Cells:
@@ -228,7 +228,7 @@ class Cells:
         others = {state: cells.others[state] for state in synopsis.states if state in cells.others}
         return Cells(synopsis, starts, ends, shards, group, groups, columns, longs, doubles, others)
 
-    def _regrouped(self, by_content: bool = False, by_time: bool = False) -> Cells:
+    def _regrouped(self, by_time: bool = False) -> Cells:
         """One row a cell: by group, start and shard, or ``by_time``: by start, group and shard."""
         starts, fragment = distinct_of(self.starts)
         shards, shard = distinct_of(self.shards)
@@ -248,7 +248,7 @@ class Cells:
             self.groups,
             self.key_columns,
             self._combined_longs(cell, cells),
-            self._combined_doubles(cell, cells, by_content),
+            self._combined_doubles(cell, cells),
             {state: column.combined(state, cell, cells) for state, column in self.others.items()},
         )
 
@@ -267,29 +267,16 @@ class Cells:
                 SCATTER[state.operation](cell, self.longs[:, first], out[:, first])
         return out
 
-    def _combined_doubles(self, cell: Longs, cells: int, by_content: bool) -> NDArray[np.float64]:
+    def _combined_doubles(self, cell: Longs, cells: int) -> NDArray[np.float64]:
         places = numbers_of(self.synopsis.states)["doubles"]
         out = np.zeros((cells, self.doubles.shape[1]))
-        sums = [first for state, first in places.items() if state.operation == "add_double"]
-        if sums:
-            order = self._content_order(cell, cells, sums) if by_content else np.empty(0, dtype=np.int64)
-            add_doubles(cell, order, self.doubles, np.array(sums), out)
         for state, first in places.items():
-            if state.operation != "add_double":
-                # zeros have an order too: the least of both is -0.0, whichever came first
-                values = ordinals_of_doubles(self.doubles[:, first], exact=True)
-                best = np.full(cells, IDENTITIES[state.operation], dtype=np.int64)
-                SCATTER[state.operation](cell, values, best)
-                out[:, first] = doubles_of_ordinals(best)
+            # zeros have an order too: the least of both is -0.0, whichever came first
+            values = ordinals_of_doubles(self.doubles[:, first], exact=True)
+            best = np.full(cells, IDENTITIES[state.operation], dtype=np.int64)
+            SCATTER[state.operation](cell, values, best)
+            out[:, first] = doubles_of_ordinals(best)
         return out
-
-    def _content_order(self, cell: Longs, cells: int, sums: list[int]) -> Longs:
-        """An order of the rows in which those of one cell stand as their sums of doubles say."""
-        several = np.bincount(cell, minlength=cells)[cell] > 1
-        rows = np.flatnonzero(several)
-        columns = [first + k for first in sums for k in range(2)]
-        content = np.ascontiguousarray(self.doubles[rows][:, columns]).view(np.int64)
-        return np.concatenate([np.flatnonzero(~several), rows[np.lexsort((*content.T, cell[rows]))]])
 
     # ------------------------------------------------------------------------------------- stored rows
     @staticmethod
@@ -308,7 +295,7 @@ class Cells:
         columns = _key_columns(stored.take(pa.array(used)), len(synopsis.group_by))
         place = rows["fragment_start"].to_numpy(), rows["fragment_end"].to_numpy(), rows["shard"].to_numpy()
         if len(rows) and numbers.null_count == 0:
-            return Cells(synopsis, *place, group, len(used), columns, *stored_numbers(synopsis, numbers), {})
+            return Cells(synopsis, *place, group, len(used), columns, *stored_numbers(synopsis, numbers))
         lists = {carrier: StoredLists.of(synopsis, carrier, combined_chunks(rows[carrier])) for carrier in CARRIERS}
         readers = {state: READERS.get(class_of(state)) for state in synopsis.states}
         return Cells(
@@ -331,11 +318,12 @@ class Cells:
         group = pa.array(self.group)
         lists = [pa.nulls(rows, PARTIALS.field(carrier).type) for carrier in CARRIERS]
         states = pa.nulls(rows, pa.binary())
-        if self.others:
+        if not is_all_numbers(self.others):
             written = WrittenLists(self)
             lists = [written.column(carrier) for carrier in CARRIERS]
         else:
-            states = written_numbers(self.longs, self.doubles)
+            sums = {state: self.others[state] for state in self.synopsis.states if state in self.others}
+            states = written_numbers(self.longs, self.doubles, sums)
         return pa.table(
             [
                 pa.array(labels, pa.string()).take(pa.array(number)),

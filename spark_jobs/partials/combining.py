@@ -60,25 +60,6 @@ SCATTER: dict[str, Callable[..., None]] = {
 
 
 @numba.njit(cache=True)
-def add_doubles(cells, order, values, columns, out):
-    """Add sums of doubles, each with its rounding error in the next column, to their cells, in a given order."""
-    for k in range(len(cells)):
-        i = order[k] if len(order) else k
-        cell = cells[i]
-        for column in columns:
-            high, x = out[cell, column], values[i, column]
-            total = high + x
-            if np.isfinite(total):
-                virtual = total - high
-                error = (high - (total - virtual)) + (x - virtual) + out[cell, column + 1] + values[i, column + 1]
-                high = total + error
-                out[cell, column], out[cell, column + 1] = high, error - (high - total)
-            else:
-                # an infinity or NaN carries no rounding error
-                out[cell, column], out[cell, column + 1] = total, 0.0
-
-
-@numba.njit(cache=True)
 def winners(cells, present, order, value, greatest, out):
     """The row (c,) of each cell whose pair wins, written to ``out`` (-1 before): of those with ``present`` >= 0 the one
     of the least or greatest (order, present, value); for cells without any, any row."""

@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from optimizer.aggregates.exact_doubles import ExactSums
 from optimizer.aggregates.states import ROWS, State, carrier_of
 from optimizer.synopses.synopsis import Synopsis
 from spark_jobs.partials.cells import Cells, concatenated
 from spark_jobs.partials.fill_request import FillRequest, by_fingerprint
-from spark_jobs.partials.states import IDENTITIES, Column, Multiset, Pairs, Texts, class_of, numbers_of
+from spark_jobs.partials.states import IDENTITIES, Column, Fixed, Multiset, Pairs, Texts, class_of, numbers_of
 from spark_jobs.settings import TaskMemory
 
 NO_DOUBLE = {"min": np.nan, "max": -np.inf}
@@ -36,13 +37,13 @@ def completed(cells: Cells, synopsis: Synopsis, is_counted: bool) -> Cells:
             if state in before:
                 values = stored[:, before[state] : before[state] + state.width]
                 out[:, at : at + state.width] = 0 if state == ROWS and is_counted else values
-            elif state.operation not in ("add", "add_double"):
+            elif state.operation != "add":
                 out[:, at] = NO_DOUBLE[state.operation] if carrier == "doubles" else IDENTITIES[state.operation]
         matrices[carrier] = out
     others = {
         state: cells.others[state] if state in cells.others else _nothing(state, len(cells))
         for state in synopsis.states
-        if class_of(state) in (Texts, Pairs, Multiset)
+        if class_of(state) is not Fixed
     }
     shards = np.zeros(len(cells), dtype=np.int64)
     for bit, predicate in enumerate(cells.synopsis.predicates):
@@ -54,6 +55,8 @@ def completed(cells: Cells, synopsis: Synopsis, is_counted: bool) -> Cells:
 def _nothing(state: State, cells: int) -> Column:
     """The column of a state of which so many cells hold nothing."""
     empty, zeros = pa.array([], pa.string()), np.zeros(cells, dtype=np.int64)
+    if class_of(state) is ExactSums:
+        return ExactSums.nothing(cells)
     if class_of(state) is Texts:
         return Texts(np.full(cells, IDENTITIES[state.operation], dtype=np.int64), empty)
     if class_of(state) is Pairs:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numba
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from optimizer.aggregates.exact_doubles import ExactSums, words_of
 from optimizer.aggregates.ordinals import doubles_of_ordinals, ordinals_of_doubles
-from optimizer.aggregates.states import State, carrier_of
+from optimizer.aggregates.states import DOUBLE_SUMS, State, carrier_of
 from optimizer.synopses.synopsis import CARRIERS, Synopsis
 from spark_jobs.arrays.numbering import Longs, ranked
 from spark_jobs.partials.combining import ragged
-from spark_jobs.partials.states import IDENTITIES, Fixed, Multiset, Pairs, Texts, class_of, offsets_of
+from spark_jobs.partials.states import (
+    IDENTITIES,
+    Column,
+    Fixed,
+    Multiset,
+    Pairs,
+    Texts,
+    class_of,
+    offsets_of,
+)
 
 if TYPE_CHECKING:
     from spark_jobs.partials.cells import Cells
@@ -108,10 +119,21 @@ def _read_multiset(state: State, lists: dict[str, StoredLists]) -> Multiset:
     return Multiset(offsets_of(counts), values, lists["longs"].tails(counts), texts)
 
 
+def _read_sums(state: State, lists: dict[str, StoredLists]) -> ExactSums:
+    if state.carrier == "doubles":
+        return ExactSums.of_pairs(lists["doubles"].column(state), lists["doubles"].column(state, 1))
+    heads = lists["longs"].column(state)
+    counts = words_of(heads)
+    places = lists["longs"].tail.copy()
+    lists["longs"].tail[:] = places + counts
+    return ExactSums.unpacked(heads, [(lists["longs"].values, places)])
+
+
 READERS: dict[type, Callable[[State, dict[str, StoredLists]], Any]] = {
     Texts: _read_texts,
     Pairs: _read_pairs,
     Multiset: _read_multiset,
+    ExactSums: _read_sums,
 }
 
 
@@ -202,11 +224,19 @@ def _write_multiset(out: WrittenLists, state: State, column: Multiset) -> None:
     out.tails["longs"].append((counts, column.weights))
 
 
+def _write_sums(out: WrittenLists, state: State, column: ExactSums) -> None:
+    assert state.kind in DOUBLE_SUMS, "earlier versions' sums of doubles are read only"
+    heads, counts, words = column.packed()
+    out.fixed["longs"].append(heads[:, None])
+    out.tails["longs"].append((counts, words))
+
+
 _WRITERS: dict[type, Callable[[WrittenLists, State, Any], None]] = {
     Fixed: _write_fixed,
     Texts: _write_texts,
     Pairs: _write_pairs,
     Multiset: _write_multiset,
+    ExactSums: _write_sums,
 }
 
 
@@ -214,42 +244,100 @@ MOST_BYTES = 1 << 30
 """Bytes of a piece of a column of bytes, which Arrow counts in 32 bits."""
 
 
-def stored_numbers(synopsis: Synopsis, column: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The longs (n, w) and the doubles (n, v) of rows whose states are all numbers."""
-    width = synopsis.width("longs")
-    columns = width + synopsis.width("doubles")
-    longs = np.empty((len(column), width), dtype=np.int64)
-    doubles = np.empty((len(column), columns - width))
-    first = 0
+@numba.njit(cache=True)
+def _take_rows(words, starts, out):
+    for i in range(len(starts)):
+        for column in range(out.shape[1]):
+            out[i, column] = words[starts[i] + column]
+
+
+@numba.njit(cache=True)
+def _put_rows(words, starts, rows):
+    for i in range(len(starts)):
+        for column in range(rows.shape[1]):
+            words[starts[i] + column] = rows[i, column]
+
+
+@numba.njit(cache=True)
+def _put_runs(words, starts, counts, runs):
+    used = 0
+    for i in range(len(starts)):
+        for at in range(starts[i], starts[i] + counts[i]):
+            words[at] = runs[used]
+            used += 1
+
+
+def stored_numbers(synopsis: Synopsis, column: pa.ChunkedArray) -> tuple[Longs, NDArray[np.float64], dict[State, Any]]:
+    """The longs (n, w) and the doubles (n, v) of rows whose states are all numbers, and their exact sums of doubles."""
+    sums = [state for state in synopsis.states if state.kind in DOUBLE_SUMS]
+    longs, doubles = synopsis.width("longs") - len(sums), synopsis.width("doubles")
+    width, first = longs + doubles + len(sums), 0
+    whole, real = np.empty((len(column), longs), dtype=np.int64), np.empty((len(column), doubles))
+    heads = [np.empty((len(column), 1), dtype=np.int64) for _ in sums]
+    tails: list[list[tuple[Longs, Longs]]] = [[] for _ in sums]
     for chunk in column.chunks:
         rows = len(chunk)
         if rows == 0:
             continue
         _, offsets, data = chunk.buffers()
-        bounds = np.frombuffer(offsets, dtype=np.int32)[chunk.offset : chunk.offset + rows + 1]
-        if bounds[-1] - bounds[0] != 8 * columns * rows:
-            raise ValueError(f"partial rows of {synopsis.fingerprint} do not have {columns} numbers each")
-        numbers = np.frombuffer(data, dtype="<i8", count=columns * rows, offset=int(bounds[0])).reshape(rows, columns)
-        longs[first : first + rows] = numbers[:, :width]
-        doubles[first : first + rows] = numbers[:, width:].view(np.float64)
+        bounds = np.frombuffer(offsets, dtype=np.int32)[chunk.offset : chunk.offset + rows + 1].astype(np.int64)
+        words = np.frombuffer(data, dtype="<i8", count=int(bounds[-1] - bounds[0]) // 8, offset=int(bounds[0]))
+        starts, lengths = (bounds[:-1] - bounds[0]) // 8, np.diff(bounds)
+        part = slice(first, first + rows)
+        if (lengths < 8 * width).any():
+            raise ValueError(f"partial rows of {synopsis.fingerprint} do not have {width} numbers each")
+        _take_rows(words, starts, whole[part])
+        _take_rows(words, starts + longs, real.view(np.int64)[part])
+        at = starts + width
+        for place, (head, tail) in enumerate(zip(heads, tails, strict=True), longs + doubles):
+            _take_rows(words, starts + place, head[part])
+            tail.append((words, at))
+            at = at + words_of(head[part, 0])
+        if (8 * (at - starts) != lengths).any():
+            raise ValueError(
+                f"partial rows of {synopsis.fingerprint} do not have {width} numbers each, and words of sums"
+            )
         first += rows
-    return longs, doubles
+    exact = {state: ExactSums.unpacked(head[:, 0], tail) for state, head, tail in zip(sums, heads, tails, strict=True)}
+    layout = synopsis.layout("doubles")
+    exact |= {state: ExactSums.of_pairs(real[:, at], real[:, at + 1]) for state, at in layout if state.is_of_doubles}
+    others = [at for state, at in layout if not state.is_of_doubles]
+    real = real if len(others) == doubles else np.ascontiguousarray(real[:, others])
+    return whole, real, exact
 
 
-def written_numbers(longs: NDArray[np.int64], doubles: NDArray[np.float64]) -> pa.ChunkedArray:
-    """The inverse of :func:`stored_numbers`."""
-    columns = longs.shape[1] + doubles.shape[1]
-    most = MOST_BYTES // (8 * columns)
+def written_numbers(longs: Longs, doubles: NDArray[np.float64], sums: Mapping[State, Any]) -> pa.ChunkedArray:
+    """The inverse of :func:`stored_numbers`: the longs, the doubles, the heads of the exact sums, then their words."""
+    columns = longs.shape[1] + doubles.shape[1] + len(sums)
+    widest = columns + sum(column.limbs.shape[1] // 2 + 1 for column in sums.values())
+    most = MOST_BYTES // (8 * widest)
     chunks = []
     for first in range(0, len(longs), most):
-        rows = min(most, len(longs) - first)
-        numbers = np.empty((rows, columns), dtype="<i8")
-        numbers[:, : longs.shape[1]] = longs[first : first + rows]
-        numbers[:, longs.shape[1] :] = doubles[first : first + rows].view(np.int64)
-        offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(8 * columns)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(numbers)]
-        chunks.append(pa.BinaryArray.from_buffers(pa.binary(), rows, buffers))
+        part = slice(first, min(first + most, len(longs)))
+        packed = [column.within(part).packed() for column in sums.values()]
+        fixed = [longs[part], doubles[part].view(np.int64), *(heads[:, None] for heads, _, _ in packed)]
+        chunks.append(_rows_of(fixed, [(counts, words) for _, counts, words in packed]))
     return pa.chunked_array(chunks, pa.binary())
+
+
+def _rows_of(fixed: Sequence[Longs], tails: Sequence[tuple[Longs, Longs]]) -> pa.BinaryArray:
+    rows, width = len(fixed[0]), sum(columns.shape[1] for columns in fixed)
+    offsets = offsets_of(sum((counts for counts, _ in tails), np.full(rows, width, dtype=np.int64)))
+    words = np.empty(offsets[-1], dtype="<i8")
+    at = offsets[:-1]
+    for columns in fixed:
+        _put_rows(words, at, columns)
+        at = at + columns.shape[1]
+    for counts, tail in tails:
+        _put_runs(words, at, counts, tail)
+        at = at + counts
+    buffers = [None, pa.py_buffer((8 * offsets).astype(np.int32)), pa.py_buffer(words)]
+    return pa.BinaryArray.from_buffers(pa.binary(), rows, buffers)
+
+
+def is_all_numbers(columns: Mapping[State, Column]) -> bool:
+    """Whether the states that are not in the matrices of cells are exact sums of doubles, all of them."""
+    return all(isinstance(column, ExactSums) for column in columns.values())
 
 
 def combined_chunks(column: pa.ChunkedArray | pa.Array) -> pa.Array:

@@ -10,18 +10,28 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from optimizer.aggregates.exact_doubles import ExactSums, limbs_between
 from optimizer.aggregates.states import BOTH, EXACT_BOTH, MULTISETS, PAIRS, State
 from optimizer.synopses.synopsis import Synopsis
 from optimizer.windows.alignment import absorb
 from optimizer.workload.values import Expression
 from spark_jobs.arrays.numbering import LONG_MIN, Longs, Rows, distinct_rows, numbered
 from spark_jobs.partials import fill_request
-from spark_jobs.partials.batches import LiftedEvents, LiftedNumbers, lift_multiset, lift_pair, lift_texts, thinned
+from spark_jobs.partials.batches import (
+    LiftedEvents,
+    LiftedNumbers,
+    lift_multiset,
+    lift_pair,
+    lift_sums,
+    lift_texts,
+    terms_of,
+    thinned,
+)
 from spark_jobs.partials.cells import Cells, concatenated
 from spark_jobs.partials.derivation import completed
 from spark_jobs.partials.fill_request import FillRequest
 from spark_jobs.partials.kernels import Coded, numbered_cells, selected, those_of
-from spark_jobs.partials.states import Column, numbers_of
+from spark_jobs.partials.states import Column, class_of, numbers_of
 from spark_jobs.partials.values import Batch
 
 
@@ -74,6 +84,9 @@ _DIVISIONS: tuple[Callable[[FillRequest], Any], ...] = (
 """What a family is divided by, the first in which its spans differ."""
 
 
+USUAL_LIMBS = 5
+"""Limbs of an exact sum of doubles, as a rule at most."""
+
 FEW_IN_COMMON = 4
 """Blocks with fewer than one of so many cells in common are as small apart."""
 
@@ -124,13 +137,17 @@ class LiftingGroup:
                 elif state.argument is not None:
                     self.arguments.setdefault(state.argument, []).append(state)
         widths = [state.width for states in numbers_of(self.synopsis.states).values() for state in states]
-        self.cell_bytes = 8 * sum(widths) + 40
+        self.sums = [state for state in self.synopsis.states if class_of(state) is ExactSums]
+        self.cell_bytes = 8 * (sum(widths) + USUAL_LIMBS * len(self.sums)) + 40
         self.others: dict[State, Callable[..., Column]] = {}
         for state in self.synopsis.states:
             if state.kind in PAIRS or state.kind in MULTISETS:
                 self.others[state] = lift_pair if state.kind in PAIRS else lift_multiset
+            elif class_of(state) is ExactSums:
+                self.others[state] = lift_sums
             elif state.carrier == "texts":
                 self.others[state] = lift_texts
+        self.elements = sum(lift is not lift_sums for lift in self.others.values())
 
     def divided(self) -> list[LiftingGroup]:
         """The family in parts that share less."""
@@ -163,7 +180,7 @@ class LiftingGroup:
             return None
         if is_divisible and len(self.parts) > 1 and self._is_crumbs(found, len(found.counts)):
             raise TooFineToShare
-        if most is not None and len(found.counts) * self.cell_bytes + 16 * len(found.cell) * len(self.others) > most:
+        if most is not None and self._bytes_of(batch, found) > most:
             raise TooManyCells
         lifted_events = LiftedEvents(found.rows, found.cell, found.counts)
         lifted = LiftedNumbers(self.synopsis.states, lifted_events)
@@ -188,6 +205,11 @@ class LiftingGroup:
             lifted.doubles,
             others,
         )
+
+    def _bytes_of(self, batch: Batch, events: _NumberedEvents) -> int:
+        """Bytes of the atoms of a batch, about: exact sums have as many limbs as its numbers need."""
+        limbs = sum(max(0, limbs_between(*terms_of(batch, state)) - USUAL_LIMBS) for state in self.sums)
+        return len(events.counts) * (self.cell_bytes + 8 * limbs) + 16 * len(events.cell) * self.elements
 
     def _numbered(self, batch: Batch) -> _NumberedEvents | None:
         """The cells that the events of a batch are in; None if they are in none."""

@@ -136,84 +136,21 @@ def lift_longs(cells, rows, values, valid, out, count, total, least, greatest, e
             out[cell, odd] ^= x
 
 
-@numba.njit(cache=True, inline="always")
-def _product(x, y):
-    """x * y and its rounding error (Dekker); none of what is not finite, or has no halves."""
-    product = x * y
-    split = 134217729.0 * x
-    x_high = split - (split - x)
-    split = 134217729.0 * y
-    y_high = split - (split - y)
-    x_low, y_low = x - x_high, y - y_high
-    error = x_low * y_low - (((product - x_high * y_high) - x_low * y_high) - x_high * y_low)
-    return product, error if np.isfinite(error) else 0.0
-
-
-@numba.njit(cache=True, inline="always")
-def _add(out, cell, column, high, low):
-    """Add a number with its rounding error to a sum of doubles; an infinity or NaN carries no rounding error."""
-    before = out[cell, column]
-    after = before + high
-    if np.isfinite(after):
-        virtual = after - before
-        out[cell, column + 1] += (before - (after - virtual)) + (high - virtual) + low
-    else:
-        out[cell, column + 1] = 0.0
-    out[cell, column] = after
-
-
 @numba.njit(cache=True)
-def lift_doubles(cells, rows, values, bits, valid, out, ordinals, total, squares, least, greatest):
-    """As :func:`_lift_longs`; behind a sum stands its rounding error. Extremes are kept as ordinals, in the same
-    memory. ``bits``: the values' own."""
+def lift_doubles(cells, rows, values, bits, valid, ordinals, least, greatest):
+    """As :func:`lift_longs`, extremes of doubles, as ordinals. ``bits``: the values' own."""
     for k in range(len(cells)):
         i = rows[k] if len(rows) else k
         if len(valid) and not valid[i]:
             continue
         cell = cells[k]
         x = values[i]
-        if total >= 0:
-            _add(out, cell, total, x, 0.0)
-        if squares >= 0:
-            square, error = _product(x, x)
-            _add(out, cell, squares, square, error)
-        if least >= 0 or greatest >= 0:
-            # Spark's order: NaN is the greatest value of all
-            ordinal = bits[i] ^ ((bits[i] >> 63) & LONG_MAX) if x == x else NAN
-            if least >= 0:
-                ordinals[cell, least] = min(ordinals[cell, least], ordinal)
-            if greatest >= 0:
-                ordinals[cell, greatest] = max(ordinals[cell, greatest], ordinal)
-
-
-@numba.njit(cache=True)
-def lift_powers(cells, rows, values, valid, out, cubes, fourths):
-    """Add third and fourth powers to the sums of their cells, in place; -1: not wanted."""
-    for k in range(len(cells)):
-        i = rows[k] if len(rows) else k
-        if len(valid) and not valid[i]:
-            continue
-        x = values[i]
-        square, error = _product(x, x)
-        if cubes >= 0:
-            high, low = _product(square, x)
-            low += error * x
-            _add(out, cells[k], cubes, high, low if np.isfinite(low) else 0.0)
-        if fourths >= 0:
-            high, low = _product(square, square)
-            low += 2.0 * square * error
-            _add(out, cells[k], fourths, high, low if np.isfinite(low) else 0.0)
-
-
-@numba.njit(cache=True)
-def lift_products(cells, rows, first, second, valid, out, products):
-    """Add the products of two numbers to the sums of their cells, in place."""
-    for k in range(len(cells)):
-        i = rows[k] if len(rows) else k
-        if len(valid) and not valid[i]:
-            continue
-        high, low = _product(first[i], second[i])
-        _add(out, cells[k], products, high, low)
+        # Spark's order: NaN is the greatest value of all
+        ordinal = bits[i] ^ ((bits[i] >> 63) & LONG_MAX) if x == x else NAN
+        if least >= 0:
+            ordinals[cell, least] = min(ordinals[cell, least], ordinal)
+        if greatest >= 0:
+            ordinals[cell, greatest] = max(ordinals[cell, greatest], ordinal)
 
 
 @numba.njit(cache=True)

@@ -82,7 +82,7 @@ class Lifting:
     @property
     def slice_rows(self) -> int:
         """Events whose cells surely fit, if each has one of its own."""
-        cell = sum(family.cell_bytes + 16 * len(family.others) for family in self.families)
+        cell = sum(family.cell_bytes + 16 * family.elements for family in self.families)
         return min(fill_request.SLICE_ROWS, max(1, self.memory.cells // (2 * max(cell, 1))))
 
     @property

@@ -1,4 +1,4 @@
-"""The states of cells as arrays: fixed numbers, ranked texts, pairs, multisets."""
+"""The states of cells as arrays: fixed numbers, exact sums of doubles, ranked texts, pairs, multisets."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from optimizer.aggregates.exact_doubles import ExactSums
 from optimizer.aggregates.states import LIMB, MULTISETS, PAIRS, State
 from spark_jobs.arrays.numbering import LONG_MAX, LONG_MIN, Longs, Rows
 from spark_jobs.partials.combining import SCATTER, ragged, reranked, unified, unite, winners
@@ -175,14 +176,16 @@ def carry(limbs: Longs) -> None:
         limbs[:, limb] &= (1 << LIMB) - 1
 
 
-Column = Texts | Pairs | Multiset
+Column = ExactSums | Texts | Pairs | Multiset
 
 States = dict[State, Fixed | Column]
 """The columns of each state, all of n cells."""
 
 
-def class_of(state: State) -> type[Fixed] | type[Texts] | type[Pairs] | type[Multiset]:
+def class_of(state: State) -> type[Fixed] | type[ExactSums] | type[Texts] | type[Pairs] | type[Multiset]:
     """The class of a state's column."""
+    if state.is_of_doubles:
+        return ExactSums
     if state.kind in MULTISETS:
         return Multiset
     if state.kind in PAIRS:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from optimizer.aggregates.exact_doubles import Terms
 from optimizer.aggregates.ordinals import hash64, hash64_of_texts, ordinals_of_doubles
 from optimizer.aggregates.states import carrier_of, limbs_of
 from optimizer.synopses.synopsis import Synopsis
@@ -21,7 +22,7 @@ from optimizer.workload.values import Call, Column, Expression, Literal, Type, c
 from spark_jobs.arrays.numbering import DENSE, Longs, Rows, distinct_rows, encoded, numbered, ranked
 from spark_jobs.arrays.texts import as_texts, flat
 from spark_jobs.partials.cells import fragments_of
-from spark_jobs.partials.kernels import add_where, count_densely, selected
+from spark_jobs.partials.kernels import add_where, count_densely, logarithms, selected
 from spark_jobs.sources.expressions import evaluate
 
 
@@ -51,6 +52,16 @@ class Values:
             return np.where(negative, -magnitude, magnitude)
         # not a safe cast: variance takes integers beyond 2**53 as doubles, as Spark's does
         return _filled(self.array.cast(pa.float64(), safe=False), 0.0)
+
+    @cached_property
+    def terms(self) -> Terms:
+        """:attr:`doubles` as exact sums take them."""
+        return Terms.of(self.doubles)
+
+    @cached_property
+    def logarithms(self) -> Terms:
+        """Their natural logarithms: -inf of zeros, NaN of negative numbers."""
+        return Terms.of(logarithms(self.doubles))
 
     @cached_property
     def words(self) -> tuple[Longs, Longs]:

@@ -323,9 +323,15 @@ def _mean(output: Output, total: Decimal, count: int) -> Any:
 
 def _agrees_spread(output: Output, value: Any, evidence: Evidence) -> bool:
     theirs = evidence[""]
+    is_root = output.function.startswith("std")
+    if evidence["squares"] is not None and not math.isfinite(evidence["squares"]):
+        # an engine whose squares overflowed cannot judge; an exact judge has the root
+        if not _finite(theirs):
+            return value is None or is_root or not _finite(value)
+        return _finite(value) and abs(value - theirs) <= (evidence["count"] + 8) * 8 * EPSILON * abs(theirs)
     if not _finite(value, theirs):
         return _same(value, theirs)
-    if output.function.startswith("std"):
+    if is_root:
         value, theirs = value * value, theirs * theirs
     return bool(abs(value - theirs) <= _variance_slack(output, theirs, evidence))
 

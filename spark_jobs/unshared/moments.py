@@ -1,6 +1,6 @@
 """Moments and regressions, and how far both sides' rounding may take them apart.
 
-Spark's are Welford's recurrences and their generalisations (Pébay 2008) in doubles: ours are sums in double-double.
+Spark's are Welford's recurrences and their generalisations (Pébay 2008) in doubles: ours are of exact sums.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def agrees_shape(output: Output, value: Any, evidence: Mapping[str, Any]) -> boo
     if n == 0:
         return value is None
     if not (math.isfinite(evidence["squares"]) and math.isfinite(evidence["variance"])):
-        return value is None or not math.isfinite(value)
+        # squares that overflowed judge nothing
+        return value is None or not math.isfinite(value) or not math.isnan(evidence["squares"])
     slack = shape_slack(output, evidence)
     if n == 1:
         return value is None

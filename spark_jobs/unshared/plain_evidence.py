@@ -90,11 +90,21 @@ def _float(value: Fraction) -> float:
 
 
 def _sum(values: Sequence[float]) -> float:
-    """A sum without loss; of values that are not finite as IEEE adds them."""
-    try:
-        return math.fsum(values)
-    except (OverflowError, ValueError):
-        return math.nan if len({value for value in values if not math.isfinite(value)}) > 1 else float(sum(values))
+    """The exact sum, rounded once; of values that are not finite as IEEE adds them."""
+    if all(map(math.isfinite, values)):
+        try:
+            return math.fsum(values)
+        except OverflowError:
+            # on the way: the sum itself may be a double
+            return _float(sum(map(Fraction, values), Fraction(0)))
+    return math.nan if len({value for value in values if not math.isfinite(value)}) > 1 else float(sum(values))
+
+
+def _mean(values: Sequence[float]) -> float:
+    total = _sum(values)
+    if math.isfinite(total) or not all(map(math.isfinite, values)):
+        return total / len(values)
+    return _float(sum(map(Fraction, values), Fraction(0)) / len(values))
 
 
 def _total(output: Output, values: Sequence[Any]) -> Evidence:
@@ -102,7 +112,7 @@ def _total(output: Output, values: Sequence[Any]) -> Evidence:
     assert type is not None
     if not type.is_exact:
         double = _sum(values) if values else None
-        answer = double / count if double is not None and output.function == "avg" else double
+        answer = _mean(values) if double is not None and output.function == "avg" else double
         return {"": answer, "count": count, "magnitude": _sum([abs(value) for value in values])}
     with localcontext(prec=100):
         total = sum(map(Decimal, values), Decimal(0)) if values else None
@@ -116,7 +126,7 @@ def _total(output: Output, values: Sequence[Any]) -> Evidence:
 
 def _deviations(values: Sequence[float]) -> tuple[float, float]:
     """The mean, and the sum of squared deviations from it."""
-    mean = _sum(values) / len(values)
+    mean = _mean(values)
     if not math.isfinite(mean):
         return mean, math.nan
     return mean, _sum([_squared(value - mean) for value in values])
@@ -139,7 +149,17 @@ def _spread(output: Output, values: Sequence[Any]) -> Evidence:
     if len(doubles) > freedom:
         answer = _deviations(doubles)[1] / (len(doubles) - freedom)
         answer = math.sqrt(answer) if output.function.startswith("std") else answer
+        if not math.isfinite(answer) and all(map(math.isfinite, doubles)):
+            answer = _huge_spread(output, doubles, freedom)
     return {"": answer, "count": len(doubles), "squares": _squares(doubles)}
+
+
+def _huge_spread(output: Output, values: Sequence[float], freedom: int) -> float | None:
+    """A variance or deviation of values whose squares are no doubles; None: neither is it."""
+    mean = sum(map(Fraction, values), Fraction(0)) / len(values)
+    variance = sum(((Fraction(value) - mean) ** 2 for value in values), Fraction(0)) / (len(values) - freedom)
+    found = math.isqrt(math.floor(variance)) if output.function.startswith("std") else math.floor(variance)
+    return float(found) if found < 2**1024 - 2**970 else None
 
 
 def _pairs(output: Output, x: Sequence[float], y: Sequence[float]) -> Evidence:

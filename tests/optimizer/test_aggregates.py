@@ -18,11 +18,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from optimizer.aggregates.algebra import AGGREGATES
+from optimizer.aggregates.exact_doubles import ExactSums, Terms
 from optimizer.aggregates.exact_sums import decimal_texts, exact_total, two_product, two_sum
 from optimizer.aggregates.lowering import json_texts, nearest_rank, share_of
 from optimizer.aggregates.ordinals import doubles_of_ordinals, hash64, hash64_of_texts, ordinals_of_doubles
 from optimizer.aggregates.sketches import precision_of, registers_of, thin_frequent, thin_quantiles
 from optimizer.aggregates.states import (
+    DOUBLE_SUMS,
     EXACT_BOTH,
     EXACT_POWERS,
     LIMB,
@@ -103,7 +105,7 @@ def test_aggregates_of_one_argument_share_their_states() -> None:
     assert states_of("stddev", LONG) == ["count", "sum", "power_2"]
     assert states_of("kurtosis", decimal(38, 2)) == ["count", "sum", "power_2", "power_3", "power_4"]
     assert states_of("covar_pop", LONG, by_type=LONG) == ["both", "pair_x", "pair_y", "pair_xy"]
-    assert states_of("covar_pop", LONG, by_type=DOUBLE) == ["both", "both_x", "both_y", "both_xy"]
+    assert states_of("covar_pop", LONG, by_type=DOUBLE) == ["both", "exact_both_x", "exact_both_y", "exact_both_xy"]
     # a count needs no type: count(x) beside max(x) of another type is still one column
     count = AGGREGATES["count"]
     assert count.states(output_of("count", STRING)) == count.states(output_of("count", LONG))
@@ -155,6 +157,7 @@ def test_every_kind_of_state_has_a_layout(name: str) -> None:
         for state in aggregate.states(output_of(name, ANY_TYPE[aggregate.takes], error=error)):
             assert state.operation and set(state.widths) <= {"longs", "doubles", "texts"}
             assert (state.tail is not None) == (state.kind in MULTISETS)
+            assert (state.operation == "add_exact") == (state.kind in DOUBLE_SUMS)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +166,9 @@ def test_every_kind_of_state_has_a_layout(name: str) -> None:
         ("sum", LONG, "longs", 2, "add"),
         ("sum", decimal(18, 2), "longs", 2, "add"),
         ("sum", decimal(19, 2), "longs", 4, "add"),
-        ("sum", DOUBLE, "doubles", 2, "add_double"),
-        ("sum_squares", LONG, "doubles", 2, "add_double"),
+        ("sum", DOUBLE, "doubles", 2, "add_exact"),
+        ("exact_sum", DOUBLE, "longs", 1, "add_exact"),
+        ("sum_squares", LONG, "doubles", 2, "add_exact"),
         ("power_2", INT, "longs", 3, "add"),
         ("power_2", LONG, "longs", 4, "add"),
         ("power_3", LONG, "longs", 6, "add"),
@@ -188,9 +192,8 @@ def test_a_state_knows_its_columns(kind: str, type: Type | None, carrier: str, w
 def test_only_exact_sums_counts_and_parities_can_be_subtracted() -> None:
     assert AGGREGATES["sum"].subtractable(LONG) and AGGREGATES["avg"].subtractable(decimal(9, 2))
     assert AGGREGATES["bit_xor"].subtractable(LONG)
-    assert not AGGREGATES["sum"].subtractable(DOUBLE)
+    assert AGGREGATES["sum"].subtractable(DOUBLE) and AGGREGATES["kurtosis"].subtractable(DOUBLE)
     assert AGGREGATES["stddev"].subtractable(LONG) and AGGREGATES["kurtosis"].subtractable(decimal(38, 2))
-    assert not AGGREGATES["stddev"].subtractable(DOUBLE)
     for name in ("max", "bit_or", "median", "first"):
         assert not AGGREGATES[name].subtractable(LONG)
 
@@ -369,14 +372,19 @@ def test_the_variance_of_a_decimal_is_of_its_scaled_values() -> None:
 
 
 def test_variance_of_infinity_is_nan_and_of_huge_squares_a_coded_overflow() -> None:
-    def of(total: list[float], squares: list[float]) -> Lowered:
-        states = {"count": np.array([2]), "sum": np.array([total]), "sum_squares": np.array([squares])}
-        return AGGREGATES["var_pop"].lower(states, output_of("var_pop", DOUBLE))
+    def of(name: str, values: list[float]) -> Lowered:
+        cells, everywhere = np.zeros(len(values), dtype=np.int32), np.empty(0, dtype=bool)
+        given = cells, np.empty(0, dtype=np.int32), 1, everywhere, (Terms.of(np.array(values)),)
+        states = {"exact_sum": ExactSums.lifted(*given), "exact_sum_squares": ExactSums.lifted(*given, 2)}
+        states["count"] = np.array([len(values)])
+        return AGGREGATES[name].lower(states, output_of(name, DOUBLE))
 
-    infinite = of([math.inf, 0.0], [math.inf, 0.0])
+    infinite = of("var_pop", [math.inf, 0.0])
     assert math.isnan(infinite.values[0]) and infinite.valid[0]
-    huge = of([2e300, 0.0], [math.inf, 0.0])
+    huge = of("var_pop", [2e300, 0.0])
     assert huge.overflow is not None and huge.overflow[0] and not huge.valid[0]
+    # its root is a double, though its square is none
+    assert of("stddev_pop", [2e300, 0.0]).values[0] == 1e300
 
 
 # ----------------------------------------------------------------------------------------- multisets
@@ -726,6 +734,7 @@ def test_no_value_at_all_is_null(name: str, type: Type) -> None:
         | {kind: np.zeros((1, 2)) for kind in SUMS_OF_DOUBLES}
         | dict.fromkeys(("min", "max", "bit_and", "bit_or", "bit_xor"), np.array([7]))
     )
+    states |= dict.fromkeys(DOUBLE_SUMS, ExactSums.nothing(1))
     states |= dict.fromkeys(PAIRS, (np.array([7]), np.array([False])))
     tail = State("values", X, type).tail
     states["values"] = Plain([[]], {"longs": np.int64, "doubles": np.float64}.get(str(tail), object))

@@ -173,7 +173,9 @@ def test_rows_combine_to_the_same_bits_in_whatever_order_they_arrive(
 
 
 def test_the_order_of_equal_cells_does_not_show_in_sums_of_doubles() -> None:
-    span = FillRequest(simple(states=(state("sum", "price"), state("sum_squares", "price"))), 0, 10 * SECOND)
+    span = FillRequest(
+        simple(states=(state("exact_sum", "price"), state("exact_sum_squares", "price"))), 0, 10 * SECOND
+    )
     chance = random.Random(3)
     rows = [{"at": 1, "price": chance.uniform(-1, 1) * 10.0 ** chance.randint(-12, 12)} for _ in range(60)]
     parts = [partials_of([events(row)], STREAM, [span]) for row in rows]
