@@ -130,18 +130,18 @@ def events(warehouse: Warehouse) -> list[QueryEvent]:
     ]
 
 
-MOST_UP = 2
-"""Folders above that of the warehouse from which on a file is of another project."""
+MOST_UP = 1
+"""Folders above the one that holds the warehouse, up to which a file is of the same project."""
 
 
 def portable_file(warehouse: Warehouse, file: str | None) -> str | None:
-    """A workload file as it is stored: relative to the folder of the warehouse where both lie in one project, so that a
-    project which is copied or moved finds its files where they are now."""
+    """A workload file as it is stored: relative to the folder that holds the warehouse where both lie in one project,
+    so that a project which is copied or moved finds its files where they are now."""
     if file is None or not warehouse.place.is_local:
         return file
-    relative = os.path.relpath(file, warehouse.root)
+    relative = os.path.relpath(file, warehouse.root.parent)
     above = Path(relative).parts.count(os.pardir)
-    is_near = above <= MOST_UP and above < len(warehouse.root.parts) - 1
+    is_near = above <= MOST_UP and above < len(warehouse.root.parent.parts) - 1
     return relative if is_near else file
 
 
@@ -149,7 +149,7 @@ def located_file(warehouse: Warehouse, file: str | None) -> str | None:
     """The absolute path of a workload file as it is stored."""
     if file is None or not warehouse.place.is_local:
         return file
-    return os.path.normpath(warehouse.root / file)
+    return os.path.normpath(warehouse.root.parent / file)
 
 
 def live_names(warehouse: Warehouse) -> dict[str, str]:
