@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -14,18 +12,9 @@ import pyarrow.dataset as ds
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.values import ACQ, LONG, Output
-from spark_jobs.checks import recompute
 from spark_jobs.checks.inspection import json_value
-from spark_jobs.checks.recompute import (
-    DRAWS,
-    LEAST_SECONDS,
-    SAMPLED_QUERIES,
-    EventsHeld,
-    Recompute,
-    RecomputedQuery,
-    compare,
-    raw_events,
-)
+from spark_jobs.checks.recompute import Drawn, Engine, RecomputedQuery, compare, drawn, raw_events
+from spark_jobs.checks.sampling import Past, Units
 from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.sources.splits import Split
 from spark_jobs.storage import Place
@@ -45,14 +34,23 @@ class RowWindow(NamedTuple):
     start: int
     end: int
 
+    @classmethod
+    def of(cls, units: Units, number: int) -> RowWindow:
+        """A drawn window."""
+        assert units.positions is not None
+        key = _key_of(units.query, json.loads(units.keys[number]))
+        return cls(int(units.positions[number]), key, int(units.starts[number]), int(units.ends[number]))
+
 
 def recomputed_rows(
     spark: SparkSession | OnDemand,
     staged: list[str],
     plan: SharingPlan,
     sources: dict[str, list[Split]],
+    begin: int,
     ends: Mapping[str, int],
     seed: str,
+    past: Past | None = None,
 ) -> list[dict[str, Any]]:
     """Recompute sampled windows of rows from the raw events of their spans: one check a query.
 
@@ -60,16 +58,33 @@ def recomputed_rows(
     first or the last may belong to neighbours) says nothing about the answer.
     """
     queries = [query for query in plan.workload.queries if query.window.is_rows and query.stream in ends]
-    sampled = sample_rows(staged, queries, sources, random.Random(seed))
-    wanted = []
-    for query, windows in sampled.items():
-        buckets = set(bucket_of([json_value(window.key) for window in windows]).tolist())
-        spans = dict.fromkeys((window.start, window.end) for window in windows)
-        wanted.append(RecomputedQuery(query, tuple(spans), tuple(sorted(buckets))))
+    sample = drawn(staged, queries, sources, begin, ends, seed, past or Past())
+    return compared_rows(spark, staged, plan, sources, sample)
+
+
+def compared_rows(
+    spark: SparkSession | OnDemand,
+    staged: Sequence[str],
+    plan: SharingPlan,
+    sources: Mapping[str, Sequence[Split]],
+    sample: Sequence[Drawn],
+) -> list[dict[str, Any]]:
+    """Recompute the drawn windows of rows and compare: one check a query."""
+    by_name = {each.units.query.name: each for each in sample}
+    wanted, windows = [], dict[str, list[RowWindow]]()
+    for each in sample:
+        query = each.units.query
+        windows[query.name] = [RowWindow.of(each.units, number) for number in each.numbers]
+        buckets = set(bucket_of([json_value(window.key) for window in windows[query.name]]).tolist())
+        wanted.append(RecomputedQuery.of(each)._replace(buckets=tuple(sorted(buckets))))
     found = []
     for events in raw_events(plan, sources, wanted):
-        audit = _RowAudit(staged, events.wanted.query, sampled[events.wanted.query])
-        found.append(events.check(spark, audit.differences, audit.detail))
+        query = events.wanted.query
+        audit = _RowAudit(list(staged), query, windows[query.name])
+        check = events.check(spark, audit.differences)
+        told = audit.detail() if check["success"] else ""
+        check["detail"] = "; ".join(filter(None, (check["detail"], told)))
+        found.append(check | {"audited": by_name[query.name].labels, "events": events.rows})
     return found
 
 
@@ -82,13 +97,13 @@ class _RowAudit:
     windows: list[RowWindow]
     apart: int = 0
 
-    def differences(self, recompute: Recompute) -> list[str]:
+    def differences(self, engine: Engine) -> list[str]:
         """What is wrong with their answers."""
         from spark_jobs.unshared.agreement import grain
 
         query, counting = self.query, _counting(self.query)
-        expected, counted = recompute(query), recompute(counting)
-        rows = {(_span(row), grain(counting, row)[1]): row["rows"] for row in counted}
+        expected, counted = engine.rows(query), engine.rows(counting)
+        rows = {(_span(row), grain(counting, row)[1]): row["rows"] for row in counted if "rows" in row}
         found = list[str]()
         self.apart = 0
         for window in self.windows:
@@ -104,32 +119,6 @@ class _RowAudit:
     def detail(self) -> str:
         """How much was compared, for people."""
         return f"{self.apart} of {len(self.windows)} windows, the others share the time of their first or last row"
-
-
-def sample_rows(
-    staged: list[str], queries: Sequence[ACQ], sources: Mapping[str, list[Split]], chance: random.Random
-) -> dict[ACQ, list[RowWindow]]:
-    """Some queries that count rows with some of their published windows, to be recomputed: of a few draws the cheapest,
-    and no second query if that is dear."""
-    drawn = chance.sample(queries, min(len(queries), 8 * SAMPLED_QUERIES)) if staged else []
-    found: dict[ACQ, list[RowWindow]] = {}
-    for query in drawn:
-        rows = _staged_of(staged, ds.field("query") == query.name, ["position", "key", "window_start", "window_end"])
-        if len(rows) == 0 or len(found) == SAMPLED_QUERIES:
-            continue
-        held = EventsHeld(sources[query.stream])
-        draws = []
-        for _ in range(DRAWS):
-            picked = rows.take(sorted(chance.sample(range(len(rows)), min(recompute.SAMPLED_WINDOWS, len(rows)))))
-            windows = [
-                RowWindow(row["position"], _key_of(query, json.loads(row["key"])), *_span(row))
-                for row in picked.to_pylist()
-            ]
-            draws.append((held.cost([(window.start, window.end) for window in windows]), windows))
-        cost, windows = min(draws, key=itemgetter(0))
-        if cost <= LEAST_SECONDS or not found:
-            found[query] = windows
-    return found
 
 
 def _counting(query: ACQ) -> ACQ:
