@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.windows.alignment import instants, starts_of
@@ -19,7 +20,6 @@ from optimizer.workload.instants import format_instant
 from optimizer.workload.values import ACQ, Stream
 from spark_jobs.arrays.numbering import distinct_rows
 from spark_jobs.arrays.texts import as_texts, key_texts
-from spark_jobs.checks import staged_answers
 from spark_jobs.checks.inspection import json_value
 from spark_jobs.checks.sampling import (
     Past,
@@ -32,6 +32,7 @@ from spark_jobs.checks.sampling import (
     stratum_chances,
     systematic,
 )
+from spark_jobs.checks.staged_answers import Staged, units_of
 from spark_jobs.results.rows import places
 from spark_jobs.session.on_demand import OnDemand, session_of
 from spark_jobs.sources.decoding import read_splits
@@ -91,7 +92,7 @@ class Drawn(NamedTuple):
 
 
 def drawn(
-    staged: Sequence[str],
+    staged: Staged,
     queries: Sequence[ACQ],
     sources: Mapping[str, Sequence[Split]],
     begin: int,
@@ -103,10 +104,10 @@ def drawn(
     if not queries:
         return []
     chance = random.Random(seed)
-    counts = staged_answers.answer_counts(staged)
+    counts = staged.counts()
     held = {name: EventsHeld(sources[name]) for name in ends}
-    events = sum(held[name].events(begin, end) for name, end in ends.items())
-    costs = [Cost.of(query, held[query.stream], begin, ends[query.stream]) for query in queries]
+    events = sum(held[name].events([(begin, end)]) for name, end in ends.items())
+    costs = costs_of(queries, held, begin, ends)
     weights = [query_weight(query, past) * (1.0 if counts[query.name] else WITHOUT_ANSWERS) for query in queries]
     budget = SHARE * (
         SECONDS["run"]
@@ -119,7 +120,7 @@ def drawn(
     chances = query_chances([weights[at] for at in order], [costs[at].seconds for at in order], budget)
     chosen = [order[at] for at in systematic(chances, chance.random())]
     at = chance.random()
-    units = staged_answers.units_of(staged, [queries[one] for one in chosen], sources, begin, ends, past)
+    units = units_of(staged, [queries[one] for one in chosen], sources, begin, ends, past)
     found = []
     for one in chosen:
         query, own = queries[one], random.Random(f"{seed}/{queries[one].name}")
@@ -138,18 +139,6 @@ class Cost(NamedTuple):
     events: float
     restricted: bool
 
-    @classmethod
-    def of(cls, query: ACQ, held: EventsHeld, begin: int, end: int) -> Cost:
-        """An estimate from windows that lie evenly over the interval."""
-        if query.window.is_rows:
-            return cls(SAMPLED_EVENTS if held.rows.sum() > SAMPLED_EVENTS else float(held.rows.sum()), True)
-        due = instants(query.window, begin, end)
-        some = due[np.linspace(0, len(due) - 1, min(len(due), 4)).astype(np.int64)] if len(due) else due
-        spans = zip(starts_of(query.window, some).tolist(), (some - query.window.ago).tolist(), strict=True)
-        events = [held.events(*span) for span in spans]
-        mean = sum(events) / len(events) if events else 0.0
-        return cls((DRAWS + 1) * mean, bool(query.group_by) and query.top is None)
-
     @property
     def seconds(self) -> float:
         """CPU seconds, about."""
@@ -162,6 +151,31 @@ class Cost(NamedTuple):
         return None if count == BUCKETS else tuple(sorted(chance.sample(range(BUCKETS), count)))
 
 
+def costs_of(queries: Sequence[ACQ], held: Mapping[str, EventsHeld], begin: int, ends: Mapping[str, int]) -> list[Cost]:
+    """What recomputing each query costs, by windows that lie evenly over the interval."""
+    spans: dict[str, list[tuple[int, int]]] = {name: [] for name in held}
+    places: list[slice] = []
+    for query in queries:
+        mine = spans[query.stream]
+        if not query.window.is_rows:
+            due = instants(query.window, begin, ends[query.stream])
+            some = due[np.linspace(0, len(due) - 1, min(len(due), 4)).astype(np.int64)] if len(due) else due
+            windows = zip(starts_of(query.window, some).tolist(), (some - query.window.ago).tolist(), strict=True)
+            places.append(slice(len(mine), len(mine) + len(some)))
+            mine += windows
+        else:
+            places.append(slice(0, 0))
+    events = {name: held[name].of_spans(spans[name]) for name in held}
+    found = []
+    for query, place in zip(queries, places, strict=True):
+        those = events[query.stream][place]
+        count = (DRAWS + 1) * float(those.mean()) if len(those) else 0.0
+        if query.window.is_rows:
+            count = min(SAMPLED_EVENTS, float(held[query.stream].rows.sum()))
+        found.append(Cost(count, query.window.is_rows or (bool(query.group_by) and query.top is None)))
+    return found
+
+
 class EventsHeld:
     """What the splits of a source hold, as far as they say."""
 
@@ -171,10 +185,22 @@ class EventsHeld:
         self.ends = np.array([split.end or 0 for split in splits], dtype=np.int64)
         self.rows = np.where(unknown, 0, np.array([split.rows or 0 for split in splits], dtype=np.float64))
 
-    def events(self, begin: int, end: int) -> float:
-        """About how many events lie in [begin, end), spread evenly over each split; unknown ones count as none."""
-        overlap = np.clip(np.minimum(self.ends, end) - np.maximum(self.begins, begin), 0, None)
-        return float((self.rows * overlap / np.maximum(self.ends - self.begins, 1)).sum())
+    def of_spans(self, spans: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
+        """About how many events lie in each of some spans [start, end), spread evenly over each split; of splits that
+        do not say none."""
+        if not len(spans) or not len(self.rows):
+            return np.zeros(len(spans))
+        times, place = np.unique(np.array(spans, dtype=np.int64), return_inverse=True)
+        before = np.zeros(len(times))
+        for begin, end, rows in zip(self.begins.tolist(), self.ends.tolist(), self.rows.tolist(), strict=True):
+            if rows:
+                before += rows * np.clip((times - begin) / max(end - begin, 1), 0.0, 1.0)
+        reached = before[place.reshape(len(spans), 2)]
+        return np.asarray(reached[:, 1] - reached[:, 0])
+
+    def events(self, spans: Sequence[tuple[int, int]]) -> float:
+        """About how many events lie in some spans together."""
+        return float(self.of_spans(spans).sum())
 
 
 # ------------------------------------------------------------------------------------------------ recomputing
@@ -190,13 +216,14 @@ def recomputed(
 ) -> list[dict[str, Any]]:
     """Recompute sampled windows of time from raw events and compare: one check a query."""
     queries = [query for query in plan.workload.queries if query.stream in ends and not query.window.is_rows]
-    sample = drawn(staged, queries, sources, begin, ends, seed, past or Past())
-    return compared(spark, staged, plan, sources, sample)
+    answers = Staged(staged)
+    sample = drawn(answers, queries, sources, begin, ends, seed, past or Past())
+    return compared(spark, answers, plan, sources, sample)
 
 
 def compared(
     spark: SparkSession | OnDemand,
-    staged: Sequence[str],
+    staged: Staged,
     plan: SharingPlan,
     sources: Mapping[str, Sequence[Split]],
     sample: Sequence[Drawn],
@@ -206,8 +233,8 @@ def compared(
     wanted = [RecomputedQuery.of(each) for each in sample]
     stored: dict[str, list[dict[str, Any]]] = {}
     ends = {one.query.name: [end for _, end in one.windows] for one in wanted}
-    for row in staged_answers.staged_rows(staged, ends) if wanted else ():
-        stored.setdefault(str(row["query"]), []).append(row)
+    for row in staged.rows(ends) if wanted else ():
+        stored.setdefault(row["query"], []).append(row)
     found = []
     for events in raw_events(plan, sources, wanted):
         one = events.wanted
@@ -385,7 +412,7 @@ def raw_events(
         stream, splits = plan.workload.stream(name), sources[name]
         mine = [one for one in wanted if one.query.stream == name]
         held = EventsHeld(splits)
-        large = [one for one in mine if sum(held.events(*span) for span in joined(one.windows)) > LOCAL_EVENTS]
+        large = [one for one in mine if held.events(joined(one.windows)) > LOCAL_EVENTS]
         yield from (RawEvents(one, stream, splits, None) for one in large)
         here = [one for one in mine if one not in large]
         if here:

@@ -8,18 +8,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.values import ACQ, LONG, Output
 from spark_jobs.checks.inspection import json_value
 from spark_jobs.checks.recompute import Drawn, Engine, RecomputedQuery, compare, drawn, raw_events
 from spark_jobs.checks.sampling import Past, Units
+from spark_jobs.checks.staged_answers import Staged
 from spark_jobs.session.on_demand import OnDemand
 from spark_jobs.sources.splits import Split
-from spark_jobs.storage import Place
 from spark_jobs.warehouse.data_files import bucket_of
-from spark_jobs.warehouse.schemas import INSTANT, RESULTS
+from spark_jobs.warehouse.schemas import INSTANT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,13 +57,14 @@ def recomputed_rows(
     first or the last may belong to neighbours) says nothing about the answer.
     """
     queries = [query for query in plan.workload.queries if query.window.is_rows and query.stream in ends]
-    sample = drawn(staged, queries, sources, begin, ends, seed, past or Past())
-    return compared_rows(spark, staged, plan, sources, sample)
+    answers = Staged(staged)
+    sample = drawn(answers, queries, sources, begin, ends, seed, past or Past())
+    return compared_rows(spark, answers, plan, sources, sample)
 
 
 def compared_rows(
     spark: SparkSession | OnDemand,
-    staged: Sequence[str],
+    staged: Staged,
     plan: SharingPlan,
     sources: Mapping[str, Sequence[Split]],
     sample: Sequence[Drawn],
@@ -80,7 +80,8 @@ def compared_rows(
     found = []
     for events in raw_events(plan, sources, wanted):
         query = events.wanted.query
-        audit = _RowAudit(list(staged), query, windows[query.name])
+        ends = {window.end for window in windows[query.name]}
+        audit = _RowAudit(staged.rows({query.name: ends}), query, windows[query.name])
         check = events.check(spark, audit.differences)
         told = audit.detail() if check["success"] else ""
         check["detail"] = "; ".join(filter(None, (check["detail"], told)))
@@ -92,7 +93,7 @@ def compared_rows(
 class _RowAudit:
     """Sampled windows of a query that counts rows; ``apart``: those whose rows no neighbour may have."""
 
-    staged: list[str]
+    staged: list[dict[str, Any]]
     query: ACQ
     windows: list[RowWindow]
     apart: int = 0
@@ -113,8 +114,13 @@ class _RowAudit:
                 continue
             self.apart += 1
             theirs = [row for row in expected if _span(row) == span and _key_of(query, grain(query, row)[1]) == key]
-            found += compare(query, _staged_window(self.staged, query, window), theirs)
+            found += compare(query, self._of(window), theirs)
         return found
+
+    def _of(self, window: RowWindow) -> list[dict[str, Any]]:
+        """The staged answers of a window."""
+        rows = (row for row in self.staged if row["position"] == window.position)
+        return [row for row in rows if _key_of(self.query, json.loads(row["key"])) == window.key]
 
     def detail(self) -> str:
         """How much was compared, for people."""
@@ -138,19 +144,3 @@ def _key_of(query: ACQ, values: Sequence[str | None]) -> tuple[str | None, ...]:
 def _span(row: Mapping[str, Any]) -> tuple[int, int]:
     start, end = (pa.scalar(row[name], INSTANT).value for name in ("window_start", "window_end"))
     return start, end
-
-
-def _staged_window(staged: list[str], query: ACQ, window: RowWindow) -> list[dict[str, Any]]:
-    """The staged answers of one window of rows."""
-    chosen = (ds.field("query") == query.name) & (ds.field("position") == window.position)
-    rows: list[dict[str, Any]] = _staged_of(staged, chosen, None).to_pylist()
-    return [row for row in rows if _key_of(query, json.loads(row["key"])) == window.key]
-
-
-def _staged_of(staged: list[str], chosen: ds.Expression, columns: list[str] | None) -> pa.Table:
-    schema = pa.schema([column for column in RESULTS if column.name != "day"])
-    files = map(Place.of, staged)
-    parts = [
-        ds.dataset([file.name], format="parquet", schema=schema, filesystem=file.parent.filesystem()) for file in files
-    ]
-    return ds.dataset(parts).to_table(columns, filter=chosen)

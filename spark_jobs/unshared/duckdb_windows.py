@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from optimizer.workload.values import ACQ, Column, Expression, Output
 from spark_jobs.sources.expressions import arrow_type
 from spark_jobs.unshared import sequences
-from spark_jobs.unshared.duckdb_expressions import FLOOR_DIV, CannotTell, Translator
+from spark_jobs.unshared.duckdb_expressions import FLOOR_DIV, CannotTell, Translator, text_literal
 from spark_jobs.unshared.plain_evidence import WITH_NULLS, evidence
 from spark_jobs.unshared.values import EPOCH, compared_outputs, recomputed_parts
 
@@ -91,22 +91,19 @@ def _recomputed(
     places = [_places(arguments, output) for output in outputs]
     read = arguments.listed
     time, values = names[time_column], len(read)
-    types: tuple[str, ...] = ()
     if query.pattern is not None:
-        types, on = query.pattern.events, f"{names[query.pattern.on]}::VARCHAR"
+        on = f"{names[query.pattern.on]}::VARCHAR"
         # events of other types are in no sequence
-        where = f"({where}) AND {on} IN (SELECT type FROM types)"
+        where = f"({where}) AND {on} IN ({', '.join(map(text_literal, query.pattern.events))})"
         read = [*read, time, on, *(f"{names[name]}::VARCHAR" for name in query.pattern.per)]
     keys = ['"since"', '"until"', *groups]
     # one list a column, all in one order: an object an event would take longer than everything else
     lists = [f"list({sql})" for sql in read]
     connection = _database()
+    # to register a table takes longer than to read a few constants
     connection.register("events", _plain(events, names))
-    connection.register(
-        "windows", pa.table({"since": [one for one, _ in windows], "until": [end for _, end in windows]})
-    )
-    connection.register("types", pa.table({"type": pa.array(types, pa.string())}))
-    inside = f"events JOIN windows ON {time} >= since AND {time} < until"
+    spans = ", ".join(f"({since}::BIGINT, {until}::BIGINT)" for since, until in windows)
+    inside = f"events JOIN (VALUES {spans}) windows(since, until) ON {time} >= since AND {time} < until"
     rows, others = list[dict[str, Any]](), ""
     try:
         if chosen is not None:
@@ -115,8 +112,7 @@ def _recomputed(
             f"SELECT {', '.join(keys + lists)} FROM {inside} {others} WHERE {where} GROUP BY {', '.join(keys)}"
         ).fetchall()
     finally:
-        for name in ("events", "windows", "types"):
-            connection.unregister(name)
+        connection.unregister("events")
     for since, until, *columns in found:
         group, columns = columns[: len(groups)], columns[len(groups) :]
         row = {"window_start": _moment(since), "window_end": _moment(until), **dict(zip(told, group, strict=True))}
