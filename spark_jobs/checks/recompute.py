@@ -338,17 +338,15 @@ class Engine(NamedTuple):
 @dataclass(frozen=True)
 class RawEvents:
     """The raw events that a query is recomputed from, of the splits of its stream; ``table``: those that count, with
-    the source's own columns, None if they are too many to be read here."""
+    the source's own columns, None if they are too many to be read here; ``noted``: what is particular about them; ``rows``: the query's
+    part of them, for what they cost."""
 
     wanted: RecomputedQuery
     stream: Stream
     splits: Sequence[Split]
     table: pa.Table | None
-
-    @property
-    def rows(self) -> int:
-        """How many events there are, if they are read here."""
-        return 0 if self.table is None else len(self.table)
+    noted: str = ""
+    rows: int = 0
 
     def check(self, spark: SparkSession | OnDemand, differences: Callable[[Engine], list[str]]) -> dict[str, Any]:
         """A check of what differs from the answers, as its dict.
@@ -358,7 +356,7 @@ class RawEvents:
         """
         from spark_jobs.unshared.duckdb_expressions import CannotTell
 
-        noted = ""
+        noted = self.noted
         try:
             if self.table is None:
                 raise CannotTell("there is too much to read")
@@ -417,20 +415,26 @@ def raw_events(
         here = [one for one in mine if one not in large]
         if here:
             columns = list(dict.fromkeys(column for one in here for column in one.columns(stream)))
-            table = _events(stream, splits, columns, joined([span for one in here for span in one.windows]))
-            yield from (RawEvents(one, stream, splits, table) for one in here)
+            table, noted = _events(stream, splits, columns, joined([span for one in here for span in one.windows]))
+            yield from (RawEvents(one, stream, splits, table, noted, len(table) // len(here)) for one in here)
 
 
 def _events(
     stream: Stream, splits: Sequence[Split], columns: Sequence[str], spans: Sequence[tuple[int, int]]
-) -> pa.Table:
-    """The events of some spans."""
+) -> tuple[pa.Table, str]:
+    """The events of some spans, and how they are read if not in the audit's own way."""
+    from spark_jobs.unshared.duckdb_files import ReadByRun, events_of
+
+    try:
+        return events_of(stream, splits, columns, spans), ""
+    except ReadByRun as reason:
+        noted = f"its events as the run reads them: {reason}"
     needed = [split for split in splits if any(split.may_hold(*span) for span in spans)]
     batches = [
         batch.filter(_inside(batch.column(stream.time), spans)) for batch in read_splits(stream, needed, list(columns))
     ]
     schema = pa.schema([(column, arrow_type(stream.types[column])) for column in columns])
-    return pa.Table.from_batches([batch.select(list(columns)) for batch in batches], schema).combine_chunks()
+    return pa.Table.from_batches([batch.select(list(columns)) for batch in batches], schema).combine_chunks(), noted
 
 
 def _schema(query: RecomputedQuery, stream: Stream) -> pa.Schema:
