@@ -151,9 +151,11 @@ class Cost(NamedTuple):
         return None if count == BUCKETS else tuple(sorted(chance.sample(range(BUCKETS), count)))
 
 
-def costs_of(queries: Sequence[ACQ], held: Mapping[str, EventsHeld], begin: int, ends: Mapping[str, int]) -> list[Cost]:
+def costs_of(
+    queries: Sequence[ACQ], by_stream: Mapping[str, EventsHeld], begin: int, ends: Mapping[str, int]
+) -> list[Cost]:
     """What recomputing each query costs, by windows that lie evenly over the interval."""
-    spans: dict[str, list[tuple[int, int]]] = {name: [] for name in held}
+    spans: dict[str, list[tuple[int, int]]] = {name: [] for name in by_stream}
     places: list[slice] = []
     for query in queries:
         mine = spans[query.stream]
@@ -165,13 +167,13 @@ def costs_of(queries: Sequence[ACQ], held: Mapping[str, EventsHeld], begin: int,
             mine += windows
         else:
             places.append(slice(0, 0))
-    events = {name: held[name].of_spans(spans[name]) for name in held}
+    events = {name: by_stream[name].of_spans(spans[name]) for name in by_stream}
     found = []
     for query, place in zip(queries, places, strict=True):
         those = events[query.stream][place]
         count = (DRAWS + 1) * float(those.mean()) if len(those) else 0.0
         if query.window.is_rows:
-            count = min(SAMPLED_EVENTS, float(held[query.stream].rows.sum()))
+            count = min(SAMPLED_EVENTS, float(by_stream[query.stream].rows.sum()))
         found.append(Cost(count, query.window.is_rows or (bool(query.group_by) and query.top is None)))
     return found
 
@@ -251,7 +253,7 @@ def compared(
 
         check = events.check(spark, differences)
         check["detail"] = "; ".join(
-            filter(None, (check["detail"], "" if not check["success"] else one.told(len(read))))
+            filter(None, (check["detail"], "" if not check["success"] else one.described(len(read))))
         )
         found.append(check | {"audited": by_name[one.query.name].labels, "events": events.rows})
     return found
@@ -272,7 +274,7 @@ class RecomputedQuery(NamedTuple):
         spans = dict.fromkeys((int(units.starts[number]), int(units.ends[number])) for number in drawn.numbers)
         return cls(units.query, tuple(spans), drawn.buckets)
 
-    def told(self, answers: int) -> str:
+    def described(self, answers: int) -> str:
         """What is compared, for people."""
         some = "" if self.buckets is None else f", the groups of {len(self.buckets)} of {BUCKETS} buckets"
         return f"{answers} answers of {len(self.windows)} windows, e.g. from {format_instant(self.windows[0][0])}{some}"
@@ -312,11 +314,11 @@ class RecomputedQuery(NamedTuple):
 
 def _inside(times: pa.Array, windows: Sequence[tuple[int, int]]) -> pa.Array:
     moments = times.cast(pa.int64())
-    tests = [pc.and_(pc.greater_equal(moments, start), pc.less(moments, end)) for start, end in joined(windows)]
+    tests = [pc.and_(pc.greater_equal(moments, start), pc.less(moments, end)) for start, end in merged_spans(windows)]
     return pc.fill_null(reduce(pc.or_, tests), False)
 
 
-def joined(windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def merged_spans(windows: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The spans that some windows cover together, ascending."""
     found: list[tuple[int, int]] = []
     for start, end in sorted(windows):
@@ -338,8 +340,8 @@ class Engine(NamedTuple):
 @dataclass(frozen=True)
 class RawEvents:
     """The raw events that a query is recomputed from, of the splits of its stream; ``table``: those that count, with
-    the source's own columns, None if they are too many to be read here; ``noted``: what is particular about them; ``rows``: the query's
-    part of them, for what they cost."""
+    the source's own columns, None if they are too many to be read here; ``noted``: what is particular about them;
+    ``rows``: the query's part of them, for what they cost."""
 
     wanted: RecomputedQuery
     stream: Stream
@@ -410,12 +412,14 @@ def raw_events(
         stream, splits = plan.workload.stream(name), sources[name]
         mine = [one for one in wanted if one.query.stream == name]
         held = EventsHeld(splits)
-        large = [one for one in mine if held.events(joined(one.windows)) > LOCAL_EVENTS]
+        large = [one for one in mine if held.events(merged_spans(one.windows)) > LOCAL_EVENTS]
         yield from (RawEvents(one, stream, splits, None) for one in large)
         here = [one for one in mine if one not in large]
         if here:
             columns = list(dict.fromkeys(column for one in here for column in one.columns(stream)))
-            table, noted = _events(stream, splits, columns, joined([span for one in here for span in one.windows]))
+            table, noted = _events(
+                stream, splits, columns, merged_spans([span for one in here for span in one.windows])
+            )
             yield from (RawEvents(one, stream, splits, table, noted, len(table) // len(here)) for one in here)
 
 

@@ -126,7 +126,7 @@ def _recomputed(
 
 
 def _unchosen(
-    connection: duckdb.DuckDBPyConnection, events: str, groups: Sequence[str], told: Sequence[str], chosen: Chosen
+    connection: duckdb.DuckDBPyConnection, events: str, groups: Sequence[str], names: Sequence[str], chosen: Chosen
 ) -> tuple[list[dict[str, Any]], str]:
     """Rows of the groups that are not chosen, and the join that keeps the others."""
     named = [f"{sql} AS g{number}" for number, sql in enumerate(groups)]
@@ -137,12 +137,12 @@ def _unchosen(
     )
     rows, numbers = list[dict[str, Any]](), list[int]()
     for number, since, until, *group in connection.execute(f"SELECT rowid, {', '.join(columns)} FROM cells").fetchall():
-        row = {"window_start": _moment(since), "window_end": _moment(until), **dict(zip(told, group, strict=True))}
+        row = {"window_start": _moment(since), "window_end": _moment(until), **dict(zip(names, group, strict=True))}
         if chosen(row):
             numbers.append(number)
         else:
             rows.append(row)
-    picked = ", ".join(map(str, numbers)) or "NULL"
+    picked = ", ".join(map(str, numbers))
     connection.execute(f"DELETE FROM cells WHERE rowid NOT IN ({picked})" if numbers else "DELETE FROM cells")
     same = [f"cells.g{number} IS NOT DISTINCT FROM {sql}" for number, sql in enumerate(groups)]
     join = " AND ".join(["cells.since = windows.since", "cells.until = windows.until", *same])
