@@ -6,6 +6,7 @@ _DECLARED = {
     "start": ("init", "streams", "preview", "test"),
     "plan": ("validate", "plan", "explain", "diff", "what-if", "rollback"),
     "run": ("run", "tick", "backfill", "repair", "compare", "calibrate"),
+    "audit": ("audit",),
     "queries": ("quarantine", "pause", "resume", "remove", "queries"),
     "answers": ("read", "lookup"),
     "relations": ("sql", "views"),

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ from spark_jobs.sources.expressions import arrow_type, evaluate
 from spark_jobs.sources.splits import Split
 from spark_jobs.unshared.values import spark_name
 from spark_jobs.warehouse.data_files import BUCKETS, bucket_of
+from spark_jobs.warehouse.schemas import micros, moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -220,7 +222,12 @@ def recomputed(
     queries = [query for query in plan.workload.queries if query.stream in ends and not query.window.is_rows]
     answers = Staged(staged)
     sample = drawn(answers, queries, sources, begin, ends, seed, past or Past())
-    return compared(spark, answers, plan, sources, sample)
+    return [recorded(check) for check in compared(spark, answers, plan, sources, sample)]
+
+
+def recorded(check: Mapping[str, Any]) -> dict[str, Any]:
+    """A check as a run records it."""
+    return {name: value for name, value in check.items() if name not in ("differences", "noted")}
 
 
 def compared(
@@ -230,7 +237,8 @@ def compared(
     sources: Mapping[str, Sequence[Split]],
     sample: Sequence[Drawn],
 ) -> list[dict[str, Any]]:
-    """Recompute the drawn windows of time and compare: one check a query."""
+    """Recompute the drawn windows of time and compare: one check a query, with its ``differences`` and what is
+    ``noted`` of how it was made."""
     by_name = {each.units.query.name: each for each in sample}
     wanted = [RecomputedQuery.of(each) for each in sample]
     stored: dict[str, list[dict[str, Any]]] = {}
@@ -248,7 +256,7 @@ def compared(
             query: ACQ = one.query,
             ours: list[dict[str, Any]] = ours,
             read: list[dict[str, Any]] = read,
-        ) -> list[str]:
+        ) -> list[Difference]:
             return compare(query, ours if engine.lists_all else read, engine.rows(query))
 
         check = events.check(spark, differences)
@@ -350,7 +358,9 @@ class RawEvents:
     noted: str = ""
     rows: int = 0
 
-    def check(self, spark: SparkSession | OnDemand, differences: Callable[[Engine], list[str]]) -> dict[str, Any]:
+    def check(
+        self, spark: SparkSession | OnDemand, differences: Callable[[Engine], list[Difference]]
+    ) -> dict[str, Any]:
         """A check of what differs from the answers, as its dict.
 
         DuckDB judges, and what it finds wrong is wrong. What it cannot express, and what is too much to be read here,
@@ -371,7 +381,7 @@ class RawEvents:
             frame = self.frame(session)
             found = differences(Engine(lambda query: self._by_spark(frame, query), False))
         check = {"check": f"shared=unshared({self.wanted.query.name})", "success": not found}
-        return check | {"detail": "; ".join(found[:3]) or noted}
+        return check | {"detail": "; ".join(map(str, found[:3])) or noted, "differences": found, "noted": noted}
 
     def _by_duckdb(self, query: ACQ) -> list[dict[str, Any]]:
         from spark_jobs.unshared.duckdb_windows import recompute_here
@@ -464,9 +474,45 @@ def _distributed(spark: SparkSession, stream: Stream, query: RecomputedQuery, sp
 
 
 # ------------------------------------------------------------------------------------------------ comparing
-def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any]]) -> list[str]:
-    """Differences between staged rows and recomputed ones, for people; empty when they agree. Of recomputed rows
-    without values only their existence counts."""
+@dataclass(frozen=True)
+class Difference:
+    """What differs of one answer: of the window that ends at ``end`` (microseconds) and a group, the ``output`` with
+    what is published and what is recomputed; or without an output ``what`` is wrong with the answer."""
+
+    query: str
+    end: int
+    group: tuple[str | None, ...]
+    what: str = ""
+    output: str | None = None
+    published: Any = None
+    recomputed: Any = None
+
+    def __str__(self) -> str:
+        of = f"window that ends at {moment(self.end)}, group {list(self.group)}"
+        if self.output is None:
+            return f"{of} {self.what}"
+        return f"{of}: {self.output} is {self.published}, recomputed {self.recomputed}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As ``heddle audit --json`` prints it."""
+        found: dict[str, Any] = {"query": self.query, "window_end": format_instant(self.end), "group": list(self.group)}
+        if self.output is None:
+            return found | {"what": self.what}
+        values = {"published": self.published, "recomputed": self.recomputed}
+        return found | {"output": self.output} | {name: jsonable(value) for name, value in values.items()}
+
+
+def jsonable(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, dict):
+        return {name: jsonable(inner) for name, inner in value.items()}
+    plain = value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and isfinite(value))
+    return value if plain else str(value)
+
+
+def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any]]) -> list[Difference]:
+    """Differences between staged rows and recomputed ones; empty when they agree. Of recomputed rows without values
+    only their existence counts."""
     from spark_jobs.unshared.agreement import agrees, among_first, grain, qualifies
     from spark_jobs.unshared.values import recomputed_parts
 
@@ -478,14 +524,18 @@ def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any
     exists = None if query.compared or query.pattern is not None else True
     verdicts = {key: exists if key in listed else qualifies(query, row) for key, row in theirs.items()}
     among_first(query, theirs, verdicts)
+
+    def difference(key: Any, what: str = "", *values: Any) -> Difference:
+        return Difference(query.name, micros(key[0]), key[1], what, *values)
+
     missing = [key for key, verdict in verdicts.items() if verdict and key not in mine]
     extra = [key for key in mine if verdicts.get(key, False) is False]
-    differences = [f"{_told(key)} is missing" for key in sorted(missing, key=str)]
-    differences += [f"{_told(key)} should not exist" for key in sorted(extra, key=str)]
+    differences = [difference(key, "is missing") for key in sorted(missing, key=str)]
+    differences += [difference(key, "should not exist") for key in sorted(extra, key=str)]
     for key in sorted((mine.keys() & theirs.keys()) - listed, key=str):
         starts = [row.get("window_start") for row in (mine[key], theirs[key])]
         if starts[0] != starts[1] and None not in starts and not query.window.is_rows:
-            differences.append(f"{_told(key)}: it starts at {starts[0]}, recomputed {starts[1]}")
+            differences.append(difference(key, f"starts at {starts[0]}, recomputed {starts[1]}"))
         for output, (carrier, index) in zip(query.outputs, places(query), strict=True):
             value = mine[key][carrier][index]
             if mine[key]["error"] and value is None:
@@ -493,11 +543,5 @@ def compare(query: ACQ, ours: list[dict[str, Any]], expected: list[dict[str, Any
             if not agrees(output, value, theirs[key]):
                 told = {part.name: theirs[key][part.name] for part in recomputed_parts(output)}
                 wanted = told if output.parts else theirs[key][output.name]
-                differences.append(f"{_told(key)}: {output.name} is {value}, recomputed {wanted}")
+                differences.append(difference(key, "", output.name, value, wanted))
     return differences
-
-
-def _told(grain: tuple[Any, tuple[str | None, ...]]) -> str:
-    """Of which answer a difference is, for people."""
-    end, key = grain
-    return f"window that ends at {end}, group {list(key)}"

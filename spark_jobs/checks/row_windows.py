@@ -12,7 +12,16 @@ import pyarrow as pa
 from optimizer.plan.definition import SharingPlan
 from optimizer.workload.values import ACQ, LONG, Output
 from spark_jobs.checks.inspection import json_value
-from spark_jobs.checks.recompute import Drawn, Engine, RecomputedQuery, compare, drawn, raw_events
+from spark_jobs.checks.recompute import (
+    Difference,
+    Drawn,
+    Engine,
+    RecomputedQuery,
+    compare,
+    drawn,
+    raw_events,
+    recorded,
+)
 from spark_jobs.checks.sampling import Past, Units
 from spark_jobs.checks.staged_answers import Staged
 from spark_jobs.session.on_demand import OnDemand
@@ -59,7 +68,7 @@ def recomputed_rows(
     queries = [query for query in plan.workload.queries if query.window.is_rows and query.stream in ends]
     answers = Staged(staged)
     sample = drawn(answers, queries, sources, begin, ends, seed, past or Past())
-    return compared_rows(spark, answers, plan, sources, sample)
+    return [recorded(check) for check in compared_rows(spark, answers, plan, sources, sample)]
 
 
 def compared_rows(
@@ -98,19 +107,20 @@ class _RowAudit:
     windows: list[RowWindow]
     apart: int = 0
 
-    def differences(self, engine: Engine) -> list[str]:
+    def differences(self, engine: Engine) -> list[Difference]:
         """What is wrong with their answers."""
         from spark_jobs.unshared.agreement import grain
 
         query, counting = self.query, _counting(self.query)
         expected, counted = engine.rows(query), engine.rows(counting)
         rows = {(_span(row), grain(counting, row)[1]): row["rows"] for row in counted if "rows" in row}
-        found = list[str]()
+        found = list[Difference]()
         self.apart = 0
         for window in self.windows:
             span, key = (window.start, window.end), window.key
             if (held := rows.get((span, key), 0)) != query.window.range:
-                found += [f"{window} holds {held} rows"] * (held < query.window.range)
+                if held < query.window.range:
+                    found.append(Difference(query.name, window.end, key, f"holds {held} of {query.window.range} rows"))
                 continue
             self.apart += 1
             theirs = [row for row in expected if _span(row) == span and _key_of(query, grain(query, row)[1]) == key]

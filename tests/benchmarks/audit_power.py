@@ -5,8 +5,8 @@
 Faults are drawn by seed, beforehand, from operators and places (:mod:`tests.benchmarks.mutants`), of lines that the
 workload executes. Each is put into a process of its own that plays four runs over a generated workload, with the sample
 audit alone (no inspection of all answers). A fault is *equivalent* if no answer differs from those without it, *small*
-if fewer than 0.5 % do, *stopped* if the runs fail for another reason than the audit; all others count: *refused* by the
-audit within four runs, or *survived*. Exit code 1 where fewer than 90 % of those
+if fewer than 0.5 % do, *stopped* if the runs fail or report an error for another reason than the audit; all others
+count: *refused* by the audit within four runs, or *survived*. Doubles are compared to eleven digits. Exit code 1 where fewer than 90 % of those
 that count are refused.
 """
 
@@ -233,17 +233,27 @@ def play(events: Path, house: Path, apply: Callable[[], None], seed: int) -> Pla
         spark: Any = InProcess()
         for number in range(1, RUNS + 1):
             begin = BEGIN + (number - 1) * DAY
-            run(spark, warehouse, version, begin, begin + DAY, f"{seed}/{number}", as_of=1 << 60, checks="sample")
+            record = run(
+                spark, warehouse, version, begin, begin + DAY, f"{seed}/{number}", as_of=1 << 60, checks="sample"
+            )
+            if record.has_failed:
+                told = next(each for each in record.diagnostics if each["severity"] == "error")
+                raise RuntimeError(f"{told['code']} {told['message']}")
         answers: dict[tuple[Any, ...], Any] = {}
         for query in plan.workload.queries:
             for row in read(warehouse, query.name).to_pylist():
                 key = [row.get(name) for name in ("window_start", "window_end", "instant", "position")]
                 groups = [row[name] for name in query.select or [name for name, _ in query.group_by]]
-                values = [row[output.name] for output in query.outputs]
-                answers[query.name, *map(str, key), *map(str, groups)] = list(map(str, values))
+                values = [_shown(row[output.name]) for output in query.outputs]
+                answers[query.name, *map(str, key), *map(str, groups)] = values
         return Played(answers, *(refused[0] if refused else (None, "")))
     except Exception as error:
         return Played({}, *(refused[0] if refused else (None, "")), f"{type(error).__name__}: {str(error)[:300]}")
+
+
+def _shown(value: Any) -> str:
+    """A value as a text; of a double what is promised of it."""
+    return f"{value:.11e}" if isinstance(value, float) else str(value)
 
 
 def apart(work: Callable[[], Any]) -> Any:

@@ -1,0 +1,103 @@
+"""``heddle audit``: published answers recomputed on demand."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heddle.cli import terminal
+from heddle.cli.inputs import existing_warehouse
+from heddle.cli.options import AsJson, Begin, End, House
+from heddle.cli.output import print_json, print_rows, telling_errors
+from heddle.cli.root import app
+from heddle.cli.sessions import spark_on_demand
+from optimizer.errors.diagnostics import count as number_of
+
+if TYPE_CHECKING:
+    from spark_jobs.checks.recompute import Difference
+    from spark_jobs.operations.audit import Recomputation
+
+SHOWN = 50
+"""Differences that are shown; ``--json`` has all."""
+
+DEFAULT_SHARE = "5%"
+
+
+@app.command(
+    epilog="Examples: heddle audit --from 2013-07-01 --to 2013-07-08   |   heddle audit --all --from 2013-07-01 "
+    "--to 2013-07-02   |   heddle audit --share 20% --from 2013-07-01 --to 2013-08-01 --json"
+)
+def audit(
+    warehouse: House,
+    begin: Begin,
+    end: End,
+    is_all: Annotated[bool, typer.Option("--all", help="Recompute every window.")] = False,
+    share: Annotated[
+        str | None,
+        typer.Option(
+            help=f"The share of the windows to recompute, e.g. 20%. Default: {DEFAULT_SHARE}.", show_default=False
+        ),
+    ] = None,
+    seed: Annotated[
+        str, typer.Option(help="Decides which windows. Default: others each time.", show_default=False)
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Recompute published answers from raw events, without sharing, and compare. Exit 0: all are equal; 1: some differ,
+    and are listed; 2: the call is wrong. A difference in a window whose sources have changed since is outdated, not
+    wrong: `heddle repair` publishes it again. Publishes nothing."""
+    if is_all and share is not None:
+        raise typer.BadParameter("give --all or --share, not both")
+    wanted = 1.0 if is_all else _share_of(share or DEFAULT_SHARE)
+    with telling_errors():
+        from spark_jobs.operations.audit import recompute_published
+        from spark_jobs.sources.decoding import parse_instant
+
+        house, span, clock = existing_warehouse(warehouse), (parse_instant(begin), parse_instant(end)), time.time_ns()
+        with spark_on_demand("heddle audit") as (spark, report):
+            found = recompute_published(house, *span, wanted, clock // 1000, spark, report, seed or str(clock))
+    if as_json:
+        print_json({"format_version": 1, **found.to_json()})
+    else:
+        show(found)
+    raise typer.Exit(1 if found.wrong else 0)
+
+
+def _share_of(text: str) -> float:
+    """A share in (0, 1] of a text like ``5%`` or ``0.05``."""
+    try:
+        found = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= 1:
+        raise typer.BadParameter(f"{text!r} is no share: write e.g. 5% or 0.05, at most 100%", param_hint="--share")
+    return found
+
+
+def show(found: Recomputation) -> None:
+    """What was recomputed, for people."""
+    terminal.console.print(
+        f"{number_of(found.answers, 'answer')} of {number_of(found.windows, 'window')} in "
+        f"{number_of(found.intervals, 'interval')} recomputed: {number_of(len(found.wrong), 'difference')}"
+        + (f", {len(found.outdated)} outdated" if found.outdated else ""),
+        highlight=False,
+    )
+    for title, differences in (("different answers", found.wrong), ("outdated (heddle repair)", found.outdated)):
+        if differences:
+            rows = [_row(difference) for difference in differences[:SHOWN]]
+            print_rows(title, ("query", "window ends", "group", "output", "published", "recomputed"), rows)
+            if len(differences) > SHOWN:
+                terminal.console.print(f"… {len(differences) - SHOWN:,} more: --json lists all", highlight=False)
+    for note in found.notes:
+        terminal.console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _row(difference: Difference) -> tuple[str, ...]:
+    shown = difference.to_json()
+    group = ", ".join("null" if value is None else value for value in difference.group)
+    values = [shown.get(name, "") for name in ("output", "published", "recomputed")]
+    texts = ["null" if value is None else str(value) for value in values]
+    texts = [shown["what"], "", ""] if "what" in shown else texts
+    return difference.query, shown["window_end"], group, *texts
