@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DRAWS = 2
-"""Windows of a sampled query that are drawn among all that have answers; one more is drawn in a stratum."""
+"""Windows of a sampled query that are drawn among all that have answers, of large runs one; one more is drawn in a
+stratum."""
 
 SAMPLED_EVENTS = 20_000
 """Of windows that hold more events than this, only the groups of some buckets of keys are recomputed."""
@@ -57,11 +58,12 @@ SHARE = 0.18
 what is inexact about the estimate make it up to a quarter."""
 
 SECONDS = {
-    **{"run": 0.25, "answered": 6e-3, "scanned": 4e-7, "published": 5e-7},
-    **{"query": 7e-3, "read": 5e-8, "listed": 3e-7, "recomputed": 2.5e-6},
+    **{"run": 0.25, "answered": 6e-3, "scanned": 4e-7, "published": 3.5e-7},
+    **{"query": 7e-3, "looked": 6e-8, "listed": 1.2e-7, "recomputed": 2.5e-6},
 }
 """CPU time of a run: of a run at all, of a query, an event and an answer in it. Then of a sample: of each query, of an
-event in a file that is read, of one in a window, and of one in a group that is recomputed. Measured."""
+answer that is looked at for its window, of an event in a sampled window, and of one in a group that is recomputed.
+Measured."""
 
 SAMPLED_QUERIES = 16
 """Queries that a run recomputes, about: a prediction of its costs has to say something."""
@@ -101,22 +103,23 @@ def drawn(
     ends: Mapping[str, int],
     seed: str,
     past: Past,
+    of_all: int | None = None,
 ) -> list[Drawn]:
-    """The sample of a run's answers (:mod:`spark_jobs.checks.sampling`); the same for one seed and past."""
+    """The sample of a run's answers (:mod:`spark_jobs.checks.sampling`); the same for one seed and past.
+    ``of_all``: the number of queries of the run, if these are some of them."""
     if not queries:
         return []
     chance = random.Random(seed)
     counts = staged.counts()
     held = {name: EventsHeld(sources[name]) for name in ends}
     events = sum(held[name].events([(begin, end)]) for name, end in ends.items())
-    costs = costs_of(queries, held, begin, ends)
+    draws = DRAWS if events <= FEW_EVENTS else 1
+    costs = costs_of(queries, held, begin, ends, draws)
     weights = [query_weight(query, past) * (1.0 if counts[query.name] else WITHOUT_ANSWERS) for query in queries]
-    budget = SHARE * (
-        SECONDS["run"]
-        + SECONDS["answered"] * len(queries)
-        + SECONDS["scanned"] * events
-        + SECONDS["published"] * sum(counts[query.name] for query in queries)
-    )
+    part = len(queries) / (of_all or len(queries))
+    answers = sum(counts[query.name] for query in queries)
+    whole = (SECONDS["run"] + SECONDS["scanned"] * events) * part + SECONDS["answered"] * len(queries)
+    budget = SHARE * (whole + SECONDS["published"] * answers) - SECONDS["looked"] * answers
     # what is alike lies together: systematic sampling spreads the draws over it
     order = sorted(range(len(queries)), key=lambda at: (kinds_of(queries[at])[0], chance.random()))
     chances = query_chances([weights[at] for at in order], [costs[at].seconds for at in order], budget)
@@ -128,7 +131,7 @@ def drawn(
         query, own = queries[one], random.Random(f"{seed}/{queries[one].name}")
         mine = units[query.name]
         place = own.random() if events <= FEW_EVENTS else at
-        numbers = drawn_windows(mine, stratum_chances(mine, past), DRAWS, place, own.random())
+        numbers = drawn_windows(mine, stratum_chances(mine, past), draws, place, own.random())
         if numbers:
             found.append(Drawn(mine, tuple(numbers), costs[one].buckets(own)))
     return found
@@ -154,9 +157,10 @@ class Cost(NamedTuple):
 
 
 def costs_of(
-    queries: Sequence[ACQ], by_stream: Mapping[str, EventsHeld], begin: int, ends: Mapping[str, int]
+    queries: Sequence[ACQ], by_stream: Mapping[str, EventsHeld], begin: int, ends: Mapping[str, int], draws: int
 ) -> list[Cost]:
-    """What recomputing each query costs, by windows that lie evenly over the interval."""
+    """What recomputing each query costs, by windows that lie evenly over the interval; ``draws``: as of
+    :data:`DRAWS`."""
     spans: dict[str, list[tuple[int, int]]] = {name: [] for name in by_stream}
     places: list[slice] = []
     for query in queries:
@@ -173,7 +177,7 @@ def costs_of(
     found = []
     for query, place in zip(queries, places, strict=True):
         those = events[query.stream][place]
-        count = (DRAWS + 1) * float(those.mean()) if len(those) else 0.0
+        count = (draws + 1) * float(those.mean()) if len(those) else 0.0
         if query.window.is_rows:
             count = min(SAMPLED_EVENTS, float(by_stream[query.stream].rows.sum()))
         found.append(Cost(count, query.window.is_rows or (bool(query.group_by) and query.top is None)))
@@ -221,7 +225,7 @@ def recomputed(
     """Recompute sampled windows of time from raw events and compare: one check a query."""
     queries = [query for query in plan.workload.queries if query.stream in ends and not query.window.is_rows]
     answers = Staged(staged)
-    sample = drawn(answers, queries, sources, begin, ends, seed, past or Past())
+    sample = drawn(answers, queries, sources, begin, ends, seed, past or Past(), len(plan.workload.queries))
     return [recorded(check) for check in compared(spark, answers, plan, sources, sample)]
 
 

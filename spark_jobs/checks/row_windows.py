@@ -67,7 +67,7 @@ def recomputed_rows(
     """
     queries = [query for query in plan.workload.queries if query.window.is_rows and query.stream in ends]
     answers = Staged(staged)
-    sample = drawn(answers, queries, sources, begin, ends, seed, past or Past())
+    sample = drawn(answers, queries, sources, begin, ends, seed, past or Past(), len(plan.workload.queries))
     return [recorded(check) for check in compared_rows(spark, answers, plan, sources, sample)]
 
 

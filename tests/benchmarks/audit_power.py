@@ -6,8 +6,8 @@ Faults are drawn by seed, beforehand, from operators and places (:mod:`tests.ben
 workload executes. Each is put into a process of its own that plays four runs over a generated workload, with the sample
 audit alone (no inspection of all answers). A fault is *equivalent* if no answer differs from those without it, *small*
 if fewer than 0.5 % do, *stopped* if the runs fail or report an error for another reason than the audit; all others
-count: *refused* by the audit within four runs, or *survived*. Doubles are compared to eleven digits. Exit code 1 where fewer than 90 % of those
-that count are refused.
+count: *refused* by the audit within four runs, or *survived*. Doubles are compared to eleven digits. Exit code 1 where
+fewer than 90 % of those that count are refused.
 """
 
 from __future__ import annotations

@@ -6,14 +6,17 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from math import sqrt
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optimizer.workload.values import LONG, STRING, Calendar, Output, Pattern, Window
+from optimizer.workload.values import ACQ, LONG, STRING, Calendar, Output, Pattern, Window
+from spark_jobs.checks.recompute import Drawn, drawn
 from spark_jobs.checks.sampling import (
     EMPTY,
     NEVER,
@@ -29,10 +32,12 @@ from spark_jobs.checks.sampling import (
     systematic,
     window_chances,
 )
+from spark_jobs.checks.staged_answers import Staged, units_of
+from spark_jobs.sources.splits import Split
 from tests.sizes import examples
-from tests.spark_jobs.test_quality import HOUR, QUERY
+from tests.spark_jobs.test_quality import BEGIN, HOUR, NOON, QUERY, answer, written
 
-SEEDS = 4000
+SEEDS = 2000
 
 
 def units(size: int, empty: int, strata: dict[str, Sequence[int]]) -> Units:
@@ -65,8 +70,8 @@ def limit(freedom: int) -> float:
 def test_windows_are_drawn_as_often_as_is_declared(data: st.DataObject) -> None:
     size, empty = data.draw(st.integers(0, 12)), data.draw(st.integers(0, 4))
     numbers = st.lists(st.integers(0, max(size - 1, 0)), unique=True, max_size=size)
-    drawn = {name: data.draw(numbers) if size else [] for name in ("day", "file", "null")}
-    mine = units(size, empty, drawn)
+    members = {name: data.draw(numbers) if size else [] for name in ("day", "file", "null")}
+    mine = units(size, empty, members)
     strata, draws = stratum_chances(mine, Past()), data.draw(st.integers(1, 3))
     chances = window_chances(mine, strata, draws)
     chance, counts = random.Random(data.draw(st.integers(0, 99))), Counter[int]()
@@ -81,7 +86,7 @@ def test_windows_are_drawn_as_often_as_is_declared(data: st.DataObject) -> None:
     assert np.allclose(plain, 1 / max(size, 1))
 
 
-@settings(max_examples=examples(12), deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0.1, 100), st.floats(1e-4, 10)), min_size=1, max_size=30),
     st.floats(1e-3, 50),
@@ -155,3 +160,89 @@ def test_kinds_say_what_decides_an_answer() -> None:
 def test_groups_are_drawn_where_windows_hold_much() -> None:
     assert bucket_count(100, 100, 64) == 64 and bucket_count(0, 100, 64) == 64
     assert bucket_count(1000, 100, 64) == 6 and bucket_count(10**9, 100, 64) == 1
+
+
+# ------------------------------------------------------------------------------------------- of staged answers
+AGO = replace(QUERY, name="ago", window=Window(2 * HOUR, HOUR, ago=HOUR))
+DAYS = Window(24 * HOUR, HOUR)
+
+
+def staged_file(folder: Path, hours: int, queries: Sequence[ACQ], symbols: Sequence[str | None]) -> list[str]:
+    """Answers of hourly windows of some queries and groups, from the noon of ``test_quality`` on."""
+    rows = []
+    for query in queries:
+        for symbol in symbols:
+            for hour in range(1, hours + 1):
+                end = NOON + timedelta(hours=hour)
+                content = end - timedelta(microseconds=query.window.ago)
+                start = content - timedelta(microseconds=query.window.range)
+                moments = {"instant": end, "window_end": content, "window_start": start}
+                rows.append(answer(0, symbol, query=query.name, **moments))
+    return [written(folder, rows)]
+
+
+def sampled(staged: list[str], queries: Sequence[ACQ], hours: int, rows: int, seed: str, past: Past) -> list[Drawn]:
+    """The sample of a run over some hours, of files of six hours with so many events each."""
+    files = [
+        Split("parquet", str(at), "", begin=BEGIN + 6 * at * HOUR, end=BEGIN + 6 * (at + 1) * HOUR, rows=rows)
+        for at in range(-4, 4)
+    ]
+    return drawn(Staged(staged), queries, {"trades": files}, BEGIN, {"trades": BEGIN + hours * HOUR}, seed, past)
+
+
+def test_strata_are_those_that_windows_lie_in(tmp_path: Path) -> None:
+    staged = staged_file(tmp_path, 20, [QUERY], ["A", None])
+    edges = {"trades": [Split("parquet", "a", "", begin=BEGIN, end=BEGIN + 6 * HOUR, rows=1)]}
+    found = units_of(Staged(staged), [QUERY], edges, BEGIN, {"trades": BEGIN + 22 * HOUR}, Past(repaired=True))["q"]
+    ends = {name: ((found.ends[mask] - BEGIN) // HOUR).tolist() for name, mask in found.strata.items()}
+    # windows of two hours that end from 13:00 on; a file ends at 18:00
+    assert ends == {
+        "day": [13],
+        "file": [1, 7],
+        "interval": [1],
+        "repaired": list(range(1, 21)),
+        "null": list(range(1, 21)),
+        EMPTY: [21, 22],
+    }
+    assert found.answers.tolist() == [2] * 20 + [0, 0]
+
+
+def test_the_sample_holds_every_stratum_and_is_the_same_for_one_seed(tmp_path: Path) -> None:
+    queries = [QUERY, AGO, replace(QUERY, name="long", window=DAYS)]
+    staged = staged_file(tmp_path, 20, queries, ["A", None])
+    audits, seen = list[set[str]](), set[str]()
+    for run in range(12):
+        past = Past.of(audits)
+        found = sampled(staged, queries, 22, 1000, f"run {run}", past)
+        again = sampled(staged, queries, 22, 1000, f"run {run}", past)
+        assert [each[1:] for each in found] == [each[1:] for each in again]
+        labels = {label for each in found for label in each.labels}
+        audits.insert(0, labels)
+        seen |= labels
+    strata = {label.split(" ")[-1] for label in seen if label.startswith("stratum")}
+    assert strata == {"day", "file", "interval", "null", EMPTY}
+    assert {f"query {query.name}" for query in queries} | {"kind ago", "kind range"} <= seen
+
+
+def test_what_is_recomputed_is_bounded_by_what_the_run_costs(tmp_path: Path) -> None:
+    queries = [replace(QUERY, name=f"q{number}") for number in range(200)]
+    staged = staged_file(tmp_path, 2, queries, ["A"])
+    small = [len(sampled(staged, queries, 2, 100, str(seed), Past())) for seed in range(5)]
+    assert all(15 <= count <= 60 for count in small)
+    # windows of millions of events are restricted to some groups, and fewer queries are drawn
+    large = [sampled(staged, queries, 2, 10**7, str(seed), Past()) for seed in range(5)]
+    assert all(each.buckets is not None and len(each.buckets) < 10 for found in large for each in found)
+    assert all(1 <= len(found) <= 60 for found in large)
+
+
+def test_queries_of_a_large_run_lie_in_the_same_files(tmp_path: Path) -> None:
+    queries = [replace(QUERY, name=f"q{number}") for number in range(30)]
+    staged = staged_file(tmp_path, 20, queries, ["A"])
+    found = sampled(staged, queries, 20, 10**6, "seed", Past())
+    assert len(found) > 3
+    first = {
+        min(int(each.units.starts[number]) for number in each.numbers if each.units.answers[number]) for each in found
+    }
+    alone = sampled(staged, queries, 20, 1000, "seed", Past())
+    scattered = {min(int(each.units.starts[number]) for number in each.numbers) for each in alone}
+    assert len(first) < len(scattered)
