@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
-from tests.benchmarks.mutants import PLACES, SHARED_READING, Mutant, drawn_mutants, kernel_lines
+from tests.benchmarks.mutants import PLACES, SHARED_READING, Mutant, drawn_mutants, kernel_lines, named_mutant
 
 RUNS = 4
 """Runs that a fault may survive."""
@@ -204,7 +204,7 @@ class Played:
     failure: str = ""
 
 
-def play(events: Path, house: Path, apply: Callable[[], None], seed: int) -> Played:
+def play(events: Path, house: Path, apply: Callable[[], None], seed: int, runs: int) -> Played:
     """Play the runs; what the audit refuses is noted, and published all the same."""
     from spark_jobs.planning.publication import publish_plan
     from spark_jobs.results.read import read
@@ -231,7 +231,7 @@ def play(events: Path, house: Path, apply: Callable[[], None], seed: int) -> Pla
         version, _ = publish_plan(warehouse, plan)
         apply()
         spark: Any = InProcess()
-        for number in range(1, RUNS + 1):
+        for number in range(1, runs + 1):
             begin = BEGIN + (number - 1) * DAY
             record = run(
                 spark, warehouse, version, begin, begin + DAY, f"{seed}/{number}", as_of=1 << 60, checks="sample"
@@ -343,9 +343,14 @@ def outcome_of(mutant: Mutant, right: Played, played: Played | None) -> Outcome:
 
 
 def measure(
-    seed: int, counts: dict[str, int], events: int, report: Callable[[str], None]
-) -> tuple[Played, list[Outcome]]:
-    """Play the runs without a fault, then with each that is drawn."""
+    seed: int,
+    counts: dict[str, int],
+    faults: Sequence[str],
+    events: int,
+    runs: int,
+    report: Callable[[str], None],
+) -> list[Outcome]:
+    """Play the runs without a fault, then with each of the ``faults``, or if there are none with each that is drawn."""
     # loaded once, for all processes
     from spark_jobs.run import checks_stage, finals_stage, interval, partials_stage, publication
     from spark_jobs.unshared import duckdb_files, duckdb_windows
@@ -354,12 +359,12 @@ def measure(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_events(folder, seed, events)
-        modules = [module for place in counts for module in PLACES[place]]
+        modules = [module for place in counts for module in PLACES[place]] if not faults else []
 
         def untouched() -> Any:
             lines: dict[str, set[int]] = {}
             found: list[Played] = []
-            lines = executed(lambda: found.append(play(folder, folder / "right", lambda: None, seed)), modules)
+            lines = executed(lambda: found.append(play(folder, folder / "right", lambda: None, seed, runs)), modules)
             return found[0], lines
 
         known = apart(untouched)
@@ -368,13 +373,14 @@ def measure(
         right, lines = known
         report(f"{len(right.answers)} answers without a fault")
         outcomes = []
-        for number, mutant in enumerate(drawn_mutants(seed, counts, lines)):
+        drawn = [named_mutant(name) for name in faults] or drawn_mutants(seed, counts, lines)
+        for number, mutant in enumerate(drawn):
             house = folder / f"mutant-{number}"
-            played = apart(lambda mutant=mutant, house=house: play(folder, house, mutant.apply, seed))  # type: ignore[misc]
+            played = apart(lambda mutant=mutant, house=house: play(folder, house, mutant.apply, seed, runs))  # type: ignore[misc]
             outcomes.append(outcome_of(mutant, right, played))
             told = outcomes[-1]
             report(f"{told.kind:11} {told.share:7.2%} {told.runs or '-'}  {told.mutant}  {told.reason[:90]}")
-        return right, outcomes
+        return outcomes
 
 
 def main() -> int:
@@ -383,18 +389,20 @@ def main() -> int:
     parser.add_argument("--mutants", type=int, default=10, help="faults that are drawn of each place")
     parser.add_argument("--place", action="append", choices=sorted(PLACES))
     parser.add_argument("--events", type=int, default=150, help="events of a day and stream")
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--fault", action="append", default=[], help="this fault: MODULE:FUNCTION:CHANGE")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     counts = dict.fromkeys(options.place or PLACES, options.mutants)
-    _, outcomes = measure(options.seed, counts, options.events, lambda line: print(line, flush=True))
+    told = options.seed, counts, options.fault, options.events, options.runs
+    outcomes = measure(*told, lambda line: print(line, flush=True))
     kinds = Counter(outcome.kind for outcome in outcomes)
     counted = [outcome for outcome in outcomes if outcome.kind in ("refused", "survived")]
     reading = sum(outcome.place in SHARED_READING for outcome in counted)
     print(f"{len(outcomes)} faults: {', '.join(f'{count} {kind}' for kind, count in sorted(kinds.items()))}")
     share = kinds["refused"] / len(counted) if counted else 0.0
-    print(
-        f"refused within {RUNS} runs: {kinds['refused']} of {len(counted)} ({share:.0%}), {reading} of them in reading"
-    )
+    refused = f"{kinds['refused']} of {len(counted)} ({share:.0%}), {reading} of them in reading"
+    print(f"refused within {options.runs} runs: {refused}")
     print("in the first run:", sum(outcome.runs == 1 for outcome in counted))
     if options.json:
         options.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))

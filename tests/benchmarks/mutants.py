@@ -278,6 +278,13 @@ def mutants_of(place: str, module: str) -> Iterator[Mutant]:
             yield Mutant(place, module, function, number, line, change)
 
 
+def named_mutant(name: str) -> Mutant:
+    """The last fault of a name like ``module:function:change``."""
+    module, function, change = name.split(":")
+    place = next(place for place, modules in PLACES.items() if module in modules)
+    return [one for one in mutants_of(place, module) if (one.function, one.change) == (function, change)][-1]
+
+
 def drawn_mutants(seed: int, counts: Mapping[str, int], lines: Mapping[str, Collection[int]]) -> list[Mutant]:
     """So many faults of each place, of the lines that are executed: ``lines`` of each module's file."""
     chance = random.Random(seed)

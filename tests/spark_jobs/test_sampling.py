@@ -239,10 +239,10 @@ def test_queries_of_a_large_run_lie_in_the_same_files(tmp_path: Path) -> None:
     queries = [replace(QUERY, name=f"q{number}") for number in range(30)]
     staged = staged_file(tmp_path, 20, queries, ["A"])
     found = sampled(staged, queries, 20, 10**6, "seed", Past())
-    assert len(found) > 3
-    first = {
-        min(int(each.units.starts[number]) for number in each.numbers if each.units.answers[number]) for each in found
-    }
     alone = sampled(staged, queries, 20, 1000, "seed", Past())
-    scattered = {min(int(each.units.starts[number]) for number in each.numbers) for each in alone}
-    assert len(first) < len(scattered)
+    assert len(found) > 1 and len(windows_of(found)) <= 2 < 8 < len(windows_of(alone))
+
+
+def windows_of(sample: Sequence[Drawn]) -> set[int]:
+    """Where the windows with answers of a sample start."""
+    return {int(each.units.starts[at]) for each in sample for at in each.numbers if each.units.answers[at]}
