@@ -76,21 +76,21 @@ def _share_of(text: str) -> float:
     return found
 
 
-def show(found: Recomputation) -> None:
+def show(result: Recomputation) -> None:
     """What was recomputed, for people."""
     terminal.console.print(
-        f"{number_of(found.answers, 'answer')} of {number_of(found.windows, 'window')} in "
-        f"{number_of(found.intervals, 'interval')} recomputed: {number_of(len(found.wrong), 'difference')}"
-        + (f", {len(found.outdated)} outdated" if found.outdated else ""),
+        f"{number_of(result.answers, 'answer')} of {number_of(result.windows, 'window')} in "
+        f"{number_of(result.intervals, 'interval')} recomputed: {number_of(len(result.wrong), 'difference')}"
+        + (f", {len(result.outdated)} outdated" if result.outdated else ""),
         highlight=False,
     )
-    for title, differences in (("different answers", found.wrong), ("outdated (heddle repair)", found.outdated)):
+    for title, differences in (("different answers", result.wrong), ("outdated (heddle repair)", result.outdated)):
         if differences:
             rows = [_row(difference) for difference in differences[:SHOWN]]
             print_rows(title, ("query", "window ends", "group", "output", "published", "recomputed"), rows)
             if len(differences) > SHOWN:
                 terminal.console.print(f"… {len(differences) - SHOWN:,} more: --json lists all", highlight=False)
-    for note in found.notes:
+    for note in result.notes:
         terminal.console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
 
 

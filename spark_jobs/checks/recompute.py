@@ -503,13 +503,13 @@ class Difference:
         if self.output is None:
             return found | {"what": self.what}
         values = {"published": self.published, "recomputed": self.recomputed}
-        return found | {"output": self.output} | {name: jsonable(value) for name, value in values.items()}
+        return found | {"output": self.output} | {name: _plain(value) for name, value in values.items()}
 
 
-def jsonable(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """A value as JSON has it."""
     if isinstance(value, dict):
-        return {name: jsonable(inner) for name, inner in value.items()}
+        return {name: _plain(inner) for name, inner in value.items()}
     plain = value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and isfinite(value))
     return value if plain else str(value)
 

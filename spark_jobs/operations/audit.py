@@ -128,13 +128,13 @@ def _recompute_interval(
     clock: int,
     spark: OnDemand,
     chance: random.Random,
-    found: Recomputation,
+    result: Recomputation,
 ) -> None:
     plan = load_plan(warehouse, row.plan_version)
     listing = listed(warehouse, plan, clock, within=(row.begin, row.end))
     request = RunRequest(row.plan_version, row.begin, row.end, "audit", clock, late=row.record.late)
     prepared = prepare(warehouse, plan, request, listing)
-    found.notes += [f"{problem['code']} {problem['message']}" for problem in listing.problems]
+    result.notes += [f"{problem['code']} {problem['message']}" for problem in listing.problems]
     ends = {
         name: min(at, row.record.answered_until.get(name, row.end))
         for name, at in prepared.ends.items()
@@ -151,10 +151,10 @@ def _recompute_interval(
         units = units_of(staged, queries, prepared.sources, row.begin, ends, Past())
         drawn = [_drawn(of_query, spans, share, chance) for of_query in units.values()]
         sample = [each for each in drawn if each.numbers]
-        found.windows += sum(len(each.numbers) for each in sample)
-        found.answers += sum(int(each.units.answers[list(each.numbers)].sum()) for each in sample)
+        result.windows += sum(len(each.numbers) for each in sample)
+        result.answers += sum(int(each.units.answers[list(each.numbers)].sum()) for each in sample)
         for chunk in _chunks(sample, {name: EventsHeld(prepared.sources[name]) for name in ends}):
-            _compare(spark, staged, left, prepared, chunk, changed, found)
+            _compare(spark, staged, left, prepared, chunk, changed, result)
 
 
 def _compare(
@@ -164,7 +164,7 @@ def _compare(
     prepared: PreparedRun,
     chunk: Sequence[Drawn],
     changed: Mapping[str, NDArray[np.int64] | None],
-    found: Recomputation,
+    result: Recomputation,
 ) -> None:
     timed = [each for each in chunk if not each.units.query.window.is_rows]
     rows = [each for each in chunk if each.units.query.window.is_rows]
@@ -172,12 +172,12 @@ def _compare(
     checks += compared_rows(spark, staged, plan, prepared.sources, rows)
     ago = {query.name: query.window.ago for query in plan.workload.queries}
     for check in checks:
-        found.notes += [note for note in [check["noted"]] if note and note not in found.notes]
+        result.notes += [note for note in [check["noted"]] if note and note not in result.notes]
         for difference in check["differences"]:
             instant = difference.end + ago[difference.query]
             at = changed.get(difference.query, np.zeros(0, np.int64))
             is_outdated = at is None or bool(np.isin(instant, at).any())
-            (found.outdated if is_outdated else found.wrong).append(difference)
+            (result.outdated if is_outdated else result.wrong).append(difference)
 
 
 def _changed(prepared: PreparedRun, row: LogRow) -> Mapping[str, NDArray[np.int64] | None]:
@@ -228,11 +228,11 @@ def _drawn(units: Units, spans: Sequence[tuple[int, int]], share: float, chance:
     return Drawn(units, tuple(int(numbers[at]) for at in chosen), None)
 
 
-def _chunks(sample: Sequence[Drawn], held: Mapping[str, EventsHeld]) -> Iterator[list[Drawn]]:
+def _chunks(sample: Sequence[Drawn], by_stream: Mapping[str, EventsHeld]) -> Iterator[list[Drawn]]:
     """The sample in pieces that are recomputed at once, whose windows lie together."""
     for each in sample:
         spans = [(int(each.units.starts[at]), int(each.units.ends[at])) for at in each.numbers]
-        events = held[each.units.query.stream].of_spans(spans)
+        events = by_stream[each.units.query.stream].of_spans(spans)
         piece, size = list[int](), 0.0
         for number, count in zip(each.numbers, events.tolist(), strict=True):
             if piece and (size + count > EVENTS_AT_ONCE or len(piece) >= WINDOWS_AT_ONCE):
